@@ -40,6 +40,6 @@ def handle_page(page: RecordPage) -> bool:
 
 
 def beginning(record: Record | RecordPage, created: datetime | None, kind: str) -> str:
-    """What stands before the key."""
+    """Returns the line up to the key."""
     name = paint(f"{kind:^6}", kind)
     return f"{table_prefix(record)}[{shown_time(created)}] - {name} - "

@@ -83,7 +83,7 @@ def handle(record: Record) -> None:
 
 
 def values(record: Record) -> dict[str, Any]:
-    """What each field is, made only where the template asks for it."""
+    """The fields' values, each made only where the template asks for it."""
     kind = "TTL" if record.expired_by_ttl else record.event_name
     return {
         "time": lambda: record.created_at,

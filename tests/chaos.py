@@ -474,12 +474,13 @@ def main(arguments: list[str] | None = None) -> int:
         for done in running:
             verdict = done.result()
             verdicts.append(verdict)
-            print(_line(verdict), flush=True)
+            print(describe(verdict), flush=True)
     _print_table(verdicts, time.monotonic() - began)
     return 0 if all(verdict.is_good for verdict in verdicts) else 1
 
 
-def _line(verdict: Verdict) -> str:
+def describe(verdict: Verdict) -> str:
+    """One line for a seed, and one for each complaint."""
     parts = [
         f"seed {verdict.seed}: {'good' if verdict.is_good else 'BAD'}",
         f"{verdict.written} written in {verdict.seconds:.1f} s",

@@ -76,12 +76,12 @@ _PLACES = {
 
 
 def __dir__() -> list[str]:
-    """What there is, also what nobody has asked for yet."""
+    """Returns every public name, also those that nobody has asked for yet."""
     return [*__all__, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, from the module that it is in."""
+    """Returns a public name, from the module that it is in."""
     if name not in _PLACES:
         raise AttributeError(f"module 'watcher' has no attribute {name!r}")
     found = getattr(importlib.import_module(f"watcher.{_PLACES[name]}"), name)

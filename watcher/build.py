@@ -20,11 +20,11 @@ from watcher.observability.exporter import open_displays
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Display, Totals
 from watcher.options import WatchOptions
-from watcher.runtime.find_streams import find
 from watcher.runtime.health import HealthChecker, HealthTiming
 from watcher.runtime.loop import Manager
 from watcher.runtime.processes import ProcessStarter, raised_open_files
 from watcher.runtime.protocol import MessageQueue
+from watcher.runtime.resolve_streams import resolve
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_streams import WatchedStreams
@@ -56,12 +56,12 @@ def open_watch(
         queue = MessageQueue()
         manager = build_manager(
             options,
-            streams=find(
+            streams=resolve(
                 options.streams(named),
                 options,
                 strict=options.strict,
                 yes=options.yes,
-                tell=queue.wake,
+                on_answer=queue.wake,
             ),
             handlers=handlers,
             workers=Workers(

@@ -265,7 +265,7 @@ class WatchOptions:
     stop: "threading.Event | None" = None
 
     def __post_init__(self) -> None:
-        """Check every value, before anything is asked of the service."""
+        """Checks every value, before anything is asked of the service."""
         for name in ("position", "end", "poll_max_seconds", "record_filter", "failure_policy"):
             getattr(self, name)  # worked out once; raises for what can't be used
         _refuse_bad_tail(self.tail, self.start, self.until)
@@ -324,7 +324,7 @@ class WatchOptions:
 
     @cached_property
     def failure_policy(self) -> "FailurePolicy":
-        """What to do when a handler raises."""
+        """The policy for a handler that raises."""
         from watcher.delivery.failures import FailurePolicy
 
         return FailurePolicy.parse(self.on_error)
@@ -347,7 +347,7 @@ def refuse_in_child() -> None:
 
 
 def poll_seconds(given: float | None) -> float:
-    """The longest pause of an idle shard. Raises UsageError.
+    """Returns the longest pause of an idle shard. Raises UsageError.
 
     Who looks on wants to see a change soon; elsewhere each call is money.
     """
@@ -373,7 +373,7 @@ def refuse_bad_seconds(**seconds: object) -> None:
 
 
 def price(dollars: float) -> float:
-    """What 100,000 calls cost. Raises UsageError."""
+    """Returns what 100,000 calls cost. Raises UsageError."""
     if not 0 <= dollars < math.inf:
         raise UsageError("give dollars, 0 or more", "price", f"{dollars:g}")
     return dollars
@@ -394,7 +394,7 @@ def position(start: "str | datetime | Position") -> "Position":
 
 
 def end(until: str | datetime | None, start: "str | datetime | Position") -> datetime | None:
-    """The last moment that counts, as the library and the command line take it. Raises UsageError.
+    """Returns the last moment that counts. Raises UsageError.
 
     What comes now and later is no range, so it has to be after a `start` in the past.
     """
@@ -431,7 +431,7 @@ def _refuse_bad_tail(count: int | None, start: object, until: str | datetime | N
 
 
 def on_stale(given: str) -> str:
-    """What to do about a checkpoint that is too old. Raises UsageError."""
+    """Returns the policy for a checkpoint that is too old. Raises UsageError."""
     if given not in ("fail", "trim-horizon", "snapshot"):
         raise UsageError("give fail, trim-horizon or snapshot", "on_stale", repr(given))
     return given

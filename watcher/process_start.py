@@ -21,18 +21,18 @@ from watcher import safe_path
 # Not `weakref.WeakMethod`: where an object ends together with it, as a program does, that says on
 # stderr that 'NoneType' has no `_alive`.
 _Methods = dict[int, tuple[weakref.ref[object], Callable[[Any], object]]]
-_methods: _Methods = {}
-_before: _Methods = {}
+_in_forked_child: _Methods = {}
+_before_fork: _Methods = {}
 
 
-def in_child(method: Callable[[], object]) -> None:
+def in_forked_child(method: Callable[[], object]) -> None:
     """Call a bound method in every child forked from now on, as long as its object lives."""
-    _add(_methods, method)
+    _add(_in_forked_child, method)
 
 
-def before(method: Callable[[], object]) -> None:
+def before_fork(method: Callable[[], object]) -> None:
     """Call a bound method before each fork from now on, as long as its object lives."""
-    _add(_before, method)
+    _add(_before_fork, method)
 
 
 def _add(methods: _Methods, method: Callable[[], object]) -> None:
@@ -48,21 +48,21 @@ def _call_all(methods: _Methods) -> None:
 
 
 os.register_at_fork(
-    before=functools.partial(_call_all, _before),
-    after_in_child=functools.partial(_call_all, _methods),
+    before=functools.partial(_call_all, _before_fork),
+    after_in_child=functools.partial(_call_all, _in_forked_child),
 )
 
 
 def processes(*, with_threads: bool = False) -> BaseContext:
-    """fork on Linux: 4 MB and 5 ms a process; one that starts anew takes 30 MB and 300 ms.
+    """Returns how processes are started: by fork on Linux (4 MB, 5 ms), else a fork server.
 
-    Not where other threads run (or are to, `with_threads`), whose locks a fork copies as they
-    stand; nor elsewhere, as macOS's libraries do not survive a fork. Both are why Python 3.14 has
-    made the fork server its default: here it is looked into, so the default, of Python or of the
-    program, does not count.
+    A process of the server takes 30 MB and 300 ms. No fork where other threads run (or are to,
+    `with_threads`), whose locks it would copy as they stand; nor elsewhere, as macOS's libraries do
+    not survive one. Both are why Python 3.14 has made the fork server its default: here it is
+    looked into, so the default, of Python or of the program, does not count.
     """
     if sys.platform == "linux" and not with_threads:
-        _call_all(_before)  # which may end ours
+        _call_all(_before_fork)  # which may end ours
         if threading.active_count() == 1:
             return multiprocessing.get_context("fork")
     context = multiprocessing.get_context("forkserver")

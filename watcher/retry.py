@@ -11,7 +11,7 @@ import msgspec
 # Doubling stops here, before it overflows: a network may be gone for days.
 _DOUBLINGS = 10
 # A few failures are the service's everyday life.
-_UNSAID = 4
+_FIRST_LOGGED = 4
 
 _Answer = TypeVar("_Answer")
 
@@ -61,6 +61,6 @@ def backoff(failures: int, first: float = 0.1, most: float = 10.0) -> float:
     return Backoff(first_seconds=first, longest_seconds=most).after(failures)
 
 
-def worth_logging(failures: int, unsaid: int = _UNSAID) -> bool:
+def worth_logging(failures: int, from_failure: int = _FIRST_LOGGED) -> bool:
     """True for failures at ever longer distances, from the one of this number on."""
-    return failures >= unsaid and failures.bit_count() == 1
+    return failures >= from_failure and failures.bit_count() == 1

@@ -75,7 +75,7 @@ class WatchedTable:
     def run(
         self, handler: str | Path | Handler | Callable[[Record], Any], **options: Any
     ) -> list[Record]:
-        """Run a handler over what has changed since the last look, from its beginning to its end.
+        """Runs a handler over what has changed since the last look, from its beginning to its end.
 
         `handler` is a module's file (imported anew, and given the options), a function, or what
         `lambda_function` makes. What it raises is raised here. The records are answered.
@@ -94,12 +94,12 @@ class WatchedTable:
 
 
 class NewTable(Protocol):
-    """What the fixture `new_table` gives."""
+    """Makes tables; the value of the fixture `new_table`."""
 
     def __call__(
         self, key: Mapping[str, str] | None = None, view_type: str = "NEW_AND_OLD_IMAGES"
     ) -> WatchedTable:
-        """Make a table; `key` is names and types, `{"pk": "S"}` by default."""
+        """Makes a table; `key` is names and types, `{"pk": "S"}` by default."""
 
 
 def _observer(

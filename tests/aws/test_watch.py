@@ -94,7 +94,7 @@ def test_a_role_is_assumed_once_a_renewal_for_all_shards(
 ) -> None:
     role(tmp_path)
     aws.accounts.lifetime = timedelta(seconds=8)  # renewed after half of it
-    with Program(aws.table.stream_arn, "--poll", "0.1", *started, env={}) as program:
+    with Program(aws.table.stream_arn, "--poll-max", "0.1", *started, env={}) as program:
         program.wait_for_status("Watching 4 shards")
         aws.table.wait_for(lambda: len(aws.signed_by("GetRecords")) >= 3)
         assert program.end() == 0
@@ -114,7 +114,7 @@ def test_forty_shards_run_a_credential_process_once_a_renewal(aws: FakeAWS, tmp_
     )
     process.chmod(0o700)
     (tmp_path / ".aws" / "config").write_text(f"[default]\ncredential_process = {process}\n")
-    with Program(aws.table.stream_arn, "--poll", "5", env={}) as program:
+    with Program(aws.table.stream_arn, "--poll-max", "5", env={}) as program:
         program.wait_for_status("Watching 40 shards")
         started = runs.read_text().count("run")
         program.wait_for(lambda: runs.read_text().count("run") > started)
@@ -127,7 +127,7 @@ def test_whoever_logs_in_again_is_noticed_and_nothing_is_lost(
 ) -> None:
     key, keys = aws.accounts.issue("role")
     login(tmp_path, "default", keys.token or "", key, keys.secret)
-    arguments = [aws.table.stream_arn, "-ps", "--poll", "0.1", *started]
+    arguments = [aws.table.stream_arn, "-ps", "--poll-max", "0.1", *started]
     with Program(*arguments, env={}) as program:
         program.wait_for_status("Watching 4 shards")
         aws.table.write("a")
@@ -147,7 +147,7 @@ def test_whoever_logs_in_again_is_noticed_and_nothing_is_lost(
 def test_secrets_are_in_no_output(aws: FakeAWS, tmp_path: Path) -> None:
     role(tmp_path)
     aws.accounts.lifetime = timedelta(seconds=3)
-    with Program(aws.table.stream_arn, "-v", "--poll", "0.1", env={}) as program:
+    with Program(aws.table.stream_arn, "-v", "--poll-max", "0.1", env={}) as program:
         program.wait_for_status("Watching 4 shards")
         aws.table.wait_for(lambda: len(aws.signed_by("GetRecords")) >= 2)
         aws.accounts.refuses.add("AssumeRole")

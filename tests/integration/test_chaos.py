@@ -59,5 +59,5 @@ def test_a_record_that_nobody_wrote_is_found() -> None:
 @pytest.mark.parametrize("seed", [7, 18])
 def test_a_short_chaos_loses_repeats_and_swaps_nothing(seed: int) -> None:
     verdict = run_seed(seed, 6_000)
-    assert verdict.is_good, chaos._line(verdict)
+    assert verdict.is_good, chaos.describe(verdict)
     assert verdict.written == 6_000

@@ -186,7 +186,7 @@ def test_the_batch_in_hand_is_the_last_one(sim: RemoteSimulator, place: Path) ->
 def test_a_window_ends_and_its_batch_is_checkpointed(sim: RemoteSimulator, place: Path) -> None:
     options = [*ALL, "--lambda", "app.handler", "--checkpoint", "state.json"]
     with Program(*options, "--batch-window", "2", env=sim.environment, cwd=place) as program:
-        sim.wait_for(lambda: (place / "calls.jsonl").exists(), timeout=30)
+        sim.wait_for(lambda: (place / "calls.jsonl").exists(), timeout=150)
         sim.wait_for(lambda: "after_sequence" in (place / "state.json").read_text())
         program.end(signal.SIGKILL)
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
@@ -220,7 +220,7 @@ def test_retries_for_ever_end_with_the_watch(sim: RemoteSimulator, place: Path) 
     (place / "poison").write_text("k0")
     options = [*ALL, "--lambda", "app.handler", "--retries", "-1", "--checkpoint", "state.json"]
     with Program(*options, env=sim.environment, cwd=place) as program:
-        sim.wait_for(lambda: len(keys(place)) >= 3, timeout=30)
+        sim.wait_for(lambda: len(keys(place)) >= 3, timeout=150)
         assert program.end(signal.SIGTERM) == 0
     assert any("has not processed 8 records of shardId-" in line for line in program.err)
     (place / "poison").unlink()
@@ -257,7 +257,7 @@ def test_output_that_nobody_reads_ends_it_quietly_before_the_batch(
             stdout=nobody,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=30,
+            timeout=150,
         )
     assert ended.returncode == 0
     assert "failed" not in ended.stderr and "not processed" not in ended.stderr
@@ -273,7 +273,7 @@ def test_a_kill_amid_retries_repeats_nothing_that_went_well(
     (place / "poison").write_text("k7")
     options = [*ALL, "--lambda", "app.handler", "--batch-size", size, "--checkpoint", "state.json"]
     with Program(*options, "--retries", "-1", env=sim.environment, cwd=place) as program:
-        sim.wait_for(lambda: len(keys(place)) >= 7, timeout=30)
+        sim.wait_for(lambda: len(keys(place)) >= 7, timeout=150)
         program.end(signal.SIGKILL)
     failing = keys(place)[-1]
     (place / "poison").unlink()

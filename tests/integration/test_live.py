@@ -91,7 +91,7 @@ def test_what_a_browser_is_shown_is_a_view_also_where_a_variable_asks_for_the_br
     monkeypatch.setattr("watcher.live.web.serve", lambda command, address: commands.append(command))
     monkeypatch.setattr(sys, "argv", ["watcher", "orders"])
     monkeypatch.setenv("WATCHER_LIVE_WEB", "0")
-    live._serve("0")
+    live.serve_in_browser("0")
     words = shlex.split(commands[0])
     values = Invocation(CommandLine("watch", words[words.index("watcher") + 1 :])).values
     assert values["live"] and not values["live_web"]

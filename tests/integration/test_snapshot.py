@@ -147,7 +147,7 @@ def test_a_watch_that_is_stopped_in_between_knows_the_table_in_the_end(
 
 
 def test_a_stream_that_is_resumed_from_its_token_does_too(server: DynamoDBLocal) -> None:
-    ledger, until, rows = Ledger(), time.monotonic() + 90, dict[str, int]()
+    ledger, until, rows = Ledger(), time.monotonic() + 240, dict[str, int]()
     with written_to(server, "snap-stream") as end, Stream("snap-stream", snapshot=True) as first:
         for record in first:
             if record is not None:

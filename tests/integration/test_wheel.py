@@ -19,7 +19,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT],
         check=True,
-        timeout=100,
+        timeout=280,
     )
     return next(folder.glob("*.whl"))
 
@@ -40,7 +40,7 @@ def test_installed_by_its_name_it_has_its_commands_and_names_itself(
         pytest.skip("the environment was made without uv")
 
     def said(*command: str | Path, status: int = 0) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path)
         assert done.returncode == status, done.stderr
         return done.stdout + done.stderr
 
@@ -71,7 +71,7 @@ def test_the_program_runs_from_a_wheel(wheel: Path, tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=280,
             check=True,
         )
     assert len(done.stdout.splitlines()) == 3

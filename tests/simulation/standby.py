@@ -235,7 +235,7 @@ class Standby:
         client = universe.client(life.sleep)
         arn = universe.table.streams[0].arn
         settings = WatchOptions(start=TrimHorizon(), poll_max=0.5)
-        followed = WatchedStream(arn, settings, first=client, service=client, clock=life)
+        followed = WatchedStream(arn, settings, service=client, clock=life)
         shared = Shared(self._game.item, self, life)
         lease = Lease(shared, holder, life)
         store = LeasedStore(

@@ -99,7 +99,6 @@ class Watch(Program):
             WatchedStream(
                 arn,
                 settings,
-                first=client,
                 service=client,
                 of_table=scenario.of_table,
                 items=self._items(life),
@@ -109,7 +108,7 @@ class Watch(Program):
         for each in self._universe.others:
             client = self._client_of(each, life)
             arn = each.table.streams[0].arn
-            followed.append(WatchedStream(arn, settings, first=client, service=client, clock=life))
+            followed.append(WatchedStream(arn, settings, service=client, clock=life))
         if scenario.concurrency > 1:
             self._hands = SimulatedHands(self._scheduler, life, scenario.concurrency)
         return build_manager(

@@ -246,9 +246,8 @@ class Play:
             WatchedStream(
                 arn,
                 made,
-                first=service,
                 service=service,
-                aside=(asides or {}).get(arn),
+                background_service=(asides or {}).get(arn),
                 of_table=of_table,
                 items=items if arn == ARN else None,
                 clock=self.clock,

@@ -20,6 +20,9 @@ from typing import Any, Self
 
 from tests.support import prefork
 
+PATIENCE = 150.0
+"""Seconds until what does not come is given up: a net, which a full machine must not reach."""
+
 
 class Killed(ABC):
     """A process in a group of its own, which does not outlive its `with` block."""
@@ -75,7 +78,7 @@ class Program(Killed):
             self._news.put(None)
         self._news.put(None)
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = PATIENCE) -> None:
         """Wait until it holds; asked again at every line that is printed."""
         end = time.monotonic() + timeout
         while not condition():
@@ -89,15 +92,15 @@ class Program(Killed):
             except queue.Empty:
                 continue
 
-    def wait_for_status(self, text: str, timeout: float = 60.0) -> None:
+    def wait_for_status(self, text: str, timeout: float = PATIENCE) -> None:
         """Wait until a line on stderr has this text."""
         self.wait_for(lambda: any(text in line for line in self.err), timeout)
 
-    def wait_for_lines(self, count: int, timeout: float = 60.0) -> None:
+    def wait_for_lines(self, count: int, timeout: float = PATIENCE) -> None:
         """Wait until so many lines stand on stdout."""
         self.wait_for(lambda: len(self.out) >= count, timeout)
 
-    def tell(self, number: int, timeout: float = 60.0) -> None:
+    def tell(self, number: int, timeout: float = PATIENCE) -> None:
         """Send a signal, and wait until it does not wait for the program any more."""
         self.process.send_signal(number)
         end = time.monotonic() + timeout
@@ -110,12 +113,12 @@ class Program(Killed):
         masks = re.findall(r"^(?:ShdPnd|SigPnd):\s*(\w+)$", status, re.MULTILINE)
         return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
-    def end(self, number: int = signal.SIGTERM, timeout: float = 60.0) -> int:
+    def end(self, number: int = signal.SIGTERM, timeout: float = PATIENCE) -> int:
         """Send a signal, and wait for the end."""
         self.process.send_signal(number)
         return self.wait(timeout)
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """Wait for the end; the exit status."""
         status = self.process.wait(timeout)
         for thread in self._threads:
@@ -131,7 +134,7 @@ class Program(Killed):
 
 
 def run(
-    *arguments: str, env: Mapping[str, str], cwd: Path | None = None, timeout: float = 60.0
+    *arguments: str, env: Mapping[str, str], cwd: Path | None = None, timeout: float = PATIENCE
 ) -> Program:
     """The program from its start to its end."""
     with Program(*arguments, env=env, cwd=cwd) as program:
@@ -140,7 +143,7 @@ def run(
 
 
 def run_side_by_side(
-    *each: Sequence[str], env: Mapping[str, str], timeout: float = 60.0
+    *each: Sequence[str], env: Mapping[str, str], timeout: float = PATIENCE
 ) -> list[Program]:
     """Programs that wait most of the time, from their starts to their ends."""
     with contextlib.ExitStack() as stack:

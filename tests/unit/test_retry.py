@@ -58,4 +58,4 @@ def test_the_last_error_is_raised_and_one_that_may_not_pass_at_once() -> None:
 
 def test_failures_are_told_at_ever_longer_distances() -> None:
     assert [count for count in range(1, 70) if worth_logging(count)] == [4, 8, 16, 32, 64]
-    assert [count for count in range(1, 9) if worth_logging(count, unsaid=2)] == [2, 4, 8]
+    assert [count for count in range(1, 9) if worth_logging(count, from_failure=2)] == [2, 4, 8]

@@ -101,7 +101,7 @@ class BackgroundService(ForwardingService):
         )
         self._waited_for: set[threading.Thread] = set()
         self._answers: dict[_Question, tuple[float, Any, Exception | None]] = {}
-        process_start.before(self.settle)
+        process_start.before_fork(self.settle)
 
     def listing(self, arn: str) -> Listing:
         """See `Service`."""

@@ -286,9 +286,10 @@ class StreamsClient:
         Raises TrimmedDataError, ShardNotFoundError, TimestampRefusedError.
         """
         query = {"StreamArn": arn, "ShardId": shard_id, **iterator_at(position)}
-        operation = self._bounded(self.api.get_shard_iterator)
         if self.shortcut is not None:
-            operation = self.shortcut.get_shard_iterator
+            operation: Operation = self.shortcut.get_shard_iterator
+        else:
+            operation = self._bounded(self.api.get_shard_iterator)
         try:
             answer = self._call(operation, "ShardIterator", **query)
         except StreamError as error:
@@ -327,9 +328,10 @@ class StreamsClient:
         return partial(self._records, asked=asked, ShardIterator=iterator)
 
     def _records(self, **query: Any) -> bytes:
-        operation = self._bounded(self.api.get_records)
         if self.shortcut is not None:
-            operation = self.shortcut.get_records
+            operation: Operation = self.shortcut.get_records
+        else:
+            operation = self._bounded(self.api.get_records)
         body: bytes = self._call(operation, "Body", **query)["Body"]
         self.tally.answer()
         return body

@@ -187,7 +187,7 @@ class OwnCredentials:
         text = " ".join(str(error).split()) or type(error).__name__
         if self._keys.expires is not None and self._keys.expires <= now:
             self._error = f"no new AWS credentials: {text}"
-        if worth_logging(self._failures, unsaid=2):
+        if worth_logging(self._failures, from_failure=2):
             logger.warning(f"Can't renew the AWS credentials, trying again: {text}")
         else:
             logger.debug(f"Can't renew the AWS credentials: {text}")

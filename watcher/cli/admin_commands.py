@@ -1,4 +1,4 @@
-"""What sets watcher up: `policy`, `new-handler` and `trust`."""
+"""The commands that set watcher up: `policy`, `new-handler` and `trust`."""
 
 from __future__ import annotations
 

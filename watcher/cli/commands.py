@@ -66,7 +66,7 @@ GROUPS = {
 }
 """Every group of options that several commands have, and its page: `--help NAME`."""
 TOPICS = (*GROUPS, "defaults", "all")
-"""What `--help` takes."""
+"""The topics that `--help` takes."""
 
 _OTHER_NAMES = {"ls": "streams"}
 _COUNT = re.compile(r"-n=?(\d+)")

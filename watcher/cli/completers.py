@@ -1,4 +1,4 @@
-"""What a TAB offers for the value of an option: found without a call to AWS, and without boto3."""
+"""Offers for a TAB at an option's value, found without a call to AWS and without boto3."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Completer = Callable[["CompletionContext"], Iterable[str]]
 
 
 def of(name: str, metavar: str | None) -> Completer | None:
-    """What completes a parameter of this name, or else a value that is called this."""
+    """Returns the completer of a parameter of this name, or else of values called this."""
     complete = _BY_NAME.get(name) or _BY_METAVAR.get(metavar or "")
     return None if complete is None else lambda context: complete(context.incomplete)
 
 
 def words(*candidates: str) -> Completer:
-    """Completes to one of some words; others may be given, too."""
+    """Returns a completer to one of some words; others may be given, too."""
     return lambda context: candidates
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from watcher.cli import command_line
 from watcher.cli.command_line import CommandLine, arguments
@@ -78,11 +78,10 @@ def answer(shell: str = "bash", *words: str) -> int:
 
 
 def candidates(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each with what it means."""
+    """Yields what can stand at the last word, each with what it means."""
     if len(words) == 1 and not words[0].startswith("-"):
-        for name, command in COMMANDS.items():
-            if name.startswith(words[0]):
-                yield name, command.summary
+        found = ((name, command.summary) for name, command in COMMANDS.items())
+        yield from (each for each in found if each[0].startswith(words[0]))
         return
     name, words = named(words)
     try:
@@ -90,14 +89,23 @@ def candidates(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     except WatcherError:  # the folder of handlers that is just being typed
         app = command_line.app(CommandLine(name))
     if words[-1].startswith("-") and "=" not in words[-1]:
-        # Cyclopts has them too, but takes rich for what they mean, which takes too long.
-        for argument in arguments(app):
-            for each in argument.names:
-                if each.startswith(words[-1]) and argument.index is None:
-                    yield each, argument.parameter.help or ""
-        return
+        yield from _flags(app, words[-1])
+    else:
+        yield from _values(app, [name, *words])
+
+
+def _flags(app: App, begun: str) -> Iterator[tuple[str, str]]:
+    """Yields options; Cyclopts has them, too, but takes rich for what they mean, which is slow."""
+    for argument in arguments(app):
+        for each in argument.names:
+            if each.startswith(begun) and argument.index is None:
+                yield each, argument.parameter.help or ""
+
+
+def _values(app: App, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields values of an option or an operand, which Cyclopts finds."""
     # What Cyclopts' own scripts do: they are made once, and know no handlers of other folders.
-    os.environ["CYCLOPTS_COMPLETION_WORDS"] = "".join(f"{each}\x1f" for each in (name, *words))
+    os.environ["CYCLOPTS_COMPLETION_WORDS"] = "".join(f"{each}\x1f" for each in words)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         app(["__complete"], result_action="return_value")
     prefix = ""

@@ -37,18 +37,18 @@ class Default(NamedTuple):
     origin: str
     """The variable, or the file."""
     required: bool
-    """Whether it is an error that this command has no such option."""
+    """True where it is an error that this command has no such option."""
     is_strange: bool = False
-    """Whether it is of a file that nobody has said to be trusted."""
+    """True where it is of a file that nobody has allowed everything."""
 
     @property
     def variable(self) -> bool:
-        """Whether it is one of the environment."""
+        """True where it is one of the environment."""
         return self.origin.startswith(_PREFIX)
 
     @property
     def where(self) -> str:
-        """The variable, or the file with the key."""
+        """Returns the variable, or the file with the key."""
         return self.origin if self.variable else f"{self.origin}: {self.key}"
 
 

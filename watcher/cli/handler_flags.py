@@ -93,11 +93,11 @@ _OUTPUT = option(
     ),
 )
 CALLS = (_OUTPUT, _CALL, _RELOAD, _LAMBDA, *options.of(lambda_function))
-"""What chooses handlers beside the modules' flags."""
+"""The options that choose handlers beside the modules' flags."""
 
 
 def of_handler(name: str) -> str:
-    """The parameter of an option that a handler declares."""
+    """Returns the parameter's name of an option that a handler declares."""
     return _OWN + name
 
 
@@ -111,7 +111,7 @@ def found(line: CommandLine) -> dict[str, HandlerModule]:
 
 
 def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterator[Option]:
-    """An option for each handler, followed by its own; `taken` are those of the command."""
+    """Yields an option for each handler, followed by its own; `taken` are those of the command."""
     handlers = list(handlers)
     names = {name for each in (*taken, *OF_ALL, _FOLDERS) for name in _names(each)}
     # Of several with the same initials it is the shortest's, a built-in one's first.
@@ -158,7 +158,7 @@ def _names(parameter: Option) -> Sequence[str]:
 
 
 class Choice:
-    """What a command line wants done with each change. Raises UsageError."""
+    """The handlers that a command line chooses, and their options. Raises UsageError."""
 
     def __init__(
         self, handlers: Mapping[str, HandlerModule], given: Given, values: Mapping[str, Any]
@@ -192,12 +192,12 @@ class Choice:
 
     @property
     def has_lambda(self) -> bool:
-        """Whether a Lambda function is among them."""
+        """True where a Lambda function is among them."""
         return any(name == _LAMBDA.name for name, _ in self._chosen)
 
     @property
     def chosen(self) -> list[str]:
-        """Each as one types it."""
+        """Returns each as one types it."""
         names = {_CALL.name: "--call ", _LAMBDA.name: "--lambda "}
         return [
             names[name] + value if name in names else self._handlers[value].flag
@@ -242,7 +242,7 @@ class Choice:
         self._chosen.append((_CHOSEN, owners[0].name))
 
     def load(self, default: str | None = None) -> list[Handler]:
-        """The observers, each with those of its options that were given; else the default one."""
+        """Returns the handlers with those of their options that were given; else the default."""
         from watcher.delivery.handler import Handler
 
         self._given.log_used(

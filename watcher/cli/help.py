@@ -111,7 +111,7 @@ def page(line: CommandLine, topic: str = "") -> str:
 
 
 def _groups(arguments: Sequence[Argument]) -> dict[str, list[Argument]]:
-    """Those that have options, the command's own before the common ones."""
+    """Returns the groups that have options, the command's own before the common ones."""
     found: dict[str, list[Argument]] = {"arguments": []}
     for argument in arguments:
         groups: Any = argument.parameter.group
@@ -125,7 +125,7 @@ def _groups(arguments: Sequence[Argument]) -> dict[str, list[Argument]]:
 
 
 def _sections(groups: Mapping[str, Sequence[Argument]]) -> str:
-    """Groups in full."""
+    """Returns groups in full."""
     lines: list[str] = []
     for title, members in groups.items():
         about = [f"  {GROUPS[title]}", ""] if title in GROUPS else []
@@ -134,7 +134,7 @@ def _sections(groups: Mapping[str, Sequence[Argument]]) -> str:
 
 
 def _rows(arguments: Sequence[Argument]) -> Iterator[str]:
-    """Options with their help beside them, or below where their names are long."""
+    """Yields options with their help beside them, or below where their names are long."""
     for argument in arguments:
         has_value = argument.index is None and not argument.is_flag()
         metavar = f" {argument.parameter.metavar}" if has_value else ""
@@ -153,7 +153,7 @@ def _rows(arguments: Sequence[Argument]) -> Iterator[str]:
 def _front(
     groups: dict[str, list[Argument]], examples: str = "", others: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Everything there is by its name."""
+    """Yields the lines that name every handler, command and option."""
     if examples:
         yield from [*examples.splitlines(), ""]
     modules = [each for each in groups.get("handlers", ()) if _is_module(each)]
@@ -183,7 +183,7 @@ def _front(
 
 
 def _is_module(argument: Argument) -> bool:
-    """Whether it is a handler's flag; those have their own lines."""
+    """True for a handler's flag; those have their own lines."""
     return str(argument.field_info.name).startswith("handler_")
 
 

@@ -55,7 +55,7 @@ SOURCES = Annotated[
         "archive wrote and files of --print-json",
     ),
 ]
-"""What the time machine's commands read."""
+"""The sources that the time machine's commands read."""
 BASELINE = Annotated[
     list[str] | None,
     Parameter(

@@ -54,7 +54,7 @@ ON_A_TERMINAL = _LIVE
 
 
 def is_asked(values: Mapping[str, Any]) -> bool:
-    """Whether a command line wants the view."""
+    """True where a command line asks for the view."""
     return bool(values["live"] or values["live_web"])
 
 
@@ -74,7 +74,7 @@ def view(
         if flag.startswith("--print-"):
             raise UsageError(f"the view shows the changes itself: leave out {flag}", "live")
     if values.get("live_web"):
-        _serve(values["live_web"])
+        serve_in_browser(values["live_web"])
         return None
     if not (sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ):
         raise UsageError("it is for a terminal: standard output is none", "live")
@@ -136,7 +136,7 @@ def _listings(
     return listings
 
 
-def _serve(address: str) -> None:
+def serve_in_browser(address: str) -> None:
     """Serve the view to browsers that know the token, until Ctrl-C."""
     _refuse_missing("textual_serve")
     from watcher.live.web import serve

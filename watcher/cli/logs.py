@@ -93,7 +93,7 @@ class _JsonLines(logging.Formatter):
     """A JSON object a line: time, level, message; shard, stream and the like where known."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Whatever the message holds, it stays one line."""
+        """Returns a record as one line, whatever its message holds."""
         from watcher.formatting.text import printable_json
 
         created = datetime.fromtimestamp(record.created, UTC)
@@ -138,7 +138,7 @@ def set_up(log_format: str) -> None:
 
 
 def is_json() -> bool:
-    """Whether the log is one of JSON lines."""
+    """True where the log is one of JSON lines."""
     return any(isinstance(handler.formatter, _JsonLines) for handler in logger.handlers)
 
 
@@ -148,7 +148,7 @@ def _log_elsewhere(
     error: BaseException | None,
     trace: TracebackType | None,
 ) -> None:
-    """What Python would write of an error that nobody catches, and that ends nothing."""
+    """Logs an error that nobody catches, and that ends nothing, in place of Python."""
     about = (kind, error, trace) if error is not None else None
     logger.error(f"{kind.__name__} {where}: {error}", exc_info=about)
 

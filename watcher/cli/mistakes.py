@@ -1,4 +1,4 @@
-"""What is wrong with a command line, in a line of ours."""
+"""Explains in one line what is wrong with a command line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _takes_pairs(argument: Argument) -> bool:
 
 
 def _operands(words: Sequence[str]) -> Sequence[str]:
-    """Those that are certainly no options."""
+    """Returns the words that are certainly no options."""
     return words[words.index("--") + 1 :] if "--" in words else ()
 
 
@@ -95,12 +95,12 @@ def _whole(word: str, words: Sequence[str]) -> str:
 
 
 def _is_missing(operand: Argument, first: int | None) -> bool:
-    """Whether it is to be given, and stands at the first that is missing or behind it."""
+    """True for an operand that has to be given, at the first that is missing or behind it."""
     return operand.index is not None and operand.required and operand.index >= (first or 0)
 
 
 def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> UsageError:
-    """That there is no such option as the line has for this word, or part of one."""
+    """Returns the error for a word that is no option, or part of one."""
     word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
     near = nearest(word.strip("-"), names)
@@ -109,7 +109,7 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """The one that may have been meant; better none than a wrong one."""
+    """Returns the name that may have been meant; better none than a wrong one."""
     names = list(names)
     if close := difflib.get_close_matches(word, names, 1, _CLOSE):
         return close[0]
@@ -131,7 +131,7 @@ def _either(words: Sequence[str]) -> str:
 
 
 def blamed(error: WatcherError, flag: str | None, origins: Mapping[str, str | None]) -> str:
-    """An error's text, with the option that is to blame, and where options' values are from."""
+    """Returns an error's text with the option to blame, and where options' values are from."""
     parts = [
         f"from {origin}" if name == flag else f"{name} is from {origin}"
         for name, origin in origins.items()

@@ -30,7 +30,7 @@ class Given(NamedTuple):
     typed: Sequence[str]
     """The parameters that the command line gives, in its order and as often as it does."""
     origins: Mapping[str, str]
-    """Those that a file or a variable gives, and where that is."""
+    """The parameters that a file or a variable gives, and where that is."""
     of_folder: Sequence[str] = ()
     """The options that the working folder's file gives, as it calls them."""
     strange: Sequence[str] = ()
@@ -72,7 +72,7 @@ def age(moment: datetime, now: datetime) -> str:
 
 
 def option(name: str, kind: Any, default: Any, told: Parameter) -> inspect.Parameter:
-    """One option, as the parameter of that name."""
+    """Returns one option, as the parameter of that name."""
     if kind in (int, float):
         told = Parameter.combine(Parameter(converter=_number), told)
     if completer := completers.of(name, told.metavar):
@@ -95,7 +95,7 @@ def flags_of(parameter: inspect.Parameter) -> list[str]:
 
 
 def of(function: Callable[..., Any], *names: str, **own: str) -> Iterator[inspect.Parameter]:
-    """The options that a function declares: all, or those of these names.
+    """Yields the options that a function or a class declares: all, or those of these names.
 
     `own` are defaults of the command's own. Where a parameter takes several types, the first is
     the command line's.
@@ -114,19 +114,19 @@ def of(function: Callable[..., Any], *names: str, **own: str) -> Iterator[inspec
 
 
 def values(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the values that are a function's, as its keyword arguments."""
+    """Returns those of the values that are a function's, as its keyword arguments."""
     return {each.name: options[each.name] for each in of(function) if each.name in options}
 
 
 def connection(options: Mapping[str, Any]) -> AwsConfig:
-    """The AWS options."""
+    """Returns the AWS options."""
     from watcher.aws.config import AwsConfig
 
     return AwsConfig(**{name: options[name] for name in AWS})
 
 
 def spelled(run: Callable[..., int], *parts: Iterable[inspect.Parameter]) -> Callable[..., int]:
-    """A command whose `**options` are these parameters."""
+    """Returns a command whose `**options` are these parameters."""
 
     def command(*arguments: Any, **options: Any) -> int:
         return run(*arguments, **options)

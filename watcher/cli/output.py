@@ -38,7 +38,7 @@ class Line:
         from watcher import process_start  # not at a TAB: it needs multiprocessing
 
         # A child would erase what we have drawn.
-        process_start.in_child(self._leave)
+        process_start.in_forked_child(self._leave)
 
     def set(self, text: str) -> None:
         """Show this text from now on, cut where the terminal is too narrow."""
@@ -47,7 +47,7 @@ class Line:
             self._draw()
 
     def is_beneath(self, descriptor: int) -> bool:
-        """Whether what is written there goes to the same terminal."""
+        """True where what is written there goes to the same terminal."""
         return self._open and os.fstat(descriptor).st_rdev == self._device
 
     def erase(self) -> None:
@@ -149,7 +149,7 @@ def status_line(
 
 
 def _is_piped() -> bool:
-    """Whether the data goes to another program, which may show it on the same terminal."""
+    """True where the data goes to another program, which may show it on the same terminal."""
     try:
         mode = os.fstat(sys.stdout.fileno()).st_mode
     except (OSError, ValueError):  # there is no such stream
@@ -212,7 +212,7 @@ def flush_stdout() -> bool:
 
 
 def is_of_stdout(error: OSError) -> bool:
-    """Whether it says that our output can't be written: without a buffer, that is a print's."""
+    """True for an error that our output can't be written: without a buffer, that is a print's."""
     file = raw(sys.stdout)
     return isinstance(file, WholeFile) and file.error is error
 

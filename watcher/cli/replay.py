@@ -175,7 +175,7 @@ class _ReplayStatus:
         self._due = 0.0
 
     def is_due(self) -> bool:
-        """Whether what is shown is old."""
+        """True where what is shown is old."""
         return time.monotonic() >= self._due
 
     def draw(self, replay: RecordLines, failures: int) -> None:

@@ -243,7 +243,7 @@ def _item(values: Mapping[str, Any]) -> str:
 
 
 def _choice(values: dict[str, Any], filtered: int) -> list[str]:
-    """What was left out, in the words that it was asked for."""
+    """Returns what was left out, in the words that it was asked for."""
     given = [f"--only {each}" for each in values["only"] or ()]
     given += [f"--key {each}" for each in values["key"] or ()]
     given += [f"--filter {each}" for each in values["filters"] or ()]

@@ -1,4 +1,4 @@
-"""What the status line says while a watch goes on."""
+"""The text of the status line while a watch goes on."""
 
 from __future__ import annotations
 

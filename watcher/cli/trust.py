@@ -1,4 +1,4 @@
-"""What the working folder's `watcher.toml` may set at once, and the files that may set all."""
+"""Trust in the working folder's `watcher.toml`: what it may set without it, and who has it."""
 
 from __future__ import annotations
 

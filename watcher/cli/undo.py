@@ -123,7 +123,7 @@ def _undo(
 
 
 def _refuse_untyped(given: options.Given) -> None:
-    """What writes is said by whoever runs it, not by a file or a variable."""
+    """Raises UsageError where a file or a variable says that something is to be written."""
     for name in ("apply", "force_conflicts"):
         if name in given.origins:
             raise UsageError(f"it has to be typed; it is from {given.origins[name]}", name)
@@ -154,7 +154,7 @@ def _show(plan: Undo, output: str) -> int:
 
 
 def _kind(step: UndoStep) -> str:
-    """What is to be done with an item."""
+    """Returns what is to be done with an item."""
     if step.before is None:
         return "REMOVE"
     return "INSERT" if step.now is None else "MODIFY"
@@ -173,7 +173,7 @@ def _lines(step: UndoStep) -> Iterator[str]:
 
 
 def _confirmed(plan: Undo) -> bool:
-    """Whether the user wants conflicts overwritten, too."""
+    """Asks on the terminal; True where conflicts are to be overwritten, too."""
     if not plan.conflicts:
         return False
     for step in plan.conflicts:

@@ -141,7 +141,7 @@ def _watch(
 
 
 def closing_line(totals: Totals) -> str:
-    """What the watch has done, in one line."""
+    """Returns what the watch has done, in one line."""
     from watcher.formatting.text import counted
 
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(totals.kinds.items()))

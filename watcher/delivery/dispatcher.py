@@ -73,7 +73,7 @@ class Dispatcher:
         self._is_closing = False
         self._output_closed = False
         # A child that a handler forks, and that comes back here, must not deliver as well.
-        process_start.in_child(self._stop_in_child)
+        process_start.in_forked_child(self._stop_in_child)
         self.failed: Counter[str] = Counter({handler.name: 0 for handler in handlers})
         """How many records each handler has failed on, retries not counted."""
         self._failed_to_close = 0

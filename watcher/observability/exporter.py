@@ -121,7 +121,7 @@ class Exporter(Display):
         receiving, self._sending = Pipe(duplex=False)
         os.set_blocking(self._sending.fileno(), False)
         # A child's copy of our end would keep the exporter running when the manager is gone.
-        process_start.in_child(self.close)
+        process_start.in_forked_child(self.close)
         self._heartbeat = heartbeat
         self._timing = timing
         self._unsent = b""

@@ -37,7 +37,7 @@ class CallPool:
         self._threads: list[threading.Thread] = []
         self._calls: _Calls = SimpleQueue()
         self._idle = threading.Semaphore(0)
-        process_start.before(self._rest)
+        process_start.before_fork(self._rest)
 
     def start(self, calls: Sequence[Callable[[], _Answer]], few: int = 1) -> list[Future[_Answer]]:
         """Their answers, some of which may be still to come where there are more than `few`."""

@@ -98,7 +98,7 @@ class HealthChecker:
             patience = self._late_seconds + stream.coordinator.listing.pages * stream.sharers
             if stream.failures:
                 refused.add(stream.table)
-            elif not stream.has_begun:
+            elif not stream.has_started:
                 new.add(stream.table)
             elif seconds_late > patience:
                 late.add(stream.table, seconds_late)

@@ -16,6 +16,7 @@ from watcher.observability.watch_stats import Totals, WatchStats
 from watcher.options import WatchOptions
 from watcher.runtime.health import HealthChecker
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
+from watcher.runtime.stream_successor import StreamEnd
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
@@ -104,8 +105,8 @@ class Manager:
 
     def _list_streams(self) -> None:
         """Take in streams that join, and make the first listing of each."""
-        self.streams.let_join()
-        self._begin_streams()
+        self.streams.join_discovered()
+        self._start_streams()
 
     def _start_shards(self) -> None:
         """List shards again where that is due, and have those read whose turn has come.
@@ -116,7 +117,7 @@ class Manager:
             self._refresh(stream)
         for origin in self.workers.to_restart():
             its_stream = self.streams.get(origin.stream)
-            if its_stream is not None and not self.streams.rests(its_stream):
+            if its_stream is not None and not self.streams.is_paused(its_stream):
                 self._start(its_stream, its_stream.coordinator.lineage.shards[origin.shard_id])
                 self.totals.restarts += 1
 
@@ -162,18 +163,18 @@ class Manager:
         if self.shutdown.poll():
             return
         for stream in self.streams:
-            successor = stream.after()
-            if successor == "":
-                self.streams.leave(stream)
-            elif successor is not None:
-                self._move_on(stream, successor)
+            match stream.poll_end():
+                case StreamEnd(successor=str() as successor):
+                    self._move_on(stream, successor)
+                case StreamEnd():
+                    self.streams.remove(stream)
 
     def _is_done(self) -> bool:
         """True once there is nothing more to come, or nothing can be read."""
-        is_hopeless = self.streams.were_refused(_HOPELESS_SECONDS) and bool(self._unread_reason)
+        is_hopeless = self.streams.are_refused_for(_HOPELESS_SECONDS) and bool(self._unread_reason)
         if self.delivery.is_complete or is_hopeless:
             return True
-        return not self.streams and not (self.settings.follows and self.streams.awaits_more)
+        return not self.streams and not (self.settings.follows and self.streams.may_join)
 
     @property
     def _unread_reason(self) -> str:
@@ -186,15 +187,15 @@ class Manager:
         """Wait for the checkpoint's lease, resume, and make the first listings."""
         if self.store is not None:
             with self.heartbeat.during(Phase.STANDING_BY):
-                self.streams.refuse(self.store.peek(), self.store.name)
+                self.streams.check_checkpoint(self.store.peek(), self.store.name)
                 if self.store.stand_by(self._must_stop_standing_by):
                     self.streams.resume(self.store.load(), self.store.name)
         try:
             with self.shutdown.asking_service():
-                tail = self.streams.at_tail(self.settings, self._must_stop)
+                tail = self.streams.start_tail(self.settings, self._must_stop)
                 if tail is not None:
                     self.delivery.limit_to(tail.found, tail.is_within)
-            self._begin_streams()
+            self._start_streams()
             self.heartbeat.enter(Phase.WATCHING)
         except Overdue:
             logger.warning("The service had not answered by then")
@@ -228,36 +229,36 @@ class Manager:
 
     # Streams
 
-    def _begin_streams(self) -> None:
+    def _start_streams(self) -> None:
         """Each as soon as it is listed: "latest" of one is not to wait for the listings of all."""
-        for stream in self.streams.to_begin():
+        for stream in self.streams.to_start():
             if self.shutdown.poll():
                 return
             with self.shutdown.asking_service():
-                self._begin_stream(stream)
-            if not (stream.has_begun or stream.failures):
+                self._start_stream(stream)
+            if not (stream.has_started or stream.failures):
                 continue  # it is listed in the background
-            self.streams.begun(stream)
+            self.streams.on_started(stream)
             with self.shutdown.may_interrupt():
                 self._refresh(stream)
-            if stream.has_begun:
+            if stream.has_started:
                 self.saver.save_first()
-            self.streams.say_if_watched(stream, self.workers)
+            self.streams.log_if_all_reading(stream, self.workers)
 
-    def _begin_stream(self, stream: WatchedStream) -> None:
+    def _start_stream(self, stream: WatchedStream) -> None:
         arn = stream.arn
         self.heartbeat.beat()
         try:
-            stream.begin()
+            stream.start()
         except NoAnswerYetError:
             pass
         except StreamError as error:
-            self.streams.in_trouble(stream, error)
+            self.streams.on_error(stream, error)
         else:
-            self.streams.works(stream)
+            self.streams.on_recovered(stream)
             self.dispatcher.start_stream(stream.arn)
         finally:
-            self._renamed(arn, stream)
+            self._note_move(stream, arn)
 
     def _move_on(self, stream: WatchedStream, successor: str) -> None:
         arn = stream.arn
@@ -265,30 +266,30 @@ class Manager:
         try:
             stream.move_on(successor)
         finally:
-            self._renamed(arn, stream)
+            self._note_move(stream, arn)
 
-    def _renamed(self, arn: str, stream: WatchedStream) -> None:
+    def _note_move(self, stream: WatchedStream, arn: str) -> None:
         """Note where a table's next stream has taken the place of the one with this ARN."""
         if stream.arn != arn:
-            self.streams.renamed(arn, stream)
+            self.streams.on_moved(stream, arn)
             self.saver.mark_dirty()
 
     def _refresh(self, stream: WatchedStream) -> None:
         """List a stream's shards where that is due, and start those whose turn has come."""
-        if self.streams.rests(stream):
+        if self.streams.is_paused(stream):
             return
-        if stream.failures and not stream.has_begun:
-            return self._begin_stream(stream)
+        if stream.failures and not stream.has_started:
+            return self._start_stream(stream)
         listing = stream.coordinator.listing
         try:
             stream.refresh(before=self.saver.save_before_waiting)
         except StreamError as error:
-            return self.streams.in_trouble(stream, error)
+            return self.streams.on_error(stream, error)
         if stream.coordinator.listing is not listing:
-            self.streams.listed(stream, self.stats)
-            for origin in stream.newly_closed():
+            self.streams.on_listed(stream, self.stats)
+            for origin in stream.take_newly_closed():
                 self.workers.on_shard_closed(origin)
-        ready = stream.to_begin()
+        ready = stream.take_ready_shards()
         for shard in ready:
             self._start(stream, shard)
         self.totals.shards += len(ready)
@@ -296,7 +297,7 @@ class Manager:
     # Shards and their workers
 
     def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
-        self.workers.start(stream.work(shard), self.stats.tally(stream.origin(shard)))
+        self.workers.start(stream.assignment(shard), self.stats.tally(stream.origin(shard)))
 
     def _on_message(
         self, stream: WatchedStream, shard: TrackedShard, message: Message | None
@@ -312,17 +313,17 @@ class Manager:
                 self.workers.on_page(origin)
             case Started():
                 self.workers.on_started(origin)
-                self.streams.reads(stream)
+                self.streams.on_reader_started(stream)
         try:
             meaning = stream.coordinator.on_message(shard, message)
         except StreamError as error:
-            return self.streams.in_trouble(stream, error, reading=True)
+            return self.streams.on_error(stream, error, reading=True)
         if isinstance(meaning, Page):
             return self.delivery.submit(origin, shard, meaning)
         if not isinstance(message, Retrying | Notice):
             self.saver.mark_dirty()
         if isinstance(message, Started):
-            self.streams.say_if_watched(stream, self.workers)
+            self.streams.log_if_all_reading(stream, self.workers)
         if meaning is ShardEnd.CLOSED:
             self._finish(stream, shard)
 
@@ -341,7 +342,7 @@ class Manager:
         self.workers.on_ended(origin, restart=not (for_good or self.shutdown.requested))
         self.stats.reading_ended(origin, for_good=for_good)
         if for_good or self.shutdown.requested:
-            stream.reading.discard(shard.id)
+            stream.assigned.discard(shard.id)
         else:
             stream.coordinator.restart(shard)
 
@@ -356,10 +357,10 @@ class Manager:
         self._display()
 
     def _display(self, *, at_once: bool = False) -> None:
-        self.totals.losses, self.totals.saved = self.streams.losses, self.saver.error is None
+        self.totals.losses, self.totals.saved = self.streams.loss_count, self.saver.error is None
         self.displays.show(self._snapshot, at_once=at_once)
 
     def _snapshot(self) -> WatchStats:
         return self.stats.snapshot(
-            self.totals, self.streams.standings(), self.dispatcher, self.health.check()
+            self.totals, self.streams.stats(), self.dispatcher, self.health.check()
         )

@@ -112,7 +112,7 @@ class CommandWriter:
         self._pipe = pipe
         self._unsent = b""
         os.set_blocking(pipe.fileno(), False)
-        process_start.in_child(self.close)
+        process_start.in_forked_child(self.close)
 
     def send(self, command: Command) -> None:
         """Sends a command without waiting. Raises OSError where the worker can't take it (now).
@@ -302,7 +302,7 @@ class MessageQueue:
         self._is_copy = False
         self._is_open = True
         # A copy of our ends would keep workers going whose manager is gone.
-        process_start.in_child(self._close_in_child)
+        process_start.in_forked_child(self._close_in_child)
 
     def writer(self, name: str) -> MessageWriter:
         """Opens a pipe for a worker called `name`: `receive` reports its end by that name."""

@@ -1,4 +1,4 @@
-"""Streams that have come to match what a watch was asked for, since it began."""
+"""Finds streams that come to match a watch's globs and tags while it runs, so that they join it."""
 
 from __future__ import annotations
 
@@ -11,52 +11,50 @@ from watcher.aws.discovery import Tags, WantedStreams
 from watcher.aws.model import StreamName
 from watcher.clock import CLOCK, Clock
 from watcher.errors import ServiceError, StreamError
+from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.runtime.watched_stream import WatchedStream
 
 logger = logging.getLogger("watcher")
 
-_LOOK_SECONDS = 30.0
-# ListStreams allows 5 calls a second, shared with everybody else, and the delivery waits for each.
-_PAGE_SECONDS = 1.0
-# So many tables whose tags were no match are asked again each time.
-_ASKED_AGAIN = 10
-
 
 class Directory(Protocol):
-    """What is asked here; see `service.client.StreamsClient`."""
+    """Lists streams and tags; see `aws.client.StreamsClient`."""
 
     def stream_pages(self) -> Iterator[list[StreamName]]:
-        """ListStreams' answers, page by page."""
+        """Yields ListStreams' answers, page by page."""
 
     def tags(self, table: str) -> Tags:
-        """The tags of a table, by its ARN or its name."""
+        """Returns the tags of a table, by its ARN or its name."""
 
 
 class StreamDiscovery:
     """Lists the region's streams again and again, a page at a time.
 
-    `follow` makes what follows a stream, by its ARN.
+    `make_stream` makes the `WatchedStream` of an ARN.
     """
 
     def __init__(
         self,
         wanted: WantedStreams,
         directory: Directory,
-        follow: Callable[[str], WatchedStream],
+        make_stream: Callable[[str], WatchedStream],
         clock: Clock = CLOCK,
+        *,
+        timing: StreamsTiming = STREAMS_TIMING,
     ) -> None:
         self._wanted = wanted
         self._directory = directory
-        self._follow = follow
+        self._make_stream = make_stream
         self._clock = clock
+        self._timing = timing
         self._rows: list[StreamName] = []
         self._pages: Iterator[list[StreamName]] | None = None
-        self._due = clock.monotonic() + _LOOK_SECONDS
+        self._due = clock.monotonic() + timing.discovery_seconds
         self._tags: dict[str, Tags] = {}
-        """Of the tables that were asked for theirs, the latest last."""
+        """By table, the one that was asked last at the end."""
 
-    def look(self) -> list[WatchedStream]:
-        """What matches, once the last page has come; most often nothing, as it is not due."""
+    def poll(self) -> list[WatchedStream]:
+        """Asks for the next page if that is due; returns what matches once the last has come."""
         now = self._clock.monotonic()
         if now < self._due:
             return []
@@ -64,7 +62,7 @@ class StreamDiscovery:
         try:
             self._pages = self._pages or self._directory.stream_pages()
             page = next(self._pages, None)
-            self._due = now + _PAGE_SECONDS
+            self._due = now + self._timing.discovery_page_seconds
             if page is not None:
                 self._rows += page
                 return []
@@ -72,16 +70,16 @@ class StreamDiscovery:
         except (ServiceError, StreamError) as error:
             logger.debug(f"Can't list the streams to find new ones: {error}")
         self._rows, self._pages = [], None
-        self._due = now + _LOOK_SECONDS
-        return list(map(self._follow, found))
+        self._due = now + self._timing.discovery_seconds
+        return list(map(self._make_stream, found))
 
     def _matching(self) -> list[str]:
-        for table in list(itertools.islice(self._tags, _ASKED_AGAIN)):
+        for table in list(itertools.islice(self._tags, self._timing.tags_asked_again)):
             del self._tags[table]
         return [row.arn for row in self._wanted.newest(self._rows, self._tags_of).values()]
 
-    def first(self) -> list[StreamName]:
-        """All that matches now. Raises StreamError, ServiceError."""
+    def list_all(self) -> list[StreamName]:
+        """Returns all that matches now. Raises StreamError, ServiceError."""
         rows = itertools.chain.from_iterable(self._directory.stream_pages())
         return list(self._wanted.newest(rows, self._tags_of).values())
 

@@ -105,7 +105,7 @@ class Tail:
             if not self._is_ending():
                 with self._may_fail(each, found):
                     known = self._listings.get(each.arn)
-                    found[each] = each.pulled(window, calls, len(followed), known)
+                    found[each] = each.merged_reader(window, calls, len(followed), known)
                     self._listings[each.arn] = found[each].listing
         while not self._is_ending():
             left = [each for each, puller in found.items() if not puller.has_caught_up]

@@ -164,7 +164,7 @@ class Workers:
 
     def _log_failed_start(self, assignment: ShardAssignment, error: OSError) -> None:
         self._failed_starts += 1
-        if worth_logging(self._failed_starts, unsaid=1):
+        if worth_logging(self._failed_starts, from_failure=1):
             text = f"Can't start a process for shard {assignment.shard_id}: {error.strerror}"
             logger.warning(text, extra={"stream": assignment.arn, "shard": assignment.shard_id})
 

@@ -304,7 +304,7 @@ class Renewer:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renews the lease", daemon=True)
         # A fork copies locks as they stand.
-        process_start.before(lease.wait_for_write)
+        process_start.before_fork(lease.wait_for_write)
         self._thread.start()
 
     def _run(self) -> None:

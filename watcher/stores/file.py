@@ -34,7 +34,7 @@ class CheckpointFile(Store):
         except OSError as error:
             raise self._unusable(error) from None
         # A shard's process that outlives us must not keep the next program out.
-        process_start.in_child(self.close)
+        process_start.in_forked_child(self.close)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

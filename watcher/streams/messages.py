@@ -114,7 +114,7 @@ class Retrying(msgspec.Struct, frozen=True, tag="trouble"):
     def is_worth_saying(self) -> bool:
         """Whether to tell of it; what has taken half a minute by itself, the first time."""
         if self.kind is ErrorKind.OVERDUE:
-            return worth_logging(self.failures, unsaid=1)
+            return worth_logging(self.failures, from_failure=1)
         return worth_logging(self.failures)
 
     @property

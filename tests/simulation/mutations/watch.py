@@ -89,7 +89,7 @@ WATCH = [
     ),
     Mutant(
         "an up-to-now watch moves on from an ended stream",
-        "WatchedStream.after",
+        "WatchedStream.poll_end",
         condition("has_ended", "left", becomes="{0}"),
         "processes",
         given={"follow": False, "of_table": True, "events": ["disable"]},
@@ -162,7 +162,7 @@ WATCH = [
     ),
     Mutant(
         "a table's new stream is never looked for",
-        "StreamSuccessor.after",
+        "SuccessorSearch.poll",
         condition("of_table", becomes="False"),
         "processes",
     ),

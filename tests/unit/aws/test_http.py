@@ -265,15 +265,16 @@ def dripping(seconds: float, answer: bytes) -> Callable[[socket.socket], None]:
     return converse
 
 
-@pytest.mark.parametrize("answer", [OK, OK.partition(b"\r\n")[0] + b"\r\nX: " + b"x" * 1000])
-def test_an_answer_that_drips_is_given_up_at_its_deadline(answer: bytes) -> None:
+@pytest.mark.parametrize("more", [b"Content-Length: 1000\r\n\r\n", b"X: "], ids=["body", "head"])
+def test_an_answer_that_drips_is_given_up_at_its_deadline(more: bytes) -> None:
+    answer = b"HTTP/1.1 200 OK\r\n" + more + b"x" * 1000
     with serving(OK) as server:
         server.converse = dripping(0.2, answer)  # type: ignore[method-assign, assignment]
         http = connections(server, Timeouts(5, 5, 0.3))
         began = time.monotonic()
         with pytest.raises(OverdueAnswerError, match=r"no whole answer within 0\.3 s"):
             http.post(HEADERS, b"{}").wait()
-        assert time.monotonic() - began < 7  # all of it would take 8 s and more
+        assert time.monotonic() - began < 60  # all of it would take 200 s and more
         assert http.usable
 
 

@@ -48,7 +48,7 @@ def newcomers(region: Region, clock: HandClock, *texts: str, **more: list[str]) 
     service = PlayedService(clock)
 
     def follow(arn: str) -> WatchedStream:
-        return WatchedStream(arn, WatchOptions(), first=service, service=service, clock=clock)
+        return WatchedStream(arn, WatchOptions(), service=service, clock=clock)
 
     return StreamDiscovery(WantedStreams.parse(texts, **more), region, follow, clock)  # type: ignore[arg-type]
 
@@ -57,14 +57,14 @@ def found(looking: StreamDiscovery, clock: HandClock, seconds: float) -> list[st
     names = []
     for _ in range(round(seconds / 0.5)):
         clock.sleep(0.5)
-        names += [stream.table for stream in looking.look()]
+        names += [stream.table for stream in looking.poll()]
     return names
 
 
 def test_the_region_is_listed_twice_a_minute_one_page_a_second(region: Region) -> None:
     clock = HandClock()
     looking = newcomers(region, clock, "shop-*")
-    assert [each.table for each in looking.first()] == ["shop-a", "shop-b"]
+    assert [each.table for each in looking.list_all()] == ["shop-a", "shop-b"]
     region.pages = 0
     assert found(looking, clock, 29) == [] and region.pages == 0
     region.tables.append("shop-c")
@@ -87,7 +87,7 @@ def test_a_tables_tags_are_asked_for_once_and_now_and_then_again(region: Region)
     clock = HandClock()
     looking = newcomers(region, clock, tags=["env=prod"])
     region.tagged["shop-a"] = {"env": "prod"}
-    assert [each.table for each in looking.first()] == ["shop-a"]
+    assert [each.table for each in looking.list_all()] == ["shop-a"]
     assert sorted(region.asked) == ["orders", "shop-a", "shop-b"]
     region.tagged["shop-b"] = {"env": "prod"}
     assert set(found(looking, clock, 80)) == {"shop-a", "shop-b"}

@@ -166,8 +166,8 @@ def test_many_that_are_still_to_begin_are_not_looked_at_for_each_message(region:
     play = region.play(print, others=dict.fromkeys(arns, region.users), asides=asides)
     streams = play.manager.streams
     for number in range(1, 102):  # each once those before have hung for a second
-        assert len(list(streams.to_begin())) == number
-        assert len(list(streams.to_begin())) == (number if number <= 20 else 0)
+        assert len(list(streams.to_start())) == number
+        assert len(list(streams.to_start())) == (number if number <= 20 else 0)
         region.clock.sleep(1.0)
 
 
@@ -552,14 +552,13 @@ class Comes:
         self._region = region
         self.arns: list[str] = []
 
-    def look(self) -> list[WatchedStream]:
+    def poll(self) -> list[WatchedStream]:
         arns, self.arns = self.arns, []
         service, clock = self._region.users, self._region.clock
         return [
             WatchedStream(
                 arn,
                 WatchOptions(),
-                first=service,
                 service=service,
                 of_table=True,
                 start=TrimHorizon(),

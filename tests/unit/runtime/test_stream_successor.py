@@ -1,4 +1,4 @@
-"""Whether a watch goes on after its stream has ended."""
+"""What follows a stream that has ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, NEW_ARN, PlayedService
 from watcher.errors import StreamError
-from watcher.runtime.watched_stream import StreamSuccessor
+from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
 
 
 @pytest.fixture
@@ -17,30 +17,38 @@ def service() -> PlayedService:
     return PlayedService(HandClock())
 
 
-def asked(service: PlayedService, next_stream: StreamSuccessor, seconds: float) -> str | None:
+def up_to_now(service: PlayedService) -> SuccessorSearch:
+    return SuccessorSearch(of_table=True, wait=False, clock=service.clock)
+
+
+def of_one_stream(service: PlayedService) -> SuccessorSearch:
+    return SuccessorSearch(of_table=False, wait=True, clock=service.clock)
+
+
+def asked(service: PlayedService, successor: SuccessorSearch, seconds: float) -> StreamEnd | None:
     """Asked again and again, as the loop does, until there is an answer."""
     for _ in range(round(seconds / 0.2)):
-        if (answer := next_stream.after(service, ARN, "disabled")) is not None:
+        if (answer := successor.poll(service, ARN, "disabled")) is not None:
             return answer
         service.clock.sleep(0.2)
     return None
 
 
 def test_a_watch_of_a_table_goes_on_with_its_new_stream(service: PlayedService) -> None:
-    next_stream = StreamSuccessor(of_table=True, wait=True, clock=service.clock)
-    assert asked(service, next_stream, 20) is None
+    successor = SuccessorSearch(of_table=True, wait=True, clock=service.clock)
+    assert asked(service, successor, 20) is None
     service.newest = NEW_ARN
-    assert asked(service, next_stream, 6) == NEW_ARN
+    assert asked(service, successor, 6) == StreamEnd(NEW_ARN)
 
 
 def test_it_waits_a_minute_for_one(service: PlayedService) -> None:
-    next_stream = StreamSuccessor(of_table=True, wait=True, clock=service.clock)
-    assert asked(service, next_stream, 55) is None
-    assert asked(service, next_stream, 11) == ""
+    successor = SuccessorSearch(of_table=True, wait=True, clock=service.clock)
+    assert asked(service, successor, 55) is None
+    assert asked(service, successor, 11) == StreamEnd()
 
 
 def test_up_to_now_it_does_not_wait(service: PlayedService) -> None:
-    assert asked(service, StreamSuccessor(True, False, service.clock), 1) == ""
+    assert asked(service, up_to_now(service), 1) == StreamEnd()
 
 
 def test_a_watch_of_one_stream_names_the_new_one_and_ends(
@@ -48,7 +56,7 @@ def test_a_watch_of_one_stream_names_the_new_one_and_ends(
 ) -> None:
     caplog.set_level(logging.INFO, "watcher")
     service.newest = NEW_ARN
-    assert asked(service, StreamSuccessor(False, True, service.clock), 1) == ""
+    assert asked(service, of_one_stream(service), 1) == StreamEnd()
     assert caplog.messages[-1].endswith(f"python -m watcher {NEW_ARN} --from trim-horizon")
 
 
@@ -59,7 +67,7 @@ def test_a_service_that_does_not_tell_is_taken_for_none(
         raise StreamError("no permission")
 
     monkeypatch.setattr(service, "latest_stream", refuse)
-    assert asked(service, StreamSuccessor(False, True, service.clock), 1) == ""
+    assert asked(service, of_one_stream(service), 1) == StreamEnd()
 
 
 @pytest.mark.parametrize(
@@ -79,5 +87,10 @@ def test_it_asks_by_the_tables_whole_arn_and_by_its_name_where_there_is_none(
         return arn
 
     monkeypatch.setattr(service, "latest_stream", latest)
-    assert StreamSuccessor(True, False, service.clock).after(service, arn, "gone", "orders") == ""
+    assert (
+        SuccessorSearch(of_table=True, wait=False, clock=service.clock).poll(
+            service, arn, "gone", "orders"
+        )
+        == StreamEnd()
+    )
     assert asked_for == [table]

@@ -19,7 +19,7 @@ from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import StreamName
 from watcher.errors import NoAnswerYetError
 from watcher.options import WatchOptions
-from watcher.runtime import find_streams
+from watcher.runtime import resolve_streams
 from watcher.runtime.watched_streams import WatchedStreams
 
 
@@ -54,8 +54,10 @@ class Account:
 def find(
     monkeypatch: pytest.MonkeyPatch, account: Account, glob: str, *, yes: bool = False
 ) -> WatchedStreams:
-    monkeypatch.setattr(find_streams, "Clients", account)
-    return find_streams.find(WantedStreams.parse([glob]), WatchOptions(), strict=False, yes=yes)
+    monkeypatch.setattr(resolve_streams, "Clients", account)
+    return resolve_streams.resolve(
+        WantedStreams.parse([glob]), WatchOptions(), strict=False, yes=yes
+    )
 
 
 def test_ten_thousand_tables_are_counted_and_not_one_of_them_is_followed(
@@ -80,17 +82,19 @@ def test_a_loop_that_slow_handlers_hold_takes_a_beginning_however_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     account, told = Account(3), threading.Event()
-    monkeypatch.setattr(find_streams, "Clients", account)
+    monkeypatch.setattr(resolve_streams, "Clients", account)
     wanted = WantedStreams.parse(["t*"])
-    streams = find_streams.find(wanted, WatchOptions(), strict=False, yes=False, tell=told.set)
-    (stream, *_) = streams.to_begin()
+    streams = resolve_streams.resolve(
+        wanted, WatchOptions(), strict=False, yes=False, on_answer=told.set
+    )
+    (stream, *_) = streams.to_start()
     with pytest.raises(NoAnswerYetError):
-        stream.begin()
+        stream.start()
     assert told.wait(10)
     later = time.monotonic() + 3600
     monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: later))
-    stream.begin()
-    assert stream.has_begun
+    stream.start()
+    assert stream.has_started
 
 
 def test_of_ten_thousand_those_are_found_that_match(monkeypatch: pytest.MonkeyPatch) -> None:

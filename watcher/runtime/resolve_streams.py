@@ -1,4 +1,4 @@
-"""From what a user names to the streams of a watch."""
+"""Resolves what a user names (ARNs, tables, globs, tags) to the streams of a watch."""
 
 from __future__ import annotations
 
@@ -25,65 +25,66 @@ MOST_STREAMS = 200
 """More than so many are watched only if the user knows (`yes`)."""
 
 
-class _Finder:
-    """Makes what follows the streams that are found; of `several`, no one waits for another."""
+class _StreamFactory:
+    """Makes watched streams over shared clients; of `several`, no one waits for another."""
 
     def __init__(
-        self, settings: WatchOptions, tell: Callable[[], object], *, several: bool
+        self, settings: WatchOptions, on_answer: Callable[[], object], *, several: bool
     ) -> None:
         self.clients = Clients(settings.connection)
         self._settings = settings
-        self._tell = tell
+        self._on_answer = on_answer
         self._several = several
-        self._asides: dict[StreamsClient, BackgroundService] = {}
-        self._beginnings: dict[StreamsClient, BackgroundService] = {}
+        self._services: dict[StreamsClient, BackgroundService] = {}
+        self._background_services: dict[StreamsClient, BackgroundService] = {}
 
-    def follow(
-        self, arn: str, of_table: bool = True, start: Position | None = None
-    ) -> WatchedStream:
-        """What follows a stream."""
-        first, client = self.clients.client_for(arn), self.clients.loop_client_for(arn)
-        if client not in self._asides:
-            self._asides[client] = BackgroundService(client, self._tell)
-        if self._several and first not in self._beginnings:
+    def make(self, arn: str, of_table: bool = True, start: Position | None = None) -> WatchedStream:
+        """Makes the watched stream of this ARN."""
+        start_service, client = self.clients.client_for(arn), self.clients.loop_client_for(arn)
+        if client not in self._services:
+            self._services[client] = BackgroundService(client, self._on_answer)
+        if self._several and start_service not in self._background_services:
             # Handlers that take their time keep the loop from coming back soon.
-            self._beginnings[first] = BackgroundService(first, self._tell, at_start=True)
+            self._background_services[start_service] = BackgroundService(
+                start_service, self._on_answer, at_start=True
+            )
         items = TableItems(self._settings.connection, arn, client.table)
         return WatchedStream(
             arn,
             self._settings,
-            first=first,
-            service=self._asides[client],
-            aside=self._beginnings.get(first),
+            service=self._services[client],
+            start_service=start_service,
+            background_service=self._background_services.get(start_service),
             of_table=of_table,
             start=start,
             items=items,
         )
 
-    def newcomer(self, arn: str) -> WatchedStream:
-        """What follows a stream that came later."""
-        return self.follow(arn, start=TrimHorizon())
+    def make_discovered(self, arn: str) -> WatchedStream:
+        """Makes the watched stream of a table that came later: all of it is new."""
+        return self.make(arn, start=TrimHorizon())
 
 
-def find(
+def resolve(
     wanted: WantedStreams,
     settings: WatchOptions,
     *,
     strict: bool,
     yes: bool,
-    tell: Callable[[], object] = lambda: None,
+    on_answer: Callable[[], object] = lambda: None,
 ) -> WatchedStreams:
-    """The streams of a watch; `tell` is called when the service has answered what was asked aside.
+    """Returns the streams of a watch; those call `on_answer` when a background call has an answer.
 
     A name without a stream, or a glob without a match, is an error if it is the only one or
-    `strict`; else it is said. Raises StreamError, UsageError (more than 200 streams without `yes`).
+    `strict`; else it is logged. Raises StreamError; UsageError for more than 200 streams without
+    `yes`.
     """
-    finder = _Finder(settings, tell, several=wanted.are_several)
+    factory = _StreamFactory(settings, on_answer, several=wanted.are_several)
     found: dict[str, WatchedStream] = {}
     missing: dict[str, StreamError] = {}
     for name in wanted.names:
         try:
-            arn = finder.clients.resolved(name)
+            arn = factory.clients.resolved(name)
         except CredentialsError:
             raise
         except StreamError as error:
@@ -93,24 +94,24 @@ def find(
             continue
         # Of one named twice, by its table too: that one goes on with the table's next stream.
         of_table = not is_stream(name) or (arn in found and found[arn].of_table)
-        found[arn] = finder.follow(arn, of_table)
-    newcomers = [
-        StreamDiscovery(part, finder.clients.listing_client_for(part), finder.newcomer)
+        found[arn] = factory.make(arn, of_table)
+    discoveries = [
+        StreamDiscovery(part, factory.clients.listing_client_for(part), factory.make_discovered)
         for part in wanted.by_region()
     ]
-    if newcomers:
-        arns = _matching(wanted, newcomers, strict)
+    if discoveries:
+        arns = _matching(wanted, discoveries, strict)
         _refuse_too_many({*found, *arns}, yes=yes)
         for arn in arns:
             if arn not in found:
-                found[arn] = finder.follow(arn)
+                found[arn] = factory.make(arn)
     if not found:
         raise next(iter(missing.values()), None) or wanted.nothing_matches(wanted.globs)
     for trouble in missing.values():
         logger.error(f"{trouble}; the others are watched")
     _refuse_too_many(found, yes=yes)
     style.show_tables(wanted.are_several, found)
-    return WatchedStreams(found.values(), newcomers, missing)
+    return WatchedStreams(found.values(), discoveries, missing)
 
 
 def _refuse_too_many(found: Collection[str], *, yes: bool) -> None:
@@ -119,10 +120,10 @@ def _refuse_too_many(found: Collection[str], *, yes: bool) -> None:
 
 
 def _matching(
-    wanted: WantedStreams, newcomers: Sequence[StreamDiscovery], strict: bool
+    wanted: WantedStreams, discoveries: Sequence[StreamDiscovery], strict: bool
 ) -> list[str]:
     try:
-        rows = [row for each in newcomers for row in each.first()]
+        rows = [row for each in discoveries for row in each.list_all()]
     except ServiceError as error:
         text = f"can't list the streams: {error}"
         raise StreamError(text, about=("endpoint_url", "region")) from error

@@ -1,0 +1,88 @@
+"""Finds the stream that follows one that was disabled and enabled again, or was deleted."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from watcher.aws.arns import table_of
+from watcher.aws.model import Service
+from watcher.clock import CLOCK, Clock
+from watcher.errors import NoAnswerYetError, ServiceError, StreamError
+from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
+
+logger = logging.getLogger("watcher")
+
+
+class StreamEnd(msgspec.Struct, frozen=True):
+    """Nothing more comes of a stream."""
+
+    successor: str | None = None
+    """The ARN of the table's next stream, to go on with; None: the watch of it is over."""
+
+
+class SuccessorSearch:
+    """Looks for the stream that took an ended one's place.
+
+    A watch `of_table` goes on there, and with `wait` looks for a minute; a watch of one stream
+    only names it.
+    """
+
+    def __init__(
+        self,
+        *,
+        of_table: bool,
+        wait: bool,
+        clock: Clock = CLOCK,
+        timing: StreamsTiming = STREAMS_TIMING,
+    ) -> None:
+        self.of_table = of_table
+        self._wait = of_table and wait
+        self._clock = clock
+        self._timing = timing
+        self._since: float | None = None
+        self._due = 0.0
+
+    def newest(self, service: Service, arn: str, table: str = "") -> str | None:
+        """Returns the ARN of another, newer stream of the table; None if there is none.
+
+        `table` is its name, for a stream whose ARN has no table in it.
+        """
+        try:
+            # By its ARN: a name would be of our own account, whoever's stream this is.
+            its_table = table_of(arn)
+            newest = service.latest_stream(table or arn if its_table == arn else its_table)
+        except (ServiceError, StreamError) as error:
+            logger.debug(f"No new stream: {error}")
+            return None
+        return newest if newest != arn else None
+
+    def poll(self, service: Service, arn: str, ended: str, table: str = "") -> StreamEnd | None:
+        """Asks for the successor where that is due; None: it is to be asked for again later.
+
+        `ended` says how the stream ended, in a word.
+        """
+        now, about = self._clock.monotonic(), {"stream": arn}
+        stream = f"The stream of {table}" if table else "The stream"
+        if self._since is None:
+            self._since = now
+            if self._wait:
+                text = f"{stream} is {ended}; looking for a new one of its table"
+                logger.info(text, extra=about)
+        elif now < self._due:
+            return None
+        try:
+            new = self.newest(service, arn, table)
+        except NoAnswerYetError:
+            return None
+        self._due = now + self._timing.successor_poll_seconds
+        if new and self.of_table:
+            self._since = None
+            return StreamEnd(new)
+        if self._wait and now - self._since < self._timing.successor_wait_seconds:
+            return None
+        logger.info(f"{stream} is {ended}: nothing more will come", extra=about)
+        if new:
+            logger.info(f"Its table has a new one: python -m watcher {new} --from trim-horizon")
+        return StreamEnd()
