@@ -245,7 +245,7 @@ class ShardPool:
             return
         self._poll_idle_at = now + self._timing.poll_idle_again_seconds
         for shard in self.shards.values():
-            if shard.read is None and shard.reader.hurry():
+            if shard.read is None and shard.reader.poll_more_often():
                 shard.due_at = shard.soonest_at = now
 
     def forget_reads(self) -> None:

@@ -188,14 +188,16 @@ class ReadScheduler:
         del self._being_read[shard]
         if shard in self._to_poll:
             self._to_poll.remove(shard)
-            shard.reader.hurry()
+            shard.reader.poll_more_often()
         if not shard.is_finished:
             delay = self._aligned(shard.reader.pause)
             self._waiting.put(shard, max(delay, shard.reader.least_pause))
 
     def poll_now(self, arn: str) -> None:
         """Makes the shards of this stream due that are seldom read, as they were idle."""
-        self._waiting.make_due(lambda shard: shard.origin.stream == arn and shard.reader.hurry())
+        siblings = {shard for shard in self._waiting if shard.origin.stream == arn}
+        idle = {shard for shard in siblings if shard.reader.poll_more_often()}
+        self._waiting.make_due(idle.__contains__)
         self._to_poll.update(shard for shard in self._being_read if shard.origin.stream == arn)
 
     def on_shard_closed(self, origin: ShardKey) -> None:

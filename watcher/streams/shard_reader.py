@@ -137,10 +137,10 @@ class ShardReader:
             return self.pause
         return min(self.pause, max(self._timing.after_records_seconds, self.reads.pause()))
 
-    def hurry(self) -> bool:
-        """A sibling has records: read as often as in the first minute; whether it now rests longer.
+    def poll_more_often(self) -> bool:
+        """Polls an idle shard as often as in its first minute: another shard has just had records.
 
-        A reader that is not idle, or in trouble, is not to be hurried.
+        Returns True if it was polled less often. A reader that is not idle, or in trouble, goes on.
         """
         if self.closed or self._end_detector is not None or self._failures or not self._empty_pages:
             return False

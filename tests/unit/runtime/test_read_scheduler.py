@@ -134,7 +134,7 @@ def test_few_reads_are_throttled_where_hardly_one_a_second_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("is_read", [False, True])
-def test_one_that_is_just_being_read_hurries_afterwards(is_read: bool) -> None:
+def test_one_that_is_just_being_read_is_polled_soon_afterwards(is_read: bool) -> None:
     shards = Shards(1, poll_max=60)
     shards.idle(300)
     shards.clock.sleep(60)

@@ -275,7 +275,7 @@ def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
     assert two.workers.to_restart() == [origin("c")]
 
 
-def test_the_shards_of_a_stream_with_records_hurry_now_and_then(two: Played) -> None:
+def test_the_shards_of_a_stream_with_records_are_polled_now_at_times(two: Played) -> None:
     two.start("a", "b")
     for _ in range(3):
         two.workers.on_page(origin("a"))
