@@ -24,6 +24,9 @@ _LONGEST_ALARM_SECONDS = 86_400.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+_Handler = Callable[[int, FrameType | None], object] | int | None
+
+
 class Overdue(KeyboardInterrupt):
     """Work took longer than the run had left; raised in the middle of it."""
 
@@ -60,7 +63,8 @@ class Shutdown:
         """The signal that has told it, if one has."""
         self.interruptible = False
         """True while the main thread does what may be interrupted: a handler's work, a write."""
-        self._asks_service = False
+        self.asks_service = False
+        """True while that is a request to the service, which no handler waits for."""
         self._writes_line = False
         self._stop_requested = stop_requested
         self._clock = clock
@@ -83,11 +87,13 @@ class Shutdown:
 
     def poll(self) -> bool:
         """Ask `stop_requested` and the clock, several times a second; True once it is to stop."""
-        if not self.requested and (self._stop_requested() or self._seconds_to_end() <= 0):
+        if not self.requested and (self._stop_requested() or self.seconds_to_end <= 0):
             self.request()
         return self.requested
 
-    def _seconds_to_end(self) -> float:
+    @property
+    def seconds_to_end(self) -> float:
+        """How long until the run stops by itself, as `max_seconds` says."""
         return self._ends_at - self._clock.monotonic()
 
     @property
@@ -124,11 +130,11 @@ class Shutdown:
     def asking_service(self) -> Iterator[None]:
         """Let a request to the service be interrupted half a second after the stop began."""
         with self.may_interrupt():
-            self._asks_service = True
+            self.asks_service = True
             try:
                 yield
             finally:
-                self._asks_service = False
+                self.asks_service = False
 
     @contextmanager
     def writing_line(self) -> Iterator[None]:
@@ -163,48 +169,73 @@ class Shutdown:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            if self.signal:
-                for each in at_once:
-                    each()
-                os._exit(128 + number)
-            self.signal = number
-            stop()
-
-        def stop() -> None:
-            on_request()
-            if self.timeout < math.inf:
-                is_early = self._asks_service and self.timeout > _LAST_STEP_SECONDS
-                alarm_in(_LAST_STEP_SECONDS if is_early else self.timeout)
-
-        def alarm_in(seconds: float) -> None:
-            handler = signal.signal(signal.SIGALRM, on_alarm)
-            before.setdefault(signal.SIGALRM, handler)
-            signal.setitimer(signal.ITIMER_REAL, seconds, _LAST_STEP_SECONDS)
-
-        def on_alarm(number: int, frame: FrameType | None) -> None:
-            if not self.requested:
-                if (seconds := self._seconds_to_end()) > 0:
-                    alarm_in(min(seconds, _LONGEST_ALARM_SECONDS))
-                else:
-                    stop()
-            elif not self._asks_service and self.seconds_left > 0:  # by now it does something else
-                alarm_in(self.seconds_left)
-            else:
-                self.interrupt()
-
         _in_charge = self
-        before = {number: signal.signal(number, on_signal) for number in stopping_signals()}
-        if self._ends_at < math.inf:
-            on_alarm(signal.SIGALRM, None)
+        signals = _Signals(self, on_request, at_once)
+        signals.install()
         try:
             yield
         finally:
-            if signal.SIGALRM in before:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            signals.restore()
+
+
+class _Signals:
+    """This process's signals while a run goes on, and the alarm that ends its patience."""
+
+    def __init__(
+        self,
+        run: Shutdown,
+        on_request: Callable[[], object],
+        at_once: Iterable[Callable[[], object]],
+    ) -> None:
+        self._run = run
+        self._on_request = on_request
+        self._at_once = at_once
+        self._before: dict[signal.Signals, _Handler] = {}
+
+    def install(self) -> None:
+        """Handle them from now on."""
+        for each in stopping_signals():
+            self._before[each] = signal.signal(each, self._on_signal)
+        if self._run.seconds_to_end < math.inf:
+            self._on_alarm(signal.SIGALRM, None)
+
+    def restore(self) -> None:
+        """Have them handled as before."""
+        if signal.SIGALRM in self._before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._run.signal:
+            for each in self._at_once:
+                each()
+            os._exit(128 + number)
+        self._run.signal = number
+        self._stop()
+
+    def _stop(self) -> None:
+        self._on_request()
+        if self._run.timeout < math.inf:
+            is_early = self._run.asks_service and self._run.timeout > _LAST_STEP_SECONDS
+            self._set_alarm(_LAST_STEP_SECONDS if is_early else self._run.timeout)
+
+    def _set_alarm(self, seconds: float) -> None:
+        handler = signal.signal(signal.SIGALRM, self._on_alarm)
+        self._before.setdefault(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, seconds, _LAST_STEP_SECONDS)
+
+    def _on_alarm(self, number: int, frame: FrameType | None) -> None:
+        run = self._run
+        if not run.requested:
+            if (seconds := run.seconds_to_end) > 0:
+                self._set_alarm(min(seconds, _LONGEST_ALARM_SECONDS))
+            else:
+                self._stop()
+        elif not run.asks_service and run.seconds_left > 0:  # by now it does something else
+            self._set_alarm(run.seconds_left)
+        else:
+            run.interrupt()
 
 
 _in_charge = Shutdown()

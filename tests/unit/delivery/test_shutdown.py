@@ -67,6 +67,15 @@ def test_in_the_main_thread_its_seconds_interrupt_as_a_signal_does() -> None:
     assert signal.getsignal(signal.SIGALRM) is before
 
 
+def test_it_stops_by_itself_after_so_many_seconds() -> None:
+    clock = HandClock()
+    made = Shutdown(max_seconds=3.0, clock=clock)
+    clock.sleep(2.9)
+    assert not made.poll() and made.seconds_to_end == pytest.approx(0.1)
+    clock.sleep(0.2)
+    assert made.poll() and state(made) == "draining"
+
+
 def test_only_what_allows_it_is_interrupted() -> None:
     made = Shutdown(1.0)
     made.interrupt()
