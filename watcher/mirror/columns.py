@@ -127,7 +127,7 @@ class MirrorColumns:
         made = {name: pa.array(values[name], field.type) for name, field in self._fields.items()}
         return {**made, RESCUED: pa.array(rescued, pa.string())}
 
-    def _value(self, name: str, value: dict[str, Any]) -> Any:
+    def _value(self, name: str, value: dict[str, Any]) -> object:
         field = self._fields.get(name)
         if field is None:
             return None

@@ -1,4 +1,4 @@
-"""What crosses between the manager and its workers' processes, in both directions.
+"""The protocol between the manager and its workers' processes, in both directions.
 
 ```
  manager                                                      worker (one pipe each way)

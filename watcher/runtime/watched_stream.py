@@ -75,7 +75,7 @@ class WatchedStream:
         self.failures = 0
         """How often in a row it could not be listed or read, while others are followed."""
         self.paused_until = -math.inf
-        """It is left alone until then (monotonic), after a failure."""
+        """Until then (monotonic) it is left alone, after a failure."""
         self.refused_at: float | None = None
         """When (monotonic) a read of it was refused, and none has worked since."""
         self.removed_at = math.inf
@@ -96,7 +96,7 @@ class WatchedStream:
             of_table=of_table, wait=settings.follows, clock=clock, timing=timing
         )
         self.until: datetime | None = None
-        """It is read up to this time; None: without an end."""
+        """The time up to which it is read; None: without an end."""
         self._stored: Token | None = None
         """The token that it resumes from, until it has started."""
         self.coordinator = self._new_coordinator(arn, self._start)

@@ -348,7 +348,7 @@ class TypedImages:
             for place, field in zip(names, kind, strict=True)
         ]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[TypedImages], tuple[pa.StructType]]:
         """Makes a new one on the executor: decoders can't be pickled."""
         return TypedImages, (self._kind,)
 
@@ -374,7 +374,7 @@ def _column(kind: pa.DataType) -> _Column:
     """Returns a column's maker: most values of a type all at once, the others one by one."""
     convert = converter(kind)
 
-    def converted(value: _Attribute) -> Any:
+    def converted(value: _Attribute) -> object:
         return None if value is _NOTHING else convert(value.wire())
 
     def texts(values: list[_Attribute]) -> pa.Array:

@@ -90,20 +90,20 @@ def compact_day(
     if len(small) < 2:
         return 0
     (home / _COMPACTED).mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=home / _COMPACTED, prefix=f"{day.name}-"))
-    aside.chmod(stat.S_IMODE(day.stat().st_mode))
+    merged = Path(tempfile.mkdtemp(dir=home / _COMPACTED, prefix=f"{day.name}-"))
+    merged.chmod(stat.S_IMODE(day.stat().st_mode))
     for path in found.keys() - set(small):
-        os.link(path, aside / path.name)
+        os.link(path, merged / path.name)
     try:
-        made = _merged(small, aside, go_on, limits)
+        made = _merged(small, merged, go_on, limits)
     except pa.ArrowException as error:
         raise UsageError(f"{day} can't be compacted: {str(error).splitlines()[0]}") from error
     if made is None:
         return 0
     try:
-        swap(aside, day)
+        swap(merged, day)
     except OSError as error:
-        shutil.rmtree(aside)
+        shutil.rmtree(merged)
         raise UsageError(
             f"{day} can't be compacted: its file system can't let two folders change places "
             f"({error.strerror}), and readers would see rows twice or not at all"

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
+from watcher.spark.offsets import OffsetJson
 from watcher.spark.picklable import SparkPicklable
 from watcher.spark.timing import TIMING, Timing
 
@@ -119,12 +120,10 @@ class Spark42Reader(Protocol):
 
     @property
     def arn(self) -> str: ...
-    def initialOffset(self) -> dict[str, Any]: ...
+    def initialOffset(self) -> OffsetJson: ...
     def getDefaultReadLimit(self) -> ReadLimit: ...
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]: ...
-    def partitions(
-        self, start: dict[str, Any], end: dict[str, Any]
-    ) -> Sequence[InputPartition]: ...
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson: ...
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]: ...
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]: ...
     def stop(self) -> None: ...
 
@@ -146,14 +145,14 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
         self._timing = timing
         self._reader = reader
         self._checkpoint = checkpoint
-        self._end: dict[str, Any] | None = None
-        self._start: dict[str, Any] = {}
+        self._end: OffsetJson | None = None
+        self._start: OffsetJson = {}
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> OffsetJson:
         """Returns the reader's."""
         return self._reader.initialOffset()
 
-    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+    def latestOffset(self) -> OffsetJson:  # type: ignore[override]
         """Returns the end of the next micro-batch.
 
         The first has records, since `availableNow` makes no second: its end says where it began.
@@ -171,7 +170,7 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
             self._end = {**self._first(anchor, limit), "begun": anchor["shards"]}
         return self._end
 
-    def _first(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def _first(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Returns the end of a process's first micro-batch: all that comes until nothing more does.
 
         It may be the only one.
@@ -190,7 +189,7 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
             if grown != end:
                 end, quiet_since = grown, now
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """Returns the reader's. Raises UsageError where another checkpoint was read."""
         if end == self._end and start != self._start:
             raise UsageError(
@@ -223,7 +222,7 @@ def adapted_reader(reader: _Reader, checkpoint: str | None) -> _Reader | Spark40
     return Spark40Reader(reader, checkpoint)
 
 
-def stored_offset(checkpoint: str, arn: str) -> dict[str, Any]:
+def stored_offset(checkpoint: str, arn: str) -> OffsetJson:
     """Returns the newest offset of a stream in a query's checkpoint; an empty one before the first.
 
     Raises UsageError where the folder can't be read.

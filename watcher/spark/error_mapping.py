@@ -81,5 +81,5 @@ def one_line(error: Exception) -> str:
         return str(causes[-1]).strip()
     lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
     # py4j's own first line is which call it was.
-    told = lines[1:] or lines if isinstance(error, Py4JJavaError) else lines
-    return told[0] if told else type(error).__name__
+    kept = lines[1:] or lines if isinstance(error, Py4JJavaError) else lines
+    return kept[0] if kept else type(error).__name__

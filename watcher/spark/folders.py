@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -28,6 +28,9 @@ _DISK = "file"
 _MODULES = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
 
 _PATTERN = re.compile(r"[][{}*?\\]")
+
+JavaObject: TypeAlias = Any
+"""An object in the JVM, by way of py4j, which has no types."""
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 
@@ -116,13 +119,13 @@ class Folder:
 
     def save(self, name: str, value: msgspec.Struct) -> None:
         """Puts it in a small file as JSON; a kill in between leaves the one or the other."""
-        aside, there = self._inside(f".{name}.new"), self._inside(name)
-        stream = self._system.create(aside, True)
+        new, current = self._inside(f".{name}.new"), self._inside(name)
+        stream = self._system.create(new, True)
         stream.write(bytearray(msgspec.json.encode(value)))
         stream.close()
-        # Hadoop's rename does not replace: between these two the new text is only aside.
-        self._system.delete(there, False)
-        self._system.rename(aside, there)
+        # Hadoop's rename does not replace: between these two there is only the new one.
+        self._system.delete(current, False)
+        self._system.rename(new, current)
 
     @contextmanager
     def locked(self, timing: Timing = TIMING) -> Iterator[None]:
@@ -166,14 +169,14 @@ class Folder:
         module = f"org.apache.hadoop:{_MODULES[scheme]}:{version}"
         return f"{path}: this Spark has no {scheme}://; give --packages {module}"
 
-    def _inside(self, name: str) -> Any:
+    def _inside(self, name: str) -> JavaObject:
         return self._new_path(self._path, name)
 
-    def _new_path(self, *parts: Any) -> Any:
+    def _new_path(self, *parts: JavaObject | str) -> JavaObject:
         return self._jvm.org.apache.hadoop.fs.Path(*parts)
 
 
-def _has_locked(file: Any) -> bool:
+def _has_locked(file: JavaObject) -> bool:
     try:
         return file.getChannel().tryLock() is not None
     except Exception as error:

@@ -94,23 +94,23 @@ def _without_vector_module(home: Path) -> Path:
     name = _CACHE.format(user=os.getuid(), version=home.parent.stat().st_mtime_ns)
     folder = Path(tempfile.gettempdir(), name)
     if not _is_ours(folder):
-        aside = Path(tempfile.mkdtemp(prefix="watcher-java-"))  # nobody else can write to it
+        temporary = Path(tempfile.mkdtemp(prefix="watcher-java-"))  # nobody else can write to it
         for entry in home.iterdir():
             if entry.name != "bin":
-                (aside / entry.name).symlink_to(entry)
-        (aside / "bin").mkdir()
+                (temporary / entry.name).symlink_to(entry)
+        (temporary / "bin").mkdir()
         for entry in (home / "bin").iterdir():
             if entry.name != "java":
-                (aside / "bin" / entry.name).symlink_to(entry)
-        script = aside / "bin" / "java"
+                (temporary / "bin" / entry.name).symlink_to(entry)
+        script = temporary / "bin" / "java"
         script.write_text(_SCRIPT.format(java=home / "bin" / "java"))
         script.chmod(0o755)
         try:
-            aside.rename(folder)
+            temporary.rename(folder)
         except OSError:  # another process was faster, or it is somebody else's
             if not _is_ours(folder):
-                return aside
-            shutil.rmtree(aside)
+                return temporary
+            shutil.rmtree(temporary)
     return folder
 
 

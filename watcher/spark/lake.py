@@ -88,9 +88,9 @@ class Lake:
                 raise UsageError(f"{self.folder.path} is not open for batch {number}")
             if self.files_of(number) is not None:
                 return []
-            aside = f"{_UNFINISHED}/{number}"
-            write(f"{self._home.whole_path}/{aside}")
-            moves = _moves(self._home, aside, number)
+            temporary = f"{_UNFINISHED}/{number}"
+            write(f"{self._home.whole_path}/{temporary}")
+            moves = _moves(self._home, temporary, number)
             self.kept.save(_BATCH, LakeBatch(number, moves))
             self._finish()
             return list(moves.values())
@@ -149,14 +149,14 @@ def _home(spark: SparkSession, folder: Folder) -> Folder:
     return beside
 
 
-def _moves(home: Folder, aside: str, number: int) -> dict[str, str]:
+def _moves(home: Folder, temporary: str, number: int) -> dict[str, str]:
     """Returns a batch's files with the names that they get; as deep as one folder."""
     moves: dict[str, str] = {}
-    for entry in sorted(home.entries(aside)) if home.has(aside) else ():
+    for entry in sorted(home.entries(temporary)) if home.has(temporary) else ():
         if entry[0] in "._":
             continue
         is_folder = "=" in entry
-        names = [f"{entry}/{each}" for each in home.entries(f"{aside}/{entry}")]
+        names = [f"{entry}/{each}" for each in home.entries(f"{temporary}/{entry}")]
         for name in sorted(names) if is_folder else [entry]:
             path = PurePosixPath(name)
             if path.name[0] in "._":
@@ -164,7 +164,7 @@ def _moves(home: Folder, aside: str, number: int) -> dict[str, str]:
             # Spark's are part-00000-<UUID>.c000.snappy.parquet.
             ending = path.name.split(".", 2)[-1]
             target = path.with_name(f"batch-{number:09}-{len(moves):05}.{ending}")
-            moves[f"{aside}/{name}"] = str(target)
+            moves[f"{temporary}/{name}"] = str(target)
     return moves
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -13,6 +12,9 @@ from watcher.errors import UsageError
 from watcher.streams.lineage import ShardStatus, TrackedShard
 
 _VERSION = 1
+
+OffsetJson: TypeAlias = dict[str, Any]
+"""An offset as Spark stores it: plain JSON values."""
 
 
 class ShardOffset(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,19 +73,19 @@ def start_of_first_batch(end: Offset) -> Offset | None:
     return Offset(end.stream, end.begun) if end.begun else None
 
 
-# Where a query without a checkpoint begins. It has to be a constant: Spark asks for it more than
-# once, never stores it, and asks again when it replays the first batch.
-INITIAL: dict[str, Any] = {}
+# Where a query without a checkpoint begins. It has to be a constant: Spark calls for it more than
+# once, never stores it, and calls again when it replays the first batch.
+INITIAL: OffsetJson = {}
 
 
-def to_json(offset: Offset, images: Any = None) -> dict[str, Any]:
+def to_json(offset: Offset, images: object = None) -> OffsetJson:
     """Returns the offset as plain JSON values, keys sorted: Spark compares offsets as text."""
     noted = {} if images is None else {"images": images}
     shards = {name: msgspec.to_builtins(offset.shards[name]) for name in sorted(offset.shards)}
     return {**noted, "shards": shards, "stream": offset.stream, "version": offset.version}
 
 
-def from_json(plain: Mapping[str, Any]) -> Offset | None:
+def from_json(plain: OffsetJson) -> Offset | None:
     """Returns the offset that `to_json` made; None for INITIAL. Raises UsageError for others."""
     if not plain:
         return None

@@ -77,7 +77,7 @@ class SparkPicklable:
             if inspect.isfunction(method) and not name.startswith("_"):
                 setattr(cls, name, _called_by_spark(method))
 
-    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+    def __reduce__(self) -> tuple[Callable[[bytes], object], tuple[bytes]]:
         """Pickles it twice: the outer part needs Python only."""
         pickler: Any = cloudpickle  # untyped
         return _unpickle, (pickler.dumps((type(self), self.__dict__)),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 
@@ -32,6 +32,9 @@ from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import RETENTION, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.timing import TIMING as CORE_TIMING
+
+Report: TypeAlias = dict[str, int]
+"""Figures of a query's progress, by their names."""
 
 
 class _StoppingPoint(msgspec.Struct, frozen=True):
@@ -167,7 +170,7 @@ class Planner:
             shard or offsets.tracked(between.shard_id, start, end), now
         )
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Report:
         """Returns the query's progress: how far behind it is, how much is buffered."""
         with self._driver.lock:
             shards = list(self._ahead.shards.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -23,9 +22,10 @@ from watcher.spark.compat import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from watcher.spark.offsets import OffsetJson
 from watcher.spark.options import SourceOptions
 from watcher.spark.picklable import SparkPicklable
-from watcher.spark.planner import Planner
+from watcher.spark.planner import Planner, Report
 from watcher.spark.ranges import RangeReader
 from watcher.spark.stream_finder import StreamFinder
 from watcher.spark.tasks import (
@@ -79,7 +79,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         """The stream's ARN."""
         return self._planner.arn
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> OffsetJson:
         """Returns a constant; the first micro-batch is empty and ends at the real positions."""
         return offsets.INITIAL
 
@@ -92,7 +92,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         """Fixes the moment at which `availableNow` ends."""
         self._planner.stop_at_now()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Returns the end of the next micro-batch."""
         begin = offsets.from_json(start)
         if begin is None:
@@ -102,11 +102,11 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         end = self._planner.latest(begin, most)
         return start if end is begin else offsets.to_json(end, self._images)
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
+    def reportLatestOffset(self) -> Report | None:
         """Returns lag and shards, for the query's progress."""
         return None if self._made_planner is None else self._made_planner.report()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """Returns the ranges of a micro-batch, with their pages where they were read already."""
         finish = offsets.from_json(end)
         begin = offsets.from_json(start) or (finish and offsets.start_of_first_batch(finish))
@@ -166,7 +166,7 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
         self._gone: set[str] = set()
         self._ends_now = False
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> OffsetJson:
         """Returns a constant, as for one stream."""
         return {}
 
@@ -180,7 +180,7 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
         for arn in self._find():
             self._reader(arn, joins=False)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Returns the end of the next micro-batch; a limit is shared by all."""
         starts = offsets_by_stream(start)
         arns = [each for each in dict.fromkeys([*starts, *self._find()]) if each not in self._gone]
@@ -202,7 +202,7 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
             raise StreamGoneError("none of the streams is there any more")
         return start if ends == starts else {_STREAMS: dict(sorted(ends.items()))}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """Returns the ranges of a micro-batch of each stream."""
         starts = offsets_by_stream(start)
         return [
@@ -215,7 +215,7 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
         """Yields the rows of one task."""
         return self._make_reader(self._options).read(partition)
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
+    def reportLatestOffset(self) -> Report | None:
         """Returns the sums of all streams, and the longest lag."""
         reports = [each.reportLatestOffset() or {} for each in self._readers.values()]
         names = sorted({name for report in reports for name in report})
@@ -257,7 +257,7 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
         return self._readers[arn]
 
 
-def offsets_by_stream(offset: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def offsets_by_stream(offset: OffsetJson) -> dict[str, OffsetJson]:
     """Returns each stream's offset by its ARN, also of a checkpoint that began with one stream."""
     if not offset:
         return {}
@@ -265,5 +265,5 @@ def offsets_by_stream(offset: dict[str, Any]) -> dict[str, dict[str, Any]]:
         return {str(offset.get("stream")): offset}
     if not isinstance(offset.get(_STREAMS), dict):
         raise UsageError("the checkpoint's offset is not of dynamodb_streams")
-    streams: dict[str, dict[str, Any]] = offset[_STREAMS]
+    streams: dict[str, OffsetJson] = offset[_STREAMS]
     return streams

@@ -46,7 +46,7 @@ class ArchivesAsOf:
         baseline: Baseline,
         *,
         key: ItemKey | None = None,
-        filters: Iterable[Any] | None = None,
+        filters: Iterable[str] | None = None,
     ) -> None:
         self._spark = spark
         self.at = at.replace(microsecond=0)

@@ -83,8 +83,8 @@ WATCH = [
     ),
     Mutant(
         "a slow page's position is its end, from the first pause on",
-        "SequentialDelivery._take_turn",
-        condition("_is_whole", becomes="{1}"),
+        "SequentialDelivery.commit",
+        condition("isinstance", becomes="True"),
         "processes",
     ),
     Mutant(

@@ -94,7 +94,7 @@ def archive(
                 batch, format, [lake.folder.literal(each) for each in there]
             )
             return
-        files = lake.append(lambda aside: _write(batch, format, aside), number)
+        files = lake.append(lambda path: _write(batch, format, path), number)
         if format == "parquet":
             # Not once a signal has come: the batch is in, and is to be done and counted soon.
             lake.compact(files, lambda: not stop.signal)

@@ -124,7 +124,7 @@ def _appended(lake: Lake) -> Callable[[DataFrame, int], None]:
         batch.persist()
         try:
             # All of it, since the counts so far are kept as a batch is done.
-            lake.append(lambda aside: _write(batch, aside) if batch.count() else None, number)
+            lake.append(lambda path: _write(batch, path) if batch.count() else None, number)
         finally:
             batch.unpersist()
 

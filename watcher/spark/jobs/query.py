@@ -2,7 +2,7 @@
 
 import base64
 import sys
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 from cyclopts import Parameter
 from pyspark.sql import DataFrame, SparkSession
@@ -102,7 +102,7 @@ def _exact(result: DataFrame) -> DataFrame:
     )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     match value:
         case None:
             return ""
