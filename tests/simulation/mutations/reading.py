@@ -48,7 +48,7 @@ READING = [
     ),
     Mutant(
         "a hidden parent that answers errors counts as gone",
-        "UnlistedParents.probed",
+        "UnlistedParents.on_answers",
         condition("ShardNotFoundError", becomes="{0} is not None"),
     ),
     Mutant(
