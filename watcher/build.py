@@ -110,7 +110,14 @@ def build_manager(
         wanted=options.on_wire,
         max_records=options.max_records,
     )
-    delivery = build_delivery(pool, dispatcher, progress, heartbeat, workers, clock)
+    delivery = build_delivery(
+        pool=pool,
+        dispatcher=dispatcher,
+        progress=progress,
+        heartbeat=heartbeat,
+        workers=workers,
+        clock=clock,
+    )
     health = HealthChecker(
         streams=streams,
         stats=stats,
@@ -186,6 +193,7 @@ def build_saver(
 
 
 def build_delivery(
+    *,
     pool: HandlerPool | None,
     dispatcher: Dispatcher,
     progress: Progress,

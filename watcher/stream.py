@@ -104,7 +104,7 @@ class Stream:
     idle shard as often as `watch` does.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (its parameters are the options)
         self,
         stream: str | Iterable[str],
         start: Start = "latest",
@@ -139,10 +139,17 @@ class Stream:
             on_stale=on_stale,
             matching=None if test is None else test.matching_indexes,
         )
-        self._set_up(found, start, test, fail_on_data_loss, CLOCK, options)
+        self._set_up(
+            found,
+            start,
+            wanted=test,
+            fail_on_data_loss=fail_on_data_loss,
+            clock=CLOCK,
+            options=options,
+        )
 
     @classmethod
-    def over(
+    def over(  # noqa: PLR0913 (as the constructor)
         cls,
         service: Service | Mapping[str, Service],
         arn: str,
@@ -169,7 +176,14 @@ class Stream:
             matching=None if wanted is None else wanted.matching_indexes,
             timing=timing,
         )
-        made._set_up(services, start, wanted, fail_on_data_loss, clock, options)
+        made._set_up(
+            services,
+            start,
+            wanted=wanted,
+            fail_on_data_loss=fail_on_data_loss,
+            clock=clock,
+            options=options,
+        )
         return made
 
     _calls: CallPool
@@ -182,6 +196,7 @@ class Stream:
         self,
         services: Mapping[str, Service],
         start: Start,
+        *,
         wanted: RecordFilter | None,
         fail_on_data_loss: bool,
         clock: Clock,

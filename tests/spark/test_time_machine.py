@@ -71,7 +71,9 @@ def test_a_life_is_as_the_plain_one_has_it(spark: Any, made: Exported) -> None:
         plain = timeline(Sources([made.lake], None), ItemKey({"pk": name}), start, until, baseline)
         # Twice the same archive: each change comes once.
         lakes = [made.lake, made.lake]
-        found = time_machine.history(spark, lakes, ItemKey({"pk": name}), start, until, baseline)
+        found = time_machine.history(
+            spark, lakes, ItemKey({"pk": name}), start=start, until=until, baseline=baseline
+        )
         assert [bytes(each.raw) for each in found] == [bytes(each.raw) for each in plain]
         assert (found.exported_at, found.exported_wire) == (plain.exported_at, plain.exported_wire)
         assert found.key == plain.key

@@ -36,6 +36,7 @@ ROOMS = [
 ]
 LEVEL = {name: -level for level, names in enumerate(ROOMS) for name in names}
 MOST_BODY_LINES = 50
+MOST_POSITIONAL = 5
 
 
 def files() -> list[Path]:
@@ -131,6 +132,17 @@ def test_the_core_makes_no_call_starts_no_thread_and_has_no_clock_of_its_own(pat
             case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=called)):
                 assert called != "sleep", "an executor waits"
                 assert (owner, called) != ("datetime", "now"), "a clock is handed in"
+
+
+def test_what_takes_many_arguments_takes_them_by_keyword() -> None:
+    many = []
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+                if len([name for name in names if name not in ("self", "cls")]) > MOST_POSITIONAL:
+                    many.append(f"{path}:{node.name}")
+    assert not many
 
 
 def test_no_function_is_longer_than_a_screen() -> None:

@@ -360,7 +360,9 @@ def history(
     def run(*, spark: Any, connection: Any) -> History:
         from watcher.spark import time_machine
 
-        return time_machine.history(spark, archives, key, start, until, baseline)
+        return time_machine.history(
+            spark, archives, key, start=start, until=until, baseline=baseline
+        )
 
     found: History = _run(run, values=values, short=True)
     return found

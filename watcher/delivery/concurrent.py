@@ -17,7 +17,7 @@ from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.handler_pool import HandlerPool
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.progress import Progress
-from watcher.delivery.protocol import HandlerStep, ShardEnd
+from watcher.delivery.protocol import EndOfReading, HandlerStep
 from watcher.delivery.shutdown import Overdue
 from watcher.errors import HandlerError
 from watcher.formatting.text import printable_key
@@ -153,7 +153,7 @@ class ConcurrentDelivery:
         self._timing = timing or ConcurrentTiming()
         self._lock = threading.Lock()
         self._queues: dict[ShardKey, ShardQueue] = {}
-        self._ends: list[ShardEnd] = []
+        self._ends: list[EndOfReading] = []
         """Those of shards of which nothing was submitted."""
         self._begun = 0
         """How many records were begun, of those that count for the limit."""
@@ -230,7 +230,7 @@ class ConcurrentDelivery:
             self._add(queue, partial(self._dispatcher.drain, origin))
         queue.ends.append(message)
 
-    def poll(self) -> Sequence[ShardEnd]:
+    def poll(self) -> Sequence[EndOfReading]:
         """See `Delivery`. Raises what a handler's thread has raised."""
         self._tick()
         self.commit()
@@ -242,8 +242,8 @@ class ConcurrentDelivery:
             self._clock.sleep(self._timing.look_seconds)
         return ends
 
-    def _ends_behind_records(self) -> list[ShardEnd]:
-        found: list[ShardEnd] = []
+    def _ends_behind_records(self) -> list[EndOfReading]:
+        found: list[EndOfReading] = []
         for queue in [queue for queue in self._queues.values() if queue.ends]:
             if queue.is_empty:
                 self.commit()

@@ -10,7 +10,7 @@ from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Finished, Page
 
-ShardEnd = tuple[ShardKey, Finished | None]
+EndOfReading = tuple[ShardKey, Finished | None]
 """A shard, and how its reading ended: with its end, or (None) as nobody reads it any more."""
 
 
@@ -56,7 +56,7 @@ class Delivery(Protocol):
     def submit_end(self, origin: ShardKey, message: Finished | None) -> None:
         """Take in how a shard's reading ended; `poll` gives it back behind the shard's records."""
 
-    def poll(self) -> Sequence[ShardEnd]:
+    def poll(self) -> Sequence[EndOfReading]:
         """Deliver for a fraction of a second; returns the ends whose records all were delivered.
 
         Raises as `Dispatcher.deliver`; the position is then before the record that failed.

@@ -9,7 +9,7 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.progress import Progress
-from watcher.delivery.protocol import HandlerStep, ShardEnd
+from watcher.delivery.protocol import EndOfReading, HandlerStep
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.records.wire import WireRecord
@@ -79,7 +79,7 @@ class SequentialDelivery:
         """Delivers the page in hand; stops where the turn is over."""
         self._turn_ends = 0.0
         self._undelivered = 0
-        self._ends: list[ShardEnd] = []
+        self._ends: list[EndOfReading] = []
         # What was delivered one by one and is not counted yet: from which place on of which
         # records, of which kinds each was, and how many of them a filter has left out.
         self._uncounted = RecordPage(b"", ShardKey("", ""), range(0)), 0
@@ -120,7 +120,7 @@ class SequentialDelivery:
         """See `Delivery`."""
         self._ends.append((origin, message))
 
-    def poll(self) -> Sequence[ShardEnd]:
+    def poll(self) -> Sequence[EndOfReading]:
         """See `Delivery`."""
         with self._heartbeat.during(Phase.DELIVERING):
             self._dispatcher.tick()

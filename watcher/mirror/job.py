@@ -35,7 +35,7 @@ class MirrorJob:
     StreamError for a stream without the images that it takes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what a job is made of, by keyword)
         self,
         *,
         arn: str,

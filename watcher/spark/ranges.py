@@ -47,6 +47,7 @@ class RangeReader:
         arn: str,
         service: Service,
         clock: Clock = CLOCK,
+        *,
         rates: dict[str, AdaptiveRateLimit] | None = None,
         timing: Timing = TIMING,
     ) -> None:

@@ -162,6 +162,7 @@ def history(
     spark: SparkSession,
     archives: Sequence[str],
     key: ItemKey,
+    *,
     start: datetime | None,
     until: datetime | None,
     baseline: Baseline | None,

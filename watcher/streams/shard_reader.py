@@ -67,7 +67,7 @@ class ShardReader:
     that of a reader before it, if there was one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what a read depends on, by keyword)
         self,
         arn: str,
         shard_id: str,
@@ -157,6 +157,14 @@ class ShardReader:
         """Takes the steps of one read. Raises StreamError where there is no way to the service."""
         if self.finished:
             return []
+        messages = yield from self._answered()
+        if messages and self._latest is not None and isinstance(self.position, Latest):
+            # "Latest" is not the moment when the shard can be read at last.
+            self.position = AtTime(self._latest)
+        return messages
+
+    def _answered(self) -> ReadSteps[list[Message]]:
+        """Reads a page, or finds out what the service's error means for the next attempt."""
         messages: list[Message] = []
         is_new = self._iterator is None
         try:
@@ -190,9 +198,6 @@ class ShardReader:
             self._iterator = None
             self._started = self._started and not messages
             messages = [self._in_trouble(error)]
-        if messages and self._latest is not None and isinstance(self.position, Latest):
-            # "Latest" is not the moment when the shard can be read at last.
-            self.position = AtTime(self._latest)
         return messages
 
     def _read(self, messages: list[Message]) -> ReadSteps[None]:

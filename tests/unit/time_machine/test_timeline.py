@@ -183,6 +183,5 @@ def test_a_stream_comes_last_and_a_start_has_passed() -> None:
 
 def test_the_function_is_not_hidden_by_a_module() -> None:
     import watcher
-    import watcher.time_machine.timeline
 
     assert callable(watcher.history)

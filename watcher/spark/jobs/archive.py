@@ -22,7 +22,7 @@ _FILES = ("parquet", "json", "csv", "orc", "avro")
 """Formats of files that stand for themselves; tables (delta, iceberg) have their own log."""
 
 
-def archive(
+def archive(  # noqa: PLR0913 (its parameters are the options)
     stream: str,
     *,
     to: Annotated[

@@ -33,7 +33,7 @@ _NOTE = "watcher-metrics.json"
 _LATE_FOR_FILES = "10m"
 
 
-def metrics(
+def metrics(  # noqa: PLR0913 (its parameters are the options)
     stream: str,
     *,
     size: Annotated[

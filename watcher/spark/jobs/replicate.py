@@ -79,7 +79,7 @@ class CopyWork(msgspec.Struct, frozen=True):
     segments: int
 
 
-def replicate(
+def replicate(  # noqa: PLR0913 (its parameters are the options)
     stream: str,
     *,
     to: Annotated[str, Parameter(metavar="TABLE", help="the table to keep equal")],
@@ -135,7 +135,9 @@ def replicate(
     target = Target(to, tables(there).endpoint)
     known = _known_target(kept, target)
     source = tables(here).named(streams.table(arn))[0]
-    identity = _prepare(tables(here), tables(there), source, target, known, create)
+    identity = _prepare(
+        tables(here), tables(there), table=source, asked=target, known=known, create=create
+    )
     target = msgspec.structs.replace(target, identity=identity)
     kept.save(_TARGET_FILE, target)
     stop = StopRequest()
@@ -144,7 +146,9 @@ def replicate(
             text = "--from is only for --changes-only: a copy's changes count from its beginning on"
             logger.warning(text)
         work = CopyWork(source, here, to, there, 0)
-        copied = _copied(spark, kept, arn, listing.time - CLOCKS_APART, work, stop)
+        copied = _copied(
+            spark, kept, arn=arn, now=listing.time - CLOCKS_APART, work=work, stop=stop
+        )
         if copied is None:
             return JobTotals(signal=stop.signal)
         start = copied.isoformat()
@@ -195,7 +199,13 @@ def _known_target(kept: Folder, target: Target) -> Target:
 
 
 def _prepare(
-    here: TablesClient, there: TablesClient, table: str, asked: Target, known: Target, create: bool
+    here: TablesClient,
+    there: TablesClient,
+    *,
+    table: str,
+    asked: Target,
+    known: Target,
+    create: bool,
 ) -> str:
     """Returns the target's identity. Raises UsageError where it can't be written."""
     to = asked.table
@@ -231,6 +241,7 @@ def _keys(table: Description) -> str:
 def _copied(
     spark: SparkSession,
     kept: Folder,
+    *,
     arn: str,
     now: datetime,
     work: CopyWork,
