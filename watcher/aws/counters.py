@@ -71,7 +71,7 @@ class Counters:
             self._cells[_ANSWERED_AT] = moment
 
     def hand_on(self, delivered: int) -> None:
-        """Let another process count on, from what has been delivered of the first one's records."""
+        """Lets the shard's next worker continue these counters, from what is delivered on."""
         if self._cells[_TIP_READ] > delivered:
             self._cells[_TIP_TIME] = 0.0
         self._cells[_READ] = delivered

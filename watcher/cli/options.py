@@ -34,7 +34,7 @@ class Given(NamedTuple):
     of_folder: Sequence[str] = ()
     """The options that the working folder's file gives, as it calls them."""
     strange: Sequence[str] = ()
-    """The parameters that it gives without being trusted (see `trusted.py`)."""
+    """The parameters that it gives without being trusted (see `cli/trust.py`)."""
 
     def log_used(self, modules: Iterable[str] = ()) -> None:
         """Logs what the working folder has a share in; a command with `given` has to call it."""

@@ -161,7 +161,7 @@ class MergedReader:
         return all(each.reader.caught_up for each in shards) and pool.coordinator.is_settled()
 
     def rewind(self, firsts: Mapping[str, str]) -> None:
-        """Moves the token back to these records of shards; see `Lineage.hold`."""
+        """Moves the token back to these records of shards; see `Lineage.rewind`."""
         self._pool.coordinator.lineage.rewind(firsts)
 
     @property

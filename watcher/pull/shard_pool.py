@@ -50,9 +50,9 @@ class PooledShard(msgspec.Struct, eq=False):
     client: int
     """The place of the service that reads it, of those that the pool has."""
     due_at: float = 0.0
-    """The time of its next read by itself, and …"""
+    """The time of its next read while no caller waits."""
     soonest_at: float = 0.0
-    """… where a caller would else go away with nothing."""
+    """The earliest time of its next read while a caller waits."""
     allowed_at: float = -math.inf
     """The service throttles reads before this; see `rate_limit`."""
     busy_until: float = 0.0
@@ -164,7 +164,7 @@ class ShardPool:
             tracked.id,
             position,
             closed=coordinator.is_closed(tracked.id),
-            until=coordinator.written_at if options.up_to_now else None,
+            catch_up_after=coordinator.written_at if options.up_to_now else None,
             chosen=options.matching,
             poll_max=options.poll_max_seconds,
             latest=coordinator.began_at,

@@ -32,7 +32,7 @@ _value = msgspec.json.Decoder(dict[str, str])
 
 
 class Items(Protocol):
-    """A table's items; see `service.table_items`. Both raise StreamError, TransientError."""
+    """A table's items; see `aws.tables.TableItems`. Both raise StreamError, TransientError."""
 
     def key_names(self) -> list[str]:
         """The names of the key's attributes."""

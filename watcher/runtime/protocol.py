@@ -48,7 +48,7 @@ class ShardAssignment(msgspec.Struct, frozen=True):
     arn: str
     shard_id: str
     position: Position
-    until: datetime | None
+    catch_up_after: datetime | None
     poll_max: float
     end: datetime | None = None
     """Records made later are not read."""

@@ -74,7 +74,7 @@ class ShardStats(msgspec.Struct):
     moved_at: float = 0.0  # monotonic
     """When its position was last moved."""
     excused_at: float = 0.0  # monotonic
-    """When it was last known not to be read for another reason than a worker that is stuck."""
+    """The last time that there was a good reason not to read it (delivery busy, stream paused)."""
     delivered: int = 0
     first: float | None = None
     last: float | None = None
@@ -89,7 +89,7 @@ class StreamStats(NamedTuple):
     """The service's own clock, in epoch seconds."""
     tally: Counters
     """What the manager has asked of its service; several streams may share one."""
-    until: datetime | None = None
+    catch_up_after: datetime | None = None
     """Up to when it is read; None: without an end."""
 
 
@@ -227,7 +227,7 @@ class StatsCollector:
 
         Shards that a listing shows late would make it less: it stays where it was.
         """
-        if any(stream.until is None for stream in streams):
+        if any(stream.catch_up_after is None for stream in streams):
             return None
         ends: dict[ShardKey, float] = {}
         for stream in streams:
@@ -247,7 +247,7 @@ def _billed_region(origin: ShardKey) -> str:
 
 def _ends(stream: StreamStats, shards: Collection[ShardKey]) -> dict[ShardKey, float]:
     """When each of its shards took its last record: as its first child was opened, or `until`."""
-    until = stream.until.timestamp() if stream.until else stream.now
+    until = stream.catch_up_after.timestamp() if stream.catch_up_after else stream.now
     ends = {origin: until for origin in shards if origin.stream == stream.arn}
     for child in stream.lineage.shards.values():
         parent = ShardKey(stream.arn, child.parent or "")

@@ -95,7 +95,7 @@ class WatchedStream:
         self._successor = SuccessorSearch(
             of_table=of_table, wait=settings.follows, clock=clock, timing=timing
         )
-        self.until: datetime | None = None
+        self.catch_up_after: datetime | None = None
         """The time up to which it is read; None: without an end."""
         self._stored: Token | None = None
         """The token that it resumes from, until it has started."""
@@ -207,7 +207,7 @@ class WatchedStream:
         anew = self.losses.restarts_snapshot(policy, "checkpoint", saved_at, listing)
         self._start_snapshot(None if token is None else token.snapshot, anew=anew)
         if not self._settings.follows:
-            self.until = self.coordinator.written_at
+            self.catch_up_after = self.coordinator.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.coordinator.about())
 
@@ -270,7 +270,7 @@ class WatchedStream:
             arn=self.arn,
             shard_id=shard.id,
             position=shard.position,
-            until=self.until,
+            catch_up_after=self.catch_up_after,
             end=self._settings.end,
             poll_max=self._settings.poll_max_seconds,
             closed=self.coordinator.is_closed(shard.id),
@@ -316,7 +316,9 @@ class WatchedStream:
     def stats(self) -> StreamStats:
         """Returns what the figures of the watch are made of."""
         now = self.coordinator.now.timestamp()
-        return StreamStats(self.arn, self.coordinator.lineage, now, self.service.tally, self.until)
+        return StreamStats(
+            self.arn, self.coordinator.lineage, now, self.service.tally, self.catch_up_after
+        )
 
     def token(self, pending: Callable[[ShardKey], str | None]) -> Token | None:
         """Returns where it stands; a shard stays before its first `pending` record.

@@ -105,7 +105,7 @@ class AssignedShard:
             assignment.shard_id,
             assignment.position,
             closed=assignment.closed,
-            until=assignment.until,
+            catch_up_after=assignment.catch_up_after,
             end=assignment.end,
             chosen=chosen,
             poll_max=assignment.poll_max,

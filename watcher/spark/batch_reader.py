@@ -159,7 +159,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
                 shard.id,
                 shard.position,
                 closed=coordinator.is_closed(shard.id),
-                until=coordinator.written_at,
+                catch_up_after=coordinator.written_at,
                 end=options.end,
             )
             for shard in coordinator.lineage.unfinished

@@ -41,7 +41,7 @@ class Offset(msgspec.Struct, frozen=True):
     shards: dict[str, ShardOffset]
     version: int = _VERSION
     begun: dict[str, ShardOffset] = {}
-    """Where the first micro-batch began, in its end, where Spark keeps no other place for it."""
+    """Start positions of the first micro-batch, stored in its end: Spark keeps no initial one."""
     images: Any = None
     """The shape of images (see `columns.type_shape`); None where that was not noted."""
 
@@ -50,19 +50,19 @@ class Range(msgspec.Struct, frozen=True):
     """The records of one shard in one read: those from `start` on, to the end named.
 
     `upto` is the sequence number of the last one. Without it a shard is read to its end, or, where
-    it is not `closed`, up to now: `until` is then that of a `ShardReader`, and `end` the latest
-    moment that a record is made at, if any.
+    it is not `closed`, up to now: `catch_up_after` is then that of a `ShardReader`, and `end` the
+    latest moment that a record is made at, if any.
     """
 
     shard_id: str
     start: Position
     upto: str | None = None
     closed: bool = True
-    until: datetime | None = None
+    catch_up_after: datetime | None = None
     end: datetime | None = None
 
     def __str__(self) -> str:
-        if self.until is not None:
+        if self.catch_up_after is not None:
             return f"shard {self.shard_id}"
         end = f"sequence number {self.upto}" if self.upto else "its end"
         return f"shard {self.shard_id} from {described(self.start)} to {end}"

@@ -241,9 +241,9 @@ class Planner:
         ready = coordinator.to_start()
         if not ready:
             return
-        until, closed = None, set[str]()
+        catch_up_after, closed = None, set[str]()
         if self._stop_at is not None:
-            until, closed = self._stop_at.written, self._stop_at.closed
+            catch_up_after, closed = self._stop_at.written, self._stop_at.closed
         elif self._options.max_records is None:
             closed = coordinator.listing.closed()
         for shard in ready:
@@ -257,7 +257,7 @@ class Planner:
             else:
                 may_defer = self._options.max_records is None
                 is_closed = coordinator.is_closed(shard.id)
-                self._ahead.add(shard, until, closed=is_closed, may_defer=may_defer)
+                self._ahead.add(shard, catch_up_after, closed=is_closed, may_defer=may_defer)
         self._driver.wake()
 
     def _handle_events(self, coordinator: Coordinator) -> None:

@@ -88,7 +88,7 @@ class RangeReader:
         reader = self._reader(shard, task, rate)
         notices = set[str]()
         # A stream's driver has read before; a batch begins here.
-        refusals = Refusals(self._clock, has_worked=between.until is None)
+        refusals = Refusals(self._clock, has_worked=between.catch_up_after is None)
         trouble_since: float | None = None
         self._clock.sleep(rate.pause())  # the range before this may be of the same shard
         while not reader.finished:
@@ -127,7 +127,7 @@ class RangeReader:
             shard.id,
             shard.position,
             closed=task.closed,
-            until=task.until,
+            catch_up_after=task.catch_up_after,
             end=task.end,
             part=_DecodedPage.part,
             clock=self._clock,
@@ -187,7 +187,7 @@ def _up_to_now(between: Range) -> Range:
     """Returns a range that ends even if its last record is gone: an idle shard goes on for ever."""
     if between.upto is None:
         return between
-    return msgspec.structs.replace(between, closed=False, until=_WHENEVER)
+    return msgspec.structs.replace(between, closed=False, catch_up_after=_WHENEVER)
 
 
 @lru_cache(maxsize=8)

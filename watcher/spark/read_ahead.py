@@ -95,13 +95,13 @@ class BufferedShard:
     """A shard that is being read, or whose pages are not all delivered."""
 
     def __init__(
-        self, tracked: TrackedShard, until: datetime | None, *, closed: bool = False
+        self, tracked: TrackedShard, catch_up_after: datetime | None, *, closed: bool = False
     ) -> None:
         self.tracked = tracked
         self.closed = closed
         self.reader: ShardReader | None = None
         """None for a closed shard that executors read themselves."""
-        self.until = until
+        self.catch_up_after = catch_up_after
         self.pages: deque[BufferedPage] = deque()
         self.frontier = tracked.position
         """The position from which nothing was read yet."""
@@ -223,13 +223,13 @@ class ReadAhead:
     def add(
         self,
         tracked: TrackedShard,
-        until: datetime | None,
+        catch_up_after: datetime | None,
         *,
         closed: bool = False,
         may_defer: bool = False,
     ) -> None:
         """Starts to read a shard; with `may_defer`, executors read a backlog."""
-        shard = self.shards[tracked.id] = BufferedShard(tracked, until, closed=closed)
+        shard = self.shards[tracked.id] = BufferedShard(tracked, catch_up_after, closed=closed)
         if may_defer:
             shard.backlog = BacklogDetector(self._arn, shard.id, self._timing, self._clock)
         self.start_reader(shard)
@@ -246,7 +246,7 @@ class ReadAhead:
             shard.id,
             shard.frontier,
             closed=shard.closed,
-            until=shard.until,
+            catch_up_after=shard.catch_up_after,
             clock=self._clock,
             # An executor reads a backlog's next page.
             prefetches=shard.backlog is None,

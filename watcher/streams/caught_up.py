@@ -49,14 +49,15 @@ def left_open(shards: int, listing: Listing, began: datetime, end: datetime | No
 class CaughtUpDetector:
     """The end of an open shard, found out while it is read.
 
-    `until` is the moment, by the service's clock, from which on LATEST is after the beginning.
+    From `catch_up_after` on, by the service's clock, an iterator at LATEST is later than all that
+    was promised. It is not `--until`.
     """
 
     def __init__(
         self,
         arn: str,
         shard_id: str,
-        until: datetime,
+        catch_up_after: datetime,
         *,
         clock: Clock,
         reads: PageFetcher,
@@ -72,7 +73,7 @@ class CaughtUpDetector:
         self._reads = reads
         self._arn = arn
         self._shard_id = shard_id
-        self._until = until
+        self._catch_up_after = catch_up_after
         self._clock = clock
         self._due = clock.monotonic() + self._timing.written_seconds
         self._latest: list[str] = []
@@ -86,7 +87,7 @@ class CaughtUpDetector:
     def on_iterator(self, time: datetime) -> None:
         """Takes in a new iterator, at this time of the service's: the same pages come again."""
         self._empty_pages = 0
-        missing = max(timedelta(), self._until - time).total_seconds()
+        missing = max(timedelta(), self._catch_up_after - time).total_seconds()
         self._due = min(self._due, self._clock.monotonic() + missing)
 
     @property

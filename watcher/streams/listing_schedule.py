@@ -20,7 +20,7 @@ def is_young(shard: TrackedShard, listed: datetime, timing: Timing = TIMING) -> 
 
 
 class LateChildren:
-    """The finished shards without a child: there is none where throughput was lowered."""
+    """Shards read to their end that have no known child yet; some never get one."""
 
     def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
         self._timing = timing
@@ -63,7 +63,10 @@ class LateChildren:
 
 
 class ListingSchedule:
-    """Every few seconds, the more seldom the larger it is; sooner where somebody waits for one."""
+    """Says when shards are listed next: every few seconds, plus a share for each page; or sooner.
+
+    `want_in` makes it sooner, where something waits for a listing.
+    """
 
     def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
         self._timing = timing
@@ -91,7 +94,7 @@ class ListingSchedule:
         return False
 
     def on_listing(self, pages: int, by: float = -math.inf) -> None:
-        """Takes in a listing of so many calls; the next is due at this moment if that is sooner."""
+        """Takes in a listing of so many calls; the next is due by `by`, if that is ahead."""
         self.listed_at = now = self._clock.monotonic()
         self._came_at = self._clock.boottime()
         self.failures, self.failing_since = 0, math.inf

@@ -88,7 +88,7 @@ class Losses:
             shard.position = TrimHorizon()
 
     def _counts(self, shard: TrackedShard) -> bool:
-        """Not what was out of retention already when the reading began at the horizon.
+        """False for records that had left retention before the reading began: no loss of ours.
 
         DynamoDB Local lists such shards for ever; and a parent that only its child named is most
         often gone since long. What leaves while the machine sleeps leaves after the beginning.

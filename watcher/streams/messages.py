@@ -155,10 +155,10 @@ Message = Started | Page | Loss | Retrying | Notice | Finished | Failed
 
 Wanted = Callable[[WireRecord], bool]
 Chosen = Callable[[Sequence[WireRecord]], list[int]]
-"""The places of those that are wanted."""
+"""Returns the indexes of the records that a filter lets through."""
 
 Part = Callable[..., Page]
-"""Makes a page of a body, its records, and the first and last of the part."""
+"""The signature of `part`: (body, records, first, last) to a page."""
 
 
 def part(

@@ -36,7 +36,7 @@ class Refusals:
         self.has_worked = True
 
     def seconds(self) -> float:
-        """For how long there have been some, for who asks all the time; negative without any."""
+        """Seconds for which requests were refused without a break; negative without any."""
         now = self._clock.monotonic()
         self._seconds += min(now - self._at, self._timing.between_errors_seconds)
         self._at = now

@@ -60,8 +60,8 @@ class ShardReader:
     always where a new reader would have to start; `latest` is the moment that "latest" means, for
     a shard whose first iterator can't be had at once.
 
-    With `until` (see `caught_up`) the reader also finishes where all up to now has been read of a
-    shard that is not `closed`; with `end` it holds back what was created later, and finishes at
+    With `catch_up_after` (see `caught_up`) the reader also finishes where all up to now is read of
+    a shard that is not `closed`; with `end` it holds back what was created later, and finishes at
     many such records. What is not `chosen` may be left out of the pages, which `part` makes. With
     `prefetches` it sends for what follows a full page while that one is being looked at. `rate` is
     that of a reader before it, if there was one.
@@ -74,7 +74,7 @@ class ShardReader:
         position: Position,
         *,
         closed: bool = False,
-        until: datetime | None = None,
+        catch_up_after: datetime | None = None,
         end: datetime | None = None,
         chosen: Chosen | None = None,
         part: Part = part,
@@ -107,9 +107,9 @@ class ShardReader:
         self._jitter = jitter
         self.reads = PageFetcher(clock, rate, prefetches=prefetches, timing=timing)
         self._end_detector: CaughtUpDetector | None = None
-        if until is not None:
+        if catch_up_after is not None:
             self._end_detector = CaughtUpDetector(
-                arn, shard_id, until, clock=clock, reads=self.reads, timing=timing
+                arn, shard_id, catch_up_after, clock=clock, reads=self.reads, timing=timing
             )
 
     @property
