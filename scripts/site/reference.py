@@ -12,13 +12,14 @@ def text() -> str:
 
 def _commands() -> Iterator[str]:
     from watcher.cli import help as pages
+    from watcher.cli.command_line import CommandLine
     from watcher.cli.commands import COMMANDS
 
     yield "# Reference"
     yield "\n## Commands"
     for name in COMMANDS:
         if name != "help":
-            yield f"\n### {name}\n\n```text\n{pages.page(name, (), 'all').rstrip()}\n```"
+            yield f"\n### {name}\n\n```text\n{pages.page(CommandLine(name), 'all').rstrip()}\n```"
 
 
 def _spark() -> Iterator[str]:

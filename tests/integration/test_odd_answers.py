@@ -26,7 +26,7 @@ def sim() -> Iterator[RemoteSimulator]:
 
 
 def test_no_odd_answer_ends_a_running_watch(sim: RemoteSimulator) -> None:
-    with Program("orders", "--print-json", "--poll", "0.05", env=sim.environment) as program:
+    with Program("orders", "--print-json", "--poll-max", "0.05", env=sim.environment) as program:
         program.wait_for_status("Watching")
         for count, odd in enumerate(ANY, 1):
             sim.fail_next("GetRecords", odd)
