@@ -95,7 +95,7 @@ READING = [
     ),
     Mutant(
         "an expired iterator starts again at LATEST",
-        "ShardReader.attempt",
+        "ShardReader._answered",
         in_handler("ExpiredIteratorError", do="self.position = Latest()"),
     ),
     Mutant(
@@ -127,7 +127,7 @@ READING = [
     ),
     Mutant(
         "a shard that is gone is not said",
-        "ShardReader.attempt",
+        "ShardReader._answered",
         argument("_finish", "gone", becomes="None"),
     ),
     Mutant(
@@ -159,7 +159,7 @@ READING = [
     ),
     Mutant(
         "expired credentials are not renewed for reads",
-        "ShardReader.attempt",
+        "ShardReader._answered",
         without("RenewCredentials"),
     ),
     Mutant(
