@@ -24,8 +24,9 @@ def handle(record):
     while record["dynamodb"]["Keys"]["pk"]["S"] == "hang":
         time.sleep(0.01)
 '''
-# In place of a minute; before anything of the program is imported.
-SOON = "import watcher.observability.watch_stats as stats\nstats.LATE_SECONDS = 1.0\n"
+# In place of a minute; before anything of the program is imported. With one second, a slow machine
+# lets a shard look late at the moment when a handler hangs, and the last figures keep that line.
+SOON = "import watcher.observability.watch_stats as stats\nstats.LATE_SECONDS = 2.0\n"
 
 
 class Answer(NamedTuple):
@@ -103,8 +104,7 @@ def test_probes_of_a_program_that_is_stopped_hung_and_refused(
         wait_for(program, "/readyz", 200)
 
         sim.write("hang")
-        # What else was late at that moment, by the second for a minute, stays in the last figures.
-        wait_for(program, "/livez", 503, "a handler (hang) has stood …\n*")
+        wait_for(program, "/livez", 503, "a handler (hang) has stood …\n")
         assert ask(program, "/readyz", "HEAD") == (503, "")
         program.process.kill()
 
