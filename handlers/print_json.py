@@ -79,7 +79,7 @@ def handle_page(page: RecordPage) -> bool:
         return False
     if not getattr(out, "write_through", False):
         return False
-    head = of_several(page.origin.stream)
+    head = of_several(page.shard_key.stream)
     lines = [head + bytes(raw)[1:] for raw in page.raws] if head else page.raws
     out.buffer.write(b"\n".join([*lines, b""]))
     return True

@@ -107,7 +107,7 @@ def build_manager(
         totals=totals,
         stats=stats,
         mark_dirty=saver.mark_dirty,
-        wanted=options.on_wire,
+        wire_filter=options.on_wire,
         max_records=options.max_records,
     )
     delivery = build_delivery(
@@ -185,7 +185,7 @@ def build_saver(
     """What saves where the streams stand: before the records that wait in a handler's batch."""
     return CheckpointSaver(
         store=store,
-        tokens=partial(streams.tokens, dispatcher.pending),
+        tokens=partial(streams.tokens, dispatcher.first_pending),
         has_pending=lambda: dispatcher.pending_count > 0,
         heartbeat=heartbeat,
         clock=clock,

@@ -124,11 +124,9 @@ class DataLossError(WatcherError):
 class HandlerError(WatcherError):
     """Raised where a handler failed under a policy that stops the watch."""
 
-    def __init__(
-        self, text: str, *, about: Iterable[str] = (), observer: str | None = None
-    ) -> None:
+    def __init__(self, text: str, *, about: Iterable[str] = (), handler: str | None = None) -> None:
         super().__init__(text, about=about)
-        self.observer = observer
+        self.handler = handler
         """The name of the handler."""
 
 

@@ -18,7 +18,7 @@ from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import UsageError, blame
-from watcher.stores.protocol import Positions
+from watcher.stores.protocol import CheckpointStorage
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
@@ -135,7 +135,7 @@ class WatchOptions:
         ),
     ] = None
     checkpoint: Annotated[
-        str | os.PathLike[str] | Positions | None,
+        str | os.PathLike[str] | CheckpointStorage | None,
         Parameter(
             metavar="FILE",
             group="failures",

@@ -137,12 +137,12 @@ class Stream:
             poll_max_seconds=poll_seconds(poll_max),
             stream_count=len(found),
             on_stale=on_stale,
-            matching=None if test is None else test.matching_indexes,
+            page_filter=None if test is None else test.matching_indexes,
         )
         self._set_up(
             found,
             start,
-            wanted=test,
+            record_filter=test,
             fail_on_data_loss=fail_on_data_loss,
             clock=CLOCK,
             options=options,
@@ -155,7 +155,7 @@ class Stream:
         arn: str,
         start: Start,
         *,
-        wanted: RecordFilter | None = None,
+        record_filter: RecordFilter | None = None,
         items: Mapping[str, Items] | None = None,
         fail_on_data_loss: bool = False,
         on_stale: str = "trim-horizon",
@@ -173,13 +173,13 @@ class Stream:
         options = PullOptions(
             stream_count=len(services),
             on_stale=on_stale,
-            matching=None if wanted is None else wanted.matching_indexes,
+            page_filter=None if record_filter is None else record_filter.matching_indexes,
             timing=timing,
         )
         made._set_up(
             services,
             start,
-            wanted=wanted,
+            record_filter=record_filter,
             fail_on_data_loss=fail_on_data_loss,
             clock=clock,
             options=options,
@@ -197,12 +197,12 @@ class Stream:
         services: Mapping[str, Service],
         start: Start,
         *,
-        wanted: RecordFilter | None,
+        record_filter: RecordFilter | None,
         fail_on_data_loss: bool,
         clock: Clock,
         options: PullOptions,
     ) -> None:
-        self._wanted = wanted
+        self._record_filter = record_filter
         self._options = options
         self._filtered = 0
         self.arn = next(iter(services))
@@ -275,7 +275,7 @@ class Stream:
         """Returns the next record; None when there is none now. Never ends by itself."""
         self._check_idle()
         while (record := self._next()) is not None:
-            if self._wanted is None or self._wanted(record):
+            if self._record_filter is None or self._record_filter(record):
                 return record
             self._filtered += 1
         return None
@@ -334,7 +334,7 @@ class Stream:
         """Returns the next buffered record; None where an earlier one may still come."""
         poll_is_due = self._clock.monotonic() >= self._stepped_at + _STEP_SECONDS
         while (record := self._readers.pop_buffered(poll_is_due=poll_is_due)) is not None:
-            if self._wanted is None or self._wanted(record):
+            if self._record_filter is None or self._record_filter(record):
                 return record
             self._filtered += 1
         return None

@@ -63,11 +63,11 @@ def test_each_call_is_sent_as_boto3_sends_it(logged_in: FakeAWS) -> None:
         aws.requests.clear()
         streams.latest_stream("orders")
         list(streams.list_streams("orders"))
-        streams.listing(arn)
-        streams.children(arn, shard)
+        streams.list_shards(arn)
+        streams.list_children(arn, shard)
         for position in positions:
-            iterator, _ = streams.iterator(arn, shard, position)
-        streams.records(iterator)
+            iterator, _ = streams.get_iterator(arn, shard, position)
+        streams.get_records(iterator)
         sent.append([what_matters(seen) for seen in aws.requests])
     aws.requests.clear()
     plain = by_boto3()
@@ -196,11 +196,13 @@ def test_an_error_is_tried_as_often_as_by_boto3_and_says_the_same(
     plain = by_boto3(**SETTINGS)
     theirs, text = tried(lambda: plain.get_shard_iterator(**of), ClientError)
     streams = StreamsClient(AwsConfig())
-    ours, said = tried(lambda: streams.iterator(table.stream_arn, shard, Latest()), WatcherError)
+    ours, said = tried(
+        lambda: streams.get_iterator(table.stream_arn, shard, Latest()), WatcherError
+    )
     assert ours == theirs
     assert text in said
     worker = for_worker(AwsConfig(), table.stream_arn)
-    once, said = tried(lambda: worker.iterator(table.stream_arn, shard, Latest()), WatcherError)
+    once, said = tried(lambda: worker.get_iterator(table.stream_arn, shard, Latest()), WatcherError)
     assert once == 1, "the reader tries again by itself"
     assert text in said
 
@@ -211,8 +213,8 @@ def test_an_error_is_tried_as_often_as_by_boto3_and_says_the_same(
 def read_through_the_shortcut(aws: FakeAWS) -> StreamsClient:
     worker = for_worker(AwsConfig(), aws.table.stream_arn)
     assert fast_call(worker)
-    iterator, _ = worker.iterator(aws.table.stream_arn, aws.table.open_shards[0], TrimHorizon())
-    worker.records(iterator)
+    iterator, _ = worker.get_iterator(aws.table.stream_arn, aws.table.open_shards[0], TrimHorizon())
+    worker.get_records(iterator)
     return worker
 
 
@@ -293,5 +295,5 @@ def test_a_handshake_that_breaks_off_is_trouble_and_no_reason_to_leave_the_short
     monkeypatch.setattr(http, "tls_context", lambda ca_file: Broken())
     worker.close()
     with pytest.raises(TransientError):
-        worker.records("x")
+        worker.get_records("x")
     assert fast_call(worker).http.usable

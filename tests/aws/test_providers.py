@@ -237,12 +237,12 @@ def test_ten_workers_and_two_loops_ask_no_more_than_one_program_has_to(
     list(first.list_streams())
     before = +place.aws.accounts.calls
     assert all(count <= 2 for count in before.values())
-    loop.listing(arn)
+    loop.list_shards(arn)
     shared = WorkerCredentials(own_credentials(connection, None).newest())
     for shard in place.aws.table.open_shards:
         worker = for_worker(connection, arn, shared)
-        iterator, _ = worker.iterator(arn, shard, TrimHorizon())
-        worker.records(iterator)
+        iterator, _ = worker.get_iterator(arn, shard, TrimHorizon())
+        worker.get_records(iterator)
     assert +place.aws.accounts.calls == before
     assert place.aws.signed_by("GetRecords") == place.aws.signed_by("ListStreams")
     assert not (place.home / "runs").exists() or (place.home / "runs").read_text() == "run\n"
@@ -390,7 +390,7 @@ def test_a_kept_session_that_is_refused_is_not_taken_again(
     streams = StreamsClient(AwsConfig())
     list(streams.list_streams())
     place.aws.accounts.expire()  # revoked: by the file it lives on
-    streams.renew()
+    streams.renew_credentials()
     list(streams.list_streams())
     assert len(place.aws.signed_by("ListStreams")) == 2
 

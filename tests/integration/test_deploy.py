@@ -28,7 +28,7 @@ from watcher.cli.command_line import CommandLine, Invocation
 from watcher.cli.commands import named
 from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import CheckpointError, StreamError, UsageError
-from watcher.observability.http_server import StatsCollector
+from watcher.observability.http_server import PrometheusCollector
 from watcher.observability.instruments import LatestMetrics
 
 ROOT = Path(__file__).parents[2]
@@ -177,7 +177,7 @@ def queries() -> Iterator[str]:
 
 def test_every_query_is_promql_about_metrics_that_there_are() -> None:
     registry = CollectorRegistry()
-    registry.register(StatsCollector(LatestMetrics()))
+    registry.register(PrometheusCollector(LatestMetrics()))
     there = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

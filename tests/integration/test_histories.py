@@ -132,7 +132,7 @@ def a_hidden_parent(stream: PlayedStream, clock: Timeline) -> None:
 def a_parent_that_answers_500(stream: PlayedStream, clock: Timeline) -> None:
     """No listing shows it, and the service fails where it is asked for: at last it is gone."""
     stream.parents["a"] = "gone"
-    iterator = stream.iterator
+    iterator = stream.get_iterator
 
     def sick(arn: str, shard_id: str, position: Position) -> object:
         if shard_id != "gone":
@@ -141,7 +141,7 @@ def a_parent_that_answers_500(stream: PlayedStream, clock: Timeline) -> None:
             raise TransientError("500")
         raise ShardNotFoundError("no such shard")
 
-    stream.iterator = sick  # type: ignore[assignment, method-assign]
+    stream.get_iterator = sick  # type: ignore[assignment, method-assign]
 
 
 def a_gone_parent(stream: PlayedStream, clock: Timeline) -> None:
@@ -198,7 +198,7 @@ def a_shard_that_is_refused_for_a_while(stream: PlayedStream, clock: Timeline) -
 def an_iterator_that_goes_back(stream: PlayedStream, clock: Timeline) -> None:
     """Every other read of each shard repeats what came just before."""
     a_split(stream, clock)
-    records, calls = stream.records, Counter[str]()
+    records, calls = stream.get_records, Counter[str]()
 
     def back(iterator: str, limit: int | None = None) -> bytes:
         shard_id, first = iterator.split()
@@ -208,12 +208,12 @@ def an_iterator_that_goes_back(stream: PlayedStream, clock: Timeline) -> None:
         return records(f"{shard_id} {first}", limit)
 
     stream.page_size = 3
-    stream.records = back  # type: ignore[method-assign]
+    stream.get_records = back  # type: ignore[method-assign]
 
 
 def empty_at_first(stream: PlayedStream, shard_id: str, pages: int) -> None:
     """So many pages of a shard are empty though records follow."""
-    records, left = stream.records, pages
+    records, left = stream.get_records, pages
 
     def empty(iterator: str, limit: int | None = None) -> bytes:
         nonlocal left
@@ -223,7 +223,7 @@ def empty_at_first(stream: PlayedStream, shard_id: str, pages: int) -> None:
             return json.dumps({"Records": [], "NextShardIterator": iterator}).encode()
         return records(iterator, limit)
 
-    stream.records = empty  # type: ignore[method-assign]
+    stream.get_records = empty  # type: ignore[method-assign]
 
 
 def a_closed_shard_of_empty_pages(stream: PlayedStream, clock: Timeline) -> None:
@@ -300,7 +300,7 @@ def test_next_leaves_out_of_pages_what_it_would_one_by_one(history: History, sha
         stream.write("a", range(10))
         history.happens(stream, clock)
         pulled = Stream.over(
-            stream, ARN, "trim_horizon", wanted=test if by_pages else None, clock=clock
+            stream, ARN, "trim_horizon", record_filter=test if by_pages else None, clock=clock
         )
         outcomes.append(pull_all(pulled, clock, history.seconds, test))
         tokens.append({each["shard_id"]: each for each in pulled.token["shards"]})
@@ -314,15 +314,15 @@ def test_next_leaves_out_of_pages_what_it_would_one_by_one(history: History, sha
 
 def test_next_does_not_take_what_a_filter_leaves_out_for_the_end() -> None:
     class Slow(PlayedStream):
-        def records(self, iterator: str, limit: int | None = None) -> bytes:
+        def get_records(self, iterator: str, limit: int | None = None) -> bytes:
             clock.sleep(0.5)
-            return super().records(iterator, limit)
+            return super().get_records(iterator, limit)
 
     clock = Timeline()
     stream = Slow(clock)
     stream.write("a", range(200))
     test = record_filter([{"dynamodb": {"NewImage": {"n": {"N": ["199"]}}}}])
-    pulled = Stream.over(stream, ARN, "trim_horizon", wanted=test, clock=clock)
+    pulled = Stream.over(stream, ARN, "trim_horizon", record_filter=test, clock=clock)
     record = next(pulled)
     assert record is not None and record["dynamodb"]["NewImage"]["n"] == {"N": "199"}
     assert pulled.filtered == 199
@@ -381,15 +381,15 @@ class Unanswered(PlayedStream):
 
     hangs = False
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         if self.hangs:
             raise NoAnswerYetError("not yet")
-        return super().listing(arn)
+        return super().list_shards(arn)
 
-    def children(self, arn: str, shard_id: str) -> list[Shard]:
+    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         if self.hangs:
             raise NoAnswerYetError("not yet")
-        return super().children(arn, shard_id)
+        return super().list_children(arn, shard_id)
 
 
 @pytest.mark.parametrize("engine", [watch, pull, spark_stream], ids=lambda each: each.__name__)

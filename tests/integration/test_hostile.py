@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 
 from tests.simulator import Simulator
-from tests.support.wire import body, origin, wire
+from tests.support.wire import body, shard_key, wire
 from watcher import StreamError, watch
 from watcher.aws import timing
 from watcher.aws.config import AwsConfig
@@ -43,7 +43,7 @@ def decoded(raw: bytes) -> None:
         wire_page = page.decode(raw)
     except (TransientError, OddAnswerError):
         return
-    walk(page.records(raw, origin("shard"), 0, len(wire_page.Records)))
+    walk(page.records(raw, shard_key("shard"), 0, len(wire_page.Records)))
 
 
 @given(st.binary(max_size=200))
@@ -241,7 +241,7 @@ def test_a_listing_cut_off_is_asked_for_again(simulator: Simulator, trouble: str
     simulator.fail_next("DescribeStream", trouble, times=2)
     simulator.fail_next("DescribeTable", trouble, times=2)
     made, arn = connect("orders", AwsConfig("us-east-1", None, simulator.endpoint))
-    assert len(retry_at_start(lambda: made.listing(arn)).shards) == 1
+    assert len(retry_at_start(lambda: made.list_shards(arn)).shards) == 1
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def test_short_pages_lose_nothing(sim: Simulator, client: Any) -> None:
     assert judge(sim.records, got) == ([], [], [], []) and pages > 1
 
 
-# Positions
+# CheckpointStorage
 
 
 def test_positions_at_and_after_a_sequence_number(sim: Simulator, client: Any) -> None:

@@ -64,7 +64,7 @@ class SimulatedClient:
         listed: Callable[[], None],
         silent: Callable[[float], None],
     ) -> None:
-        self.tally = Counters()
+        self.counters = Counters()
         self.region = "us-east-1"
         self._service = service
         self._credentials = credentials
@@ -80,11 +80,11 @@ class SimulatedClient:
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         return probed(self, arn, shard_ids)
 
-    def renew(self) -> None:
+    def renew_credentials(self) -> None:
         """Take the credentials that lie there now."""
         self._key = self._credentials.key
 
-    def tend(self) -> None:
+    def renew_expiring(self) -> None:
         """Nothing ends by itself here."""
 
     def take_shortcut(self, arn: str) -> None:
@@ -107,7 +107,7 @@ class SimulatedClient:
         answer = self._describe({"StreamArn": arn, "Limit": 1})
         return str(answer["StreamDescription"]["StreamStatus"])
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         listing = read_listing(arn, self._describe, self._wait)
         self._listed()
         return listing
@@ -121,7 +121,7 @@ class SimulatedClient:
         date = format_datetime(self._time(), usegmt=True)
         return {**answer, "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
 
-    def children(self, arn: str, shard_id: str) -> list[Shard]:
+    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         query = {
             "StreamArn": arn,
             "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": shard_id},
@@ -129,7 +129,7 @@ class SimulatedClient:
         rows = self._describe(query)["StreamDescription"]["Shards"]
         return [to_shard(row) for row in rows if row.get("ParentShardId") == shard_id]
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         query: dict[str, Any] = {"StreamArn": arn, "ShardId": shard_id}
         match position:
             case Latest():
@@ -152,24 +152,24 @@ class SimulatedClient:
         self._granted(shard_id, position)
         return answer["ShardIterator"], self._time()
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         query: dict[str, Any] = {"ShardIterator": iterator}
         if limit is not None:
             query["Limit"] = limit
         body = self._body(_STREAMS, "GetRecords", query)
-        self.tally.answer()
+        self.counters.answer()
         return body
 
-    def ask(self, iterator: str) -> Callable[[], bytes]:
+    def prefetch_records(self, iterator: str) -> Callable[[], bytes]:
         """The service answers now; who takes the answer may come much later."""
         now = self._service.world.now
         reply, asked_at = self._asked(_STREAMS, "GetRecords", {"ShardIterator": iterator}), now()
 
         def taken() -> bytes:
             if reply.trouble in ("reset", "reset-midway"):
-                return self.records(iterator)
+                return self.get_records(iterator)
             body = self._taken(reply, "GetRecords", now() - asked_at)
-            self.tally.answer()
+            self.counters.answer()
             return body
 
         return taken
@@ -185,7 +185,7 @@ class SimulatedClient:
         return self._taken(self._asked(target, operation, query), operation)
 
     def _asked(self, target: str, operation: str, query: dict[str, Any]) -> Reply:
-        self.tally.call(operation)
+        self.counters.call(operation)
         self._wait(0.0)  # as long as a program lives
         self._answered_at = self._service.world.now()
         return self._service.ask(target + operation, query, self._key)
@@ -205,7 +205,7 @@ class SimulatedClient:
         cause = _as_botocore(reply, operation)
         meaning = to_watcher_error(cause)
         if isinstance(meaning, TransientError) and meaning.throttled:
-            self.tally.throttle()
+            self.counters.throttle()
         raise meaning from cause
 
 

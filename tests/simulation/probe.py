@@ -14,7 +14,7 @@ def probed(
     answers: dict[str, WatcherError | None] = {}
     for name in shard_ids:
         try:
-            service.iterator(arn, name, TrimHorizon())
+            service.get_iterator(arn, name, TrimHorizon())
             answers[name] = None
         except WatcherError as error:
             answers[name] = error

@@ -46,15 +46,15 @@ class Probes(Display):
     def _but_hung(self, said: Health) -> tuple[list[str], list[str]]:
         """What is stuck, and unready, beside the handlers that do hang; each has to be named."""
         judge, now, stuck = self._universe.judge, self._universe.scheduler.now, list(said.stuck)
-        for origin, since in self._hung.items():
-            self._last_hung[origin] = now
-            is_named = any(f"shard {origin.shard_id} " in line for line in stuck)
+        for shard_key, since in self._hung.items():
+            self._last_hung[shard_key] = now
+            is_named = any(f"shard {shard_key.shard_id} " in line for line in stuck)
             judge.checked["handlers that hang"] += is_named
             is_due = now - since > LATE_SECONDS + _SAID_SECONDS and _IS_ENDING not in said.unready
             if is_due and not is_named:
                 judge.complain("health", f"nobody says that a handler hangs, for {now - since} s")
         # Until its next step begins, the last one is the one that is looked at.
-        hung = [origin.shard_id for origin, at in self._last_hung.items() if now - at < 1.0]
+        hung = [shard_key.shard_id for shard_key, at in self._last_hung.items() if now - at < 1.0]
 
         def is_other(line: str) -> bool:
             """Of one that hangs as it is tried again, the trials are named until it is late."""

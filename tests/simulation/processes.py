@@ -131,16 +131,16 @@ class SimulatedWorker:
         while self._to_send:
             reading, message = self._to_send.popleft()
             if message is not None:
-                self._send(reading.origin, message)
+                self._send(reading.shard_key, message)
                 return
             self._readers.done(reading)
         self._is_sending = False
         self._look()
 
-    def _send(self, origin: ShardKey, message: Message) -> None:
+    def _send(self, shard_key: ShardKey, message: Message) -> None:
         if self._scheduler.trace is not None:
-            self._scheduler.tell(self.name, f"sends {_described(message)} of {origin.shard_id}")
-        self._unsent = b"".join(frame(origin, message))
+            self._scheduler.tell(self.name, f"sends {_described(message)} of {shard_key.shard_id}")
+        self._unsent = b"".join(frame(shard_key, message))
         self._write()
 
     def _write(self) -> None:
@@ -286,6 +286,6 @@ class PipeSelector:
 
 def _described(message: Message) -> str:
     if isinstance(message, Page):
-        count = message.last - message.first
+        count = message.stop - message.start
         return f"a page of {count} up to {message.last_sequence_number}"
     return str(message)

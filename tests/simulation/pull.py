@@ -32,7 +32,7 @@ class Pull(Program):
             self._client(life),
             self._universe.table.streams[0].arn,
             self._kept or self._where(),
-            wanted=self._wanted,
+            record_filter=self._wanted,
             fail_on_data_loss=self._scenario.fail_on_data_loss and limited,
             clock=life,
         )

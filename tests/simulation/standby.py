@@ -259,9 +259,9 @@ class Standby:
 
             def reading(process: SimulatedWorker, order: ReadShard) -> AssignedShard:
                 client = universe.client(process.wait, _READ_SECONDS)
-                client.tally = tally = board.at(order.slot)
+                client.counters = counters = board.at(order.slot)
                 return AssignedShard(
-                    order.assignment, client, tally, VirtualClock(universe.scheduler)
+                    order.assignment, client, counters, VirtualClock(universe.scheduler)
                 )
 
             process = SimulatedWorker(

@@ -23,8 +23,8 @@ def test_an_answer_that_comes_after_a_day_of_sleep_has_the_date_of_when_it_was_g
 
     client = universe.client(sleeps)
     asked_at = datetime.fromtimestamp(int(universe.world.now()), UTC)
-    listing = client.listing(arn)
-    _, began_at = client.iterator(arn, listing.shards[0].id, TrimHorizon())
+    listing = client.list_shards(arn)
+    _, began_at = client.get_iterator(arn, listing.shards[0].id, TrimHorizon())
     assert (listing.time, began_at) == (asked_at, asked_at + _SLEEP)
 
 

@@ -21,7 +21,7 @@ def test_a_wait_that_a_kill_cuts_short_counts_as_waiting_for_the_service() -> No
 
     universe.scheduler.after(4.0, kill)
     with pytest.raises(Killed):
-        client.listing(universe.table.stream.arn)
+        client.list_shards(universe.table.stream.arn)
     assert run.blocked == universe.scheduler.now == 9.0
 
 

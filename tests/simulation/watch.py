@@ -146,10 +146,10 @@ class Watch(Program):
 
         def reading(process: SimulatedWorker, order: ReadShard) -> AssignedShard:
             client = self._universe.of(order.assignment.arn).client(process.wait, _READ_SECONDS)
-            client.tally = tally = board.at(order.slot)
+            client.counters = counters = board.at(order.slot)
             clock = VirtualClock(self._scheduler)
             chosen = self._wanted.matching_indexes if self._wanted else None
-            return AssignedShard(order.assignment, client, tally, clock, chosen)
+            return AssignedShard(order.assignment, client, counters, clock, chosen)
 
         process = SimulatedWorker(
             self._scheduler, f"of {name}", writer.fileno(), self._scenario.pipe_bytes, reading
@@ -201,7 +201,7 @@ class Watch(Program):
         if scenario.slow and self._rng.random() < scenario.slow_share:
             life.sleep(scenario.slow)
         if self._to_hang:
-            self._hang(records[0].origin, life)
+            self._hang(records[0].shard_key, life)
         self._fail_perhaps(records)
         for record in records:
             number, key = record.sequence_number, str(record.key["pk"])
@@ -244,19 +244,19 @@ class Watch(Program):
                 judge.failed(record.shard_id, number)
         raise ObserverFailed("no")
 
-    def _hang(self, origin: ShardKey, life: Life) -> None:
+    def _hang(self, shard_key: ShardKey, life: Life) -> None:
         """It is broken off where the watch is told to end."""
-        self._scheduler.tell("the observer", f"hangs on a record of {origin.shard_id}")
-        began = self._hung[origin] = self._scheduler.now
+        self._scheduler.tell("the observer", f"hangs on a record of {shard_key.shard_id}")
+        began = self._hung[shard_key] = self._scheduler.now
         until, self._to_hang = began + self._to_hang, 0.0
         try:
             while self._scheduler.now < until and not self._stopping:
                 life.sleep(1.0)
         finally:
-            del self._hung[origin]
+            del self._hung[shard_key]
             self._universe.trouble_lasts(0.0)
             for judge in self._judges:
-                judge.stood(origin.shard_id)
+                judge.stood(shard_key.shard_id)
                 if self._hands is None:
                     judge.runs[-1].blocked += self._scheduler.now - began
 
@@ -270,7 +270,7 @@ class Watch(Program):
 
     def _stands(self, shard_id: str) -> bool:
         """Its own shard and those below it, or all where one after the other is handled."""
-        hung = {origin.shard_id for origin in self._hung}
+        hung = {shard_key.shard_id for shard_key in self._hung}
         above: str | None = shard_id
         while above is not None and above not in hung:
             found = [shard for judge in self._judges if (shard := judge.shard(above))]

@@ -45,7 +45,7 @@ class Faults:
     list_page: int = 100
     table_arns: str = "honoured"  # in DescribeTable: stripped to the name, refused (DynamoDB Local)
 
-    # Positions and time.
+    # CheckpointStorage and time.
     iterator_seconds: float = 900.0
     at_timestamp: bool = True
     retention: float = 24 * 3600.0

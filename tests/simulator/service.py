@@ -438,7 +438,7 @@ class Service:
             raise invalid("ShardFilter must be of type CHILD_SHARDS and name a ShardId")
         return str(wanted["ShardId"])
 
-    # Positions
+    # CheckpointStorage
 
     @staticmethod
     def _index_of(shard: Shard, parameters: Parameters, after: bool) -> int:

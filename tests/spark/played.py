@@ -25,7 +25,7 @@ from watcher.spark.options import parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import ReadAhead
-from watcher.spark.timing import LIMITS, Limits
+from watcher.spark.timing import LIMITS, SourceLimits
 from watcher.streams.messages import Page
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -60,7 +60,7 @@ class PlayedStream:
         self.reads: list[str] = []
         self.asked_ahead = 0
         self.renewed = 0
-        self.tally = Counters()
+        self.counters = Counters()
         self._is_gone = False
         self._clock = clock
 
@@ -82,7 +82,7 @@ class PlayedStream:
         closed = name in self.closed and name not in self.looks_open
         return Shard(name, self.parents.get(name), "1", "9" if closed else None)
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         if self.listing_errors:
             raise self.listing_errors.pop(0)
         if self._is_gone:
@@ -90,11 +90,11 @@ class PlayedStream:
         shown = [self._shard(name) for name in self.records_of if name not in self.hidden]
         return Listing(arn, "orders", "ENABLED", "NEW_IMAGE", shown, 1, self.now)
 
-    def children(self, arn: str, shard_id: str) -> list[Shard]:
+    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         shown = [name for name in self.records_of if name not in self.hidden]
         return [self._shard(name) for name in shown if self.parents.get(name) == shard_id]
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         if shard_id not in self.records_of or shard_id in self.refused:
             raise ShardNotFoundError("no such shard")
         first = self.trimmed + 1
@@ -113,11 +113,11 @@ class PlayedStream:
             raise TrimmedDataError("trimmed")
         return f"{shard_id} {first}", self.now
 
-    def ask(self, iterator: str) -> None:
+    def prefetch_records(self, iterator: str) -> None:
         """It can't be asked ahead."""
         self.asked_ahead += 1
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         if self.read_errors:
             raise self.read_errors.pop(0)
         shard_id, first = iterator.split()
@@ -134,13 +134,13 @@ class PlayedStream:
     def latest_stream(self, table: str) -> str:
         return ARN
 
-    def tend(self) -> None:
+    def renew_expiring(self) -> None:
         """Nothing ends by itself here."""
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         return probed(self, arn, shard_ids)
 
-    def renew(self) -> None:
+    def renew_credentials(self) -> None:
         self.renewed += 1
 
 
@@ -172,7 +172,7 @@ def numbers(pages: Iterable[Page]) -> list[int]:
 class PlayedQuery:
     """What Spark does with the source, one micro-batch after the other."""
 
-    limits: Limits = LIMITS
+    limits: SourceLimits = LIMITS
 
     def __init__(self, stream: PlayedStream, clock: HandClock, **more: str) -> None:
         given = {"stream": ARN, "startingPosition": "trim_horizon", **more}

@@ -26,7 +26,7 @@ from watcher.errors import UsageError
 from watcher.files import swap
 from watcher.spark import compaction
 from watcher.spark.compaction import compact_day
-from watcher.spark.timing import LIMITS, Limits, Timing
+from watcher.spark.timing import LIMITS, SourceLimits, Timing
 
 TIME = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ROWS = 200
@@ -62,7 +62,7 @@ def files(lake: Path) -> list[int]:
     return [len(list(day.iterdir())) for day in sorted(lake.iterdir())]
 
 
-def compact(lake: str, limits: Limits = LIMITS, listing_seconds: float = 0.0) -> int:
+def compact(lake: str, limits: SourceLimits = LIMITS, listing_seconds: float = 0.0) -> int:
     return compaction.compact(lake, limits, Timing(listing_seconds=listing_seconds))
 
 
@@ -87,7 +87,7 @@ def test_the_command_takes_no_spark(lake: Path, capsys: pytest.CaptureFixture[st
 def test_what_is_big_stays_as_it_is(lake: Path) -> None:
     compact(str(lake))
     (big, _) = sorted(lake.rglob("*.parquet"))
-    limits = Limits(small_file_bytes=big.stat().st_size)
+    limits = SourceLimits(small_file_bytes=big.stat().st_size)
     fill(big.parent, range(10, 13), prefix="20")
     inode, before = big.stat().st_ino, read(lake)
     assert compact(str(lake), limits) == 2
@@ -96,7 +96,7 @@ def test_what_is_big_stays_as_it_is(lake: Path) -> None:
 
 def test_a_big_day_becomes_several_files(lake: Path) -> None:
     before = read(lake)
-    compact(str(lake), Limits(row_group_bytes=1000, file_bytes=5000))
+    compact(str(lake), SourceLimits(row_group_bytes=1000, file_bytes=5000))
     assert 1 < files(lake)[0] < 10 and read(lake) == before
 
 

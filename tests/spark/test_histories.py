@@ -56,26 +56,26 @@ class TroubledStream(PlayedStream):
             for _ in range(self.rng.choice((1, 2))):
                 self.open(name)
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         self._suffer()
-        return super().listing(arn)
+        return super().list_shards(arn)
 
-    def children(self, arn: str, shard_id: str) -> list[Shard]:
+    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         self._suffer()
-        return super().children(arn, shard_id)
+        return super().list_children(arn, shard_id)
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         self._suffer()
-        return super().iterator(arn, shard_id, position)
+        return super().get_iterator(arn, shard_id, position)
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         self._suffer()
         self.page_size = self.rng.choice((1, 5, 10))
         if not self.is_well and self.rng.random() < 0.05:
             raise ExpiredIteratorError("too old")
         if not self.is_well and self.rng.random() < 0.2:
             return json.dumps({"Records": [], "NextShardIterator": iterator}).encode()
-        return super().records(iterator, limit)
+        return super().get_records(iterator, limit)
 
     def _suffer(self) -> None:
         self._clock.sleep(0.01)

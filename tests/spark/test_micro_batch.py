@@ -13,7 +13,7 @@ from watcher.aws.model import AtTime, TrimHorizon
 from watcher.spark import micro_batch
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.read_ahead import BufferedShard
-from watcher.spark.timing import Limits
+from watcher.spark.timing import SourceLimits
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
 
@@ -41,7 +41,7 @@ def test_a_batch_holds_no_more_than_goes_through_spark(
     stream: PlayedStream, clock: HandClock
 ) -> None:
     class SmallBatches(PlayedQuery):
-        limits = Limits(shard_bytes=2000)
+        limits = SourceLimits(shard_bytes=2000)
 
     stream.write("a", range(500))
     query = SmallBatches(stream, clock)

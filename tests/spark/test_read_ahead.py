@@ -13,7 +13,7 @@ from tests.spark.played import ARN, PlayedStream, number, numbers
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, TrimHorizon
 from watcher.spark.read_ahead import BufferedPage, ReadAhead
-from watcher.spark.timing import Limits
+from watcher.spark.timing import SourceLimits
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Finished, Page, Started
 
@@ -69,7 +69,7 @@ def test_shards_take_turns_and_what_was_read_is_held(
 def test_a_shard_that_is_full_rests_until_some_of_it_is_delivered(
     stream: PlayedStream, clock: HandClock
 ) -> None:
-    ahead = ReadAhead(ARN, clock, limits=Limits(shard_bytes=500))
+    ahead = ReadAhead(ARN, clock, limits=SourceLimits(shard_bytes=500))
     stream.write("a", range(100))
     add(ahead, "a")
     for _ in range(20):
@@ -90,7 +90,7 @@ def test_a_shard_that_is_full_rests_until_some_of_it_is_delivered(
 def test_all_shards_rest_while_there_is_too_much_of_all(
     stream: PlayedStream, clock: HandClock
 ) -> None:
-    ahead = ReadAhead(ARN, clock, limits=Limits(batch_bytes=500))
+    ahead = ReadAhead(ARN, clock, limits=SourceLimits(batch_bytes=500))
     for name in ("a", "b", "c"):
         stream.write(name, range(50))
         add(ahead, name)

@@ -82,7 +82,7 @@ def test_each_process_closes_its_handlers_once_at_the_end(
     sim.bulk(100, keys=10)
     sim.advance(2)
 
-    done = watch(command, sim, *handlers(tmp_path, tally=TALLY), "--tally")
+    done = watch(command, sim, *handlers(tmp_path, counters=TALLY), "--counters")
 
     closed = [line.split() for line in done.out.splitlines()]
     assert all(word == "closed" for word, _, _ in closed)

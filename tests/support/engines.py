@@ -122,7 +122,7 @@ class _ReadingQueue(MessageQueue):
             if self._said:
                 return self._said.popleft()
             if (reading := self._readers.next()) is not None:
-                self._said.extend((reading.origin, message) for message in reading.read())
+                self._said.extend((reading.shard_key, message) for message in reading.read())
                 self._readers.done(reading)
                 continue
             if self._clock.monotonic() >= until:

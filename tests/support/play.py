@@ -40,7 +40,7 @@ from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
 from watcher.stores.protocol import Store
 from watcher.streams import token as tokens
-from watcher.streams.messages import Message, Page, part
+from watcher.streams.messages import Message, Page, make_page
 from watcher.streams.token import Token
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -59,7 +59,7 @@ class PlayedService:
         self.newest = ARN
         self.errors: list[Exception] = []
         """What the next listings are answered with."""
-        self.tally = Counters()
+        self.counters = Counters()
         self.listings = 0
         self.renewed = 0
         self.clock = clock
@@ -73,26 +73,26 @@ class PlayedService:
         if hidden:
             self.hidden.add(name)
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         self.listings += 1
         if self.errors:
             raise self.errors.pop(0)
         shown = [shard for name, shard in self.shards.items() if name not in self.hidden]
         return Listing(arn, table_name(arn), self.status, "NEW_IMAGE", shown, 1, self.now)
 
-    def children(self, arn: str, shard_id: str) -> list[Shard]:
+    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         shown = [shard for name, shard in self.shards.items() if name not in self.hidden]
         return [shard for shard in shown if shard.parent == shard_id]
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         if shard_id not in self.shards:
             raise ShardNotFoundError("no such shard")
         return "iterator", self.now
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         raise NotImplementedError("the shards' processes are played")
 
-    def ask(self, iterator: str) -> None:
+    def prefetch_records(self, iterator: str) -> None:
         """It can't be asked ahead."""
 
     def latest_stream(self, table: str) -> str:
@@ -101,13 +101,13 @@ class PlayedService:
     def table(self, arn: str) -> str:
         return table_of(arn)
 
-    def tend(self) -> None:
+    def renew_expiring(self) -> None:
         """Nothing ends by itself here."""
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         return probed(self, arn, shard_ids)
 
-    def renew(self) -> None:
+    def renew_credentials(self) -> None:
         self.renewed += 1
 
 
@@ -156,7 +156,7 @@ class PlayedQueue(MessageQueue):
         self.at_end: Callable[[], object] = lambda: None
         self.workers: dict[ShardKey, str] = {}
         """The process that has a shard."""
-        self.origins: dict[str, ShardKey] = {}
+        self.shard_keys: dict[str, ShardKey] = {}
         """The shard that was begun last, of those of this id."""
         self.full: set[ShardKey] = set()
         """The shards whose process waits until what it has sent is received."""
@@ -164,15 +164,15 @@ class PlayedQueue(MessageQueue):
         self._until = 0.0
 
     def has_unread(self, name: str) -> bool:
-        return any(self.workers[origin] == name for origin in self.full)
+        return any(self.workers[shard_key] == name for shard_key in self.full)
 
     def receive(self, timeout: float) -> tuple[ShardKey, Message] | tuple[str, None] | None:
         if self._clock.monotonic() >= self._until:
             step = next(self.script, self.at_end)
             if isinstance(step, tuple):
                 name, message = step
-                origin = name if isinstance(name, ShardKey) else self.origins[name]
-                return (self.workers[origin], None) if message is None else (origin, message)
+                shard_key = name if isinstance(name, ShardKey) else self.shard_keys[name]
+                return (self.workers[shard_key], None) if message is None else (shard_key, message)
             if callable(step):
                 step()
             else:
@@ -274,10 +274,10 @@ class Play:
             raise self.refused.pop(0)
 
         def begun(work: ShardAssignment) -> None:
-            self.queue.origins[work.shard_id] = work.origin
-            self.queue.workers[work.origin] = name
+            self.queue.shard_keys[work.shard_id] = work.shard_key
+            self.queue.workers[work.shard_key] = name
             self.begun.append((work.shard_id, work.position))
-            self.begun_by_origin.append((work.origin, work.position))
+            self.begun_by_origin.append((work.shard_key, work.position))
 
         self.processes.append(PlayedProcess(self.exitcode, begun))
         return self.processes[-1]
@@ -302,7 +302,7 @@ class Play:
 def page(*numbers: int) -> Page:
     """A page with the records of these numbers."""
     made = body(numbers)
-    return part(made, decode(made).Records, 0, len(numbers))
+    return make_page(made, decode(made).Records, 0, len(numbers))
 
 
 class Seen:

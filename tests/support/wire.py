@@ -28,7 +28,7 @@ def wire(number: int, key: str = "a", *, size: int = 0) -> dict[str, object]:
     }
 
 
-def origin(shard_id: str) -> ShardKey:
+def shard_key(shard_id: str) -> ShardKey:
     """A shard of a stream that has no name."""
     return ShardKey("", shard_id)
 

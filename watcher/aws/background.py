@@ -103,18 +103,18 @@ class BackgroundService(ForwardingService):
         self._answers: dict[_Question, tuple[float, Any, Exception | None]] = {}
         process_start.before_fork(self.settle)
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         """See `Service`."""
-        call = partial(self._service.listing, arn)
+        call = partial(self._service.list_shards, arn)
         if self._at_start:
             call = partial(retry_at_start, call)
         found: Listing = self._asked(("listing", arn), call, self._line)
         return found
 
-    def children(self, arn: str, shard_id: str) -> list[Shard]:
+    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         """See `Service`."""
         question = "children", arn, shard_id
-        call = partial(self._service.children, arn, shard_id)
+        call = partial(self._service.list_children, arn, shard_id)
         found: list[Shard] = self._asked(question, call, self._children)
         return found
 

@@ -89,7 +89,7 @@ class StreamsClient:
     ) -> None:
         self._attempts = attempts
         self._timing = timing = timing or timings.CALLS
-        self.tally = Counters()
+        self.counters = Counters()
         """Where the calls are counted; the caller may set another."""
         self._tables: Any = None
         self._opened: list[Any] = []
@@ -147,19 +147,19 @@ class StreamsClient:
             whole_call_reads=self._timing.whole_call_reads,
         )
 
-    def counting(self, tally: Counters) -> StreamsClient:
+    def counting(self, counters: Counters) -> StreamsClient:
         """This client for one more use, also in another thread: its calls are counted there."""
         twin = copy.copy(self)
-        twin.tally = tally
+        twin.counters = counters
         return twin
 
-    def renew(self) -> None:
+    def renew_credentials(self) -> None:
         """The credentials were refused; somebody may have logged in again."""
         self._credentials.renew()
 
-    def tend(self) -> None:
+    def renew_expiring(self) -> None:
         """Renew the credentials ahead of their end, without keeping the caller."""
-        self._credentials.tend()
+        self._credentials.renew_expiring()
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
         """All streams of the region (or of one table), the disabled ones of 24 hours included."""
@@ -255,7 +255,7 @@ class StreamsClient:
             raise no_such_stream(arn) from None
         return str(answer["StreamDescription"].get("TableName") or arn)
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         """Returns the stream and all its shards, read page by page (100 shards each)."""
         return read_listing(arn, self._describe)
 
@@ -266,7 +266,7 @@ class StreamsClient:
             query["StreamArn"], call, attempts=self._attempts, turn=self._limiter.turn
         )
 
-    def children(self, arn: str, shard_id: str) -> list[Shard]:
+    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         """The children of a finished shard, by one call where the service knows the filter.
 
         DynamoDB Local ignores the filter and lists all: hence the check of the parent.
@@ -278,7 +278,7 @@ class StreamsClient:
         shards = self._describe(query)["StreamDescription"].get("Shards", ())
         return [to_shard(row) for row in shards if row.get("ParentShardId") == shard_id]
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         """Returns an iterator at a position of a shard, and a time that is not after that moment.
 
         It is the service's own, or ours (see `no_later`).
@@ -302,10 +302,10 @@ class StreamsClient:
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         """Returns what `iterator` raises for each shard, at its trim horizon; all asked at once."""
         return side_by_side(
-            {name: partial(self.iterator, arn, name, TrimHorizon()) for name in shard_ids}
+            {name: partial(self.get_iterator, arn, name, TrimHorizon()) for name in shard_ids}
         )
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         """Returns the body of one GetRecords answer, for `page.decode` and `page.records`.
 
         With `limit` it holds so many records at most.
@@ -317,7 +317,7 @@ class StreamsClient:
             query["Limit"] = limit
         return self._records(**query)
 
-    def ask(self, iterator: str) -> Callable[[], bytes] | None:
+    def prefetch_records(self, iterator: str) -> Callable[[], bytes] | None:
         """Sends what `records` does; what this returns waits for the answer, and raises as that.
 
         None where it can't be asked ahead.
@@ -333,7 +333,7 @@ class StreamsClient:
         else:
             operation = self._bounded(self.api.get_records)
         body: bytes = self._call(operation, "Body", **query)["Body"]
-        self.tally.answer()
+        self.counters.answer()
         return body
 
     def take_shortcut(self, arn: str) -> None:
@@ -358,22 +358,22 @@ class StreamsClient:
         Without it, it would say that a shard has ended, or that a stream has none.
         """
         name = operation.__name__.title().replace("_", "")
-        self.tally.call(name)
+        self.counters.call(name)
         try:
             answer = operation(**query)
-            self.tally.call(name, _retries(answer))
+            self.counters.call(name, _retries(answer))
             if member in answer:
                 return answer
             raise OddAnswerError(f"{name}: an answer without {member}")
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
             if isinstance(error, boto.ClientError):
-                self.tally.call(name, _retries(error.response))
+                self.counters.call(name, _retries(error.response))
             raise self._counted(to_watcher_error(error)) from error
 
     def _counted(self, meaning: WatcherError) -> WatcherError:
         """Apart from who raises it: an error that its own frame holds keeps its socket open."""
         if isinstance(meaning, TransientError) and meaning.throttled:
-            self.tally.throttle()
+            self.counters.throttle()
         return meaning
 
 

@@ -17,7 +17,7 @@ from watcher.errors import ServiceError, StreamError
 
 
 class Clients:
-    """The clients of a process, made as they are needed; all of a region count into one tally."""
+    """The clients of a process, made as they are needed; those of a region share counters."""
 
     def __init__(self, connection: AwsConfig) -> None:
         self._connection = connection
@@ -36,7 +36,7 @@ class Clients:
         """Returns a client with a single attempt for each call."""
         region = region_in(arn)
         if region not in self._for_loop:
-            self._for_loop[region] = for_loop(self._connection, arn, self._at(region).tally)
+            self._for_loop[region] = for_loop(self._connection, arn, self._at(region).counters)
         return self._for_loop[region]
 
     def resolved(self, text: str) -> str:
@@ -89,11 +89,11 @@ def for_worker(
     return streams
 
 
-def for_loop(connection: AwsConfig, arn: str, tally: Counters) -> StreamsClient:
+def for_loop(connection: AwsConfig, arn: str, counters: Counters) -> StreamsClient:
     """A client for a loop with more to do: one attempt, and no long waiting for it."""
     timing = msgspec.structs.replace(timings.CALLS, read_seconds=timings.CALLS.loop_read_seconds)
     streams = StreamsClient(connection, region_in(arn), attempts=1, timing=timing)
-    streams.tally = tally
+    streams.counters = counters
     return streams
 
 

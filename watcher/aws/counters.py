@@ -22,8 +22,8 @@ _ANSWERS, _THROTTLES, _READ, _TIP_TIME, _TIP_READ, _TRIED_AT, _ANSWERED_AT = ran
 )
 _SIZE = _ANSWERED_AT + 1
 # More shards than this are read as well; what their workers count is then not seen here. (3 MB)
-_PLACES = 32 * 1024
-_FEW_PLACES = 128
+_SLOTS = 32 * 1024
+_FEW_SLOTS = 128
 
 
 class Counters:
@@ -36,11 +36,11 @@ class Counters:
     def __init__(
         self,
         cells: MutableSequence[float] | memoryview[float] | None = None,
-        place: int | None = None,
+        slot: int | None = None,
     ) -> None:
         # Doubles: whole numbers are exact up to 2**53, and times fit in.
         self._cells = [0.0] * _SIZE if cells is None else cells
-        self.place = place
+        self.slot = slot
         """Where it lies on its board, if on one."""
 
     def call(self, operation: str, times: int = 1) -> None:
@@ -76,9 +76,9 @@ class Counters:
             self._cells[_TIP_TIME] = 0.0
         self._cells[_READ] = delivered
 
-    def add(self, tallies: Iterable[Counters]) -> None:
+    def add(self, others: Iterable[Counters]) -> None:
         """Count the calls, answers and throttles of others as well."""
-        rows = [tally._cells[: _THROTTLES + 1] for tally in (self, *tallies)]
+        rows = [counters._cells[: _THROTTLES + 1] for counters in (self, *others)]
         for cell, column in enumerate(zip(*rows, strict=True)):
             self._cells[cell] = sum(column)
 
@@ -120,37 +120,37 @@ class Counters:
 
 
 class SharedCounters:
-    """Memory for tallies that child processes have too, also those started before a tally began."""
+    """Memory for counters that child processes share, also those started before a shard's began."""
 
-    def __init__(self, places: int = _PLACES) -> None:
+    def __init__(self, slots: int = _SLOTS) -> None:
         self._memory: Any = b""
-        self._places = 0
-        for count in (places, _FEW_PLACES):
+        self._slots = 0
+        for count in (slots, _FEW_SLOTS):
             # It is a file to the system: there may be a limit on their size, or no room.
             with contextlib.suppress(OSError):
-                self._memory, self._places = RawArray("d", count * _SIZE), count
+                self._memory, self._slots = RawArray("d", count * _SIZE), count
                 break
         self._used = 0
         self._freed: list[int] = []
 
     def new(self) -> Counters:
-        """A tally in a free place; where there is none, one that other processes don't see."""
+        """Returns counters in a free slot; without one, counters that only this process sees."""
         if self._freed:
             return self.at(self._freed.pop())
-        if self._used == self._places:
+        if self._used == self._slots:
             return Counters()
         self._used += 1
         return self.at(self._used - 1)
 
-    def at(self, place: int | None) -> Counters:
-        """The tally in this place."""
-        if place is None:
+    def at(self, slot: int | None) -> Counters:
+        """Returns the counters in this slot."""
+        if slot is None:
             return Counters()
         cells = memoryview(self._memory).cast("B").cast("d")
-        return Counters(cells[place * _SIZE : (place + 1) * _SIZE], place)
+        return Counters(cells[slot * _SIZE : (slot + 1) * _SIZE], slot)
 
-    def free(self, tally: Counters) -> None:
-        """Nobody counts into it any more."""
-        if tally.place is not None:
-            self.at(tally.place)._cells[:] = memoryview(bytes(8 * _SIZE)).cast("d")
-            self._freed.append(tally.place)
+    def free(self, counters: Counters) -> None:
+        """Frees the slot of counters that nobody counts into any more."""
+        if counters.slot is not None:
+            self.at(counters.slot)._cells[:] = memoryview(bytes(8 * _SIZE)).cast("d")
+            self._freed.append(counters.slot)

@@ -67,7 +67,7 @@ class Credentials(Protocol):
     def renew(self) -> None:
         """They were refused: there may be others by now."""
 
-    def tend(self) -> None:
+    def renew_expiring(self) -> None:
         """For a loop, several times a minute: renew them aside where that is due."""
 
 
@@ -120,7 +120,7 @@ class OwnCredentials:
             self._refused = self._keys.access_key
         self._due = min(self._due, self._loaded_at + self._timing.refused_seconds)
 
-    def tend(self) -> None:
+    def renew_expiring(self) -> None:
         """Get others in a thread of its own where that is due: a loop must not wait for it."""
         if self._is_due() and not self._is_busy():
             self._thread = threading.Thread(target=self._aside, name="credentials", daemon=True)
@@ -222,7 +222,7 @@ class WorkerCredentials:
         """Tell the manager that they were refused; it knows whether there are others already."""
         self.on_refusal(self._used.access_key)
 
-    def tend(self) -> None:
+    def renew_expiring(self) -> None:
         """Does nothing: the manager renews them."""
 
 
@@ -256,7 +256,7 @@ class HandedCredentials:
             self._own.renew()
         self._keys, self._refused = None, self._keys or self._refused
 
-    def tend(self) -> None:
+    def renew_expiring(self) -> None:
         """For the program to do."""
 
 

@@ -125,38 +125,38 @@ class Service(Protocol):
     """The calls that reading a stream needs; see `watcher.aws.client.StreamsClient`."""
 
     @property
-    def tally(self) -> Counters:
-        """Where its calls are counted."""
+    def counters(self) -> Counters:
+        """The counters of its calls."""
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         """The stream and all its shards."""
 
-    def children(self, arn: str, shard_id: str) -> list[Shard]:
+    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         """The children of a finished shard."""
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         """An iterator at a position of a shard, and the service's own time."""
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """Returns what `iterator` raises for each shard, at its trim horizon; all asked at once."""
+        """Returns what `get_iterator` raises for each shard, at the trim horizon, all at once."""
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         """The body of one GetRecords answer, with so many records at most."""
 
-    def ask(self, iterator: str) -> Callable[[], bytes] | None:
-        """Ask for what `records` gives; what this returns waits for that, and raises as that does.
+    def prefetch_records(self, iterator: str) -> Callable[[], bytes] | None:
+        """Sends a GetRecords request; the result waits for its answer, and raises as `get_records`.
 
-        None where it can't be asked ahead.
+        Returns None where requests can't be sent ahead.
         """
 
     def latest_stream(self, table: str) -> str:
         """The ARN of the current stream of a table, which its name or its ARN names."""
 
-    def renew(self) -> None:
-        """The credentials were refused: take new ones, if there are any."""
+    def renew_credentials(self) -> None:
+        """Takes new credentials, if there are any: the service has refused these."""
 
-    def tend(self) -> None:
-        """To be called by a loop that must not wait: renew what ends soon, aside."""
+    def renew_expiring(self) -> None:
+        """Renews credentials that end soon, in the background: for a loop that must not wait."""
 
 
 class ForwardingService:
@@ -166,45 +166,45 @@ class ForwardingService:
         self._service = service
 
     @property
-    def tally(self) -> Counters:
+    def counters(self) -> Counters:
         """See `Service`."""
-        return self._service.tally
+        return self._service.counters
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         """See `Service`."""
-        return self._service.listing(arn)
+        return self._service.list_shards(arn)
 
-    def children(self, arn: str, shard_id: str) -> list[Shard]:
+    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         """See `Service`."""
-        return self._service.children(arn, shard_id)
+        return self._service.list_children(arn, shard_id)
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         """See `Service`."""
-        return self._service.iterator(arn, shard_id, position)
+        return self._service.get_iterator(arn, shard_id, position)
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         """See `Service`."""
         return self._service.probe(arn, shard_ids)
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         """See `Service`."""
-        return self._service.records(iterator, limit)
+        return self._service.get_records(iterator, limit)
 
-    def ask(self, iterator: str) -> Callable[[], bytes] | None:
+    def prefetch_records(self, iterator: str) -> Callable[[], bytes] | None:
         """See `Service`."""
-        return self._service.ask(iterator)
+        return self._service.prefetch_records(iterator)
 
     def latest_stream(self, table: str) -> str:
         """See `Service`."""
         return self._service.latest_stream(table)
 
-    def renew(self) -> None:
+    def renew_credentials(self) -> None:
         """See `Service`."""
-        self._service.renew()
+        self._service.renew_credentials()
 
-    def tend(self) -> None:
+    def renew_expiring(self) -> None:
         """See `Service`."""
-        self._service.tend()
+        self._service.renew_expiring()
 
 
 class CachedListing(ForwardingService):
@@ -214,10 +214,10 @@ class CachedListing(ForwardingService):
         super().__init__(service)
         self._known: Listing | None = listing
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         """See `Service`."""
         known, self._known = self._known, None
-        return super().listing(arn) if known is None else known
+        return super().list_shards(arn) if known is None else known
 
 
 class ShardKey(NamedTuple):

@@ -198,7 +198,7 @@ class Invocation:
 
     def _naming(self, error: WatcherError) -> list[str]:
         """Returns the options that name the handler that has failed."""
-        handler = error.observer if isinstance(error, HandlerError) else None
+        handler = error.handler if isinstance(error, HandlerError) else None
         lists = (each for each in self.values.items() if isinstance(each[1], list))
         return [name for name, values in lists if handler in values]
 

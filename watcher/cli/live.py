@@ -118,7 +118,7 @@ def _history(values: Mapping[str, Any]) -> Callable[[ChangeLine], Iterable[Recor
         from watcher.time_machine import timeline
 
         aws = {name: values[name] for name in options.AWS}
-        return timeline.history(entry.origin.stream, key=entry.record.key, **aws)
+        return timeline.history(entry.shard_key.stream, key=entry.record.key, **aws)
 
     return history
 
@@ -131,7 +131,7 @@ def _listings(
 
         named = [each for each in streams if not set("*?[") & {*each}]
         found = [connect(each, options.connection(values)) for each in seen or named]
-        return [client.listing(arn) for client, arn in found]
+        return [client.list_shards(arn) for client, arn in found]
 
     return listings
 

@@ -159,7 +159,8 @@ def _listing(arns: Sequence[str], clients: Clients) -> Listing:
     """The shards of all of them."""
     try:
         found = [
-            retry_at_start(functools.partial(clients.client_for(arn).listing, arn)) for arn in arns
+            retry_at_start(functools.partial(clients.client_for(arn).list_shards, arn))
+            for arn in arns
         ]
     except ServiceError as error:
         raise StreamError(str(error)) from error
@@ -249,7 +250,7 @@ def _choice(values: dict[str, Any], filtered: int) -> list[str]:
     given += [f"--filter {each}" for each in values["filters"] or ()]
     if not given:
         return []
-    return [f"Chosen by {' '.join(given)}; {filtered:,} other changes are left out."]
+    return [f"PageFilter by {' '.join(given)}; {filtered:,} other changes are left out."]
 
 
 def _unreadable(count: int) -> list[str]:

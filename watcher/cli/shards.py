@@ -55,7 +55,7 @@ def _shards(stream: options.Stream, /, *, output: options.Output = "text", **val
     price = checked_price(values["price"])
     streams, arn = connect(stream, options.connection(values))
     try:
-        listing = streams.listing(arn)
+        listing = streams.list_shards(arn)
     except ServiceError as error:
         raise StreamError(str(error)) from error
     if output == "json":

@@ -101,7 +101,7 @@ def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[di
 def _begun(readers: CallPool, streams: StreamsClient, name: StreamName) -> dict[str, Any]:
     row = {**_plain(name), "reads": []}
     try:
-        listing = streams.listing(name.arn)
+        listing = streams.list_shards(name.arn)
     except (ServiceError, StreamError) as error:
         return {**row, "error": str(error)}
     row["viewType"], row["status"], row["now"] = listing.view_type, listing.status, listing.time

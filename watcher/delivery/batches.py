@@ -75,55 +75,55 @@ class Batches(Handler):
         self._batches: dict[ShardKey, _Batch] = {}
 
     def _add(self, record: Record) -> None:
-        batch = self._batches.get(record.origin)
+        batch = self._batches.get(record.shard_key)
         if batch is None:
-            batch = self._batches[record.origin] = _Batch(self._clock.monotonic())
+            batch = self._batches[record.shard_key] = _Batch(self._clock.monotonic())
         batch.records.append(record)
         if len(batch.records) >= self._settings.size:
-            self.drain(record.origin)
+            self.drain(record.shard_key)
 
-    def page_end(self, origin: ShardKey) -> None:
+    def page_end(self, shard_key: ShardKey) -> None:
         """Without a window a batch waits for nothing more."""
         if not self._settings.window:
-            self.drain(origin)
+            self.drain(shard_key)
 
-    def tick(self, origin: ShardKey | None = None) -> None:
+    def tick(self, shard_key: ShardKey | None = None) -> None:
         """Call with those batches that have waited long enough."""
         if self._settings.window:
             due = self._clock.monotonic() - self._settings.window
             for each, batch in list(self._batches.items()):
-                if batch.since <= due and origin in (None, each):
+                if batch.since <= due and shard_key in (None, each):
                     self.drain(each)
 
-    def drain(self, origin: ShardKey | None = None) -> None:
+    def drain(self, shard_key: ShardKey | None = None) -> None:
         """Call with what waits of a shard, or of all, in smaller parts as the settings say."""
-        for each in list(self._batches) if origin is None else [origin]:
+        for each in list(self._batches) if shard_key is None else [shard_key]:
             if each in self._batches and not self._batches[each].held:
                 self._run(each)
 
-    def pending(self, origin: ShardKey) -> str | None:
+    def first_pending(self, shard_key: ShardKey) -> str | None:
         """The first record of a shard that is neither processed nor given up."""
-        batch = self._batches.get(origin)
+        batch = self._batches.get(shard_key)
         # Another thread may be about to have them processed.
         first = batch.records[:1] if batch else ()
         return first[0].sequence_number if first else None
 
     def waiting(self) -> dict[ShardKey, int]:
         """Shard → how many of its records are neither processed nor given up."""
-        return {origin: len(batch.records) for origin, batch in list(self._batches.items())}
+        return {shard_key: len(batch.records) for shard_key, batch in list(self._batches.items())}
 
     def resume(self, failure: Failure, *, given_up: bool) -> None:
         """Call once more, or with what follows."""
-        origin = failure.records[0].origin
+        shard_key = failure.records[0].shard_key
         if given_up:
-            batch, count = self._batches[origin], len(failure.records)
+            batch, count = self._batches[shard_key], len(failure.records)
             del batch.records[:count]
             batch.parts[-1].count -= count
-        self._run(origin)
+        self._run(shard_key)
 
-    def _run(self, origin: ShardKey) -> None:
+    def _run(self, shard_key: ShardKey) -> None:
         """Call part by part until all of a batch is settled. Raises Failure."""
-        batch = self._batches[origin]
+        batch = self._batches[shard_key]
         batch.held = True
         while batch.records:
             if not batch.parts:
@@ -132,7 +132,7 @@ class Batches(Handler):
                 self._settle_part(batch, batch.parts[-1])
             else:
                 batch.parts.pop()
-        del self._batches[origin]
+        del self._batches[shard_key]
 
     def _settle_part(self, batch: _Batch, part: _Part) -> None:
         records = batch.records[: part.count]

@@ -26,7 +26,7 @@ from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Finished, Page, Wanted
+from watcher.streams.messages import Finished, Page, WireFilter
 
 logger = logging.getLogger("watcher")
 
@@ -56,10 +56,10 @@ class ConcurrentTiming:
 class PartialPage:
     """A page that is being delivered."""
 
-    def __init__(self, page: Page, records: RecordPage, wanted: Wanted | None) -> None:
+    def __init__(self, page: Page, records: RecordPage, wire_filter: WireFilter | None) -> None:
         self.page = page
         self.wires = records.wires
-        self.records = enumerate(records.masked(wanted))
+        self.records = enumerate(records.masked(wire_filter))
         self._left_out = 0
 
     def left_out_before(self, index: int) -> int:
@@ -72,8 +72,8 @@ class PartialPage:
 class ShardQueue:
     """What waits of one shard, and how far it has come."""
 
-    def __init__(self, origin: ShardKey, shard: TrackedShard) -> None:
-        self.origin = origin
+    def __init__(self, shard_key: ShardKey, shard: TrackedShard) -> None:
+        self.shard_key = shard_key
         self.shard = shard
         self.jobs: deque[Page | Callable[[], object]] = deque()
         self.is_taken = False
@@ -107,9 +107,9 @@ class ShardQueue:
         """What it is called in a line for people."""
         record = self.in_hand and self.in_hand[0]
         if record is None:
-            return self.origin.shard_id
+            return self.shard_key.shard_id
         key = printable_key(record["dynamodb"]["Keys"])
-        return f"record {record.sequence_number} ({key}) of {self.origin.shard_id}"
+        return f"record {record.sequence_number} ({key}) of {self.shard_key.shard_id}"
 
     def report_slow(self, now: float, slow_seconds: float) -> None:
         """Log, once for each record, that a handler takes long for it."""
@@ -119,7 +119,7 @@ class ShardQueue:
             logger.warning(
                 f"A handler has been at work for {now - since:.0f} s on {self.title}: its "
                 "shard stands, the others go on",
-                extra={"stream": self.origin.stream, "shard": self.origin.shard_id},
+                extra={"stream": self.shard_key.stream, "shard": self.shard_key.shard_id},
             )
 
 
@@ -185,20 +185,20 @@ class ConcurrentDelivery:
         """See `Delivery`."""
         self._progress.limit_to(count, is_within)
 
-    def is_delivering(self, origin: ShardKey) -> bool:
+    def is_delivering(self, shard_key: ShardKey) -> bool:
         """See `Delivery`."""
-        queue = self._queues.get(origin)
+        queue = self._queues.get(shard_key)
         return queue is not None and not queue.is_empty
 
     def has_changes_beside(self, items: ShardKey | None) -> bool:
         """See `Delivery`."""
-        return any(queue.jobs for queue in self._queues.values() if queue.origin != items)
+        return any(queue.jobs for queue in self._queues.values() if queue.shard_key != items)
 
     def steps(self) -> Sequence[HandlerStep]:
         """See `Delivery`."""
         retried_at = self._dispatcher.retried_at
         return [
-            HandlerStep(queue.origin, queue.step_since, retried_at.get(queue.origin, 0.0))
+            HandlerStep(queue.shard_key, queue.step_since, retried_at.get(queue.shard_key, 0.0))
             for queue in self._queues.values()
             if queue.step_since < math.inf
         ]
@@ -206,34 +206,34 @@ class ConcurrentDelivery:
     # The loop's thread
 
     def submit(
-        self, origin: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
+        self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
     ) -> None:
         """See `Delivery`."""
-        if origin not in self._queues:
-            self._queues[origin] = ShardQueue(origin, shard)
-        queue = self._queues[origin]
+        if shard_key not in self._queues:
+            self._queues[shard_key] = ShardQueue(shard_key, shard)
+        queue = self._queues[shard_key]
         with self._lock:
             queue.bytes += len(page.body)
             queue.undelivered += page.count
             self._bytes += len(page.body)
         self._add(queue, page)
         if then_drain:
-            self._add(queue, partial(self._dispatcher.drain, origin))
+            self._add(queue, partial(self._dispatcher.drain, shard_key))
 
-    def submit_end(self, origin: ShardKey, message: Finished | None) -> None:
+    def submit_end(self, shard_key: ShardKey, message: Finished | None) -> None:
         """See `Delivery`."""
-        queue = self._queues.get(origin)
+        queue = self._queues.get(shard_key)
         if queue is None:
-            self._ends.append((origin, message))
+            self._ends.append((shard_key, message))
             return
-        if message is not None and self._dispatcher.pending(origin):
-            self._add(queue, partial(self._dispatcher.drain, origin))
+        if message is not None and self._dispatcher.first_pending(shard_key):
+            self._add(queue, partial(self._dispatcher.drain, shard_key))
         queue.ends.append(message)
 
     def poll(self) -> Sequence[EndOfReading]:
         """See `Delivery`. Raises what a handler's thread has raised."""
         self._tick()
-        self.commit()
+        self.move_positions()
         if self._error is not None:
             raise self._error
         ends = [*self._ends, *self._ends_behind_records()]
@@ -246,11 +246,11 @@ class ConcurrentDelivery:
         found: list[EndOfReading] = []
         for queue in [queue for queue in self._queues.values() if queue.ends]:
             if queue.is_empty:
-                self.commit()
-                found += ((queue.origin, message) for message in queue.ends)
+                self.move_positions()
+                found += ((queue.shard_key, message) for message in queue.ends)
                 queue.ends.clear()
                 if found[-1][1] is None:
-                    del self._queues[queue.origin]
+                    del self._queues[queue.shard_key]
         return found
 
     def _tick(self) -> None:
@@ -260,13 +260,13 @@ class ConcurrentDelivery:
         self._tick_due = now + self._timing.tick_seconds
         self._dispatcher.log_repeats()
         for queue in self._queues.values():
-            if queue.is_empty and self._dispatcher.pending(queue.origin):
-                self._add(queue, partial(self._dispatcher.tick, queue.origin))
+            if queue.is_empty and self._dispatcher.first_pending(queue.shard_key):
+                self._add(queue, partial(self._dispatcher.tick, queue.shard_key))
             if queue.bytes >= self._timing.shard_bytes:
-                self._pause_reading(queue.origin)
+                self._pause_reading(queue.shard_key)
             queue.report_slow(now, self._timing.slow_seconds)
 
-    def commit(self) -> None:
+    def move_positions(self) -> None:
         """See `Delivery`."""
         found = []
         for queue in self._queues.values():
@@ -280,7 +280,7 @@ class ConcurrentDelivery:
             self._dispatcher.flush()
         for queue, (number, created), kinds, filtered in found:
             self._progress.count(kinds, kinds.total(), filtered)
-            self._progress.move(queue.origin, queue.shard, number, created)
+            self._progress.move(queue.shard_key, queue.shard, number, created)
 
     def reserve(self, items: ShardKey) -> bool:
         """See `Delivery`: one handler that takes long must not hold all shards up for ever."""
@@ -326,7 +326,7 @@ class ConcurrentDelivery:
             self._dispatcher.cancel()
             self._wait(last)
         self._pool.close()
-        self.commit()
+        self.move_positions()
         for queue in self._queues.values():
             if queue.is_taken and queue.in_hand:
                 logger.warning(f"Broken off: a handler is still at work on {queue.title}")
@@ -351,7 +351,7 @@ class ConcurrentDelivery:
 
     def _may_begin(self, queue: ShardQueue) -> bool:
         """True while one more step of a shard may begin."""
-        has_turn = self._items in (None, queue.origin)
+        has_turn = self._items in (None, queue.shard_key)
         is_over = self._has_stopped or self._error or self._dispatcher.shutdown.requested
         return has_turn and not is_over
 
@@ -392,8 +392,8 @@ class ConcurrentDelivery:
     def _deliver(self, queue: ShardQueue, page: Page, until: float) -> Generator[None, None, bool]:
         """Deliver records of a page, up to a time; answers whether that was all of them."""
         if queue.page is None:
-            records = RecordPage(page.body, queue.origin, range(page.first, page.last))
-            queue.page = PartialPage(page, records, self._progress.selection(queue.origin))
+            records = RecordPage(page.body, queue.shard_key, range(page.start, page.stop))
+            queue.page = PartialPage(page, records, self._progress.wire_filter(queue.shard_key))
         partial_page, monotonic = queue.page, self._clock.monotonic
         while self._may_begin(queue) and monotonic() < until:
             index, record = next(partial_page.records, (-1, None))
@@ -412,7 +412,7 @@ class ConcurrentDelivery:
         return False
 
     def _begin_record(self) -> bool:
-        """Count one more of those that are wanted; False where that would be one too many."""
+        """Count one more of those that pass; False where that would be one too many."""
         with self._lock:
             if self._is_full():
                 return False
@@ -434,8 +434,8 @@ class ConcurrentDelivery:
                 queue.kinds[record.event_name] += 1
 
     def _end_page(self, queue: ShardQueue, partial_page: PartialPage) -> None:
-        self._dispatcher.page_end(queue.origin)
-        self._dispatcher.tick(queue.origin)
+        self._dispatcher.page_end(queue.shard_key)
+        self._dispatcher.tick(queue.shard_key)
         page, queue.page = partial_page.page, None
         with self._lock:
             if page.read and not self._is_full():

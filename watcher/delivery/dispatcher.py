@@ -153,15 +153,15 @@ class Dispatcher:
                         self.given_up.take(handler.name, records, error.error)
                 elif not self._in_threads:  # else it keeps nobody waiting but its own shard
                     self.before_retry()
-            retry_in, origin = error.retry_in, records[0].origin
-            if retry_in is not None and not self._wait(retry_in, handler, origin):
+            retry_in, shard_key = error.retry_in, records[0].shard_key
+            if retry_in is not None and not self._wait(retry_in, handler, shard_key):
                 return
             if self._check is not None:
                 self._check()
-            self.retried_at[origin] = self._clock.monotonic()
+            self.retried_at[shard_key] = self._clock.monotonic()
             try:
                 handler.resume(error, given_up=error.retry_in is None)
-                self.retried_at.pop(origin, None)
+                self.retried_at.pop(shard_key, None)
                 return
             except KeyboardInterrupt:
                 raise
@@ -174,14 +174,16 @@ class Dispatcher:
             self._output_closed = True
             raise OutputClosed from error
 
-    def _wait(self, seconds: float, handler: Handler, origin: ShardKey) -> bool:
+    def _wait(self, seconds: float, handler: Handler, shard_key: ShardKey) -> bool:
         """Wait before a retry; False where there is none, as the run stops.
 
         What the handler holds as pending is left to the next run at once; a record that it does
         not hold only when time is short, by raising Overdue.
         """
         end = self._clock.monotonic() + seconds
-        while not ((self._is_closing or self.shutdown.requested) and handler.pending(origin)):
+        while not (
+            (self._is_closing or self.shutdown.requested) and handler.first_pending(shard_key)
+        ):
             if self.shutdown.poll() and not self.shutdown.has_time_for_more:
                 raise Overdue
             left = end - self._clock.monotonic()
@@ -211,21 +213,21 @@ class Dispatcher:
             for handler in self._handlers:
                 handler.begin(arn)
 
-    def page_end(self, origin: ShardKey) -> None:
+    def page_end(self, shard_key: ShardKey) -> None:
         """A shard's records at hand have been delivered. Raises as `deliver`."""
         for handler in self._handlers:
-            self._run_step(handler, functools.partial(handler.page_end, origin))
+            self._run_step(handler, functools.partial(handler.page_end, shard_key))
 
-    def tick(self, origin: ShardKey | None = None) -> None:
+    def tick(self, shard_key: ShardKey | None = None) -> None:
         """Time has passed: something of a shard (or of all) may have waited long enough.
 
         Raises as `deliver`.
         """
         self.log_repeats()
         for handler in self._handlers:
-            self._run_step(handler, functools.partial(handler.tick, origin))
+            self._run_step(handler, functools.partial(handler.tick, shard_key))
 
-    def drain(self, origin: ShardKey | None = None) -> None:
+    def drain(self, shard_key: ShardKey | None = None) -> None:
         """Have handlers process what they took of a shard (or of all), unless time is short.
 
         Raises as `deliver`.
@@ -233,11 +235,11 @@ class Dispatcher:
         for handler in self._handlers:
             if not self.shutdown.has_time_for_more:
                 return
-            self._run_step(handler, functools.partial(handler.drain, origin))
+            self._run_step(handler, functools.partial(handler.drain, shard_key))
 
-    def pending(self, origin: ShardKey) -> str | None:
+    def first_pending(self, shard_key: ShardKey) -> str | None:
         """The first of a shard's delivered records that some handler has not processed yet."""
-        numbers = [handler.pending(origin) for handler in self._handlers]
+        numbers = [handler.first_pending(shard_key) for handler in self._handlers]
         return min((number for number in numbers if number), key=int, default=None)
 
     @property
@@ -260,7 +262,7 @@ class Dispatcher:
                 except BaseException as error:
                     text = f"handler {handler.name} failed to flush: {type(error).__name__}"
                     text += f": {error}; stopped before what it has kept back"
-                    raise HandlerError(text, observer=handler.name) from error
+                    raise HandlerError(text, handler=handler.name) from error
 
     def log_repeats(self) -> None:
         """Log how often known failures came again, where that is due."""
@@ -321,10 +323,10 @@ class Dispatcher:
             pass
         if self._output_closed:
             return
-        for origin, count in handler.waiting().items():
+        for shard_key, count in handler.waiting().items():
             logger.warning(
-                f"handler {handler.name} has not processed {count} records of {origin.shard_id}; "
-                "a checkpoint stays before them"
+                f"handler {handler.name} has not processed {count} records of "
+                f"{shard_key.shard_id}; a checkpoint stays before them"
             )
 
     def _stop_in_child(self) -> None:

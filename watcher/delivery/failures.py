@@ -103,7 +103,7 @@ class GivenUp:
         if self._on_error.policy == "stop" or (lasting and self.file is None):
             about = [] if lasting else ["on_error"]
             text += "; stopped before it"
-            raise HandlerError(text, about=about, observer=handler) from error
+            raise HandlerError(text, about=about, handler=handler) from error
         if self.file is not None:
             try:
                 letters = [_dead_letter(handler, record, error) for record in records]

@@ -66,13 +66,13 @@ class Handler:
         self.finish = check_answer
         self.bring_out = flush or _nothing
 
-    def page_end(self, origin: ShardKey) -> None:
+    def page_end(self, shard_key: ShardKey) -> None:
         """Nothing more of the shard is at hand just now."""
 
-    def tick(self, origin: ShardKey | None = None) -> None:
+    def tick(self, shard_key: ShardKey | None = None) -> None:
         """Time has passed, for what was taken of a shard (or of all)."""
 
-    def drain(self, origin: ShardKey | None = None) -> None:
+    def drain(self, shard_key: ShardKey | None = None) -> None:
         """Let what was taken of a shard (or of all) wait no longer."""
 
     def flush(self) -> None:
@@ -82,7 +82,7 @@ class Handler:
         """
         self.finish(self.bring_out())
 
-    def pending(self, origin: ShardKey) -> str | None:
+    def first_pending(self, shard_key: ShardKey) -> str | None:
         """The sequence number of a shard's first record that is not settled yet, if there is one.
 
         A checkpoint stays before it.

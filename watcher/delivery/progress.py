@@ -10,18 +10,18 @@ from watcher.aws.model import AfterSequence, ShardKey
 from watcher.observability.watch_stats import Totals
 from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Wanted
+from watcher.streams.messages import WireFilter
 
 
 class PositionStats(Protocol):
     """What keeps figures of how far each shard has come."""
 
-    def moved(self, origin: ShardKey, created: float | None, totals: Totals) -> None:
+    def moved(self, shard_key: ShardKey, created: float | None, totals: Totals) -> None:
         """Note when the last record delivered (or filtered out) of a shard was made."""
 
 
 class Progress:
-    """Counts the records delivered, says which ones are wanted, and moves positions behind them.
+    """Counts the records delivered, tests which ones are, and moves positions behind them.
 
     Both kinds of delivery hold one; it belongs to the loop's thread.
     """
@@ -32,7 +32,7 @@ class Progress:
         totals: Totals,
         stats: PositionStats,
         mark_dirty: Callable[[], object],
-        wanted: Wanted | None = None,
+        wire_filter: WireFilter | None = None,
         max_records: int | None = None,
     ) -> None:
         """`mark_dirty` is told that there are new positions to save."""
@@ -41,7 +41,7 @@ class Progress:
         self._totals = totals
         self._stats = stats
         self._mark_dirty = mark_dirty
-        self._wanted = wanted
+        self._wire_filter = wire_filter
         self._is_within: Callable[[ShardKey, WireRecord], bool] | None = None
 
     @property
@@ -64,12 +64,12 @@ class Progress:
         self.limit = min(self.limit, count)
         self._is_within = is_within
 
-    def selection(self, origin: ShardKey) -> Wanted | None:
+    def wire_filter(self, shard_key: ShardKey) -> WireFilter | None:
         """Returns the test that a shard's records have to pass; None: every one is delivered."""
-        wanted, is_within = self._wanted, self._is_within
+        passes, is_within = self._wire_filter, self._is_within
         if is_within is None:
-            return wanted
-        return lambda wire: is_within(origin, wire) and (wanted is None or wanted(wire))
+            return passes
+        return lambda wire: is_within(shard_key, wire) and (passes is None or passes(wire))
 
     def count(self, kinds: Mapping[str, int] | list[str], records: int, filtered: int) -> None:
         """Count records: those delivered, also by their kinds, and those a filter left out."""
@@ -82,9 +82,9 @@ class Progress:
         self._totals.filtered += records
 
     def move(
-        self, origin: ShardKey, shard: TrackedShard, number: str, created: float | None
+        self, shard_key: ShardKey, shard: TrackedShard, number: str, created: float | None
     ) -> None:
         """Move a shard's position behind the record of this number."""
         shard.position = AfterSequence(number)
-        self._stats.moved(origin, created, self._totals)
+        self._stats.moved(shard_key, created, self._totals)
         self._mark_dirty()

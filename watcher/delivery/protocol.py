@@ -46,14 +46,14 @@ class Delivery(Protocol):
         """Deliver no more than so many records, and only those that pass this test."""
 
     def submit(
-        self, origin: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
+        self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
     ) -> None:
         """Take a page of a shard in; `poll` delivers it.
 
         With `then_drain`, nothing of it may wait in a handler's batch afterwards.
         """
 
-    def submit_end(self, origin: ShardKey, message: Finished | None) -> None:
+    def submit_end(self, shard_key: ShardKey, message: Finished | None) -> None:
         """Take in how a shard's reading ended; `poll` gives it back behind the shard's records."""
 
     def poll(self) -> Sequence[EndOfReading]:
@@ -62,7 +62,7 @@ class Delivery(Protocol):
         Raises as `Dispatcher.deliver`; the position is then before the record that failed.
         """
 
-    def commit(self) -> None:
+    def move_positions(self) -> None:
         """Move the positions behind what was delivered by now. Raises as `Dispatcher.flush`."""
 
     def reserve(self, items: ShardKey) -> bool:
@@ -71,7 +71,7 @@ class Delivery(Protocol):
     def release(self) -> None:
         """Let changes go on, unless items are still being delivered."""
 
-    def is_delivering(self, origin: ShardKey) -> bool:
+    def is_delivering(self, shard_key: ShardKey) -> bool:
         """True while records of a shard (or items of a table) wait here, or are in hand."""
 
     def has_changes_beside(self, items: ShardKey | None) -> bool:

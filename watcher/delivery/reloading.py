@@ -47,11 +47,11 @@ class Reloading(Handler):
         """See `Handler`."""
         self.finish(self._current.bring_out())
 
-    def tick(self, origin: ShardKey | None = None) -> None:
+    def tick(self, shard_key: ShardKey | None = None) -> None:
         """Look after the file."""
         self._look()
 
-    def page_end(self, origin: ShardKey) -> None:
+    def page_end(self, shard_key: ShardKey) -> None:
         """Look after the file."""
         self._look()
 

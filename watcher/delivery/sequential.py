@@ -14,7 +14,7 @@ from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Finished, Page, Wanted
+from watcher.streams.messages import Finished, Page, WireFilter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,14 @@ class _PageInHand:
 
     def __init__(
         self,
-        origin: ShardKey,
+        shard_key: ShardKey,
         shard: TrackedShard,
         page: Page,
         passed_before: int,
         *,
         then_drain: bool,
     ) -> None:
-        self.origin = origin
+        self.shard_key = shard_key
         self.shard = shard
         self.page = page
         self.passed_before = passed_before
@@ -106,19 +106,19 @@ class SequentialDelivery:
         self._progress.limit_to(count, is_within)
 
     def submit(
-        self, origin: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
+        self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
     ) -> None:
         """See `Delivery`."""
         passed = self._progress.passed
-        self._in_hand = _PageInHand(origin, shard, page, passed, then_drain=then_drain)
+        self._in_hand = _PageInHand(shard_key, shard, page, passed, then_drain=then_drain)
         self._undelivered = page.count
-        records = RecordPage(page.body, origin, range(page.first, page.last))
+        records = RecordPage(page.body, shard_key, range(page.start, page.stop))
         deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
-        self._steps = deliver(records, self._progress.selection(origin))
+        self._steps = deliver(records, self._progress.wire_filter(shard_key))
 
-    def submit_end(self, origin: ShardKey, message: Finished | None) -> None:
+    def submit_end(self, shard_key: ShardKey, message: Finished | None) -> None:
         """See `Delivery`."""
-        self._ends.append((origin, message))
+        self._ends.append((shard_key, message))
 
     def poll(self) -> Sequence[EndOfReading]:
         """See `Delivery`."""
@@ -131,13 +131,13 @@ class SequentialDelivery:
         ends, self._ends = self._ends, []
         return ends
 
-    def is_delivering(self, origin: ShardKey) -> bool:
+    def is_delivering(self, shard_key: ShardKey) -> bool:
         """See `Delivery`."""
-        return self._in_hand is not None and self._in_hand.origin == origin
+        return self._in_hand is not None and self._in_hand.shard_key == shard_key
 
     def has_changes_beside(self, items: ShardKey | None) -> bool:
         """See `Delivery`."""
-        return self._in_hand is not None and self._in_hand.origin != items
+        return self._in_hand is not None and self._in_hand.shard_key != items
 
     def reserve(self, items: ShardKey) -> bool:
         """See `Delivery`."""
@@ -173,15 +173,15 @@ class SequentialDelivery:
             self._shutdown.interruptible = True
             is_over = next(self._steps, self) is self
             if is_over and (not self._shutdown.requested or self._is_whole(in_hand)):
-                self._dispatcher.page_end(in_hand.origin)
+                self._dispatcher.page_end(in_hand.shard_key)
                 if in_hand.page.read and not self._progress.is_complete:
                     in_hand.behind = in_hand.page
             if is_over and in_hand.then_drain:
-                self._dispatcher.drain(in_hand.origin)
+                self._dispatcher.drain(in_hand.shard_key)
         finally:
             self._shutdown.interruptible = False
             try:
-                self.commit()
+                self.move_positions()
             finally:
                 if is_over:
                     self._in_hand = None
@@ -193,7 +193,7 @@ class SequentialDelivery:
     def _is_whole(self, in_hand: _PageInHand) -> bool:
         return self._done(in_hand) == in_hand.page.count
 
-    def _one_by_one(self, records: RecordPage, wanted: Wanted | None) -> Iterator[None]:
+    def _one_by_one(self, records: RecordPage, wire_filter: WireFilter | None) -> Iterator[None]:
         """Deliver each record by itself; stops where the turn is over.
 
         In the loop there is only what can't wait until then: it takes as long as many a handler.
@@ -202,7 +202,7 @@ class SequentialDelivery:
         monotonic, kinds = self._clock.monotonic, self._kinds
         most = self._progress.limit - self._progress.delivered
         self._uncounted = records, 0
-        for wire, record in zip(records.wires, records.masked(wanted), strict=True):
+        for wire, record in zip(records.wires, records.masked(wire_filter), strict=True):
             if len(kinds) >= most or shutdown.requested:
                 break
             if record is None:
@@ -226,7 +226,7 @@ class SequentialDelivery:
             self._uncounted = records, first + done
             self._in_hand.behind = records, first + done - 1
 
-    def _in_parts(self, records: RecordPage, wanted: Wanted | None) -> Iterator[None]:
+    def _in_parts(self, records: RecordPage, wire_filter: WireFilter | None) -> Iterator[None]:
         """A shortcut: as many together as take the handler no longer than a turn may be.
 
         A slow reader of what is printed (a pipe's) gets a few at a time.
@@ -236,20 +236,20 @@ class SequentialDelivery:
             part, records = records[: self._together], records[self._together :]
             began = monotonic()
             is_last = self._progress.delivered + len(part) > self._progress.limit
-            if is_last or not self._deliver_together(part, wanted):
-                yield from self._one_by_one(part, wanted)
+            if is_last or not self._deliver_together(part, wire_filter):
+                yield from self._one_by_one(part, wire_filter)
                 continue
             factor = 2 if monotonic() - began < timing.quick_seconds else 0.25
             self._together = min(max(1, int(self._together * factor)), timing.most_together)
             if monotonic() >= self._turn_ends:
                 yield
 
-    def _deliver_together(self, part: RecordPage, wanted: Wanted | None) -> bool:
+    def _deliver_together(self, part: RecordPage, wire_filter: WireFilter | None) -> bool:
         """Deliver records together; False where each has to be by itself."""
         in_hand, chosen = self._in_hand, part
-        if wanted is not None:
+        if wire_filter is not None:
             try:
-                chosen = part.filtered(wanted)
+                chosen = part.filtered(wire_filter)
             except Exception:  # which is raised again, where its record's turn has come
                 return False
         if in_hand is None or (chosen and not self._dispatcher.deliver_page(chosen)):
@@ -261,7 +261,7 @@ class SequentialDelivery:
         in_hand.behind = part, len(part) - 1
         return True
 
-    def commit(self) -> None:
+    def move_positions(self) -> None:
         """See `Delivery`: behind what has left the handlers, not behind what they keep back."""
         self._count()
         in_hand = self._in_hand
@@ -280,5 +280,5 @@ class SequentialDelivery:
         self._progress.count_left_out(left_out - in_hand.left_out)
         in_hand.left_out = left_out
         self._undelivered = page.count - done
-        self._progress.move(in_hand.origin, in_hand.shard, number, created)
+        self._progress.move(in_hand.shard_key, in_hand.shard, number, created)
         in_hand.behind = None

@@ -38,7 +38,7 @@ class Spans:
             first = records[0]
             attributes: dict[str, str | int] = {
                 "faas.trigger": "datasource",
-                "faas.document.collection": first.origin.table,
+                "faas.document.collection": first.shard_key.table,
                 "messaging.batch.message_count": len(records),
                 "watcher.shard": first.shard_id,
                 "watcher.first_sequence_number": first.sequence_number,

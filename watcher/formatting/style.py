@@ -157,7 +157,7 @@ def show_tables(several: bool, arns: Iterable[str] = ()) -> None:
 
 def shown_table(record: "Record | RecordPage") -> str:
     """Returns the name of a record's table, longer where another table seen has the same name."""
-    return _table_name(record.origin.stream)
+    return _table_name(record.shard_key.stream)
 
 
 def _table_name(stream: str) -> str:
@@ -173,7 +173,7 @@ def table_prefix(record: "Record | RecordPage") -> str:
     """Returns the table's name before a record's line, in its own colour; "" for one table."""
     if _style.table_names is None:
         return ""
-    stream = record.origin.stream
+    stream = record.shard_key.stream
     if stream not in _style.prefixes:
         table = shown_table(record)
         if _style.color:

@@ -31,17 +31,17 @@ class ChangeLine(msgspec.Struct, frozen=True, gc=False):
     key: str
     raw: bytes
     """A copy of the wire JSON: the record itself would keep its whole page in memory."""
-    origin: ShardKey
+    shard_key: ShardKey
 
     @property
     def table(self) -> str:
         """The ARN of the changed table; two tables may have one name."""
-        return table_of(self.origin.stream)
+        return table_of(self.shard_key.stream)
 
     @property
     def record(self) -> Record:
         """The record, made again."""
-        return Record.from_json(self.raw, self.origin.shard_id, self.origin.stream)
+        return Record.from_json(self.raw, self.shard_key.shard_id, self.shard_key.stream)
 
 
 class ChangeBuffer:
@@ -64,7 +64,7 @@ class ChangeBuffer:
             self.tables = apart([*self.tables, table])
         with self._lock:
             self.taken += 1
-            self._lines.append(ChangeLine(self.taken, time, kind, key, raw, record.origin))
+            self._lines.append(ChangeLine(self.taken, time, kind, key, raw, record.shard_key))
 
     def since(self, number: int) -> list[ChangeLine]:
         """Returns the changes after the one of this number, oldest first."""

@@ -75,8 +75,8 @@ class WatchProcess:
 def _on_message(message: object, on_record: Callable[[Record], None], display: Display) -> None:
     match message:
         case list():
-            for raw, origin in message:
-                on_record(Record.from_json(raw, origin.shard_id, origin.stream))
+            for raw, shard_key in message:
+                on_record(Record.from_json(raw, shard_key.shard_id, shard_key.stream))
         case WatchStats():
             display.show(message)
         case logging.LogRecord():
@@ -115,9 +115,9 @@ class _Sender(Handler):
         self.display = _SendingDisplay(self)
 
     def _add(self, record: Record) -> None:
-        self._held.append((bytes(record.raw), record.origin))
+        self._held.append((bytes(record.raw), record.shard_key))
 
-    def page_end(self, origin: ShardKey) -> None:
+    def page_end(self, shard_key: ShardKey) -> None:
         """Sends the records of the page."""
         if self._held:
             self.send(self._held)

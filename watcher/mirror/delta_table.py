@@ -40,7 +40,7 @@ class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class MirrorLimits:
     """Sizes and pauses of a mirror."""
 
     items: int = 20_000
@@ -61,13 +61,13 @@ class Limits:
     """The state is looked for in so many first: others (OPTIMIZE) may come in between."""
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = MirrorLimits()
 
 
 class MirrorTable:
     """A Delta table and its state; None in the state where there is no table yet."""
 
-    def __init__(self, to: str, limits: Limits = LIMITS) -> None:
+    def __init__(self, to: str, limits: MirrorLimits = LIMITS) -> None:
         self._to = to
         self._limits = limits
         self.state: MirrorState | None = None

@@ -16,7 +16,7 @@ from watcher.aws.tables import Description, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
-from watcher.mirror.delta_table import LIMITS, Limits, MirrorState, MirrorTable
+from watcher.mirror.delta_table import LIMITS, MirrorLimits, MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
 from watcher.pull.calls import CallPool
 from watcher.pull.merged import MergedReader
@@ -50,7 +50,7 @@ class MirrorJob:
         fail_on_data_loss: bool = True,
         calls: CallPool | None = None,
         clock: Clock = CLOCK,
-        limits: Limits = LIMITS,
+        limits: MirrorLimits = LIMITS,
     ) -> None:
         self._arn = arn
         self._service = service
@@ -106,7 +106,7 @@ class MirrorJob:
         if state is not None and state.copied:
             start = tokens.from_json(state.token)
         else:
-            listing = self._service.listing(self._arn)
+            listing = self._service.list_shards(self._arn)
             self._refuse_view(listing)
             # Fixed before the first item is read: a change from here on is in the stream.
             start = AtTime((listing.time - CLOCKS_APART).replace(microsecond=0))

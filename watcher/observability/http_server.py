@@ -117,7 +117,7 @@ _CLIENT_SECONDS = 10.0
 _FAMILIES: Final = {Instrument.COUNTER: CounterMetricFamily, Instrument.GAUGE: GaugeMetricFamily}
 
 
-class StatsCollector(Collector):
+class PrometheusCollector(Collector):
     """Exposes the latest metrics to Prometheus."""
 
     def __init__(self, latest: LatestMetrics) -> None:
@@ -168,7 +168,7 @@ def answering(
 ) -> Iterator[None]:
     """Answers the requests to this socket until the block ends."""
     registry = CollectorRegistry()
-    registry.register(StatsCollector(latest))
+    registry.register(PrometheusCollector(latest))
     server = _Server(listening)
     app = make_wsgi_app(registry)
     server.set_app(answering_probes(app, lambda: latest.stats, heartbeat, server.suspended))

@@ -96,8 +96,8 @@ class LatestMetrics:
         late = time.monotonic() - self._updated_at
         more = late if late > _STALE_SECONDS else 0.0
         lags: dict[tuple[str, ...], float] = {}
-        for origin, lag in self.stats.lags.items():
-            labels = origin.table, origin.shard_id
+        for shard_key, lag in self.stats.lags.items():
+            labels = shard_key.table, shard_key.shard_id
             # On emulators, two streams of a table may have shards of one name.
             lags[labels] = max(lag + more, lags.get(labels, 0.0))
         return lags

@@ -26,7 +26,7 @@ from watcher.records import page as pages
 from watcher.records.record import Record
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses, held_since
-from watcher.streams.messages import Chosen
+from watcher.streams.messages import PageFilter
 
 
 class BacklogReader:
@@ -34,10 +34,10 @@ class BacklogReader:
 
     The changes of one item come in their order, page by page: to merge the shards by time, each
     would have to wait for the slowest. `clients` makes so many services, for one thread each;
-    memory holds a page for each. What is not `matching` may be left out. With `strict`, records
-    that were gone before they could be read raise DataLossError; else they are logged as a
-    warning, and stand in `losses`. `listing_service` is for what must not keep the reading
-    waiting. Raises StreamError.
+    memory holds a page for each. What the `page_filter` rejects may be left out. With `strict`,
+    what was gone before it could be read raises DataLossError; else it is logged as a warning, and
+    stands in `losses`. `listing_service` is for what must not keep the reading waiting. Raises
+    StreamError.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class BacklogReader:
         *,
         clients: Callable[[int], Sequence[Service]] | None = None,
         strict: bool = False,
-        matching: Chosen | None = None,
+        page_filter: PageFilter | None = None,
         clock: Clock = CLOCK,
         listing_service: Service | None = None,
         timing: Timing = TIMING,
@@ -56,7 +56,7 @@ class BacklogReader:
         self._arn = arn
         self._service = service
         self._listing_service = listing_service or service
-        self._options = PullOptions(up_to_now=True, matching=matching, timing=timing)
+        self._options = PullOptions(up_to_now=True, page_filter=page_filter, timing=timing)
         self._timing = timing
         self._clock = clock
         self._losses = Losses(is_error=strict, clock=clock)
@@ -102,8 +102,8 @@ class BacklogReader:
                 )
                 for shard, found in answered:
                     for page in found:
-                        origin = ShardKey(self._arn, shard.tracked.id)
-                        yield from pages.records(page.body, origin, page.first, page.last)
+                        shard_key = ShardKey(self._arn, shard.tracked.id)
+                        yield from pages.records(page.body, shard_key, page.start, page.stop)
                         shard.tracked.position = AfterSequence(page.last_sequence_number)
                     if shard.has_ended:
                         pool.finish(shard)

@@ -52,21 +52,25 @@ def run(steps: ReadSteps[_Result], service: Service) -> _Result:
 def _answer(request: ReadRequest, service: Service) -> object:
     match request:
         case GetRecords(iterator, limit):
-            return service.records(iterator) if limit is None else service.records(iterator, limit)
+            return (
+                service.get_records(iterator)
+                if limit is None
+                else service.get_records(iterator, limit)
+            )
         case Collect(prefetched):
             return prefetched()
         case Prefetch(iterator):
-            return service.ask(iterator)
+            return service.prefetch_records(iterator)
         case GetIterator(arn, shard_id, position):
-            return service.iterator(arn, shard_id, position)
+            return service.get_iterator(arn, shard_id, position)
         case RenewCredentials():
-            service.renew()
+            service.renew_credentials()
             return None
 
 
 def start(coordinator: Coordinator, service: Service, clock: Clock) -> None:
     """Makes the first listing, whose errors end the beginning. Raises StreamError."""
-    coordinator.start(retry_at_start(lambda: service.listing(coordinator.arn), clock))
+    coordinator.start(retry_at_start(lambda: service.list_shards(coordinator.arn), clock))
 
 
 def refresh(
@@ -88,7 +92,7 @@ def refresh(
         except WatcherError as error:
             coordinator.failed(request, error)
             if isinstance(error, CredentialsError) and not isinstance(request, ListChildren):
-                service.renew()
+                service.renew_credentials()
     return pending
 
 
@@ -97,8 +101,8 @@ def _listed(
 ) -> Listing | list[Shard] | dict[str, WatcherError | None]:
     match request:
         case ListShards():
-            return service.listing(arn)
+            return service.list_shards(arn)
         case ListChildren(shard_id):
-            return service.children(arn, shard_id)
+            return service.list_children(arn, shard_id)
         case _:
             return service.probe(arn, request.shard_ids)

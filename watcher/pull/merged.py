@@ -158,7 +158,7 @@ class MergedReader:
         if self._heap or pool.reading:
             return False
         shards = pool.shards.values()
-        return all(each.reader.caught_up for each in shards) and pool.coordinator.is_settled()
+        return all(each.reader.caught_up for each in shards) and pool.coordinator.is_exhausted()
 
     def rewind(self, firsts: Mapping[str, str]) -> None:
         """Moves the token back to these records of shards; see `Lineage.rewind`."""
@@ -246,8 +246,8 @@ class MergedReader:
 
         What was left out counts with the record after it, and behind the last one by itself.
         """
-        origin = ShardKey(self.arn, shard.tracked.id)
-        records = pages.records(page.body, origin, page.first, page.last)
+        shard_key = ShardKey(self.arn, shard.tracked.id)
+        records = pages.records(page.body, shard_key, page.start, page.stop)
         left_out = 0
         for record, upto in zip(records, page.left_out or itertools.repeat(0), strict=False):
             self.left_out += upto - left_out

@@ -35,12 +35,12 @@ def newest_change(service: Service, arn: str, shard_id: str, now: datetime) -> d
 def _last(
     service: Service, arn: str, shard_id: str, position: Position, most: int
 ) -> datetime | None:
-    iterator: str | None = service.iterator(arn, shard_id, position)[0]
+    iterator: str | None = service.get_iterator(arn, shard_id, position)[0]
     last = None
     for _ in range(most):
         if iterator is None:
             break
-        page = pages.decode(service.records(iterator))
+        page = pages.decode(service.get_records(iterator))
         if page.Records:
             last = page.Records[-1].dynamodb.ApproximateCreationDateTime or last
         elif last is not None:

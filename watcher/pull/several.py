@@ -176,7 +176,7 @@ class MergedReaders:
         service = self._services[arn]
         if (in_background := self._in_background.get(service)) is None:
             return service
-        listing = in_background.listing(arn)
+        listing = in_background.list_shards(arn)
         if self.starts[arn] is self._latest:  # a time to come, by the service's clock, is refused
             ours, since = self._started_at
             passed = timedelta(seconds=self._clock.boottime() - since)

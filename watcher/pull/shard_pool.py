@@ -18,7 +18,7 @@ from watcher.pull.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Chosen, Message, Page
+from watcher.streams.messages import Message, Page, PageFilter
 from watcher.streams.shard_reader import ShardReader
 from watcher.streams.timing import TIMING as CORE_TIMING
 
@@ -34,7 +34,7 @@ class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The policy for a token older than retention; see `Losses`."""
     up_to_now: bool = False
     """True to end where all is read that was there at the beginning; see `caught_up`."""
-    matching: Chosen | None = None
+    page_filter: PageFilter | None = None
     """Returns the places of the records that match; the others may be left out."""
     timing: Timing = TIMING
 
@@ -140,7 +140,7 @@ class ShardPool:
     @property
     def has_caught_up(self) -> bool:
         """True if all shards are finished, or left open with all read up to now."""
-        return not self.shards and self.coordinator.is_settled()
+        return not self.shards and self.coordinator.is_exhausted()
 
     def refresh(self) -> None:
         """Makes the coordinator's requests, and opens readers for the shards whose turn has come.
@@ -165,7 +165,7 @@ class ShardPool:
             position,
             closed=coordinator.is_closed(tracked.id),
             catch_up_after=coordinator.written_at if options.up_to_now else None,
-            chosen=options.matching,
+            page_filter=options.page_filter,
             poll_max=options.poll_max_seconds,
             latest=coordinator.began_at,
             clock=self._clock,
@@ -257,5 +257,5 @@ class ShardPool:
     def finish(self, shard: PooledShard) -> None:
         """Drops a shard that has ended once all of it is given out: its children's turn comes."""
         del self.shards[shard.tracked.id]
-        if shard.tracked.status is not ShardStatus.CAUGHT_UP:  # none come of one left open
+        if shard.tracked.status is not ShardStatus.LEFT_OPEN:  # none come of one left open
             self.coordinator.finish(shard.tracked)

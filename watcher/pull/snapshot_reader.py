@@ -112,4 +112,4 @@ class SnapshotReader(MergedReader):
                 logger.warning(text, extra={"stream": self.arn})
             return
         self._failures, self._changes_left = 0, timing.changes_between_items
-        self._item_records.extend(pages.records(page.body, self._items.origin))
+        self._item_records.extend(pages.records(page.body, self._items.shard_key))

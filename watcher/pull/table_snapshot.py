@@ -54,7 +54,7 @@ class TableSnapshot:
         stored: TokenSnapshot | None = None,
         clock: Clock = CLOCK,
     ) -> None:
-        self.origin = ShardKey(arn, SHARD_ID)
+        self.shard_key = ShardKey(arn, SHARD_ID)
         self.shard = TrackedShard(SHARD_ID, None, TrimHorizon())
         """Whose position is behind the last record that was handed over."""
         self._table = items

@@ -123,8 +123,8 @@ def _unmended(body: bytes, mended: bytes) -> list[msgspec.Raw]:
 class RecordPage:
     """Records of one page, in their order, each decoded only as far as somebody looks."""
 
-    def __init__(self, body: bytes | _Body, origin: ShardKey, indexes: Sequence[int]) -> None:
-        self.origin = origin
+    def __init__(self, body: bytes | _Body, shard_key: ShardKey, indexes: Sequence[int]) -> None:
+        self.shard_key = shard_key
         """The shard that the page was read from."""
         self._body = body if isinstance(body, _Body) else _Body(body)
         self._indexes = indexes
@@ -135,28 +135,28 @@ class RecordPage:
     @property
     def table(self) -> str:
         """The name of the changed table."""
-        return self.origin.table
+        return self.shard_key.table
 
     def __iter__(self) -> Iterator[Record]:
-        body, origin, from_wire = self._body, self.origin, Record.from_wire
+        body, shard_key, from_wire = self._body, self.shard_key, Record.from_wire
         for index, wire in zip(self._indexes, self.wires, strict=True):
-            yield from_wire(wire, body, index, origin)
+            yield from_wire(wire, body, index, shard_key)
 
     def __getitem__(self, part: slice) -> RecordPage:
         """Returns a part of the page."""
-        return RecordPage(self._body, self.origin, self._indexes[part])
+        return RecordPage(self._body, self.shard_key, self._indexes[part])
 
     def filtered(self, matches: Callable[[WireRecord], bool]) -> RecordPage:
         """Returns the page without the records that don't match."""
         pairs = zip(self._indexes, self.wires, strict=True)
-        return RecordPage(self._body, self.origin, [at for at, wire in pairs if matches(wire)])
+        return RecordPage(self._body, self.shard_key, [at for at, wire in pairs if matches(wire)])
 
     def masked(self, matches: Callable[[WireRecord], bool] | None) -> Iterator[Record | None]:
         """Yields each record, and None in the place of one that doesn't match."""
-        body, origin, from_wire = self._body, self.origin, Record.from_wire
+        body, shard_key, from_wire = self._body, self.shard_key, Record.from_wire
         for index, wire in zip(self._indexes, self.wires, strict=True):
             is_match = matches is None or matches(wire)
-            yield from_wire(wire, body, index, origin) if is_match else None
+            yield from_wire(wire, body, index, shard_key) if is_match else None
 
     @property
     def wires(self) -> list[WireRecord]:
@@ -197,9 +197,9 @@ def _chosen(each: list[_T], indexes: Sequence[int]) -> list[_T]:
 
 
 def records(
-    body: bytes, origin: ShardKey, first: int = 0, last: int | None = None
+    body: bytes, shard_key: ShardKey, first: int = 0, last: int | None = None
 ) -> Iterator[Record]:
     """Yields the records `first:last` of a page, each made when its turn comes."""
     opened = _Body(body)
     end = len(opened.wires) if last is None else last
-    return iter(RecordPage(opened, origin, range(first, end)))
+    return iter(RecordPage(opened, shard_key, range(first, end)))

@@ -295,23 +295,25 @@ class Record(dict[str, Any]):
     `ApproximateCreationDateTime` an aware datetime. `key`, `old` and `new` hold native values.
     """
 
-    __slots__ = ("_index", "_page", "_wire", "origin")
+    __slots__ = ("_index", "_page", "_wire", "shard_key")
     _wire: WireRecord
     _page: RawRecords
     _index: int
 
-    origin: ShardKey
+    shard_key: ShardKey
     """The stream and the shard that the record was read from."""
 
     @classmethod
-    def from_wire(cls, wire: WireRecord, page: RawRecords, index: int, origin: ShardKey) -> Record:
+    def from_wire(
+        cls, wire: WireRecord, page: RawRecords, index: int, shard_key: ShardKey
+    ) -> Record:
         """Makes a record from its fields and its index in the page that holds its bytes."""
         record = cls()
         record["dynamodb"] = Change.from_wire(wire.dynamodb)
         record._wire = wire
         record._page = page
         record._index = index
-        record.origin = origin
+        record.shard_key = shard_key
         if wire.eventID is not None:
             record["eventID"] = wire.eventID
         if wire.eventName is not None:
@@ -332,23 +334,23 @@ class Record(dict[str, Any]):
 
         Raises msgspec.DecodeError where `raw` is not a record.
         """
-        origin = ShardKey(stream, shard_id)
-        return cls.from_wire(read(_wire_record, raw), (msgspec.Raw(raw),), 0, origin)
+        shard_key = ShardKey(stream, shard_id)
+        return cls.from_wire(read(_wire_record, raw), (msgspec.Raw(raw),), 0, shard_key)
 
     @property
     def shard_id(self) -> str:
         """The shard that the record was read from."""
-        return self.origin.shard_id
+        return self.shard_key.shard_id
 
     @property
     def stream(self) -> str:
         """The ARN of the stream that the record was read from; "" where that is not known."""
-        return self.origin.stream
+        return self.shard_key.stream
 
     @property
     def table(self) -> str:
         """The name of the table that was changed; "" where the stream is not known."""
-        return self.origin.table
+        return self.shard_key.table
 
     @property
     def raw(self) -> msgspec.Raw:

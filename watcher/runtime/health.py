@@ -95,7 +95,7 @@ class HealthChecker:
             seconds_late = min(listing.late(), now - self._stood_until)
             seconds_failing = min(now - listing.failing_since, now - self._stood_until)
             # Each page takes a part of a second, and of several streams one after the other.
-            patience = self._late_seconds + stream.coordinator.listing.pages * stream.sharers
+            patience = self._late_seconds + stream.coordinator.listing.pages * stream.stream_count
             if stream.failures:
                 refused.add(stream.table)
             elif not stream.has_started:
@@ -108,26 +108,26 @@ class HealthChecker:
 
     def _check_shards(self, now: float, stuck: list[str], unready: list[str]) -> None:
         new, late, refused = _Lines("not read yet"), _Lines(_NO_END), _Lines(_NO_ANSWER)
-        for origin, shard in self._stats.shards.items():
-            stream = self._streams.get(origin.stream)
+        for shard_key, shard in self._stats.shards.items():
+            stream = self._streams.get(shard_key.stream)
             if stream is None:
                 continue
-            if stream.failures or self._delivery.is_delivering(origin):
+            if stream.failures or self._delivery.is_delivering(shard_key):
                 shard.excused_at = now
                 continue
             since = max(shard.since, shard.moved_at, self._stood_until)
-            tried, answered = shard.tally.tried_at, shard.tally.answered_at
+            tried, answered = shard.counters.tried_at, shard.counters.answered_at
             # Long before it counts: what its worker waits with may just be taken in.
             is_due = now - max(since, answered) > self._due_seconds
-            if is_due and self._workers.has_unread(origin):
+            if is_due and self._workers.has_unread(shard_key):
                 shard.excused_at = now
             since = max(since, shard.excused_at)
             if now - max(since, tried) > self._read_seconds:
-                late.add(_name(origin), now - max(since, tried))
+                late.add(_name(shard_key), now - max(since, tried))
             elif not answered and not self._was_ready:
-                new.add(_name(origin))
+                new.add(_name(shard_key))
             elif now - max(since, answered) > self._read_seconds:
-                refused.add(_name(origin), now - max(since, answered))
+                refused.add(_name(shard_key), now - max(since, answered))
         stuck += late.all()
         unready += new.all() + refused.all()
 
@@ -168,5 +168,5 @@ class _Lines:
         return [*self._lines, more] if self._more else self._lines
 
 
-def _name(origin: ShardKey) -> str:
-    return f"shard {origin.shard_id} of {origin.table}"
+def _name(shard_key: ShardKey) -> str:
+    return f"shard {shard_key.shard_id} of {shard_key.table}"

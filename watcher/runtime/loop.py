@@ -115,10 +115,10 @@ class Manager:
         """
         for stream in self.streams:
             self._refresh(stream)
-        for origin in self.workers.to_restart():
-            its_stream = self.streams.get(origin.stream)
+        for shard_key in self.workers.to_restart():
+            its_stream = self.streams.get(shard_key.stream)
             if its_stream is not None and not self.streams.is_paused(its_stream):
-                self._start(its_stream, its_stream.coordinator.lineage.shards[origin.shard_id])
+                self._start(its_stream, its_stream.coordinator.lineage.shards[shard_key.shard_id])
                 self.totals.restarts += 1
 
     def _receive(self) -> None:
@@ -130,11 +130,11 @@ class Manager:
         self.snapshots.note_changes(received is not None)
         if received is None:
             return
-        origin, message = received
+        shard_key, message = received
         if isinstance(message, Finished | None):
-            self.delivery.submit_end(origin, message)
-        elif (stream := self.streams.get(origin.stream)) is not None:  # else it has left
-            shard = stream.coordinator.lineage.shards[origin.shard_id]
+            self.delivery.submit_end(shard_key, message)
+        elif (stream := self.streams.get(shard_key.stream)) is not None:  # else it has left
+            shard = stream.coordinator.lineage.shards[shard_key.shard_id]
             self._on_message(stream, shard, message)
 
     def _receive_items(self) -> None:
@@ -143,14 +143,14 @@ class Manager:
             found = self.snapshots.next(self.streams, self.delivery)
         if found is not None:
             _, snapshot, page = found
-            self.delivery.submit(snapshot.origin, snapshot.shard, page, then_drain=True)
+            self.delivery.submit(snapshot.shard_key, snapshot.shard, page, then_drain=True)
             self.saver.mark_dirty()  # how far the items are read, also where none was left
 
     def _deliver(self) -> None:
         """Hand records to the handlers for a moment, and take in the ends of shards behind them."""
-        for origin, message in self.delivery.poll():
-            if (stream := self.streams.get(origin.stream)) is not None:
-                shard = stream.coordinator.lineage.shards[origin.shard_id]
+        for shard_key, message in self.delivery.poll():
+            if (stream := self.streams.get(shard_key.stream)) is not None:
+                shard = stream.coordinator.lineage.shards[shard_key.shard_id]
                 self._on_message(stream, shard, message)
 
     def _save(self) -> None:
@@ -218,7 +218,7 @@ class Manager:
         ):
             what = f"{counted(left, 'record')} left unread"
             logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
-        self.workers.close()
+        self.workers.kill()
         try:
             self.delivery.close()
         finally:
@@ -287,8 +287,8 @@ class Manager:
             return self.streams.on_error(stream, error)
         if stream.coordinator.listing is not listing:
             self.streams.on_listed(stream, self.stats)
-            for origin in stream.take_newly_closed():
-                self.workers.on_shard_closed(origin)
+            for shard_key in stream.take_newly_closed():
+                self.workers.on_shard_closed(shard_key)
         ready = stream.take_ready_shards()
         for shard in ready:
             self._start(stream, shard)
@@ -297,29 +297,29 @@ class Manager:
     # Shards and their workers
 
     def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
-        self.workers.start(stream.assignment(shard), self.stats.tally(stream.origin(shard)))
+        self.workers.start(stream.assignment(shard), self.stats.counters(stream.shard_key(shard)))
 
     def _on_message(
         self, stream: WatchedStream, shard: TrackedShard, message: Message | None
     ) -> None:
         """Takes in what a worker reports of a shard; None: it reads that shard no longer."""
-        origin = stream.origin(shard)
+        shard_key = stream.shard_key(shard)
         match message:
             case None:
                 return self._reading_ended(stream, shard)
             case Failed():
                 return self.streams.on_failed(stream, shard, message)
             case Page():
-                self.workers.on_page(origin)
+                self.workers.on_page(shard_key)
             case Started():
-                self.workers.on_started(origin)
+                self.workers.on_started(shard_key)
                 self.streams.on_reader_started(stream)
         try:
             meaning = stream.coordinator.on_message(shard, message)
         except StreamError as error:
             return self.streams.on_error(stream, error, reading=True)
         if isinstance(meaning, Page):
-            return self.delivery.submit(origin, shard, meaning)
+            return self.delivery.submit(shard_key, shard, meaning)
         if not isinstance(message, Retrying | Notice):
             self.saver.mark_dirty()
         if isinstance(message, Started):
@@ -328,19 +328,19 @@ class Manager:
             self._finish(stream, shard)
 
     def _finish(self, stream: WatchedStream, shard: TrackedShard) -> None:
-        origin = stream.origin(shard)
-        self.dispatcher.drain(origin)
-        if self.dispatcher.pending(origin):  # the watch ends before its children's turn
+        shard_key = stream.shard_key(shard)
+        self.dispatcher.drain(shard_key)
+        if self.dispatcher.first_pending(shard_key):  # the watch ends before its children's turn
             return
         stream.coordinator.finish(shard)
         logger.info(f"Finished shard: {shard.id}", extra=stream.coordinator.about(shard))
 
     def _reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
-        origin = stream.origin(shard)
+        shard_key = stream.shard_key(shard)
         given_up = stream.failures and not self.settings.follows
-        for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.CAUGHT_UP)
-        self.workers.on_ended(origin, restart=not (for_good or self.shutdown.requested))
-        self.stats.reading_ended(origin, for_good=for_good)
+        for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN)
+        self.workers.on_ended(shard_key, restart=not (for_good or self.shutdown.requested))
+        self.stats.reading_ended(shard_key, for_good=for_good)
         if for_good or self.shutdown.requested:
             stream.assigned.discard(shard.id)
         else:
@@ -351,7 +351,7 @@ class Manager:
     def save_before_retry(self) -> None:
         """What was delivered must not grow old unsaved while a handler is tried again."""
         self.heartbeat.try_again()
-        self.delivery.commit()
+        self.delivery.move_positions()
         self.saver.mark_dirty()
         self.saver.save_before_waiting()
         self._display()

@@ -58,13 +58,15 @@ _FILES = ("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "RE
 
 
 class ProcessStarter:
-    """Starts the workers' processes; most of what is not `wanted` they leave out.
+    """Starts the workers' processes; they leave out most of what the filter rejects.
 
     With `with_threads` they are started so that the program may run threads beside them.
     """
 
-    def __init__(self, wanted: RecordFilter | None = None, *, with_threads: bool = False) -> None:
-        self._wanted = wanted
+    def __init__(
+        self, record_filter: RecordFilter | None = None, *, with_threads: bool = False
+    ) -> None:
+        self._record_filter = record_filter
         self._context = process_start.processes(with_threads=with_threads)
         files = {name: os.environ.get(name, "") for name in _FILES}
         self._files = {
@@ -103,7 +105,7 @@ class ProcessStarter:
             args=(reading, writer, counters, self._clients),
             kwargs={
                 "credentials": self._credentials,
-                "wanted": self._wanted,
+                "record_filter": self._record_filter,
                 "environment": None if is_fork else {**os.environ, **self._files},
             },
             name=f"watcher {name}",

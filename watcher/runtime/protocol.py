@@ -58,7 +58,7 @@ class ShardAssignment(msgspec.Struct, frozen=True):
     """The moment that "latest" means where the first iterator can't be had at once."""
 
     @property
-    def origin(self) -> ShardKey:
+    def shard_key(self) -> ShardKey:
         """Identifies the shard among those of all streams."""
         return ShardKey(self.arn, self.shard_id)
 
@@ -187,13 +187,13 @@ _message_decoder: msgspec.json.Decoder[tuple[ShardKey, FromWorker]] = msgspec.js
 )
 
 
-def frame(origin: ShardKey, message: FromWorker) -> list[bytes]:
+def frame(shard_key: ShardKey, message: FromWorker) -> list[bytes]:
     """Returns a shard's message as it goes into a pipe; a page's body is not copied for it."""
     body: bytes = b""
     if isinstance(message, Page):
         body = message.body
         message = msgspec.structs.replace(message, body=b"")
-    head = _message_encoder.encode((origin, message))
+    head = _message_encoder.encode((shard_key, message))
     return [_HEADER.pack(len(head), len(body)) + head, body]
 
 
@@ -203,12 +203,12 @@ class MessageWriter:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def send(self, origin: ShardKey, message: FromWorker) -> None:
+    def send(self, shard_key: ShardKey, message: FromWorker) -> None:
         """Sends a message of a shard; waits while the pipe is full. For one thread at a time.
 
         Raises BrokenPipeError once the manager is gone.
         """
-        views = [memoryview(part) for part in frame(origin, message) if part]
+        views = [memoryview(part) for part in frame(shard_key, message) if part]
         while views:
             sent = os.writev(self.fileno(), views)
             while views and sent >= len(views[0]):
@@ -271,12 +271,12 @@ class _Inlet:
     def _decoded(self) -> tuple[ShardKey, FromWorker]:
         assert self._buffer is not None
         view = memoryview(self._buffer)
-        origin, message = _message_decoder.decode(view[: self._head_bytes])
+        shard_key, message = _message_decoder.decode(view[: self._head_bytes])
         if isinstance(message, Page):
             message = msgspec.structs.replace(message, body=view[self._head_bytes :])
         self._buffer = None
         self._filled = 0
-        return origin, message
+        return shard_key, message
 
 
 class MessageQueue:

@@ -69,7 +69,7 @@ class DisplayThrottle:
 class ShardStats(msgspec.Struct):
     """How far a shard that is being read has come; times are epoch seconds, by the service."""
 
-    tally: Counters
+    counters: Counters
     since: float  # monotonic
     moved_at: float = 0.0  # monotonic
     """When its position was last moved."""
@@ -87,7 +87,7 @@ class StreamStats(NamedTuple):
     lineage: Lineage
     now: float
     """The service's own clock, in epoch seconds."""
-    tally: Counters
+    counters: Counters
     """What the manager has asked of its service; several streams may share one."""
     catch_up_after: datetime | None = None
     """Up to when it is read; None: without an end."""
@@ -118,27 +118,27 @@ class StatsCollector:
         self._done = 0.0
         self._clock = clock
 
-    def tally(self, origin: ShardKey) -> Counters:
+    def counters(self, shard_key: ShardKey) -> Counters:
         """Returns the counters of a shard's worker, and of one that replaces it."""
-        if origin not in self.shards:
-            self.shards[origin] = ShardStats(self._board.new(), self._clock.monotonic())
-        return self.shards[origin].tally
+        if shard_key not in self.shards:
+            self.shards[shard_key] = ShardStats(self._board.new(), self._clock.monotonic())
+        return self.shards[shard_key].counters
 
     def has_read(self, totals: Totals) -> bool:
         """True once a read of any shard was answered."""
         if totals.records or totals.filtered:
             return True
-        tallies = [self._ended, *(shard.tally for shard in self.shards.values())]
-        return any(tally.answers for tally in tallies)
+        counters_of_shards = [self._ended, *(shard.counters for shard in self.shards.values())]
+        return any(counters.answers for counters in counters_of_shards)
 
     def is_read(self, arn: str, since: float) -> bool:
         """True where a read of a stream was answered since this (monotonic) moment."""
-        shards = (shard for origin, shard in self.shards.items() if origin.stream == arn)
-        return any(shard.tally.answered_at > since for shard in shards)
+        shards = (shard for shard_key, shard in self.shards.items() if shard_key.stream == arn)
+        return any(shard.counters.answered_at > since for shard in shards)
 
-    def moved(self, origin: ShardKey, created: float | None, totals: Totals) -> None:
+    def moved(self, shard_key: ShardKey, created: float | None, totals: Totals) -> None:
         """Note when the last record delivered (or filtered out) of a shard was made."""
-        shard = self.shards.get(origin)
+        shard = self.shards.get(shard_key)
         counted = totals.records + totals.filtered
         before, self._counted = self._counted, counted
         if shard is None:
@@ -149,25 +149,25 @@ class StatsCollector:
             shard.last = creation_time(created).timestamp()
             shard.first = shard.last if shard.first is None else shard.first
 
-    def reading_ended(self, origin: ShardKey, *, for_good: bool) -> None:
+    def reading_ended(self, shard_key: ShardKey, *, for_good: bool) -> None:
         """Note that nobody reads this shard now: for good, or until another worker begins."""
-        if origin not in self.shards:
+        if shard_key not in self.shards:
             return
-        shard = self.shards[origin]
+        shard = self.shards[shard_key]
         if not for_good:
-            shard.tally.hand_on(shard.delivered)
+            shard.counters.hand_on(shard.delivered)
             return
-        self._ended.add([shard.tally])
-        self._ended_reads[_billed_region(origin)] += shard.tally.calls["GetRecords"]
-        self._board.free(shard.tally)
+        self._ended.add([shard.counters])
+        self._ended_reads[_billed_region(shard_key)] += shard.counters.calls["GetRecords"]
+        self._board.free(shard.counters)
         self._finished += 1
-        del self.shards[origin]
+        del self.shards[shard_key]
 
     def bill(self) -> Bill:
         """Returns what the reading costs."""
         reads = self._ended_reads.copy()
-        for origin, shard in self.shards.items():
-            reads[_billed_region(origin)] += shard.tally.calls["GetRecords"]
+        for shard_key, shard in self.shards.items():
+            reads[_billed_region(shard_key)] += shard.counters.calls["GetRecords"]
         return bill(reads, self._clock.monotonic() - self._began, self._price)
 
     def snapshot(
@@ -180,11 +180,11 @@ class StatsCollector:
         """Returns the figures of this moment."""
         now = self._clock.monotonic()
         shards = self.shards.values()
-        tally = Counters()
-        own = {id(stream.tally): stream.tally for stream in streams}
-        tally.add([self._ended, *own.values(), *(shard.tally for shard in shards)])
+        counters = Counters()
+        own = {id(stream.counters): stream.counters for stream in streams}
+        counters.add([self._ended, *own.values(), *(shard.counters for shard in shards)])
         times = {stream.arn: stream.now for stream in streams}
-        queued = (shard.tally.records_read - shard.delivered for shard in shards)
+        queued = (shard.counters.records_read - shard.delivered for shard in shards)
         waiting = sum(
             shard.status is ShardStatus.WAITING
             for stream in streams
@@ -198,14 +198,14 @@ class StatsCollector:
             failed=dict(dispatcher.failed),
             shards=Shards(len(self.shards), self._finished, waiting),
             lags={
-                origin: self._lag(shard, now, times.get(origin.stream, 0.0))
-                for origin, shard in self.shards.items()
+                shard_key: self._lag(shard, now, times.get(shard_key.stream, 0.0))
+                for shard_key, shard in self.shards.items()
             },
             queued=sum(max(0, count) for count in queued),
             health=health or Health(),
-            calls=tally.calls,
+            calls=counters.calls,
             bill=self.bill(),
-            throttles=tally.throttles,
+            throttles=counters.throttles,
             restarts=totals.restarts,
             losses=totals.losses,
             saved=totals.saved,
@@ -214,7 +214,7 @@ class StatsCollector:
         )
 
     def _lag(self, shard: ShardStats, now: float, service_time: float) -> float:
-        tip, read = shard.tally.tip, shard.tally.records_read
+        tip, read = shard.counters.tip, shard.counters.records_read
         if tip is not None and tip[1] == shard.delivered:
             idle = now - tip[0]
             return 0.0 if read == shard.delivered and idle < self._on_time else idle
@@ -232,23 +232,25 @@ class StatsCollector:
         ends: dict[ShardKey, float] = {}
         for stream in streams:
             ends |= _ends(stream, self.shards)
-        parts = [_share(shard, ends.get(origin, 0.0)) for origin, shard in self.shards.items()]
+        parts = [
+            _share(shard, ends.get(shard_key, 0.0)) for shard_key, shard in self.shards.items()
+        ]
         total = self._finished + len(parts) + waiting
         if total:
             self._done = max(self._done, (self._finished + sum(parts)) / total)
         return self._done
 
 
-def _billed_region(origin: ShardKey) -> str:
+def _billed_region(shard_key: ShardKey) -> str:
     """An emulator's costs nothing."""
-    region = region_in(origin.stream)
+    region = region_in(shard_key.stream)
     return region if region and is_aws_region(region) else ""
 
 
 def _ends(stream: StreamStats, shards: Collection[ShardKey]) -> dict[ShardKey, float]:
     """When each of its shards took its last record: as its first child was opened, or `until`."""
     until = stream.catch_up_after.timestamp() if stream.catch_up_after else stream.now
-    ends = {origin: until for origin in shards if origin.stream == stream.arn}
+    ends = {shard_key: until for shard_key in shards if shard_key.stream == stream.arn}
     for child in stream.lineage.shards.values():
         parent = ShardKey(stream.arn, child.parent or "")
         if parent in ends and (opened := opened_at(child.id)):

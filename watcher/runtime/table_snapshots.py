@@ -69,7 +69,7 @@ class TableSnapshots:
             snapshot = stream.snapshot
             if snapshot is None or not stream.snapshot_is_due:
                 continue
-            if not delivery.reserve(snapshot.origin):
+            if not delivery.reserve(snapshot.shard_key):
                 return None
             self._asked_at, self._ended_at = now, 0.0
             if (page := self._read(stream, snapshot)) is not None:
@@ -100,7 +100,7 @@ class TableSnapshots:
             self._note_trouble(stream, error)
             return None
         self._failures, self._goes_on, self._wait = 0, True, 0.0
-        self._items, self._changes_come = snapshot.origin, None
+        self._items, self._changes_come = snapshot.shard_key, None
         self._begun.add(stream.arn)
         if snapshot.is_done:
             count = counted(snapshot.items, "item")

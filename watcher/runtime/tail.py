@@ -34,12 +34,12 @@ class _Place(msgspec.Struct, frozen=True, order=True):
     """Epoch seconds; not before those of what precedes it in its shard."""
     turn: int
     """Of changes of the same second, the order in which they came."""
-    origin: ShardKey
+    shard_key: ShardKey
     number: str
 
 
 class Tail:
-    """The last `count` changes, by their time, of those that are `wanted`.
+    """The last `count` changes, by their time, of those that pass the filter.
 
     What there was up to the reading is known by its shard and number (`is_within`): all else came
     later. Only places are kept in memory, no records.
@@ -48,12 +48,12 @@ class Tail:
     def __init__(
         self,
         count: int,
-        wanted: Callable[[Record], bool] | None,
+        record_filter: Callable[[Record], bool] | None,
         is_ending: Callable[[], bool] = lambda: False,
         clock: Clock = CLOCK,
     ) -> None:
         self._count = count
-        self._wanted = wanted
+        self._record_filter = record_filter
         self._is_ending = is_ending
         self._clock = clock
         self._places: list[_Place] = []
@@ -69,9 +69,9 @@ class Tail:
         """How many there are: `count`, or all that the streams hold."""
         return len(self._places)
 
-    def is_within(self, origin: ShardKey, change: WireRecord) -> bool:
+    def is_within(self, shard_key: ShardKey, change: WireRecord) -> bool:
         """Whether a shard's change was there up to the reading."""
-        newest = self._newest.get(origin)
+        newest = self._newest.get(shard_key)
         return newest is not None and int(change.dynamodb.SequenceNumber) <= newest[1]
 
     def begin(self, streams: Iterable[WatchedStream]) -> None:
@@ -150,15 +150,15 @@ class Tail:
 
     def _note(self, record: Record) -> None:
         created, number = record.created_at, int(record.sequence_number)
-        before = self._newest.get(record.origin)
+        before = self._newest.get(record.shard_key)
         time = 0.0 if created is None else created.timestamp()
         if before is not None:
             time = max(time, before[0])
-        self._newest[record.origin] = time, number
-        if self._wanted is not None and not self._wanted(record):
+        self._newest[record.shard_key] = time, number
+        if self._record_filter is not None and not self._record_filter(record):
             return
         self._turn += 1
-        place = _Place(time, self._turn, record.origin, record.sequence_number)
+        place = _Place(time, self._turn, record.shard_key, record.sequence_number)
         if self.found < self._count:
             heapq.heappush(self._places, place)
         else:
@@ -167,4 +167,6 @@ class Tail:
     def _firsts(self, arn: str) -> dict[str, str]:
         """The first change of each shard of a stream that has one."""
         places = sorted(self._places, reverse=True)
-        return {each.origin.shard_id: each.number for each in places if each.origin.stream == arn}
+        return {
+            each.shard_key.shard_id: each.number for each in places if each.shard_key.stream == arn
+        }

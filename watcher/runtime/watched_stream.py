@@ -69,7 +69,7 @@ class WatchedStream:
     ) -> None:
         self.service = service
         self.of_table = of_table
-        self.sharers = 1
+        self.stream_count = 1
         """The number of streams that are listed in turn, with this one."""
         self.losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
         self.failures = 0
@@ -132,7 +132,7 @@ class WatchedStream:
         """True for a stream that this one is, or moves on to."""
         return arn == self.arn or (self.of_table and table_of(arn) == table_of(self.arn))
 
-    def origin(self, shard: TrackedShard) -> ShardKey:
+    def shard_key(self, shard: TrackedShard) -> ShardKey:
         """Returns what identifies a shard of it among those of all streams."""
         return ShardKey(self.arn, shard.id)
 
@@ -160,13 +160,13 @@ class WatchedStream:
         self,
         window: timedelta | None,
         calls: CallPool,
-        sharers: int,
+        stream_count: int,
         known: Listing | None = None,
     ) -> MergedReader:
         """Returns a reader from so long ago (None: its horizon) up to now, before the start.
 
-        `sharers` streams are read so at the same time, with this one. With a `known` listing it is
-        not listed again, but read up to then. Raises StreamError.
+        `stream_count` streams are read so at the same time, with this one. With a `known` listing
+        it is not listed again, but read up to then. Raises StreamError.
         """
         start: Position = TrimHorizon()
         if window is not None:
@@ -180,7 +180,7 @@ class WatchedStream:
             losses=losses,
             calls=calls,
             clock=self._clock,
-            options=PullOptions(stream_count=sharers, up_to_now=True),
+            options=PullOptions(stream_count=stream_count, up_to_now=True),
         )
 
     def start(self) -> None:
@@ -188,10 +188,12 @@ class WatchedStream:
         token = self._stored
         if self.failures and token is None and isinstance(self._start, Latest):
             # "Latest" is the moment when the watch began.
-            listing = retry_at_start(lambda: self._listing_service.listing(self.arn), self._clock)
+            listing = retry_at_start(
+                lambda: self._listing_service.list_shards(self.arn), self._clock
+            )
             self.coordinator = self._new_coordinator(self.arn, AtTime(self._latest_at(listing)))
             self._listing_service = CachedListing(self._listing_service, listing)
-        self.coordinator.schedule.stream_count = self.sharers
+        self.coordinator.schedule.stream_count = self.stream_count
         try:
             executor.start(self.coordinator, self._listing_service, self._clock)
         except StreamGoneError as error:
@@ -236,8 +238,8 @@ class WatchedStream:
 
     def refresh(self, before: Callable[[], object]) -> None:
         """Makes the stream's requests that are due. Raises StreamError, DataLossError."""
-        self.service.tend()
-        self.coordinator.schedule.stream_count = self.sharers
+        self.service.renew_expiring()
+        self.coordinator.schedule.stream_count = self.stream_count
         executor.refresh(self.coordinator, self.service, before)
 
     def take_ready_shards(self) -> list[TrackedShard]:
@@ -251,7 +253,7 @@ class WatchedStream:
         if len(shards) > _FEW:
             several = f"{len(shards):,} shards, {shards[0].id} to {shards[-1].id}"
             logger.info(f"Starting watchers for {several}")
-        are_few = len(shards) <= _FEW and self.sharers <= _FEW_STREAMS
+        are_few = len(shards) <= _FEW and self.stream_count <= _FEW_STREAMS
         level = logging.INFO if are_few else logging.DEBUG
         for each in shards:
             text = f"Starting watcher for shard: {each.id}"
@@ -289,7 +291,7 @@ class WatchedStream:
             return None
         if self.failures and not follows:
             return None if self.assigned else StreamEnd()
-        if self.assigned or not coordinator.is_settled():
+        if self.assigned or not coordinator.is_exhausted():
             return None
         if not coordinator.has_ended or coordinator.left:
             if follows:
@@ -317,11 +319,11 @@ class WatchedStream:
         """Returns what the figures of the watch are made of."""
         now = self.coordinator.now.timestamp()
         return StreamStats(
-            self.arn, self.coordinator.lineage, now, self.service.tally, self.catch_up_after
+            self.arn, self.coordinator.lineage, now, self.service.counters, self.catch_up_after
         )
 
-    def token(self, pending: Callable[[ShardKey], str | None]) -> Token | None:
-        """Returns where it stands; a shard stays before its first `pending` record.
+    def token(self, first_pending: Callable[[ShardKey], str | None]) -> Token | None:
+        """Returns where it stands; a shard stays before its first `first_pending` record.
 
         Before the start that is the token it resumes from, or None.
         """
@@ -329,10 +331,10 @@ class WatchedStream:
             return self._stored
         token = self._current_token()
         for shard in token.shards:
-            if number := pending(ShardKey(self.arn, shard.shard_id)):
+            if number := first_pending(ShardKey(self.arn, shard.shard_id)):
                 shard.hold(number)
         if self.snapshot is not None:
-            token.snapshot = self.snapshot.stored(pending(self.snapshot.origin))
+            token.snapshot = self.snapshot.stored(first_pending(self.snapshot.shard_key))
         elif self._stored is not None:
             token.snapshot = self._stored.snapshot
         return token

@@ -129,12 +129,12 @@ class WatchedStreams:
                 f"{name} holds nothing of {len(fresh):,} streams: they begin as --from says"
             )
 
-    def tokens(self, pending: Callable[[ShardKey], str | None]) -> list[Token]:
+    def tokens(self, first_pending: Callable[[ShardKey], str | None]) -> list[Token]:
         """Returns where all of them stand; also those that have left, as long as that is of use."""
         oldest = self._clock.monotonic() - _FORGOTTEN_SECONDS
         if len(self._left) > 1 or self._followed:  # else it is all that there is to store
             self._left = [stream for stream in self._left if stream.removed_at > oldest]
-        found = [stream.token(pending) for stream in self._all()]
+        found = [stream.token(first_pending) for stream in self._all()]
         return [*filter(None, found), *self._unwatched_tokens]
 
     # The start
@@ -233,7 +233,7 @@ class WatchedStreams:
     def _share_listings(self) -> None:
         """DescribeStream's limit is for all of them together."""
         for stream in self:
-            stream.sharers = len(self._followed)
+            stream.stream_count = len(self._followed)
 
     # Errors of one of several
 
@@ -265,7 +265,7 @@ class WatchedStreams:
 
     @staticmethod
     def _may_be_read(stream: WatchedStream) -> bool:
-        return not stream.failures or stream.coordinator.refusals.has_worked
+        return not stream.failures or stream.coordinator.persistent_errors.has_worked
 
     def on_failed(self, stream: WatchedStream, shard: TrackedShard, message: Failed) -> None:
         """Takes in that a shard's reader can't go on."""
@@ -299,14 +299,16 @@ class WatchedStreams:
     def are_refused_for(self, seconds: float) -> bool:
         """True if one of them is read up to now, and no read of it was answered for so long."""
         return any(
-            stream.catch_up_after and stream.coordinator.refusals.seconds() >= seconds
+            stream.catch_up_after and stream.coordinator.persistent_errors.seconds() >= seconds
             for stream in self
         )
 
     @property
     def last_refusal(self) -> str:
         """Why a read of one of them was refused; empty where none was."""
-        return next(filter(None, (stream.coordinator.refusals.last for stream in self)), "")
+        return next(
+            filter(None, (stream.coordinator.persistent_errors.last for stream in self)), ""
+        )
 
     def raise_error(self, totals: Totals | None = None) -> None:
         """Raises StreamError where some could not be read, with the totals of the others."""

@@ -45,7 +45,7 @@ from watcher.runtime.protocol import (
     ShardClosed,
 )
 from watcher.runtime.timing import WORKER_TIMING, WorkerTiming
-from watcher.streams.messages import Chosen, Failed, Finished, Message, Page
+from watcher.streams.messages import Failed, Finished, Message, Page, PageFilter
 from watcher.streams.shard_reader import ShardReader
 
 _Item = TypeVar("_Item")
@@ -97,9 +97,9 @@ class AssignedShard:
         service: Service,
         counters: Counters,
         clock: Clock = CLOCK,
-        chosen: Chosen | None = None,
+        page_filter: PageFilter | None = None,
     ) -> None:
-        self.origin = assignment.origin
+        self.shard_key = assignment.shard_key
         self.reader = ShardReader(
             assignment.arn,
             assignment.shard_id,
@@ -107,7 +107,7 @@ class AssignedShard:
             closed=assignment.closed,
             catch_up_after=assignment.catch_up_after,
             end=assignment.end,
-            chosen=chosen,
+            page_filter=page_filter,
             poll_max=assignment.poll_max,
             latest=assignment.latest,
             clock=clock,
@@ -172,7 +172,7 @@ class ReadScheduler:
         while self.due_in <= 0:
             shard = self._waiting.pop()
             now = self._clock.monotonic()
-            paused = self._paused_until.pop(shard.origin, 0.0) - now
+            paused = self._paused_until.pop(shard.shard_key, 0.0) - now
             if paused <= 0:
                 self._being_read[shard] = now
                 return shard
@@ -195,22 +195,22 @@ class ReadScheduler:
 
     def poll_now(self, arn: str) -> None:
         """Makes the shards of this stream due that are seldom read, as they were idle."""
-        siblings = {shard for shard in self._waiting if shard.origin.stream == arn}
+        siblings = {shard for shard in self._waiting if shard.shard_key.stream == arn}
         idle = {shard for shard in siblings if shard.reader.poll_more_often()}
         self._waiting.make_due(idle.__contains__)
-        self._to_poll.update(shard for shard in self._being_read if shard.origin.stream == arn)
+        self._to_poll.update(shard for shard in self._being_read if shard.shard_key.stream == arn)
 
-    def on_shard_closed(self, origin: ShardKey) -> None:
+    def on_shard_closed(self, shard_key: ShardKey) -> None:
         """Reads this shard to its end now: it gets no more records."""
         shards = [*self._waiting, *self._being_read]
-        closed = {shard for shard in shards if shard.origin == origin}
+        closed = {shard for shard in shards if shard.shard_key == shard_key}
         for shard in closed:
             shard.reader.closed = True
         self._waiting.make_due(closed.__contains__)
 
-    def pause(self, origin: ShardKey) -> None:
+    def pause(self, shard_key: ShardKey) -> None:
         """Does not read this shard for a moment."""
-        self._paused_until[origin] = self._clock.monotonic() + self._timing.pause_seconds
+        self._paused_until[shard_key] = self._clock.monotonic() + self._timing.pause_seconds
 
     def _aligned(self, pause: float) -> float:
         """A long pause ends with those of others."""
@@ -242,12 +242,12 @@ def run(
     clients: dict[str, StreamsClient],
     *,
     credentials: WorkerCredentials | None = None,
-    wanted: RecordFilter | None = None,
+    record_filter: RecordFilter | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Runs for a worker's whole life; the manager reads from `counters` what it has done.
 
-    Most of what is not `wanted` it leaves out of its pages.
+    It leaves most of what the `record_filter` rejects out of its pages.
 
     `clients`, by the streams' place, were made before the fork and never used there (sockets can't
     be shared); those that are missing are made, over `credentials`.
@@ -263,7 +263,7 @@ def run(
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads = WorkerThreads(writer)
-    chosen = None if wanted is None else wanted.matching_indexes
+    page_filter = None if record_filter is None else record_filter.matching_indexes
     if credentials is not None:
         credentials.on_refusal = threads.send_refusal
     client = functools.partial(_client, dict(clients), credentials)
@@ -272,7 +272,7 @@ def run(
         for command in reader.receive(threads.check_in):
             match command:
                 case ReadShard(assignment, slot):
-                    _add(assignment, counters.at(slot), client, threads, chosen)
+                    _add(assignment, counters.at(slot), client, threads, page_filter)
                 case PollNow(arn):
                     threads.poll_now(arn)
                 case ShardClosed(arn, shard_id):
@@ -300,14 +300,14 @@ def _add(
     counters: Counters,
     client: Callable[[ShardAssignment], StreamsClient],
     threads: WorkerThreads,
-    chosen: Chosen | None,
+    page_filter: PageFilter | None,
 ) -> None:
     try:
         service = client(assignment).counting(counters)
     except StreamError as error:  # no client can be made
-        threads.send(assignment.origin, [Failed(str(error), fatal=True)])
+        threads.send(assignment.shard_key, [Failed(str(error), fatal=True)])
     else:
-        threads.add(AssignedShard(assignment, service, counters, chosen=chosen))
+        threads.add(AssignedShard(assignment, service, counters, page_filter=page_filter))
 
 
 class WorkerThreads:
@@ -355,26 +355,26 @@ class WorkerThreads:
             self._scheduler.poll_now(arn)
             self._turn.notify()
 
-    def on_shard_closed(self, origin: ShardKey) -> None:
+    def on_shard_closed(self, shard_key: ShardKey) -> None:
         """See `ReadScheduler.on_shard_closed`."""
         with self._lock:
-            self._scheduler.on_shard_closed(origin)
+            self._scheduler.on_shard_closed(shard_key)
             self._turn.notify()
 
-    def pause(self, origin: ShardKey) -> None:
+    def pause(self, shard_key: ShardKey) -> None:
         """See `ReadScheduler.pause`."""
         with self._lock:
-            self._scheduler.pause(origin)
+            self._scheduler.pause(shard_key)
 
     def send_refusal(self, access_key: str) -> None:
         """Tells the manager that the service has refused the credentials of this access key."""
         self.send(ShardKey("", ""), [CredentialsRefused(access_key)])
 
-    def send(self, origin: ShardKey, messages: Sequence[FromWorker]) -> None:
+    def send(self, shard_key: ShardKey, messages: Sequence[FromWorker]) -> None:
         """Sends a shard's messages; while the pipe is full, this and all other threads wait."""
         with self._sending:
             for message in messages:
-                self._writer.send(origin, message)
+                self._writer.send(shard_key, message)
 
     def _wake_waiter(self) -> None:
         """Has a spare thread, or a new one, wait for the next turn."""
@@ -394,7 +394,7 @@ class WorkerThreads:
                 messages = shard.read()
                 with self._lock:
                     self._scheduler.answered(shard)
-                self.send(shard.origin, messages)
+                self.send(shard.shard_key, messages)
                 with self._lock:
                     self._scheduler.done(shard)
                     self._turn.notify()

@@ -135,9 +135,9 @@ class Workers:
         self._stopping = False
         self._credentials_due = clock.monotonic() + timing.credentials_seconds
 
-    def __contains__(self, origin: object) -> bool:
+    def __contains__(self, shard_key: object) -> bool:
         """True for a shard that is being read, or is to be again."""
-        return origin in self._assignments
+        return shard_key in self._assignments
 
     def __len__(self) -> int:
         return len(self._assignments)
@@ -146,19 +146,19 @@ class Workers:
 
     def start(self, assignment: ShardAssignment, counters: Counters) -> None:
         """Has a worker read a shard; where none can, the shard is due later."""
-        origin = assignment.origin
-        reading = self._assignments.setdefault(origin, _Assignment())
-        self._dead.pop(origin, None)
+        shard_key = assignment.shard_key
+        reading = self._assignments.setdefault(shard_key, _Assignment())
+        self._dead.pop(shard_key, None)
         try:
             worker = self._choose_worker(assignment)
             with contextlib.suppress(BrokenPipeError):  # it is dead, which `receive` soon reports
-                worker.process.send(ReadShard(assignment, counters.place))
+                worker.process.send(ReadShard(assignment, counters.slot))
         except OSError as error:
             self._log_failed_start(assignment, error)
-            self._start_later(origin, reading)
+            self._start_later(shard_key, reading)
             return
         self._failed_starts = 0
-        worker.shards[origin] = None
+        worker.shards[shard_key] = None
         reading.worker, reading.state = worker, AssignmentState.STARTING
         reading.since = self._clock.monotonic()
 
@@ -200,17 +200,17 @@ class Workers:
         self._workers[name] = worker = _Worker(name, process, {})
         return worker
 
-    def _start_later(self, origin: ShardKey, reading: _Assignment) -> None:
+    def _start_later(self, shard_key: ShardKey, reading: _Assignment) -> None:
         """The more often it died at once, the later."""
         reading.state, reading.worker = AssignmentState.DEAD, None
-        self._dead[origin] = None
+        self._dead[shard_key] = None
         reading.deaths += 1
         reading.due = self._clock.monotonic() + backoff(reading.deaths)
 
     def to_restart(self) -> list[ShardKey]:
         """Returns the shards whose next start is due."""
         now = self._clock.monotonic()
-        return [origin for origin in self._dead if self._assignments[origin].due <= now]
+        return [shard_key for shard_key in self._dead if self._assignments[shard_key].due <= now]
 
     # Messages from them
 
@@ -232,10 +232,10 @@ class Workers:
             case (str() as name, _):
                 self._reap(self._workers.pop(name))
                 return (self._ended.popleft(), None) if self._ended else None
-            case (ShardKey() as origin, message):
+            case (ShardKey() as shard_key, message):
                 if isinstance(message, Finished | Failed):
-                    self._release(origin)
-                return origin, message
+                    self._release(shard_key)
+                return shard_key, message
 
     def _refresh_credentials(self, refused: str = "") -> None:
         self._credentials_due = self._clock.monotonic() + self._timing.credentials_seconds
@@ -243,12 +243,12 @@ class Workers:
             with contextlib.suppress(OSError):  # it takes no commands just now, and gets them later
                 worker.process.refresh_credentials(refused)
 
-    def _release(self, origin: ShardKey) -> None:
+    def _release(self, shard_key: ShardKey) -> None:
         """Its worker reads this shard no longer; one that reads none has done its work."""
-        worker = self._assignments[origin].worker
-        self._ended.append(origin)
+        worker = self._assignments[shard_key].worker
+        self._ended.append(shard_key)
         if worker is not None:
-            worker.shards.pop(origin, None)
+            worker.shards.pop(shard_key, None)
             if not worker.shards:
                 worker.process.close()
 
@@ -258,25 +258,25 @@ class Workers:
         worker.process.close()
         code = worker.process.exitcode
         self._ended.extend(worker.shards)
-        for origin in worker.shards:
-            self._assignments[origin].exitcode = code
+        for shard_key in worker.shards:
+            self._assignments[shard_key].exitcode = code
         if worker.shards and not self._stopping:
             how = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
             self._log_death(worker, how)
 
     def _log_death(self, worker: _Worker, how: str) -> None:
-        origin, *others = worker.shards
-        about = {"stream": origin.stream}
+        shard_key, *others = worker.shards
+        about = {"stream": shard_key.stream}
         if others:
             text = f"of {len(worker.shards)} shards ended ({how}); starting them"
         else:
-            text = f"of shard {origin.shard_id} ended ({how}); starting it"
-            about["shard"] = origin.shard_id
+            text = f"of shard {shard_key.shard_id} ended ({how}); starting it"
+            about["shard"] = shard_key.shard_id
         logger.warning(f"The process {text} again where delivery stands", extra=about)
 
-    def has_unread(self, origin: ShardKey) -> bool:
+    def has_unread(self, shard_key: ShardKey) -> bool:
         """True if the shard's worker has sent something, or its end, that is not received yet."""
-        worker = self._worker_of(origin)
+        worker = self._worker_of(shard_key)
         return worker is not None and self.queue.has_unread(worker.name)
 
     def are_all_reading(self) -> bool:
@@ -286,35 +286,35 @@ class Workers:
 
     # Notes of what they reported
 
-    def on_started(self, origin: ShardKey) -> None:
+    def on_started(self, shard_key: ShardKey) -> None:
         """Notes that a shard has an iterator."""
-        self._assignments[origin].state = AssignmentState.READING
+        self._assignments[shard_key].state = AssignmentState.READING
         self._have_read = True
 
-    def on_page(self, origin: ShardKey) -> None:
+    def on_page(self, shard_key: ShardKey) -> None:
         """Notes that a shard's worker lives, and has the idle shards of its stream polled now."""
-        self._assignments[origin].deaths = 0
+        self._assignments[shard_key].deaths = 0
         now = self._clock.monotonic()
-        if now >= self._poll_now_due.get(origin.stream, 0.0):
-            self._poll_now_due[origin.stream] = now + self._timing.poll_now_seconds
+        if now >= self._poll_now_due.get(shard_key.stream, 0.0):
+            self._poll_now_due[shard_key.stream] = now + self._timing.poll_now_seconds
             for worker in self._workers.values():
                 with contextlib.suppress(OSError):  # it takes no commands just now
-                    worker.process.send(PollNow(origin.stream))
+                    worker.process.send(PollNow(shard_key.stream))
 
-    def on_ended(self, origin: ShardKey, *, restart: bool) -> None:
+    def on_ended(self, shard_key: ShardKey, *, restart: bool) -> None:
         """Notes that the reader of a shard has ended; with `restart`, another start is due.
 
         Raises WatcherError where processes can't live here at all.
         """
-        reading = self._assignments[origin]
+        reading = self._assignments[shard_key]
         if not restart:
-            del self._assignments[origin]
+            del self._assignments[shard_key]
             return
         starting = reading.state is AssignmentState.STARTING
         at_start = starting and reading.exitcode == 1 and not self._have_read
         if self._clock.monotonic() - reading.since > self._timing.long_life_seconds:
             reading.deaths = 0
-        self._start_later(origin, reading)
+        self._start_later(shard_key, reading)
         if at_start and reading.deaths >= self._timing.deaths_at_start:
             raise WatcherError(
                 "the shards' processes end as they start; a program with threads, or not on "
@@ -323,20 +323,20 @@ class Workers:
 
     # Commands to them
 
-    def on_shard_closed(self, origin: ShardKey) -> None:
+    def on_shard_closed(self, shard_key: ShardKey) -> None:
         """Tells the worker of a shard that it gets no more records."""
-        if (worker := self._worker_of(origin)) is not None and origin in worker.shards:
+        if (worker := self._worker_of(shard_key)) is not None and shard_key in worker.shards:
             with contextlib.suppress(OSError):  # it reads to the end all the same, only slower
-                worker.process.send(ShardClosed(origin.stream, origin.shard_id))
+                worker.process.send(ShardClosed(shard_key.stream, shard_key.shard_id))
 
-    def pause(self, origin: ShardKey) -> None:
+    def pause(self, shard_key: ShardKey) -> None:
         """Has the worker of a shard not read it for a while."""
-        if (worker := self._worker_of(origin)) is not None:
+        if (worker := self._worker_of(shard_key)) is not None:
             with contextlib.suppress(OSError):  # what it reads waits in its pipe
-                worker.process.send(Pause(origin.stream, origin.shard_id))
+                worker.process.send(Pause(shard_key.stream, shard_key.shard_id))
 
-    def _worker_of(self, origin: ShardKey) -> _Worker | None:
-        reading = self._assignments.get(origin)
+    def _worker_of(self, shard_key: ShardKey) -> _Worker | None:
+        reading = self._assignments.get(shard_key)
         return None if reading is None else reading.worker
 
     # The end
@@ -344,8 +344,8 @@ class Workers:
     def stop(self) -> None:
         """Ends all by SIGTERM; no more are started. What they have sent can still be received."""
         self._stopping = True
-        for origin in self._dead:
-            del self._assignments[origin]
+        for shard_key in self._dead:
+            del self._assignments[shard_key]
         self._dead.clear()
         for worker in self._workers.values():
             worker.process.terminate()
@@ -359,11 +359,11 @@ class Workers:
             match self.receive(self._timing.receive_seconds):
                 case (_, Page() as page):
                     count += page.count
-                case (origin, None):
-                    self.on_ended(origin, restart=False)
+                case (shard_key, None):
+                    self.on_ended(shard_key, restart=False)
         return count
 
-    def close(self) -> None:
+    def kill(self) -> None:
         """Ends all by SIGKILL, and closes the queue."""
         processes = [worker.process for worker in self._workers.values()]
         for process in processes:

@@ -151,7 +151,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
         while True:
             coordinator.to_start()
             executor.refresh(coordinator, background)
-            if coordinator.is_whole():
+            if coordinator.lists_all():
                 break
             self._clock.sleep(self._timing.list_again_seconds)
         ranges = [

@@ -221,7 +221,7 @@ class ArrowEncoder:
     ) -> pa.RecordBatch:
         """Returns the records of a shard's page that are to be kept, in their order."""
         if self._wire_records:
-            raws = pages.raw_records(page.body)[page.first : page.last]
+            raws = pages.raw_records(page.body)[page.start : page.stop]
             made = {
                 "shard_id": pa.repeat(shard_id, len(raws)),
                 "record": _strings(plain_json.wire_json(raws)),
@@ -340,7 +340,7 @@ class TypedImages:
         # Attributes may have any name; a Python class's have not.
         names = {f"a{index}": field.name for index, field in enumerate(kind)}
         fields = [(place, _Attribute | None, None) for place in names]
-        wanted: Any = msgspec.defstruct("Wanted", fields, rename=names, gc=False)
+        wanted: Any = msgspec.defstruct("WireFilter", fields, rename=names, gc=False)
         self._decode = msgspec.json.Decoder(list[wanted | None]).decode
         self._empty = wanted()
         self._columns = [

@@ -28,7 +28,7 @@ from watcher.errors import UsageError
 from watcher.files import lock_file, swap
 from watcher.formatting.text import counted
 from watcher.spark.folders import DAYS, LOCK, LOG
-from watcher.spark.timing import LIMITS, TIMING, Limits, Timing
+from watcher.spark.timing import LIMITS, TIMING, SourceLimits, Timing
 
 logger = logging.getLogger("watcher")
 
@@ -36,7 +36,7 @@ _COMPACTED: Final = "compacted"
 _TIME: Final = "approximate_creation_time"
 
 
-def compact(to: str, limits: Limits = LIMITS, timing: Timing = TIMING) -> int:
+def compact(to: str, limits: SourceLimits = LIMITS, timing: Timing = TIMING) -> int:
     """Makes big files of the small ones in each day of an archive; returns how many fewer.
 
     Raises UsageError where a job is writing, where the file system can't let two folders change
@@ -74,7 +74,7 @@ def compact_day(
     day: Path,
     home: Path,
     go_on: Callable[[], bool] = lambda: True,
-    limits: Limits = LIMITS,
+    limits: SourceLimits = LIMITS,
 ) -> int:
     """Makes big files of a day's small ones, while it may go on; returns how many files fewer.
 
@@ -113,7 +113,7 @@ def compact_day(
 
 
 def _merged(
-    paths: list[Path], folder: Path, go_on: Callable[[], bool], limits: Limits
+    paths: list[Path], folder: Path, go_on: Callable[[], bool], limits: SourceLimits
 ) -> int | None:
     """Writes their rows to the folder's disk; returns how many files, None where it was stopped."""
     schema = pa.unify_schemas([_schema(path) for path in paths], promote_options="permissive")
@@ -147,7 +147,9 @@ def _merged(
     return len(made)
 
 
-def _row_groups(paths: Iterable[Path], schema: pa.Schema, limits: Limits) -> Iterator[pa.Table]:
+def _row_groups(
+    paths: Iterable[Path], schema: pa.Schema, limits: SourceLimits
+) -> Iterator[pa.Table]:
     """Yields their rows in order, as many at once as make a row group."""
     gathered: list[pa.Table] = []
     size = 0

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from watcher.aws.model import AfterSequence
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.read_ahead import BufferedPage, BufferedShard
-from watcher.spark.timing import LIMITS, Limits
+from watcher.spark.timing import LIMITS, SourceLimits
 from watcher.streams.lineage import Lineage, ShardStatus
 
 Shards = Mapping[str, BufferedShard]
@@ -20,7 +20,7 @@ def end_offset(
     max_records: int | None,
     shards: Shards,
     lineage: Lineage,
-    limits: Limits = LIMITS,
+    limits: SourceLimits = LIMITS,
 ) -> Offset | None:
     """Returns the end of a micro-batch from `start` on; None where it would be empty.
 
@@ -41,7 +41,7 @@ def end_offset(
 
 
 def _admitted(
-    shards: Shards, max_records: int | None, limits: Limits
+    shards: Shards, max_records: int | None, limits: SourceLimits
 ) -> dict[str, list[BufferedPage]]:
     """Returns each free shard's pages in the micro-batch: oldest first, where not all fit in."""
     free = [shard for shard in shards.values() if _is_free(shard, shards)]

@@ -79,7 +79,7 @@ class Planner:
         self._stop_at: _StoppingPoint | None = None
         self._first_until = math.inf
         self._finished = 0
-        self.sharers = 1
+        self.stream_count = 1
         """How many planners are asked one after the other: none may keep the others waiting."""
 
     @classmethod
@@ -110,19 +110,19 @@ class Planner:
 
     def stop_at_now(self) -> None:
         """Plans from here on as if nothing was written after this moment (`availableNow`)."""
-        listing = retry_at_start(lambda: self._service.listing(self.arn), self._clock)
+        listing = retry_at_start(lambda: self._service.list_shards(self.arn), self._clock)
         written = listing.time + timedelta(seconds=CORE_TIMING.written_seconds + 1)
         self._stop_at = _StoppingPoint(written, listing.closed())
 
     def latest(self, start: Offset, max_records: int | None) -> Offset:
         """Returns the end of the next micro-batch; `start` itself where there is none now."""
         coordinator = self._resume(start)
-        coordinator.schedule.stream_count = self.sharers
-        idle_seconds = self._timing.idle_answer_seconds / self.sharers
+        coordinator.schedule.stream_count = self.stream_count
+        idle_seconds = self._timing.idle_answer_seconds / self.stream_count
         now = self._clock.monotonic()
         deadline, first_reads_by = (
             now + idle_seconds,
-            now + self._timing.first_reads_seconds / self.sharers,
+            now + self._timing.first_reads_seconds / self.stream_count,
         )
         while True:
             pending = executor.refresh(coordinator, self._background)
@@ -164,7 +164,7 @@ class Planner:
             now = self._coordinator.now
             shard = self._coordinator.lineage.shards.get(between.shard_id)
         else:
-            now = retry_at_start(lambda: self._service.listing(self.arn), self._clock).time
+            now = retry_at_start(lambda: self._service.list_shards(self.arn), self._clock).time
             shard = None
         self._losses.report_if_outwaited(
             shard or offsets.tracked(between.shard_id, start, end), now
@@ -265,7 +265,7 @@ class Planner:
         for shard in self._ahead.shards.values():
             if not shard.closed and coordinator.is_closed(shard.id):
                 shard.closed = True
-                if shard.tracked.status is ShardStatus.CAUGHT_UP:  # it was left as an open one
+                if shard.tracked.status is ShardStatus.LEFT_OPEN:  # it was left as an open one
                     shard.tracked.status = ShardStatus.RUNNING
                     self._ahead.start_reader(shard)
                     self._driver.wake()
@@ -292,7 +292,7 @@ class Planner:
     def _has_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
         """True once the answer is that there is nothing now. Raises StreamGoneError."""
         shards = self._ahead.shards.values()
-        is_done = all(shard.is_complete for shard in shards) and coordinator.is_settled()
+        is_done = all(shard.is_complete for shard in shards) and coordinator.is_exhausted()
         if self._stop_at is not None:
             return is_done
         if is_done and coordinator.is_gone:

@@ -23,8 +23,8 @@ from watcher.spark.timing import TIMING, Timing
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Finished, Loss, Message, Notice, Page, Retrying
+from watcher.streams.persistent_errors import PersistentErrors
 from watcher.streams.rate_limit import AdaptiveRateLimit
-from watcher.streams.refusals import Refusals
 from watcher.streams.shard_reader import ShardReader
 from watcher.streams.timing import TIMING as CORE_TIMING
 
@@ -88,7 +88,7 @@ class RangeReader:
         reader = self._reader(shard, task, rate)
         notices = set[str]()
         # A stream's driver has read before; a batch begins here.
-        refusals = Refusals(self._clock, has_worked=between.catch_up_after is None)
+        refusals = PersistentErrors(self._clock, has_worked=between.catch_up_after is None)
         trouble_since: float | None = None
         self._clock.sleep(rate.pause())  # the range before this may be of the same shard
         while not reader.finished:
@@ -129,7 +129,7 @@ class RangeReader:
             closed=task.closed,
             catch_up_after=task.catch_up_after,
             end=task.end,
-            part=_DecodedPage.part,
+            make_page=_DecodedPage.part,
             clock=self._clock,
             rate=rate,
         )
@@ -140,7 +140,7 @@ class RangeReader:
     def _is_listed_open(self, shard: TrackedShard) -> bool:
         """True where the service lists a shard as open that it refuses: nothing is gone yet."""
         try:
-            return self._service.listing(self._arn).is_open(shard.id)
+            return self._service.list_shards(self._arn).is_open(shard.id)
         except StreamGoneError:
             return False
         except (TransientError, StreamError):
@@ -151,7 +151,7 @@ class RangeReader:
         messages: list[Message],
         since: float | None,
         between: Range,
-        refusals: Refusals,
+        refusals: PersistentErrors,
     ) -> float | None:
         """Returns since when the service has answered nothing but errors; None where it works."""
         troubles = [message for message in messages if isinstance(message, Retrying)]

@@ -23,7 +23,7 @@ from watcher.aws.model import AfterSequence, Position, Service
 from watcher.clock import Clock
 from watcher.pull import executor
 from watcher.spark.deferred_range import BacklogDetector, DeferredRange
-from watcher.spark.timing import LIMITS, TIMING, Limits, Timing
+from watcher.spark.timing import LIMITS, TIMING, SourceLimits, Timing
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import Message, Page
 from watcher.streams.shard_reader import ShardReader
@@ -127,7 +127,7 @@ class BufferedShard:
         """True once it has nothing more for a query that stops at some moment."""
         return not self.pages and self.tracked.status in (
             ShardStatus.FINISHED,
-            ShardStatus.CAUGHT_UP,
+            ShardStatus.LEFT_OPEN,
         )
 
     def read(self, service: Service) -> list[ReaderEvent]:
@@ -205,7 +205,7 @@ class ReadAhead:
         clock: Clock,
         *,
         timing: Timing = TIMING,
-        limits: Limits = LIMITS,
+        limits: SourceLimits = LIMITS,
     ) -> None:
         self.shards: dict[str, BufferedShard] = {}
         self.events: deque[tuple[BufferedShard, ReaderEvent]] = deque()

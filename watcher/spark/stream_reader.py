@@ -61,7 +61,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         self._rows = TaskRows(options, schema, reader)
         self._images = image_shape(options, schema)
         self._parallelism = parallelism
-        self.sharers = 1
+        self.stream_count = 1
         """How many streams the same query reads, one after the other."""
         # Made at the first use: this object is pickled for the executors, sockets can't be.
         self._make_planner = planner
@@ -71,7 +71,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
     def _planner(self) -> Planner:
         if self._made_planner is None:
             self._made_planner = self._make_planner(self._options)
-        self._made_planner.sharers = self.sharers
+        self._made_planner.stream_count = self.stream_count
         return self._made_planner
 
     @property
@@ -190,7 +190,7 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
         for arn in arns:
             try:
                 reader = self._reader(arn, joins=bool(starts) and arn not in starts)
-                reader.sharers = len(arns)
+                reader.stream_count = len(arns)
                 ends[arn] = reader.latestOffset(starts.get(arn, {}), limit)
             except StreamGoneError as error:
                 if arn in starts and arn not in self._answered and self._options.fail_on_data_loss:

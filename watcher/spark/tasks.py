@@ -20,7 +20,7 @@ from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions
 from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import BufferedPage
-from watcher.spark.timing import LIMITS, Limits
+from watcher.spark.timing import LIMITS, SourceLimits
 from watcher.streams.messages import Page
 
 KeysOf = Callable[[AwsConfig, str], Keys | None]
@@ -103,7 +103,7 @@ def share_among_tasks(
     ranges: list[BufferedRange],
     parallelism: int,
     at_least: int | None,
-    limits: Limits = LIMITS,
+    limits: SourceLimits = LIMITS,
 ) -> list[list[BufferedRange]]:
     """Returns the ranges of each task; no task has more pages than Spark lets through.
 

@@ -89,7 +89,7 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class SourceLimits:
     """How much the source and the jobs handle at once."""
 
     # Micro-batches
@@ -123,4 +123,4 @@ class Limits:
 
 
 TIMING: Final = Timing()
-LIMITS: Final = Limits()
+LIMITS: Final = SourceLimits()

@@ -8,14 +8,14 @@ from typing import Any
 from watcher.aws.lease_table import SCHEME
 from watcher.delivery.callables import check_answer, unfit
 from watcher.errors import UsageError
-from watcher.stores.protocol import Positions, Store
+from watcher.stores.protocol import CheckpointStorage, Store
 from watcher.streams.token import Token, all_from_json, encode_all
 
 
 class CustomStore(Store):
     """An object whose `load` and `save` take care of a token's JSON text."""
 
-    def __init__(self, given: Positions) -> None:
+    def __init__(self, given: CheckpointStorage) -> None:
         self._given = given
         for name, arguments in {"load": (), "save": ("token",)}.items():
             method: Any = getattr(given, name, None)

@@ -55,7 +55,7 @@ class LeaseTiming:
     """A fork waits for a write at most so long: else the child inherits a lock that stays shut."""
 
 
-class Shared(Protocol):
+class LeaseStorage(Protocol):
     """Where the lease and the tokens are; see `LeaseTable`. All raise CheckpointError."""
 
     @property
@@ -79,7 +79,7 @@ class Lease:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: LeaseStorage,
         holder: str,
         clock: Clock = CLOCK,
         timing: LeaseTiming | None = None,

@@ -13,13 +13,13 @@ from watcher.errors import UsageError
 from watcher.stores.custom import CustomStore
 from watcher.stores.dynamodb_lease import leased_store
 from watcher.stores.file import CheckpointFile
-from watcher.stores.protocol import Positions, Store
+from watcher.stores.protocol import CheckpointStorage, Store
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 def open_store(
-    checkpoint: str | os.PathLike[str] | Positions, connection: AwsConfig, stream: object
+    checkpoint: str | os.PathLike[str] | CheckpointStorage, connection: AwsConfig, stream: object
 ) -> Store:
     """Returns the store that a caller means: a path, a URL, or an object. Raises UsageError.
 

@@ -66,7 +66,7 @@ class Store(Protocol):
         return ""
 
 
-class Positions(Protocol):
+class CheckpointStorage(Protocol):
     """Keeps a watch's positions wherever it likes. Both methods are called in `watch()`'s thread.
 
     Where `save` raises, that is logged, and the watch goes on; it is called again a second later.

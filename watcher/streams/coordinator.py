@@ -41,7 +41,7 @@ from watcher.streams.messages import (
     Retrying,
     Started,
 )
-from watcher.streams.refusals import Refusals, kind_of
+from watcher.streams.persistent_errors import PersistentErrors, kind_of
 from watcher.streams.requests import ListChildren, ListShards, ProbeShards, StreamRequest
 from watcher.streams.timing import TIMING, Timing
 from watcher.streams.unlisted_parents import UnlistedParents
@@ -53,7 +53,7 @@ class ShardEnd(Enum):
     """The meaning of the end of a shard's reader."""
 
     CLOSED = "all is read; once that is delivered, `finish` starts its children"
-    CAUGHT_UP = "everything up to the end that was asked for is read"
+    LEFT_OPEN = "everything up to the end that was asked for is read"
     READ_AGAIN = "the listing contradicts it: a new reader goes on from the shard's position"
 
 
@@ -88,7 +88,7 @@ class Coordinator:
         self.began_at = our_time
         """Not after the reading began, at the first listing, by the service's clock or by ours."""
         self.schedule = ListingSchedule(clock, timing=timing)
-        self.refusals = Refusals(clock, timing=timing)
+        self.persistent_errors = PersistentErrors(clock, timing=timing)
         """Counts the errors of reads that only the user can mend."""
         self._first_listed = our_time
         self._in_use = in_use
@@ -99,7 +99,7 @@ class Coordinator:
         self._closed = set[str]()
         self._unlisted = UnlistedParents(arn, clock, timing=timing)
         # The first listing has begun it all.
-        self._listing_refusals = Refusals(clock, has_worked=True, timing=timing)
+        self._listing_errors = PersistentErrors(clock, has_worked=True, timing=timing)
         self._may_start_more = True
 
     @property
@@ -203,7 +203,7 @@ class Coordinator:
     def _resume_closed_ones(self, now: float) -> None:
         """A shard that was left as an open one may be closed: then its end has to be read."""
         for shard in self.lineage.unfinished:
-            if shard.status is ShardStatus.CAUGHT_UP and self.is_closed(shard.id):
+            if shard.status is ShardStatus.LEFT_OPEN and self.is_closed(shard.id):
                 if shard.id not in self._in_use:
                     shard.status = ShardStatus.WAITING
                 else:  # the one who has left it still holds it
@@ -224,7 +224,7 @@ class Coordinator:
     def _listing_failed(self, error: WatcherError) -> None:
         self.schedule.on_failure()
         failures = self.schedule.failures
-        self._listing_refusals.on_error(self.arn, Retrying(str(error), failures, kind_of(error)))
+        self._listing_errors.on_error(self.arn, Retrying(str(error), failures, kind_of(error)))
         # An error that took long by itself is logged the first time.
         if worth_logging(failures, 1 if kind_of(error) is ErrorKind.OVERDUE else 2):
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
@@ -277,7 +277,7 @@ class Coordinator:
 
     def _reader_started(self, shard: TrackedShard, time: datetime) -> None:
         """A reader has an iterator since this moment, by the service."""
-        self.refusals.on_answer()
+        self.persistent_errors.on_answer()
         self.losses.report_if_outwaited(shard, time)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
@@ -287,9 +287,9 @@ class Coordinator:
         """A reader is refused again and again, or saw something odd: logs what is news."""
         if isinstance(message, Retrying):
             self.restart(shard)  # "latest" is not the moment when it can be read at last
-            self.refusals.on_error(shard.id, message)
+            self.persistent_errors.on_error(shard.id, message)
         text = shard.unlogged(message)
-        if text and (subject := self.refusals.subject(shard.id, message)):
+        if text and (subject := self.persistent_errors.subject(shard.id, message)):
             logger.warning(f"{subject}: {text}", extra=self.about(shard))
 
     def restart(self, shard: TrackedShard) -> Position:
@@ -304,11 +304,11 @@ class Coordinator:
             return self._reader_saw_the_end(shard, message)
         if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
             return ShardEnd.READ_AGAIN
-        shard.status = ShardStatus.CAUGHT_UP
+        shard.status = ShardStatus.LEFT_OPEN
         if not message.proven:  # a listing may yet show that it was closed
             self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
         logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
-        return ShardEnd.CAUGHT_UP
+        return ShardEnd.LEFT_OPEN
 
     def _reader_saw_the_end(self, shard: TrackedShard, message: Finished) -> ShardEnd:
         if message.gone is None:
@@ -351,14 +351,14 @@ class Coordinator:
     @property
     def left(self) -> int:
         """The number of shards read up to the end that was asked for, which may have more."""
-        return sum(each.status is ShardStatus.CAUGHT_UP for each in self.lineage.shards.values())
+        return sum(each.status is ShardStatus.LEFT_OPEN for each in self.lineage.shards.values())
 
     def log_left(self, end: datetime | None = None) -> None:
         """Logs that shards were left that may have more: read up to this end, or to the start."""
         if self.left:
             logger.info(left_open(self.left, self.listing, self.began_at, end), extra=self.about())
 
-    def is_settled(self) -> bool:
+    def is_exhausted(self) -> bool:
         """True if no shard waits for its turn, and no child can show up any more."""
         if self._finished or not self.has_listed or self.lineage.ready():
             return False
@@ -369,7 +369,7 @@ class Coordinator:
             return False
         return True
 
-    def is_whole(self) -> bool:
+    def lists_all(self) -> bool:
         """True if the listing lacks no shard that can be read; for those who list only once."""
         return not len(self._unlisted) and (self.has_ended or self._knows_what_is_open())
 

@@ -36,7 +36,7 @@ class ShardStatus(Enum):
 
     WAITING = "waiting"
     RUNNING = "running"
-    CAUGHT_UP = "caught up"
+    LEFT_OPEN = "left open"
     """Everything up to the end that was asked for (`--no-follow`) has been read."""
     FINISHED = "finished"
 

@@ -24,10 +24,10 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Page(msgspec.Struct, frozen=True, tag="page"):
-    """Records `first:last` of the body that goes with this message."""
+    """Records `start:stop` of the body that goes with this message."""
 
-    first: int
-    last: int
+    start: int
+    stop: int
     last_sequence_number: str
     """The number of the last record read, which may have been left out."""
     body: bytes = b""
@@ -44,7 +44,7 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
     @property
     def count(self) -> int:
         """The number of records it holds."""
-        return self.last - self.first
+        return self.stop - self.start
 
     @property
     def read(self) -> int:
@@ -53,14 +53,14 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
 
     def records(self) -> list[WireRecord]:
         """Returns its records, their images undecoded."""
-        return pages.decode(self.body).Records[self.first : self.last]
+        return pages.decode(self.body).Records[self.start : self.stop]
 
     def split(self, count: int) -> tuple[Page, Page]:
         """Returns its first `count` records (one at least), and the others; they share the body."""
-        cut = self.first + count
+        cut = self.start + count
         number = self.records()[count - 1].dynamodb.SequenceNumber
-        head = Page(self.first, cut, number, self.body)
-        return head, Page(cut, self.last, self.last_sequence_number, self.body)
+        head = Page(self.start, cut, number, self.body)
+        return head, Page(cut, self.stop, self.last_sequence_number, self.body)
 
     def upto(self, number: str) -> Page | None:
         """Returns the page up to this number; None where all of its records are after it."""
@@ -153,28 +153,32 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 Message = Started | Page | Loss | Retrying | Notice | Finished | Failed
 
-Wanted = Callable[[WireRecord], bool]
-Chosen = Callable[[Sequence[WireRecord]], list[int]]
+WireFilter = Callable[[WireRecord], bool]
+PageFilter = Callable[[Sequence[WireRecord]], list[int]]
 """Returns the indexes of the records that a filter lets through."""
 
-Part = Callable[..., Page]
-"""The signature of `part`: (body, records, first, last) to a page."""
+MakePage = Callable[..., Page]
+"""The signature of `make_page`: (body, records, first, last) to a page."""
 
 
-def part(
-    body: bytes, records: Sequence[WireRecord], first: int, last: int, chosen: Chosen | None = None
+def make_page(
+    body: bytes,
+    records: Sequence[WireRecord],
+    first: int,
+    last: int,
+    page_filter: PageFilter | None = None,
 ) -> Page:
     """The part `first:last` of a page's records.
 
-    A shortcut: where most are not `chosen`, the others travel in a smaller body of their own, and
-    whoever delivers the records tests those only. Where the test fails, all go on: it fails there
-    again, and is heard.
+    A shortcut: where the filter rejects most, the others travel in a smaller body of their own, and
+    the delivery tests those only. Where the test raises, all go on: it raises in the delivery
+    again, where the user sees it.
     """
     change = records[last - 1].dynamodb
     number, created = change.SequenceNumber, change.ApproximateCreationDateTime
-    if chosen is not None:
+    if page_filter is not None:
         with contextlib.suppress(Exception):
-            kept = [first + place for place in chosen(records[first:last])]
+            kept = [first + place for place in page_filter(records[first:last])]
             if len(kept) <= (last - first) / 2:
                 left_out = [place - first - before for before, place in enumerate(kept)]
                 left_out.append(last - first - len(kept))

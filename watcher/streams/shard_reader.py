@@ -34,20 +34,20 @@ from watcher.retry import backoff, worth_logging
 from watcher.streams.caught_up import CaughtUpDetector
 from watcher.streams.deduplicator import Deduplicator, numbers_of
 from watcher.streams.messages import (
-    Chosen,
     ErrorKind,
     Finished,
     Loss,
+    MakePage,
     Message,
     Notice,
-    Part,
+    PageFilter,
     Retrying,
     Started,
-    part,
+    make_page,
 )
 from watcher.streams.page_fetcher import PageFetcher, is_full
+from watcher.streams.persistent_errors import kind_of
 from watcher.streams.rate_limit import AdaptiveRateLimit
-from watcher.streams.refusals import kind_of
 from watcher.streams.requests import GetIterator, ReadSteps, RenewCredentials
 from watcher.streams.timing import TIMING, Timing
 
@@ -62,9 +62,9 @@ class ShardReader:
 
     With `catch_up_after` (see `caught_up`) the reader also finishes where all up to now is read of
     a shard that is not `closed`; with `end` it holds back what was created later, and finishes at
-    many such records. What is not `chosen` may be left out of the pages, which `part` makes. With
-    `prefetches` it sends for what follows a full page while that one is being looked at. `rate` is
-    that of a reader before it, if there was one.
+    many such records. What the `page_filter` rejects may be left out of the pages, which
+    `make_page` builds. With `prefetches` it sends for what follows a full page while that one is
+    being looked at. `rate` is that of a reader before it, if there was one.
     """
 
     def __init__(  # noqa: PLR0913 (what a read depends on, by keyword)
@@ -76,8 +76,8 @@ class ShardReader:
         closed: bool = False,
         catch_up_after: datetime | None = None,
         end: datetime | None = None,
-        chosen: Chosen | None = None,
-        part: Part = part,
+        page_filter: PageFilter | None = None,
+        make_page: MakePage = make_page,
         poll_max: float = 1.0,
         prefetches: bool = True,
         latest: datetime | None = None,
@@ -97,7 +97,9 @@ class ShardReader:
         self._iterator: str | None = None
         self._started = False
         self._deduplicator = Deduplicator(position, end, timing=timing)
-        self._part = part if chosen is None else partial(part, chosen=chosen)
+        self._make_page = (
+            make_page if page_filter is None else partial(make_page, page_filter=page_filter)
+        )
         self._coarseness: int | None = None  # where a time can't be read from: of creation times
         self._poll_max = poll_max
         self._empty_pages = 0
@@ -285,7 +287,7 @@ class ShardReader:
         for first, last in parts:
             number = records[last - 1].dynamodb.SequenceNumber
             self.position = AfterSequence(number)
-            messages.append(self._part(body, records, first, last))
+            messages.append(self._make_page(body, records, first, last))
         if self._deduplicator.repeated:
             messages.append(self._repeated())
         if len(records) < len(wire.Records) or (yield from self._is_at_end(bool(records))):

@@ -27,7 +27,7 @@ from watcher.records.filters import record_filter
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.time_machine.exports import Baseline, ExportLine
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in
-from watcher.time_machine.limits import LIMITS, Limits
+from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.times import past_time
 
@@ -218,7 +218,7 @@ def items_as_of(
     test: Test | None = None,
     baseline: Baseline | None = None,
     *,
-    limits: Limits = LIMITS,
+    limits: TimeMachineLimits = LIMITS,
 ) -> ItemsAsOf:
     """Reconstructs a table's items from these sources; see `as_of`."""
     at = at.replace(microsecond=0)

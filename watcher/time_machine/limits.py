@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of reading the past and of writing it back."""
 
     scan_time: timedelta = timedelta(hours=12)
@@ -31,4 +31,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How wrong this machine's clock may be beside the stream's."""
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = TimeMachineLimits()

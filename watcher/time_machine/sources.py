@@ -25,10 +25,10 @@ from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.streams.lineage import RETENTION
-from watcher.streams.messages import Chosen
+from watcher.streams.messages import PageFilter
 from watcher.time_machine import archives
 from watcher.time_machine.archives import Archive
-from watcher.time_machine.limits import LIMITS, Limits
+from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 
 
 class TableHandle(NamedTuple):
@@ -95,7 +95,7 @@ class StreamSource:
         )
 
     def backlog(
-        self, start: datetime | None, *, strict: bool, chosen: Chosen | None = None
+        self, start: datetime | None, *, strict: bool, page_filter: PageFilter | None = None
     ) -> BacklogReader:
         """Returns a reader of the retained records from `start` on (None: all of them)."""
         return BacklogReader(
@@ -104,7 +104,7 @@ class StreamSource:
             start,
             clients=self._clients,
             strict=strict,
-            matching=chosen,
+            page_filter=page_filter,
             clock=self.clock,
             listing_service=self._background,
         )
@@ -131,7 +131,7 @@ class Sources:
         stream: StreamSource | None,
         *,
         strict: bool = False,
-        limits: Limits = LIMITS,
+        limits: TimeMachineLimits = LIMITS,
     ) -> None:
         self.stream = stream
         self._limits = limits
@@ -142,7 +142,7 @@ class Sources:
         self._strict = strict
         self._seen: set[str] = set()
         self._start: datetime | None = None
-        self._chosen: Chosen | None = None
+        self._page_filter: PageFilter | None = None
         self._oldest: datetime | None = None
         self._newest: datetime | None = None
         self._backlog: BacklogReader | None = None
@@ -165,16 +165,16 @@ class Sources:
             return cls(names, None, strict=strict)
         return cls(before, StreamSource.connected(last, connection), strict=strict)
 
-    def open(self, start: datetime | None, chosen: Chosen | None = None) -> None:
+    def open(self, start: datetime | None, page_filter: PageFilter | None = None) -> None:
         """Fixes the time to read from; None reads from the oldest record on.
 
-        Records of the stream that are not `chosen` may be left out. With `strict`, raises
+        Records of the stream that the `page_filter` rejects may be left out. With `strict`, raises
         UsageError or StreamError where the items at that time can't be reconstructed.
         """
         self._start = start
-        self._chosen = chosen
+        self._page_filter = page_filter
         if self.stream is not None:
-            self._backlog = self.stream.backlog(start, strict=self._strict, chosen=chosen)
+            self._backlog = self.stream.backlog(start, strict=self._strict, page_filter=page_filter)
             if self._strict and start is not None:
                 self._check_reconstructable(self._backlog, start)
             elif not self._files:  # else they may hold it, and a gap is reported later
@@ -185,7 +185,9 @@ class Sources:
         if self._start is not None and start < self._start:
             self._start = start
             if self.stream is not None:
-                self._backlog = self.stream.backlog(start, strict=self._strict, chosen=self._chosen)
+                self._backlog = self.stream.backlog(
+                    start, strict=self._strict, page_filter=self._page_filter
+                )
 
     def records(self) -> Iterator[Record]:
         """Yields all records up to now; those of one item come in their order."""

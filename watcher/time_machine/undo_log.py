@@ -16,7 +16,7 @@ from watcher.clock import Clock
 from watcher.errors import UsageError
 from watcher.files import append_lines
 from watcher.time_machine.item_keys import Identity, identity
-from watcher.time_machine.limits import LIMITS, Limits
+from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.undo_plan import Image, UndoStep, is_same
 
 _NULL: Final = msgspec.Raw(b"null")
@@ -118,7 +118,11 @@ class _Write:
     """A logged write, and the span of time in which the stream stamped its change."""
 
     def __init__(
-        self, entry: WriteEntry, began: datetime, result: WriteResult | None, limits: Limits
+        self,
+        entry: WriteEntry,
+        began: datetime,
+        result: WriteResult | None,
+        limits: TimeMachineLimits,
     ) -> None:
         self._clock_error = limits.clock_error
         self.old, self.new = entry_image(entry.old), entry_image(entry.new)
@@ -149,7 +153,9 @@ class LoggedWrites:
     Each write made one change: an equal one that somebody makes later is not taken for it.
     """
 
-    def __init__(self, paths: Iterable[Path], identity: str, *, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self, paths: Iterable[Path], identity: str, *, limits: TimeMachineLimits = LIMITS
+    ) -> None:
         self._limits = limits
         self._by_item: dict[Identity, list[_Write]] = {}
         for path in paths:

@@ -11,7 +11,7 @@ from watcher.aws.tables import Condition, Item, Written
 from watcher.errors import StreamError
 from watcher.pull.calls import CallPool
 from watcher.records.record import image_of, wire_item
-from watcher.time_machine.limits import LIMITS, Limits
+from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.sources import TableHandle
 from watcher.time_machine.undo_log import UndoLog
 from watcher.time_machine.undo_plan import BROKEN, CHANGED, Image, UndoStep, is_same, units
@@ -94,7 +94,7 @@ class WriteBack:
     """
 
     def __init__(
-        self, table: TableHandle, log: UndoLog, rate: float, *, limits: Limits = LIMITS
+        self, table: TableHandle, log: UndoLog, rate: float, *, limits: TimeMachineLimits = LIMITS
     ) -> None:
         self._limits = limits
         self._tables = table.tables

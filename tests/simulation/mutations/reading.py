@@ -75,7 +75,7 @@ READING = [
     Mutant(
         "expired credentials are not renewed for listings",
         "executor.refresh",
-        without("renew"),
+        without("renew_credentials"),
     ),
     Mutant(
         "failing listings are not said",
@@ -169,7 +169,7 @@ READING = [
     ),
     Mutant(
         "one odd answer to a read ends the reading",
-        "Refusals.on_error",
+        "PersistentErrors.on_error",
         condition("ODD", becomes="{0}"),
     ),
     Mutant(
@@ -179,7 +179,7 @@ READING = [
     ),
     Mutant(
         "no permission ends the reading at once, also later",
-        "Refusals.on_error",
+        "PersistentErrors.on_error",
         condition("denied_seconds", becomes="True"),
     ),
     # Losses

@@ -83,7 +83,7 @@ WATCH = [
     ),
     Mutant(
         "a slow page's position is its end, from the first pause on",
-        "SequentialDelivery.commit",
+        "SequentialDelivery.move_positions",
         condition("isinstance", becomes="True"),
         "processes",
     ),
@@ -126,7 +126,7 @@ WATCH = [
     Mutant(
         "what moved before a retry is not saved",
         "Manager.save_before_retry",
-        without("commit"),
+        without("move_positions"),
         "processes",
         given={"on_error": "retry:7", "failing": 0.1, "events": ["kill the program"]},
     ),
@@ -151,7 +151,7 @@ WATCH = [
     Mutant(
         "a shard's end does not wait for its batch",
         "Manager._finish",
-        both(without("drain"), condition("pending", becomes="False")),
+        both(without("drain"), condition("first_pending", becomes="False")),
         "processes",
     ),
     Mutant(

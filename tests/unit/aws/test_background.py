@@ -27,13 +27,13 @@ class Slow(PlayedService):
         self.add("a")
         self.go = threading.Event()
 
-    def listing(self, arn: str) -> Any:
+    def list_shards(self, arn: str) -> Any:
         self.go.wait(60)
-        return super().listing(arn)
+        return super().list_shards(arn)
 
-    def children(self, arn: str, shard_id: str) -> Any:
+    def list_children(self, arn: str, shard_id: str) -> Any:
         self.go.wait(60)
-        return super().children(arn, shard_id)
+        return super().list_children(arn, shard_id)
 
 
 def answer(call: Callable[[], Any], told: threading.Event) -> Any:
@@ -61,8 +61,8 @@ def test_an_answer_comes_the_next_time_and_is_told(told: threading.Event) -> Non
     service = Slow()
     service.go.set()
     aside = BackgroundService(service, told.set)
-    assert [shard.id for shard in answer(lambda: aside.listing(ARN), told).shards] == ["a"]
-    assert answer(lambda: aside.children(ARN, "a"), told) == []
+    assert [shard.id for shard in answer(lambda: aside.list_shards(ARN), told).shards] == ["a"]
+    assert answer(lambda: aside.list_children(ARN, "a"), told) == []
     assert answer(lambda: aside.latest_stream("orders"), told) == ARN
     assert service.listings == 1
 
@@ -73,8 +73,8 @@ def test_an_error_is_raised_the_next_time(told: threading.Event) -> None:
     service.errors = [TransientError("500")]
     aside = BackgroundService(service, told.set)
     with pytest.raises(TransientError, match="500"):
-        answer(lambda: aside.listing(ARN), told)
-    assert answer(lambda: aside.listing(ARN), told)
+        answer(lambda: aside.list_shards(ARN), told)
+    assert answer(lambda: aside.list_shards(ARN), told)
 
 
 def test_an_answer_that_nobody_asks_for_gets_old(told: threading.Event) -> None:
@@ -83,7 +83,7 @@ def test_an_answer_that_nobody_asks_for_gets_old(told: threading.Event) -> None:
     aside = BackgroundService(service, told.set, timing=BackgroundTiming(fresh_seconds=0.0))
     for _ in range(3):
         with pytest.raises(NoAnswerYetError):
-            aside.listing(ARN)
+            aside.list_shards(ARN)
         aside.settle()
     assert service.listings == 3
 
@@ -93,11 +93,11 @@ def test_nothing_waits_for_an_answer(told: threading.Event) -> None:
     aside = BackgroundService(service, told.set)
     for _ in range(100):
         with pytest.raises(NoAnswerYetError):
-            aside.listing(ARN)
+            aside.list_shards(ARN)
     service.go.set()
     assert told.wait(10)
     aside.settle()
-    assert aside.listing(ARN)
+    assert aside.list_shards(ARN)
     assert service.listings == 1, "asked once"
 
 
@@ -107,32 +107,32 @@ def test_several_questions_are_asked_one_after_the_other(told: threading.Event) 
     for _ in range(3):
         for each in ("a", "b"):
             with pytest.raises(NoAnswerYetError):
-                aside.children(ARN, each)
+                aside.list_children(ARN, each)
             with pytest.raises(NoAnswerYetError):
-                aside.listing(ARN + each)
+                aside.list_shards(ARN + each)
     service.go.set()
     aside.settle()
-    assert [aside.children(ARN, each) for each in ("a", "b")] == [[], []]
-    assert [aside.listing(ARN + each).arn for each in ("a", "b")] == [ARN + "a", ARN + "b"]
+    assert [aside.list_children(ARN, each) for each in ("a", "b")] == [[], []]
+    assert [aside.list_shards(ARN + each).arn for each in ("a", "b")] == [ARN + "a", ARN + "b"]
     assert service.listings == 2
 
 
-@pytest.mark.parametrize("question", ["listing", "children"])
+@pytest.mark.parametrize("question", ["list_shards", "list_children"])
 def test_a_listing_that_hangs_keeps_no_other(
     question: str,
 ) -> None:
     class Hanging(Slow):
-        def listing(self, arn: str) -> Any:
-            return super().listing(arn) if arn == ARN else PlayedService.listing(self, arn)
+        def list_shards(self, arn: str) -> Any:
+            return super().list_shards(arn) if arn == ARN else PlayedService.list_shards(self, arn)
 
-        def children(self, arn: str, shard_id: str) -> Any:
+        def list_children(self, arn: str, shard_id: str) -> Any:
             if arn == ARN:
                 self.go.wait(60)
-            return PlayedService.children(self, arn, shard_id)
+            return PlayedService.list_children(self, arn, shard_id)
 
     service = Hanging()
     aside = BackgroundService(service, timing=BackgroundTiming(listing_hangs_seconds=0.02))
-    more = ("a",) if question == "children" else ()
+    more = ("a",) if question == "list_children" else ()
     ask = getattr(aside, question)
     until = time.monotonic() + 30  # by then it has given up to hang
     waiting = [f"{ARN}{number}" for number in range(3)]
@@ -153,7 +153,7 @@ def test_a_fork_waits_for_a_thread_that_is_at_work(
     service = Slow()
     aside = BackgroundService(service, told.set, timing=BackgroundTiming(settle_seconds=30.0))
     with pytest.raises(NoAnswerYetError):
-        aside.listing(ARN)
+        aside.list_shards(ARN)
     threading.Timer(0.1, service.go.set).start()
     if (child := os.fork()) == 0:
         os._exit(threading.active_count() > 2)  # the timer's may still end
@@ -164,10 +164,10 @@ def test_a_fork_waits_for_a_thread_that_is_at_work(
 def test_all_else_is_asked_as_ever() -> None:
     service = Slow()
     aside = BackgroundService(service)
-    assert aside.iterator(ARN, "a", Latest())[0] == "iterator"
-    aside.renew()
+    assert aside.get_iterator(ARN, "a", Latest())[0] == "iterator"
+    aside.renew_credentials()
     assert service.renewed == 1
-    assert aside.tally is service.tally
+    assert aside.counters is service.counters
 
 
 def test_a_probe_that_hangs_keeps_neither_a_listing_nor_other_probes(
@@ -177,7 +177,7 @@ def test_a_probe_that_hangs_keeps_neither_a_listing_nor_other_probes(
     service.go.set()
     aside = BackgroundService(service, told.set)
     assert answer(lambda: aside.probe(ARN, ["slow", "b", "c"]), told).keys() <= {"b", "c"}
-    assert [shard.id for shard in answer(lambda: aside.listing(ARN), told).shards] == ["a"]
+    assert [shard.id for shard in answer(lambda: aside.list_shards(ARN), told).shards] == ["a"]
     told.clear()
     service.answers.set()
     assert answered(lambda: aside.probe(ARN, ["slow"]), told) == {"slow": None}
@@ -211,12 +211,12 @@ def test_a_question_that_is_new_is_waited_for_a_moment() -> None:
     began = time.monotonic()
     for _ in range(100):
         with pytest.raises(NoAnswerYetError):
-            aside.listing(ARN)
+            aside.list_shards(ARN)
     assert 0.2 <= time.monotonic() - began < 10
     service.go.set()
     aside = BackgroundService(service, patience=20.0, timing=timing)
-    assert aside.listing(ARN)
-    assert aside.listing(ARN), "at once, though it is asked anew"
+    assert aside.list_shards(ARN)
+    assert aside.list_shards(ARN), "at once, though it is asked anew"
     assert aside.probe(ARN, ["a", "gone"]).keys() == {"a", "gone"}
 
 
@@ -280,13 +280,13 @@ def test_as_a_program_begins_a_listing_is_tried_again_and_its_answer_waits(
     service.errors = [TransientError("500"), TransientError("500")]
     timing = BackgroundTiming(fresh_seconds=0.0)
     aside = BackgroundService(service, told.set, at_start=True, timing=timing)
-    assert answer(lambda: aside.listing(ARN), told)
+    assert answer(lambda: aside.list_shards(ARN), told)
     assert service.errors == []
 
 
 def test_a_listing_that_is_known_is_not_asked_for_once(told: threading.Event) -> None:
     service = Slow()
     service.go.set()
-    known = CachedListing(service, service.listing(ARN))
-    assert known.listing(ARN) and service.listings == 1
-    assert known.listing(ARN) and service.listings == 2
+    known = CachedListing(service, service.list_shards(ARN))
+    assert known.list_shards(ARN) and service.listings == 1
+    assert known.list_shards(ARN) and service.listings == 2

@@ -60,12 +60,12 @@ def test_a_table_without_a_stream_is_told_how_to_enable_one(simulator: Simulator
 
 def test_an_unknown_stream_is_named(simulator: Simulator) -> None:
     with pytest.raises(StreamError, match=r"no stream arn:.*other"):
-        client(simulator).listing(simulator.stream_arn + "other")
+        client(simulator).list_shards(simulator.stream_arn + "other")
 
 
 def test_a_listing_has_all_pages() -> None:
     with Simulator(shards=250) as sim:
-        listing = client(sim).listing(sim.stream_arn)
+        listing = client(sim).list_shards(sim.stream_arn)
         assert len(listing.shards) == 250
         assert listing.pages == 3
         assert listing.status == "ENABLED"
@@ -79,7 +79,7 @@ def test_children_are_those_of_the_shard_whether_or_not_the_filter_is_known(
     parent = simulator.open_shards[0]
     children = simulator.split(parent)
     simulator.rotate(children[0])
-    found = client(simulator).children(simulator.stream_arn, parent)
+    found = client(simulator).list_children(simulator.stream_arn, parent)
     assert {shard.id for shard in found} == set(children)
 
 
@@ -88,8 +88,8 @@ def test_each_position_gives_an_iterator_there(simulator: Simulator) -> None:
     streams, shard = client(simulator), simulator.shards[0].id
 
     def read(position: object) -> list[str]:
-        iterator, _ = streams.iterator(simulator.stream_arn, shard, position)  # type: ignore[arg-type]
-        return numbers(streams.records(iterator))
+        iterator, _ = streams.get_iterator(simulator.stream_arn, shard, position)  # type: ignore[arg-type]
+        return numbers(streams.get_records(iterator))
 
     assert read(TrimHorizon()) == [first, second, third]
     assert read(AtSequence(second)) == [second, third]
@@ -100,7 +100,7 @@ def test_each_position_gives_an_iterator_there(simulator: Simulator) -> None:
 
 def test_an_iterator_comes_with_the_services_time(simulator: Simulator) -> None:
     shard = simulator.shards[0].id
-    _, moment = client(simulator).iterator(simulator.stream_arn, shard, Latest())
+    _, moment = client(simulator).get_iterator(simulator.stream_arn, shard, Latest())
     assert abs((moment - datetime.now(UTC)).total_seconds()) < 60
     assert moment.microsecond == 0
 
@@ -109,9 +109,9 @@ def test_a_refused_timestamp_is_known_from_other_refusals(simulator: Simulator) 
     simulator.set_faults(at_timestamp=False)
     shard = simulator.shards[0].id
     with pytest.raises(TimestampRefusedError):
-        client(simulator).iterator(simulator.stream_arn, shard, AtTime(datetime.now(UTC)))
+        client(simulator).get_iterator(simulator.stream_arn, shard, AtTime(datetime.now(UTC)))
     with pytest.raises(StreamError, match="ValidationException"):
-        client(simulator).iterator(simulator.stream_arn, shard, AfterSequence("9" * 30))
+        client(simulator).get_iterator(simulator.stream_arn, shard, AfterSequence("9" * 30))
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_each_error_of_a_read_means_one_thing(
 ) -> None:
     simulator.write("a")
     streams, shard = client(simulator), simulator.shards[0].id
-    iterator, _ = streams.iterator(simulator.stream_arn, shard, TrimHorizon())
+    iterator, _ = streams.get_iterator(simulator.stream_arn, shard, TrimHorizon())
     simulator.fail_next("GetRecords", code, times=10)
     with pytest.raises(error):
-        page.decode(streams.records(iterator))
+        page.decode(streams.get_records(iterator))
 
 
 @pytest.mark.parametrize("operation", ["DescribeStream", "GetShardIterator", "ListStreams"])
@@ -170,9 +170,9 @@ def test_a_cut_off_answer_is_never_taken_for_an_empty_one(
     with pytest.raises(OddAnswerError if trouble in ("else", *NO_ANSWERS) else TransientError):
         match operation:
             case "DescribeStream":
-                streams.listing(simulator.stream_arn)
+                streams.list_shards(simulator.stream_arn)
             case "GetShardIterator":
-                streams.iterator(simulator.stream_arn, shard, Latest())
+                streams.get_iterator(simulator.stream_arn, shard, Latest())
             case "ListStreams":
                 list(streams.list_streams())
 
@@ -180,7 +180,7 @@ def test_a_cut_off_answer_is_never_taken_for_an_empty_one(
 def test_a_throttled_call_is_known_as_such(simulator: Simulator) -> None:
     simulator.fail_next("DescribeStream", "ThrottlingException", times=20)
     with pytest.raises(TransientError) as caught:
-        client(simulator).listing(simulator.stream_arn)
+        client(simulator).list_shards(simulator.stream_arn)
     assert caught.value.throttled
 
 
@@ -193,11 +193,11 @@ def test_botocores_own_way_and_the_shortcut_take_each_answer_for_the_same(
     connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
     for streams in (client(simulator), for_worker(connection, arn)):
         for operation in ("GetShardIterator", "GetRecords"):
-            iterator, _ = streams.iterator(arn, shard, TrimHorizon())
+            iterator, _ = streams.get_iterator(arn, shard, TrimHorizon())
             simulator.fail_next(operation, code, times=10)
             with pytest.raises(WatcherError) as caught:
-                page.decode(streams.records(iterator))
-                streams.iterator(arn, shard, TrimHorizon())
+                page.decode(streams.get_records(iterator))
+                streams.get_iterator(arn, shard, TrimHorizon())
             kinds.append((operation, type(caught.value)))
             simulator.forget_failures()
     assert kinds[:2] == kinds[2:]
@@ -206,7 +206,7 @@ def test_botocores_own_way_and_the_shortcut_take_each_answer_for_the_same(
 def test_missing_permission_names_what_the_role_needs(simulator: Simulator) -> None:
     simulator.fail_next("DescribeStream", "AccessDeniedException", times=10)
     with pytest.raises(StreamError, match=r"dynamodb:DescribeTable.*GetRecords"):
-        client(simulator).listing(simulator.stream_arn)
+        client(simulator).list_shards(simulator.stream_arn)
 
 
 def test_no_credentials_says_how_to_give_them(
@@ -214,7 +214,7 @@ def test_no_credentials_says_how_to_give_them(
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     with pytest.raises(StreamError, match="aws configure"):
-        client(simulator).listing(simulator.stream_arn)
+        client(simulator).list_shards(simulator.stream_arn)
 
 
 def test_no_region_says_how_to_give_one() -> None:
@@ -253,15 +253,15 @@ def test_every_call_is_counted_those_that_botocore_repeats_and_those_throttled_t
     shard = simulator.shards[0].id
     simulator.fail_next("ListStreams", "ThrottlingException", times=2)
     list(streams.list_streams())
-    assert streams.tally.throttles == 0, "botocore has seen to it"
-    streams.listing(simulator.stream_arn)
+    assert streams.counters.throttles == 0, "botocore has seen to it"
+    streams.list_shards(simulator.stream_arn)
     simulator.fail_next("GetShardIterator", "ThrottlingException", times=3)
     with pytest.raises(TransientError):
-        streams.iterator(simulator.stream_arn, shard, Latest())
-    assert streams.tally.throttles == 1
-    iterator, _ = streams.iterator(simulator.stream_arn, shard, TrimHorizon())
-    streams.records(iterator)
+        streams.get_iterator(simulator.stream_arn, shard, Latest())
+    assert streams.counters.throttles == 1
+    iterator, _ = streams.get_iterator(simulator.stream_arn, shard, TrimHorizon())
+    streams.get_records(iterator)
     streams.latest_stream("orders")
     list(streams.list_streams())
-    made = {name: count for name, count in streams.tally.calls.items() if count}
+    made = {name: count for name, count in streams.counters.calls.items() if count}
     assert made == dict(simulator.calls)

@@ -178,15 +178,15 @@ def test_a_loop_is_not_kept_waiting_and_a_fork_waits_for_the_thread(clock: HandC
     credentials.keys()
     clock.sleep(3500)
     source.may_go.clear()
-    credentials.tend()
-    credentials.tend()
+    credentials.renew_expiring()
+    credentials.renew_expiring()
     assert credentials.keys().access_key == credentials.newest().access_key == "key 1"
     with pytest.raises(OSError, match="still waiting for new AWS credentials"):
         credentials.settle()
     source.may_go.set()
     settle(credentials)
     assert credentials.keys().access_key == credentials.newest().access_key == "key 2"
-    credentials.tend()
+    credentials.renew_expiring()
     assert len(source.asked) == 2
 
 
@@ -207,12 +207,12 @@ def test_the_newest_are_renewed_where_they_were_refused_and_older_ones_are_not(
     clock.sleep(10)
     credentials.were_refused("key 1")
     credentials.were_refused("key 1")
-    credentials.tend()
+    credentials.renew_expiring()
     settle(credentials)
     assert credentials.newest().access_key == "key 2"
     clock.sleep(10)
     credentials.were_refused("key 1")
-    credentials.tend()
+    credentials.renew_expiring()
     settle(credentials)
     assert source.asked[1:] == [("key 1", False)]
 

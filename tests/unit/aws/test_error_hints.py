@@ -178,7 +178,7 @@ def test_every_request_says_the_version(simulator: Simulator) -> None:
     tables.api.meta.events.register("before-send", look)
     tables.describe("orders")
     worker = for_worker(connection, simulator.stream_arn)
-    worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
     assert worker.shortcut is not None
     call = worker.shortcut.call_of("GetRecords")
     assert call is not None

@@ -14,7 +14,7 @@ from botocore.parsers import ResponseParserError
 from botocore.session import get_session
 
 from tests.simulator import Simulator
-from tests.support.wire import origin
+from tests.support.wire import shard_key
 from watcher import watch
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
@@ -53,9 +53,9 @@ def test_a_worker_reads_without_botocores_machinery(
     simulator.write("a", 3)
     sent = sent_by_botocore(worker)
     shard = simulator.shards[0].id
-    iterator, time = worker.iterator(simulator.stream_arn, shard, TrimHorizon())
-    assert len(page.decode(worker.records(iterator)).Records) == 3
-    worker.iterator(simulator.stream_arn, shard, AtTime(time))
+    iterator, time = worker.get_iterator(simulator.stream_arn, shard, TrimHorizon())
+    assert len(page.decode(worker.get_records(iterator)).Records) == 3
+    worker.get_iterator(simulator.stream_arn, shard, AtTime(time))
     assert sent == []
 
 
@@ -82,10 +82,10 @@ def test_the_shortcut_sends_what_botocore_would(
 
     monkeypatch.setattr(call.http, "post", seen)
     shard = simulator.shards[0].id
-    iterator, _ = worker.iterator(simulator.stream_arn, shard, TrimHorizon())
+    iterator, _ = worker.get_iterator(simulator.stream_arn, shard, TrimHorizon())
     sent = sent_by_botocore(worker)
     posted.clear()
-    worker.records(iterator)
+    worker.get_records(iterator)
     worker.api.get_records(ShardIterator=iterator)
     ours, theirs = posted[0], {name.lower(): text(value) for name, value in sent[0].items()}
     assert {name.lower(): value for name, value in ours.items()}.items() >= {
@@ -113,8 +113,8 @@ def test_credentials_are_asked_for_at_each_call(
     connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
     worker = for_worker(connection, simulator.stream_arn, Counted(Keys("key", "secret")))
     asked.clear()
-    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
-    worker.records(iterator)
+    iterator, _ = worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    worker.get_records(iterator)
     assert len(asked) == 2
 
 
@@ -134,19 +134,19 @@ def test_credentials_are_asked_for_at_each_call(
 def test_errors_mean_the_same_and_cost_one_call(
     simulator: Simulator, worker: StreamsClient, trouble: str, error: type[Exception]
 ) -> None:
-    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    iterator, _ = worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
     before = len(list(simulator.calls))
     simulator.fail_next("GetRecords", trouble)
     with pytest.raises(error):
-        worker.records(iterator)
+        worker.get_records(iterator)
     assert len(list(simulator.calls)) == before + 1
-    assert page.decode(worker.records(iterator)).Records == []
+    assert page.decode(worker.get_records(iterator)).Records == []
 
 
 def test_a_page_can_be_asked_for_ahead(simulator: Simulator, worker: StreamsClient) -> None:
     simulator.write("a", 3)
-    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
-    answer = worker.ask(iterator)
+    iterator, _ = worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    answer = worker.prefetch_records(iterator)
     assert answer is not None
     assert len(page.decode(answer()).Records) == 3
     assert simulator.calls["GetRecords"] == 1
@@ -156,9 +156,9 @@ def test_what_was_asked_for_ahead_is_asked_for_again_where_its_connection_is_gon
     simulator: Simulator, worker: StreamsClient
 ) -> None:
     """Whoever has taken the last page may have taken minutes."""
-    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    iterator, _ = worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
     simulator.fail_next("GetRecords", "reset")
-    answer = worker.ask(iterator)
+    answer = worker.prefetch_records(iterator)
     assert answer is not None
     assert page.decode(answer()).Records == []
 
@@ -167,9 +167,9 @@ def test_what_was_asked_for_ahead_is_asked_for_again_where_its_connection_is_gon
 def test_an_error_that_was_asked_for_ahead_is_told_when_it_is_taken(
     simulator: Simulator, worker: StreamsClient, trouble: str
 ) -> None:
-    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    iterator, _ = worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
     simulator.fail_next("GetRecords", trouble)
-    answer = worker.ask(iterator)
+    answer = worker.prefetch_records(iterator)
     assert answer is not None
     with pytest.raises((TransientError, ExpiredIteratorError)):
         answer()
@@ -178,12 +178,12 @@ def test_an_error_that_was_asked_for_ahead_is_told_when_it_is_taken(
 def test_few_are_asked_for_ahead_as_each_answer_may_hold_a_megabyte(
     simulator: Simulator, worker: StreamsClient
 ) -> None:
-    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
-    answers = [worker.ask(iterator) for _ in range(6)]
+    iterator, _ = worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    answers = [worker.prefetch_records(iterator) for _ in range(6)]
     assert [answer is not None for answer in answers] == [True] * 4 + [False] * 2
     assert all(page.decode(answer()) for answer in answers if answer is not None)
     answers.clear()
-    answer = worker.ask(iterator)
+    answer = worker.prefetch_records(iterator)
     assert answer is not None
     answer()
 
@@ -212,7 +212,7 @@ def test_no_credentials_are_told_by_the_first_call(
     connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
     worker = for_worker(connection, simulator.stream_arn)
     with pytest.raises(CredentialsError, match="no AWS credentials"):
-        worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+        worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
 
 
 WIRE = (
@@ -223,7 +223,7 @@ WIRE = (
 
 def records(count: int, first: int = 0) -> list[Record]:
     body = b'{"Records":[' + b",".join(WIRE.replace(b'"1"', b'"%d"' % n) for n in range(count))
-    return list(page.records(body + b"]}", origin("shard"), first))
+    return list(page.records(body + b"]}", shard_key("shard"), first))
 
 
 def test_each_record_of_a_page_has_its_own_bytes_in_any_order() -> None:

@@ -97,12 +97,12 @@ def test_bodies_in_no_encoding_are_errors_of_ours(
     connection = AwsConfig("us-east-1", endpoint_url=endpoint)
     loop, worker = for_loop(connection, ARN, Counters()), for_worker(connection, ARN)
     calls: list[Callable[[], object]] = [
-        lambda: loop.listing(ARN),
-        lambda: loop.children(ARN, "shardId-1"),
+        lambda: loop.list_shards(ARN),
+        lambda: loop.list_children(ARN, "shardId-1"),
         lambda: loop.latest_stream("orders"),
         lambda: list(loop.list_streams()),
-        lambda: worker.iterator(ARN, "shardId-1", TrimHorizon()),
-        lambda: page.decode(worker.records("iterator")),
+        lambda: worker.get_iterator(ARN, "shardId-1", TrimHorizon()),
+        lambda: page.decode(worker.get_records("iterator")),
     ]
     for call in calls:
         with pytest.raises(WatcherError) as caught:
@@ -121,7 +121,7 @@ def test_an_error_that_nobody_holds_is_gone_and_its_connection_with_it(
     client = for_worker(AwsConfig("us-east-1", endpoint_url=endpoint), ARN)
     calls: list[Callable[[], object]] = [
         lambda: list(client.list_streams()),  # through botocore, in a thread
-        lambda: client.iterator(ARN, "shardId-1", TrimHorizon()),
+        lambda: client.get_iterator(ARN, "shardId-1", TrimHorizon()),
     ]
     gc.disable()
     try:

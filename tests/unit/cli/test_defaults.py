@@ -227,11 +227,11 @@ def test_a_default_for_a_handlers_option_chooses_it_only_where_nothing_else_is_c
     project: Callable[[str], None], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "handlers").mkdir()
-    (folder / "handlers" / "tally.py").write_text(OUT)
-    project('out-file = "tally.txt"')
-    assert loaded() == ["tally"]
-    assert loaded("--tally") == ["tally"]
-    assert capsys.readouterr().out == "configured tally.txt\n" * 2
+    (folder / "handlers" / "counters.py").write_text(OUT)
+    project('out-file = "counters.txt"')
+    assert loaded() == ["counters"]
+    assert loaded("--counters") == ["counters"]
+    assert capsys.readouterr().out == "configured counters.txt\n" * 2
     assert loaded("--print-summary") == ["print_summary"]
 
 

@@ -29,30 +29,32 @@ def chosen(*arguments: str) -> list[Any]:
 
 
 def test_options_are_read_without_running_the_module(folder: Path) -> None:
-    (folder / "tally.py").write_text(TALLY + "raise SystemExit")
-    assert handler_modules.find()["tally"].options == {
+    (folder / "counters.py").write_text(TALLY + "raise SystemExit")
+    assert handler_modules.find()["counters"].options == {
         "out_file": ("PATH", "where to"),
         "loud": (None, "100% louder"),
     }
 
 
 def test_those_given_reach_the_module_before_its_first_record(folder: Path) -> None:
-    (folder / "tally.py").write_text(TALLY)
-    assert chosen("--tally") == [{}]
-    assert chosen("--tally", "--out-file", "x", "--loud") == [{"out_file": "x", "loud": True}]
+    (folder / "counters.py").write_text(TALLY)
+    assert chosen("--counters") == [{}]
+    assert chosen("--counters", "--out-file", "x", "--loud") == [{"out_file": "x", "loud": True}]
 
 
 def test_an_option_chooses_its_handler(folder: Path) -> None:
-    (folder / "tally.py").write_text(TALLY)
+    (folder / "counters.py").write_text(TALLY)
     assert chosen("--loud") == [{"loud": True}]
 
 
 def test_one_that_two_declare_is_theirs_together(folder: Path) -> None:
-    (folder / "tally.py").write_text(TALLY)
+    (folder / "counters.py").write_text(TALLY)
     (folder / "other.py").write_text(TALLY)
-    assert chosen("--tally", "--other", "--loud") == [{"loud": True}] * 2
+    assert chosen("--counters", "--other", "--loud") == [{"loud": True}] * 2
     assert chosen("--other", "--loud") == [{"loud": True}]
-    with pytest.raises(UsageError, match="--loud is an option of --other and --tally: choose one"):
+    with pytest.raises(
+        UsageError, match="--loud is an option of --other and --counters: choose one"
+    ):
         chosen("--loud")
 
 
@@ -60,23 +62,26 @@ def test_one_that_two_declare_is_theirs_together(folder: Path) -> None:
     ("text", "words"),
     [
         ("OPTIONS = {'x': ('V', 'h')}\ndef handle(r): ...", "OPTIONS, but no function configure"),
-        ("OPTIONS = dict(x=1)\ndef handle(r): ...", "tally.py: write OPTIONS as a literal"),
-        ("OPTIONS = {'x': 1}\ndef handle(r): ...", "tally.py: write OPTIONS as a literal"),
-        (TALLY + "def configure(**o): raise ValueError('--x 3: no')", "handler tally: --x 3: no"),
+        ("OPTIONS = dict(x=1)\ndef handle(r): ...", "counters.py: write OPTIONS as a literal"),
+        ("OPTIONS = {'x': 1}\ndef handle(r): ...", "counters.py: write OPTIONS as a literal"),
+        (
+            TALLY + "def configure(**o): raise ValueError('--x 3: no')",
+            "handler counters: --x 3: no",
+        ),
         (TALLY + "def configure(**o): open('/nosuch/y')", "can't open /nosuch/y: No such file"),
-        (TALLY + "def configure(**o): 1/0", "tally.py can't be configured: ZeroDivisionError"),
+        (TALLY + "def configure(**o): 1/0", "counters.py can't be configured: ZeroDivisionError"),
     ],
 )
 def test_a_module_that_cannot_be_configured_is_refused(folder: Path, text: str, words: str) -> None:
-    (folder / "tally.py").write_text(text)
+    (folder / "counters.py").write_text(text)
     with pytest.raises(UsageError) as caught:
-        chosen("--tally")
+        chosen("--counters")
     assert words in str(caught.value)
 
 
 def test_an_option_of_watchers_own_is_refused_by_the_files_name(folder: Path) -> None:
-    (folder / "tally.py").write_text("OPTIONS = {'verbose': (None, 'x')}")
-    with pytest.raises(UsageError, match=r"tally\.py: --verbose is an option of watcher"):
+    (folder / "counters.py").write_text("OPTIONS = {'verbose': (None, 'x')}")
+    with pytest.raises(UsageError, match=r"counters\.py: --verbose is an option of watcher"):
         chosen()
 
 

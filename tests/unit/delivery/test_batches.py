@@ -12,7 +12,7 @@ from hypothesis import given
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import Memory, Play, PlayedService, page
-from tests.support.wire import FIRST, origin
+from tests.support.wire import FIRST, shard_key
 from watcher import Record
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.batches import Batches, BatchSettings
@@ -58,7 +58,7 @@ class Batched:
             self.follow(partial(self.batches.handle, record(number, shard)))
 
     def page_end(self, shard_id: str = "s") -> None:
-        self.follow(partial(self.batches.page_end, origin(shard_id)))
+        self.follow(partial(self.batches.page_end, shard_key(shard_id)))
 
     def follow(self, step: Callable[[], object]) -> None:
         try:
@@ -90,11 +90,11 @@ def test_a_batch_is_called_when_full_or_at_a_pages_end() -> None:
     assert function.calls == [[1, 2]]
     made.batches.tick()
     assert function.calls == [[1, 2]]
-    assert made.batches.pending(origin("s")) == "3"
-    assert made.batches.waiting() == {origin("s"): 1}
+    assert made.batches.first_pending(shard_key("s")) == "3"
+    assert made.batches.waiting() == {shard_key("s"): 1}
     made.page_end()
     assert function.calls == [[1, 2], [3]]
-    assert made.batches.pending(origin("s")) is None
+    assert made.batches.first_pending(shard_key("s")) is None
     assert made.batches.waiting() == {}
 
 
@@ -105,7 +105,7 @@ def test_shards_have_batches_of_their_own() -> None:
     made.add(2, shard="b")
     made.add(3, shard="a")
     assert function.calls == [[1, 3]]
-    assert made.batches.pending(origin("b")) == "2"
+    assert made.batches.first_pending(shard_key("b")) == "2"
 
 
 def test_with_a_window_a_batch_waits_for_its_end() -> None:
@@ -128,7 +128,7 @@ def test_a_failing_batch_is_tried_again_ever_later_and_then_given_up() -> None:
     assert function.calls == [[1, 2]] * 3
     assert made.given_up == [[1, 2]]
     assert [failure.retry_in for failure in made.failures] == [0.1, 0.2, None]
-    assert made.batches.pending(origin("s")) is None
+    assert made.batches.first_pending(shard_key("s")) is None
 
 
 def test_partial_failures_go_on_from_the_first_that_failed() -> None:
@@ -172,7 +172,7 @@ def test_what_nobody_has_go_on_stays_unsettled() -> None:
     made.retries = False
     made.add(1)
     made.page_end()
-    assert made.batches.pending(origin("s")) == "1"
+    assert made.batches.first_pending(shard_key("s")) == "1"
     made.add(2)
     made.batches.drain()  # not again: 2 must not come before 1
     assert function.calls == [[1]]
@@ -232,7 +232,7 @@ def test_each_record_goes_well_or_is_given_up_once_and_in_order(
         made.add(number, shard=shard)
     for shard in "ab":
         made.page_end(shard)
-        assert made.batches.pending(origin(shard)) is None
+        assert made.batches.first_pending(shard_key(shard)) is None
     for number in well + [each for part in made.given_up for each in part]:
         settled[shards[number]].append(number)
     assert sorted(settled["a"] + settled["b"]) == list(range(len(shards)))
@@ -250,10 +250,10 @@ def test_under_stop_the_records_stay_unsettled_and_the_error_says_which() -> Non
     for number in (1, 2):
         dispatcher.deliver(record(number))
     with pytest.raises(HandlerError, match="f failed on 2 records from 1 to 2 of s: ValueError"):
-        dispatcher.page_end(origin("s"))
-    assert dispatcher.pending(origin("s")) == "1"
+        dispatcher.page_end(shard_key("s"))
+    assert dispatcher.first_pending(shard_key("s")) == "1"
     dispatcher.close()
-    assert dispatcher.pending(origin("s")) == "1"
+    assert dispatcher.first_pending(shard_key("s")) == "1"
 
 
 def test_a_batch_that_a_record_fills_stops_the_watch_with_the_same_words() -> None:
@@ -266,14 +266,14 @@ def test_a_batch_that_a_record_fills_stops_the_watch_with_the_same_words() -> No
 def test_the_oldest_unsettled_record_of_several_observers_counts() -> None:
     observers = [Batches("f", Function(), BatchSettings(size=size)) for size in (2, 3)]
     dispatcher = Dispatcher(observers, FailurePolicy())
-    assert dispatcher.pending(origin("s")) is None
+    assert dispatcher.first_pending(shard_key("s")) is None
     for number in (8, 9, 10):
         dispatcher.deliver(record(number))
-    assert dispatcher.pending(origin("s")) == "10"
+    assert dispatcher.first_pending(shard_key("s")) == "10"
     dispatcher.deliver(record(11))
-    assert dispatcher.pending(origin("s")) == "11"
-    dispatcher.drain(origin("s"))
-    assert dispatcher.pending(origin("s")) is None
+    assert dispatcher.first_pending(shard_key("s")) == "11"
+    dispatcher.drain(shard_key("s"))
+    assert dispatcher.first_pending(shard_key("s")) is None
 
 
 def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_the_rest(
@@ -282,7 +282,7 @@ def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_
     clock, saved = HandClock(), list[tuple[float, str | None]]()
 
     def save() -> None:
-        saved.append((clock.passed, dispatcher.pending(origin("s"))))
+        saved.append((clock.passed, dispatcher.first_pending(shard_key("s"))))
         if len(saved) == 3:
             dispatcher.shutdown.request()
 

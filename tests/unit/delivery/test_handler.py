@@ -25,7 +25,7 @@ def test_a_callable_settles_each_record_as_it_comes() -> None:
     observer.drain()
     observer.close()
     assert seen == [record(1)]
-    assert observer.pending(SHARD) is None
+    assert observer.first_pending(SHARD) is None
     assert observer.waiting() == {}
 
 
@@ -43,7 +43,7 @@ class Pairs(Handler):
         if len(self.pair) == 2:
             self.drain()
 
-    def drain(self, origin: ShardKey | None = None) -> None:
+    def drain(self, shard_key: ShardKey | None = None) -> None:
         if self.failures:
             self.failures -= 1
             raise Failure(self.pair, ValueError("no"), 1.0)
@@ -51,7 +51,7 @@ class Pairs(Handler):
             self.settled.append([each.sequence_number[-1] for each in self.pair])
         self.pair = []
 
-    def pending(self, origin: ShardKey) -> str | None:
+    def first_pending(self, shard_key: ShardKey) -> str | None:
         return self.pair[0].sequence_number if self.pair else None
 
     def waiting(self) -> dict[ShardKey, int]:
@@ -65,14 +65,14 @@ class Pairs(Handler):
 def test_one_that_settles_several_at_once_is_tried_again_when_it_says(failures: int) -> None:
     pairs, clock, pending = Pairs(failures), HandClock(), list[str | None]()
     made = Dispatcher([pairs], FailurePolicy(), clock=clock)
-    made.before_retry = lambda: pending.append(made.pending(SHARD))
+    made.before_retry = lambda: pending.append(made.first_pending(SHARD))
     for number in (1, 2, 3):
         made.deliver(record(number))
     assert pairs.settled == [["1", "2"]]
     assert clock.passed == pytest.approx(failures)
     assert pending == [record(1).sequence_number] * failures
     assert made.pending_count == 1 and made.processed(3) == {"pairs": 2}
-    assert made.pending(SHARD) == record(3).sequence_number
+    assert made.first_pending(SHARD) == record(3).sequence_number
     made.drain(SHARD)
     assert pairs.settled == [["1", "2"], ["3"]]
-    assert made.pending(SHARD) is None
+    assert made.first_pending(SHARD) is None

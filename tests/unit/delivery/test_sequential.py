@@ -91,7 +91,7 @@ def test_a_slow_observer_leaves_time_for_the_rest_and_the_position_is_true_then(
 
 def test_what_a_filter_leaves_out_moves_the_position_too() -> None:
     seen = Seen()
-    made = Page(seen, wanted=lambda wire: wire.dynamodb.SequenceNumber != str(FIRST + 2))
+    made = Page(seen, wire_filter=lambda wire: wire.dynamodb.SequenceNumber != str(FIRST + 2))
     made.deliver(1, 2)
     assert seen.numbers == [1] and made.shard.position == after(2)
     assert made.totals.records == 1 and made.totals.filtered == 1
@@ -120,7 +120,7 @@ def test_between_two_pages_there_is_nothing_to_move() -> None:
     made = Page(Seen())
     made.deliver(1)
     made.shard.position = TrimHorizon()
-    made.delivery.commit()
+    made.delivery.move_positions()
     assert made.shard.position == TrimHorizon()
 
 
@@ -245,7 +245,7 @@ def test_where_that_is_the_last_of_its_page_the_position_is_behind_the_page() ->
     def take(record: Record) -> None:
         made.shutdown.request()
 
-    made = Page(take, wanted=lambda wire: wire.dynamodb.SequenceNumber == str(FIRST + 1))
+    made = Page(take, wire_filter=lambda wire: wire.dynamodb.SequenceNumber == str(FIRST + 1))
     made.deliver(1)
     assert made.shard.position == after(1) and made.delivery.undelivered == 0
 

@@ -140,7 +140,7 @@ def test_a_cell_that_a_spreadsheet_would_run_is_inert_unless_raw(
     capsys: pytest.CaptureFixture[str], options: dict[str, Any], cell: str
 ) -> None:
     odd = record("INSERT", new={})
-    odd.origin = odd.origin._replace(stream=ARN.replace("products", "-1+1"))
+    odd.shard_key = odd.shard_key._replace(stream=ARN.replace("products", "-1+1"))
     assert printed(capsys, "csv", odd, **options)[1].split(",")[3] == cell
 
 

@@ -244,7 +244,7 @@ def test_t_takes_tables_out_of_sight_and_y_copies() -> None:
 def test_two_tables_of_one_name_are_two_and_called_by_their_regions() -> None:
     case = Case()
     there = record(2)
-    there.origin = ShardKey(ARN.format("orders").replace("eu-west-1", "us-east-1"), "shard-1")
+    there.shard_key = ShardKey(ARN.format("orders").replace("eu-west-1", "us-east-1"), "shard-1")
 
     async def play(pilot: Pilot[Any]) -> None:
         case.give(record(1))

@@ -21,7 +21,7 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.tables import TablesClient
 from watcher.errors import StreamError, UsageError, WatcherError
 from watcher.mirror.columns import given_columns
-from watcher.mirror.delta_table import Limits, MirrorTable
+from watcher.mirror.delta_table import MirrorLimits, MirrorTable
 from watcher.mirror.job import MirrorJob
 from watcher.pull.calls import CallPool
 from watcher.records.plain_json import plain_json
@@ -188,7 +188,7 @@ def test_killed_at_every_commit_it_goes_on_exactly_once(
     with Ledger(13, keys=12) as ledger:
         ledger.write(60)
         ledger.settle()
-        few = Limits(items=8)
+        few = MirrorLimits(items=8)
         run(job(ledger, whole, history=history, limits=few))
         kills = 0
         for number in range(1, 10):

@@ -13,7 +13,7 @@ from tests.support.otlp import Receiver, receiving
 from watcher.aws.model import ShardKey
 from watcher.observability.exporter import ExporterTiming, exporting
 from watcher.observability.heartbeat import Heartbeat
-from watcher.observability.http_server import StatsCollector
+from watcher.observability.http_server import PrometheusCollector
 from watcher.observability.instruments import Instrument, LatestMetrics
 from watcher.observability.watch_stats import Shards, WatchStats
 
@@ -57,7 +57,7 @@ def test_it_sends_what_prometheus_reads_and_at_the_end_the_last_figures(
     latest = LatestMetrics()
     latest.update(SNAPSHOT)
     registry = CollectorRegistry()
-    registry.register(StatsCollector(latest))
+    registry.register(PrometheusCollector(latest))
     assert there and all_of_them | {"watcher_observer_failures"} == {
         family.name for family in registry.collect()
     }

@@ -23,10 +23,10 @@ class _Closed(PlayedService):
         for number in range(shards):
             self.shards[f"shard-{number}"] = Shard(f"shard-{number}", None, "1", "9" * 25)
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         return f"{shard_id} 0", self.now
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         shard_id, _, page = iterator.partition(" ")
         if shard_id == "shard-0":
             assert self.released.wait(60)

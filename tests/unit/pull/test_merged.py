@@ -41,10 +41,10 @@ class Shards(PlayedService):
         written = self._written.setdefault(shard_id, [])
         written.append(wire(len(written)))
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         return f"{shard_id} {len(self._written.get(shard_id, ()))}", self.now
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         shard_id, _, first = iterator.partition(" ")
         self.reads[shard_id] += 1
         written = self._written.get(shard_id, [])
@@ -115,8 +115,8 @@ class _Large(Shards):
         super().__init__(clock, 300)
         self.released = threading.Event()
 
-    def listing(self, arn: str) -> Listing:
-        found = super().listing(arn)
+    def list_shards(self, arn: str) -> Listing:
+        found = super().list_shards(arn)
         if self.listings > 1:
             self.released.wait(30)
         return msgspec.structs.replace(found, pages=3)
@@ -164,10 +164,10 @@ def test_reads_of_several_streams_go_on_side_by_side() -> None:
     everybody = threading.Barrier(10, timeout=20)
 
     class Waiting(Shards):
-        def records(self, iterator: str, limit: int | None = None) -> bytes:
+        def get_records(self, iterator: str, limit: int | None = None) -> bytes:
             if is_late.is_set():
                 everybody.wait()
-            return super().records(iterator, limit)
+            return super().get_records(iterator, limit)
 
     is_late = threading.Event()
     calls = CallPool()
@@ -204,16 +204,16 @@ class _Dripping(Shards):
         self.begun = set[str]()
         self._slow = slow
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         if shard_id == "shard-0":
             time.sleep(self._slow)
         self.begun.add(shard_id)
-        return super().iterator(arn, shard_id, position)
+        return super().get_iterator(arn, shard_id, position)
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         if iterator.startswith("shard-0 "):
             assert self.released.wait(60)
-        return super().records(iterator, limit)
+        return super().get_records(iterator, limit)
 
 
 @pytest.mark.parametrize("start", [Latest(), TrimHorizon()], ids=["latest", "horizon"])

@@ -32,9 +32,9 @@ class _Hanging(Shards):
         super().__init__(HandClock(), 1)
         self.released = threading.Event()
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         assert self.released.wait(60)
-        return super().listing(arn)
+        return super().list_shards(arn)
 
 
 def make(service: Service, arn: str, start: StartPosition) -> MergedReader:
@@ -75,9 +75,9 @@ def test_latest_is_when_all_began_not_when_one_is_given_up(held: _Hanging) -> No
     clock = HandClock()
 
     class _Slow(Shards):
-        def listing(self, arn: str) -> Listing:
+        def list_shards(self, arn: str) -> Listing:
             clock.sleep(20)
-            return super().listing(arn)
+            return super().list_shards(arn)
 
     services = {ARN: held, USERS: _Slow(HandClock(), 1)}
     made = readers(services, clock)

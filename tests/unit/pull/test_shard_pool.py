@@ -22,13 +22,13 @@ class _Growing(PlayedService):
         self.add("shard-0")
         self.closed = False
 
-    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         if isinstance(position, Latest):
             return "5", self.now
         after = isinstance(position, AfterSequence)
         return str(int(position.sequence_number) - FIRST + 1) if after else "0", self.now  # type: ignore[union-attr]
 
-    def records(self, iterator: str, limit: int | None = None) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         first = int(iterator)
         found = [wire(number) for number in (first, first + 1)]
         return json.dumps({"Records": found, "NextShardIterator": str(first + 2)}).encode()

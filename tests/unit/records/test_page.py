@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.odd_pages import pages
-from tests.support.wire import origin
+from tests.support.wire import shard_key
 from watcher.errors import OddAnswerError, TransientError
 from watcher.records import page
 
@@ -76,7 +76,7 @@ def test_the_last_page_of_a_shard_has_records_and_no_next_iterator() -> None:
 
 
 def test_records_of_a_range_keep_their_shard_and_their_bytes() -> None:
-    (record,) = page.records(BODY, origin("shard-1"), 1, 2)
+    (record,) = page.records(BODY, shard_key("shard-1"), 1, 2)
     assert record.sequence_number == "2"
     assert record.shard_id == "shard-1"
     assert bytes(record.raw) in BODY
@@ -111,7 +111,7 @@ HALF = BODY.replace(b'{"S":"b"}', rb'{"S":"\ud83d"}')
 
 def test_half_a_surrogate_pair_is_read_and_its_bytes_stay_as_they_came() -> None:
     """What JavaScript's slice leaves of an emoji; DynamoDB takes it and gives it."""
-    first, half, last = page.records(HALF, origin("shard"))
+    first, half, last = page.records(HALF, shard_key("shard"))
     assert half.key == {"k": "\ufffd"} and half["dynamodb"]["Keys"] == {"k": {"S": "\ufffd"}}
     assert bytes(half.raw) in HALF and rb"\ud83d" in bytes(half.raw)
     assert (first.key, last.key) == ({"k": "a"}, {"k": "c"})

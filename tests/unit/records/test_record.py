@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.odd_pages import pages
-from tests.support.wire import origin
+from tests.support.wire import shard_key
 from watcher import ABSENT, Record
 from watcher.records.page import records
 from watcher.records.record import native
@@ -275,7 +275,7 @@ def test_a_record_copies_and_pickles() -> None:
 
 @given(body=pages())
 def test_native_values_are_the_same_by_the_shortcut_as_attribute_by_attribute(body: bytes) -> None:
-    for each in records(body, origin("shard")):
+    for each in records(body, shard_key("shard")):
         raw = each.wire.dynamodb.NewImage
         if raw:
             decoded = msgspec.json.decode(raw)

@@ -47,9 +47,9 @@ class Probed(Play):
 
     def read(self, name: str, *, answered: bool = True) -> None:
         """A read of a shard has come to its end."""
-        origin = self.queue.origins[name]
-        tally = self.manager.stats.shards[origin].tally
-        tally.attempt(self.clock.monotonic(), answered=answered)
+        shard_key = self.queue.shard_keys[name]
+        counters = self.manager.stats.shards[shard_key].counters
+        counters.attempt(self.clock.monotonic(), answered=answered)
 
     def goes_on(self, *names: str) -> Callable[[], None]:
         return lambda: self.reads.update(names)
@@ -164,7 +164,7 @@ def test_a_stuck_worker_is_named_also_while_another_shard_keeps_the_watch_busy()
     play.run(
         play.goes_on("a", "b", "c"),
         1.0,
-        lambda: waits.add(play.queue.origins["c"]),
+        lambda: waits.add(play.queue.shard_keys["c"]),
         play.stops("b", "c"),
         *busy_with(play, "a", 45),
         play.says(),
@@ -183,7 +183,7 @@ def test_whoever_waited_for_the_watch_gets_the_whole_time_anew() -> None:
     waits = play.queue.full
 
     def all_wait() -> None:
-        waits.update(map(play.queue.origins.__getitem__, "bc"))
+        waits.update(map(play.queue.shard_keys.__getitem__, "bc"))
 
     play.run(
         play.goes_on("a", "b", "c"),

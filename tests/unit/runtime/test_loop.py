@@ -267,8 +267,8 @@ def test_troubles_before_an_answered_read_are_no_failure(
     service: PlayedService, seen: Seen
 ) -> None:
     play = played(service, seen)
-    tally = play.manager.stats.tally(ShardKey(ARN, "a"))
-    play.run(("a", Retrying("refused", 1)), tally.answer, 1.0)
+    counters = play.manager.stats.counters(ShardKey(ARN, "a"))
+    play.run(("a", Retrying("refused", 1)), counters.answer, 1.0)
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(

@@ -62,7 +62,7 @@ def assert_it_reads(simulator: Simulator, start: ProcessStarter) -> None:
     process = start("worker", work, writer, board)
     try:
         writer.close()
-        process.send(ReadShard(work, board.new().place))
+        process.send(ReadShard(work, board.new().slot))
         said = (queue.receive(10) for _ in range(3))
         assert any(isinstance(each and each[1], Page) for each in said)
     finally:

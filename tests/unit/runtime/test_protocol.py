@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.times import NOON
-from tests.support.wire import origin
+from tests.support.wire import shard_key
 from watcher.aws.credentials import Keys
 from watcher.aws.model import ShardKey
 from watcher.runtime.protocol import (
@@ -56,17 +56,17 @@ def received(queue: MessageQueue, count: int) -> list[tuple[ShardKey | str, From
 
 def send_half(writer: MessageWriter, message: Message, count: int) -> None:
     """The first bytes of a message, and then nothing."""
-    os.write(writer.fileno(), b"".join(frame(origin("a"), message))[:count])
+    os.write(writer.fileno(), b"".join(frame(shard_key("a"), message))[:count])
 
 
 def test_messages_come_out_in_order_and_whole(queue: MessageQueue) -> None:
     writer = queue.writer("a")
     sent: list[Message] = [Started(NOON), page(1, 60_000), page(2, 0), Finished(True)]
     for message in sent:
-        writer.send(origin("a"), message)
+        writer.send(shard_key("a"), message)
     writer.close()
     got = received(queue, 5)
-    assert [name for name, _ in got] == [*[origin("a")] * 4, "a"]
+    assert [name for name, _ in got] == [*[shard_key("a")] * 4, "a"]
     assert [message for _, message in got] == [*sent, None]
     assert queue.receive(0) is None
 
@@ -77,7 +77,7 @@ def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(
     writer = queue.writer("a")
     queue.writer("b").close()
     assert not queue.has_unread("a")
-    writer.send(origin("a"), page(1))
+    writer.send(shard_key("a"), page(1))
     assert queue.has_unread("a") and queue.has_unread("b")
     assert len(received(queue, 2)) == 2
     assert not queue.has_unread("a") and not queue.has_unread("b"), "b is gone"
@@ -85,7 +85,7 @@ def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(
 
 def test_a_message_larger_than_the_pipe_arrives(queue: MessageQueue) -> None:
     writer = queue.writer("a")
-    thread = threading.Thread(target=writer.send, args=(origin("a"), page(7, 5_000_000)))
+    thread = threading.Thread(target=writer.send, args=(shard_key("a"), page(7, 5_000_000)))
     thread.start()
     ((_, message),) = received(queue, 1)
     thread.join()
@@ -97,9 +97,9 @@ def test_writers_take_turns(queue: MessageQueue) -> None:
     writers = {name: queue.writer(name) for name in "abc"}
     for name, writer in writers.items():
         for number in range(5):
-            writer.send(origin(name), page(number))
+            writer.send(shard_key(name), page(number))
     names = [name for name, _ in received(queue, 15)]
-    assert all(sorted(names[n : n + 3]) == [*map(origin, "abc")] for n in range(0, 15, 3))
+    assert all(sorted(names[n : n + 3]) == [*map(shard_key, "abc")] for n in range(0, 15, 3))
     for writer in writers.values():
         writer.close()
 
@@ -107,9 +107,9 @@ def test_writers_take_turns(queue: MessageQueue) -> None:
 def test_shards_that_share_a_writer_are_told_apart(queue: MessageQueue) -> None:
     writer = queue.writer("both")
     for shard in "abba":
-        writer.send(origin(shard), page(1))
+        writer.send(shard_key(shard), page(1))
     writer.close()
-    assert [name for name, _ in received(queue, 5)] == [*map(origin, "abba"), "both"]
+    assert [name for name, _ in received(queue, 5)] == [*map(shard_key, "abba"), "both"]
 
 
 def test_a_full_pipe_stops_its_writer(queue: MessageQueue) -> None:
@@ -120,7 +120,7 @@ def test_a_full_pipe_stops_its_writer(queue: MessageQueue) -> None:
         nonlocal sent
         with contextlib.suppress(BrokenPipeError):
             while True:
-                writer.send(origin("a"), page(sent, 100_000))
+                writer.send(shard_key("a"), page(sent, 100_000))
                 sent += 1
 
     thread = threading.Thread(target=write)
@@ -139,8 +139,8 @@ def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: MessageQueue) -> N
     stopped, other = queue.writer("stopped"), queue.writer("other")
     send_half(stopped, page(0, 1_000_000), 500)
     for number in range(100):
-        other.send(origin("other"), page(number))
-    assert [name for name, _ in received(queue, 100)] == [origin("other")] * 100
+        other.send(shard_key("other"), page(number))
+    assert [name for name, _ in received(queue, 100)] == [shard_key("other")] * 100
     stopped.close()
     assert received(queue, 1) == [("stopped", None)]
     other.close()
@@ -182,7 +182,7 @@ def test_a_writer_learns_that_the_manager_is_gone(queue: MessageQueue) -> None:
     writer = queue.writer("a")
     queue.close()
     with pytest.raises(BrokenPipeError):
-        writer.send(origin("a"), Finished(True))
+        writer.send(shard_key("a"), Finished(True))
     writer.close()
 
 
@@ -207,7 +207,7 @@ def test_a_forked_child_keeps_nothing_of_the_queue(queue: MessageQueue) -> None:
     os.read(ready, 1)
     queue.close()
     with pytest.raises(BrokenPipeError):  # though the child lives
-        writer.send(origin("a"), Finished(True))
+        writer.send(shard_key("a"), Finished(True))
     writer.close()
     os.close(writing)
     os.waitpid(child, 0)
@@ -231,7 +231,7 @@ def _write_for_ever(writer: MessageWriter, name: str, first: int) -> None:
     number = first
     with contextlib.suppress(BrokenPipeError):
         while True:
-            writer.send(origin(name), page(number, BODY))
+            writer.send(shard_key(name), page(number, BODY))
             number += 1
 
 

@@ -27,7 +27,7 @@ class Shards:
         self.clock = HandClock()
         self.readers = ReadScheduler(self.clock)
         service: Any = PlayedService(self.clock)
-        service.records = lambda iterator: body([])
+        service.get_records = lambda iterator: body([])
         self.service = service
         self.all = []
         for number in range(count):
@@ -125,7 +125,7 @@ def test_few_reads_are_throttled_where_hardly_one_a_second_is_allowed() -> None:
             raise TransientError("Rate of requests exceeds the allowed throughput", throttled=True)
         return body([])
 
-    shards.service.records = records
+    shards.service.get_records = records
     shards.idle(60)
     answers.update({True: 0, False: 0})
     shards.idle(600)
@@ -151,7 +151,7 @@ def test_a_shard_that_closes_is_read_on_without_pauses(is_read: bool) -> None:
     shards = Shards(2, poll_max=60)
     shards.idle(300)
     begun = shards.begin() if is_read else []
-    shards.readers.on_shard_closed(shards.all[0].origin)
+    shards.readers.on_shard_closed(shards.all[0].shard_key)
     shards.end(begun)
     for _ in range(20):
         begun = shards.begin()
@@ -164,7 +164,7 @@ def test_latest_is_the_beginning_also_of_a_shard_that_cannot_be_begun_at_once() 
     clock, asked = HandClock(), list[Position]()
     service: Any = PlayedService(clock)
     service.add("a")
-    service.records = lambda iterator: body([])
+    service.get_records = lambda iterator: body([])
 
     def iterator(arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         asked.append(position)
@@ -172,7 +172,7 @@ def test_latest_is_the_beginning_also_of_a_shard_that_cannot_be_begun_at_once() 
             raise TransientError("500")
         return "iterator", service.now
 
-    service.iterator = iterator
+    service.get_iterator = iterator
     work = ShardAssignment(AwsConfig(), "", "a", Latest(), None, 1.0, latest=NOON)
     reading = AssignedShard(work, service, Counters(), clock)
     for _ in range(3):

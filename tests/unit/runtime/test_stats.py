@@ -24,7 +24,7 @@ class Watch:
 
     def __init__(self, *shards: Shard) -> None:
         self.clock = HandClock()
-        self.tally = Counters()
+        self.counters = Counters()
         self.figures = StatsCollector(1.0, SharedCounters(8), self.clock)
         self.until: datetime | None = None
         self.totals = Totals()
@@ -35,7 +35,7 @@ class Watch:
 
     def begin(self, shard: str) -> None:
         self.lineage.shards[shard].status = ShardStatus.RUNNING
-        self.readers[shard] = self.figures.tally(ShardKey("", shard))
+        self.readers[shard] = self.figures.counters(ShardKey("", shard))
 
     def deliver(self, shard: str, count: int, age: float) -> None:
         """Records that were created so many seconds ago."""
@@ -49,7 +49,7 @@ class Watch:
         self.figures.reading_ended(ShardKey("", shard), for_good=True)
 
     def look(self) -> WatchStats:
-        standing = StreamStats("", self.lineage, self.clock.time(), self.tally, self.until)
+        standing = StreamStats("", self.lineage, self.clock.time(), self.counters, self.until)
         return self.figures.snapshot(self.totals, [standing], self.dispatcher)
 
 
@@ -105,7 +105,7 @@ def test_a_caught_up_shard_whose_reads_stop_lags_since_the_last_one(watch: Watch
 
 
 def test_a_finished_shard_has_no_lag_and_its_calls_still_count(watch: Watch) -> None:
-    watch.tally.call("DescribeStream")
+    watch.counters.call("DescribeStream")
     watch.readers["a"].call("GetRecords", 3)
     watch.readers["a"].throttle()
     assert watch.look().calls["GetRecords"] == 3
@@ -123,7 +123,7 @@ def test_a_process_that_died_in_the_middle_leaves_nothing_in_the_queue(watch: Wa
     watch.deliver("a", 4, age=5)
     watch.figures.reading_ended(ShardKey("", "a"), for_good=False)
     assert watch.look().queued == 0
-    assert watch.figures.tally(ShardKey("", "a")) is watch.readers["a"]
+    assert watch.figures.counters(ShardKey("", "a")) is watch.readers["a"]
     watch.readers["a"].read(6)
     assert watch.look().queued == 6
 

@@ -250,7 +250,7 @@ def test_a_handler_that_blocks_keeps_the_items_waiting_and_no_other_shard() -> N
     table, told, gate = Table(), Told(), Gate()
 
     def observe(record: Record) -> None:
-        if record.origin.shard_id == "a":
+        if record.shard_key.shard_id == "a":
             gate(record)
         told(record)
 

@@ -62,13 +62,13 @@ class AskedAside:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._service, name)
 
-    def listing(self, arn: str) -> Listing:
+    def list_shards(self, arn: str) -> Listing:
         now = self._clock.monotonic()
         self._ready_at = self._ready_at or now + self._seconds
         if now < self._ready_at:
             raise NoAnswerYetError("not yet")
         self._ready_at = None
-        return self._service.listing(arn)
+        return self._service.list_shards(arn)
 
 
 class Region:
@@ -97,13 +97,13 @@ def test_latest_of_one_does_not_wait_for_the_listings_of_others(region: Region, 
     """They take a quarter of a second each, or more: of two hundred that is a minute."""
     play = region.play(seen, start=Latest())
     begun: list[ShardKey] = []
-    listing = region.users.listing
+    listing = region.users.list_shards
 
     def listed(arn: str) -> Listing:
-        begun.extend(origin for origin, _ in play.begun_by_origin)
+        begun.extend(shard_key for shard_key, _ in play.begun_by_origin)
         return listing(arn)
 
-    region.users.listing = listed  # type: ignore[method-assign]
+    region.users.list_shards = listed  # type: ignore[method-assign]
     play.run(1.0)
     assert begun == [OF_ORDERS]
 
@@ -156,7 +156,7 @@ def test_many_that_are_still_to_begin_are_not_looked_at_for_each_message(region:
     asked = 0
 
     class Waiting(AskedAside):
-        def listing(self, arn: str) -> Listing:
+        def list_shards(self, arn: str) -> Listing:
             nonlocal asked
             asked += 1
             raise NoAnswerYetError("not yet")
@@ -221,7 +221,7 @@ def test_a_child_waits_for_its_own_parent_only(region: Region, seen: Seen) -> No
     region.orders.add("b", "a")
     region.users.add("b", "a")
     play = region.play(seen).run((OF_USERS, Finished(True)), (OF_USERS, None), 1.0)
-    assert [origin for origin, _ in play.begun_by_origin] == [
+    assert [shard_key for shard_key, _ in play.begun_by_origin] == [
         OF_ORDERS,
         OF_USERS,
         ShardKey(USERS, "b"),
@@ -410,14 +410,14 @@ def test_its_moment_is_not_later_where_the_machine_has_slept_since(
 def test_its_moment_is_by_the_services_clock_where_ours_is_ahead(
     region: Region, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    behind, listing = timedelta(minutes=4), region.users.listing
+    behind, listing = timedelta(minutes=4), region.users.list_shards
 
     def late(arn: str) -> Listing:
         found = listing(arn)
         return msgspec.structs.replace(found, time=found.time - behind)
 
     region.users.errors = [StreamGoneError("no such stream")]
-    monkeypatch.setattr(region.users, "listing", late)
+    monkeypatch.setattr(region.users, "list_shards", late)
     play = region.play(seen, start=Latest()).run((OF_ORDERS, page(1)), 40.0)
     position = dict(play.begun_by_origin)[OF_USERS]
     assert isinstance(position, AtTime) and position.time <= NOON - behind

@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.wire import origin
+from tests.support.wire import shard_key
 from watcher.aws.arns import place_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
@@ -67,12 +67,12 @@ class Worker:
 
     def read(self, shard: int = 0) -> Counters:
         """Have a shard read; what is counted for it."""
-        tally = self.counters.new()
+        counters = self.counters.new()
         name = self._sim.shards[shard].id
         arn = self._sim.stream_arn
         work = ShardAssignment(self._connection, arn, name, TrimHorizon(), None, 0.05)
-        self._commands.send(ReadShard(work, tally.place))
-        return tally
+        self._commands.send(ReadShard(work, counters.slot))
+        return counters
 
     def poll_now(self) -> None:
         self._commands.send(PollNow(self._sim.stream_arn))
@@ -120,7 +120,9 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in pages.records(bytes(message.body), origin("s"), message.first, message.last)
+        for record in pages.records(
+            bytes(message.body), shard_key("s"), message.start, message.stop
+        )
     ]
     assert numbers == [record.sequence_number for record in simulator.records]
 
@@ -195,16 +197,16 @@ def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
     simulator.write("a", 30)
     worker = Worker(simulator, queue)
     workers.append(worker)
-    tally, process = worker.read(), worker.process
+    counters, process = worker.read(), worker.process
     said(queue, Page)
     end = time.monotonic() + 20
-    while tally.tip is None and time.monotonic() < end:
+    while counters.tip is None and time.monotonic() < end:
         time.sleep(0.02)
     process.kill()
     process.join()
-    assert tally.tip is not None and tally.tip[1] == tally.records_read == 30
-    assert tally.throttles == 2
-    made = {name: count for name, count in tally.calls.items() if count}
+    assert counters.tip is not None and counters.tip[1] == counters.records_read == 30
+    assert counters.throttles == 2
+    made = {name: count for name, count in counters.calls.items() if count}
     assert made == dict(simulator.calls)
 
 

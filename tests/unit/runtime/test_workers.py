@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import PlayedProcess
-from tests.support.wire import origin
+from tests.support.wire import shard_key
 from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, TrimHorizon
@@ -61,8 +61,8 @@ class Played:
         """The process of these shards dies; the first of them is its name."""
         self.writers.pop(names[0]).close()
         for name in names:
-            assert self.receive() == (origin(name), None)
-            self.workers.on_ended(origin(name), restart=True)
+            assert self.receive() == (shard_key(name), None)
+            self.workers.on_ended(shard_key(name), restart=True)
 
     def receive(self) -> tuple[ShardKey, Message | None] | None:
         return self.workers.receive(1.0)
@@ -93,13 +93,13 @@ def played() -> Iterator[Played]:
 
 def test_a_shard_has_a_process_until_its_end(played: Played) -> None:
     played.start("a")
-    assert origin("a") in played.workers and len(played.workers) == 1
-    played.writers["a"].send(origin("a"), Finished(True))
-    assert played.receive() == (origin("a"), Finished(True))
-    assert played.receive() == (origin("a"), None)
-    played.workers.on_ended(origin("a"), restart=False)
+    assert shard_key("a") in played.workers and len(played.workers) == 1
+    played.writers["a"].send(shard_key("a"), Finished(True))
+    assert played.receive() == (shard_key("a"), Finished(True))
+    assert played.receive() == (shard_key("a"), None)
+    played.workers.on_ended(shard_key("a"), restart=False)
     assert played.processes[0].ended == "dismissed"
-    assert origin("a") not in played.workers and not played.workers
+    assert shard_key("a") not in played.workers and not played.workers
 
 
 def test_a_process_that_died_is_due_again_the_later_the_more_often_it_did(played: Played) -> None:
@@ -125,10 +125,10 @@ def test_a_life_well_lived_makes_up_for_earlier_deaths(played: Played, lives: st
     if lives == "long":
         played.clock.sleep(61)
     else:
-        played.workers.on_page(origin("a"))
+        played.workers.on_page(shard_key("a"))
     played.die("a")
     played.clock.sleep(0.11)
-    assert played.workers.to_restart() == [origin("a")]
+    assert played.workers.to_restart() == [shard_key("a")]
 
 
 def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
@@ -139,15 +139,15 @@ def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
     assert caplog.messages == ["Can't start a process for shard a: Too many open files"]
     assert played.queue.receive(0.0) is None
     played.clock.sleep(1)
-    assert played.workers.to_restart() == [origin("a")]
+    assert played.workers.to_restart() == [shard_key("a")]
 
 
 def test_all_are_read_once_each_has_an_iterator(played: Played) -> None:
     played.start("a")
     played.start("b")
-    played.workers.on_started(origin("a"))
+    played.workers.on_started(shard_key("a"))
     assert not played.workers.are_all_reading()
-    played.workers.on_started(origin("b"))
+    played.workers.on_started(shard_key("b"))
     assert played.workers.are_all_reading()
 
 
@@ -167,7 +167,7 @@ def test_stopping_asks_the_living_and_forgets_the_dead(played: Played) -> None:
     played.start("b")
     played.workers.stop()
     assert len(played.workers) == 1 and played.processes[1].ended == "terminated"
-    played.workers.close()
+    played.workers.kill()
     assert played.processes[1].ended == "killed"
 
 
@@ -185,10 +185,10 @@ def test_beyond_the_number_of_processes_shards_share_them_evenly(two: Played) ->
 
 def test_a_shard_that_ends_leaves_its_process_to_the_others(two: Played) -> None:
     two.start(*"abc")
-    two.writers["a"].send(origin("a"), Finished(True))
+    two.writers["a"].send(shard_key("a"), Finished(True))
     two.receive()
-    assert two.receive() == (origin("a"), None)
-    two.workers.on_ended(origin("a"), restart=False)
+    assert two.receive() == (shard_key("a"), None)
+    two.workers.on_ended(shard_key("a"), restart=False)
     assert not two.processes[0].ended
     two.start("d")
     assert two.read_by() == [["a", "c", "d"], ["b"]]
@@ -196,7 +196,7 @@ def test_a_shard_that_ends_leaves_its_process_to_the_others(two: Played) -> None
 
 def test_a_process_that_has_done_its_work_gets_no_more(two: Played) -> None:
     two.start("a", "b")
-    two.writers["a"].send(origin("a"), Finished(True))
+    two.writers["a"].send(shard_key("a"), Finished(True))
     two.receive()
     two.start("c", "d")
     assert two.read_by() == [["a"], ["b", "d"], ["c"]]
@@ -211,19 +211,19 @@ def test_all_shards_of_a_process_that_died_are_due_again(
         "The process of 2 shards ended (signal 9); starting them again where delivery stands"
     ]
     two.clock.sleep(1)
-    assert two.workers.to_restart() == [origin("a"), origin("c")]
+    assert two.workers.to_restart() == [shard_key("a"), shard_key("c")]
     two.start("a", "c")
     assert two.read_by() == [["a", "c"], ["b", "d"], ["a", "c"]]
 
 
 def test_a_reader_that_failed_is_due_again_its_neighbours_read_on(two: Played) -> None:
     two.start(*"abc")
-    two.writers["a"].send(origin("a"), Failed("no", fatal=False))
-    assert two.receive() == (origin("a"), Failed("no", fatal=False))
-    assert two.receive() == (origin("a"), None)
-    two.workers.on_ended(origin("a"), restart=True)
+    two.writers["a"].send(shard_key("a"), Failed("no", fatal=False))
+    assert two.receive() == (shard_key("a"), Failed("no", fatal=False))
+    assert two.receive() == (shard_key("a"), None)
+    two.workers.on_ended(shard_key("a"), restart=True)
     two.clock.sleep(1)
-    assert two.workers.to_restart() == [origin("a")] and not two.processes[0].ended
+    assert two.workers.to_restart() == [shard_key("a")] and not two.processes[0].ended
 
 
 def test_where_no_further_process_can_be_started_shards_share_them_and_it_is_said_once(
@@ -258,7 +258,7 @@ def test_a_shard_given_to_a_process_that_is_dying_is_due_again_with_the_others(t
     two.start("c")
     two.die("a", "c")
     two.clock.sleep(1)
-    assert two.workers.to_restart() == [origin("a"), origin("c")]
+    assert two.workers.to_restart() == [shard_key("a"), shard_key("c")]
 
 
 def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
@@ -272,22 +272,22 @@ def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
     monkeypatch.setattr(two.processes[0], "send", full)
     two.start("c")
     two.clock.sleep(1)
-    assert two.workers.to_restart() == [origin("c")]
+    assert two.workers.to_restart() == [shard_key("c")]
 
 
 def test_the_shards_of_a_stream_with_records_are_polled_now_at_times(two: Played) -> None:
     two.start("a", "b")
     for _ in range(3):
-        two.workers.on_page(origin("a"))
+        two.workers.on_page(shard_key("a"))
     two.clock.sleep(31)
-    two.workers.on_page(origin("b"))
+    two.workers.on_page(shard_key("b"))
     for process in two.processes:
         assert process.commands[1:] == [PollNow(""), PollNow("")]
 
 
 def test_the_process_of_a_shard_that_closes_is_told_so_and_no_other(two: Played) -> None:
     two.start("a", "b")
-    two.workers.on_shard_closed(origin("b"))
+    two.workers.on_shard_closed(shard_key("b"))
     assert [process.commands[1:] for process in two.processes] == [[], [ShardClosed("", "b")]]
 
 

@@ -120,12 +120,12 @@ def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStre
     executor.run(made.probe(int(number(5))), stream)
     assert made.number is None
     stream.write("a", range(20, 30))
-    records, firsts = stream.records, iter([5, 20, 15])
+    records, firsts = stream.get_records, iter([5, 20, 15])
 
     def from_others(iterator: str, limit: int | None = None) -> bytes:
         return records(f"a {next(firsts)}", limit)
 
-    stream.records = from_others  # type: ignore[method-assign]
+    stream.get_records = from_others  # type: ignore[method-assign]
     clock.sleep(1)
     executor.run(made.probe(int(number(5))), stream)
     assert made.number is None, "one knows no LATEST: all are asked for anew"

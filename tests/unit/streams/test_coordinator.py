@@ -240,7 +240,7 @@ def test_children_that_are_listed_already_take_no_call(
     service.add("b", "a")
     made = coordinator(service)
     begun(made)
-    monkeypatch.setattr(service, "children", None)
+    monkeypatch.setattr(service, "list_children", None)
     end(made, "a")
     executor.refresh(made, service)
     assert begun(made) == ["b"]
@@ -269,7 +269,7 @@ def test_a_refused_call_for_children_is_made_up_by_the_listing(
     def refuse(arn: str, shard_id: str) -> list[Shard]:
         raise CredentialsError("expired")
 
-    monkeypatch.setattr(service, "children", refuse)
+    monkeypatch.setattr(service, "list_children", refuse)
     end(made, "a")
     pass_time(made, service, 1)
     assert begun(made) == ["b"]
@@ -280,14 +280,14 @@ def test_a_refused_call_for_children_is_made_up_by_the_listing(
 
 def test_what_was_read_up_to_its_end_is_settled(service: PlayedService) -> None:
     made = coordinator(service)
-    assert not made.is_settled(), "a shard waits for its turn"
+    assert not made.is_exhausted(), "a shard waits for its turn"
     begun(made)
     shard = made.lineage.shards["a"]
     pass_time(made, service, 5.1)
-    assert made.on_message(shard, Finished(False)) is ShardEnd.CAUGHT_UP
-    assert not made.is_settled(), "the shard may have been closed since the last listing"
+    assert made.on_message(shard, Finished(False)) is ShardEnd.LEFT_OPEN
+    assert not made.is_exhausted(), "the shard may have been closed since the last listing"
     pass_time(made, service, 0.1)
-    assert made.is_settled()
+    assert made.is_exhausted()
 
 
 def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: PlayedService) -> None:
@@ -295,8 +295,8 @@ def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: Play
     begun(made)
     pass_time(made, service, 5.1)
     service.add("b", "a")
-    assert made.on_message(made.lineage.shards["a"], Finished(False)) is ShardEnd.CAUGHT_UP
-    assert not made.is_settled()
+    assert made.on_message(made.lineage.shards["a"], Finished(False)) is ShardEnd.LEFT_OPEN
+    assert not made.is_exhausted()
     pass_time(made, service, 0.1)
     assert begun(made) == ["a"]
     end(made, "a")
@@ -323,7 +323,7 @@ def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedS
     begun(made)
     pass_time(made, service, 2)
     meaning = made.on_message(made.lineage.shards["a"], Finished(False, proven=True))
-    assert meaning is ShardEnd.CAUGHT_UP and made.is_settled()
+    assert meaning is ShardEnd.LEFT_OPEN and made.is_exhausted()
     assert service.listings == 1
 
 
@@ -361,11 +361,11 @@ def test_an_end_waits_for_a_child_that_may_still_be_listed(service: PlayedServic
     begun(made)
     end(made, "a")
     executor.refresh(made, service)
-    assert not made.is_settled()
+    assert not made.is_exhausted()
     pass_time(made, service, 6)
-    made.is_settled()
+    made.is_exhausted()
     pass_time(made, service, 1)
-    assert made.is_settled()
+    assert made.is_exhausted()
 
 
 def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
@@ -376,7 +376,7 @@ def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
         service, resumed=[TrackedShard("a", None, TrimHorizon(), ShardStatus.FINISHED)]
     )
     executor.refresh(made, service)
-    assert not made.is_settled()
+    assert not made.is_exhausted()
     service.hidden.clear()
     pass_time(made, service, 1)
     assert begun(made) == ["b"]
@@ -406,7 +406,7 @@ def test_of_a_stream_that_is_gone_a_shards_end_is_the_end(service: PlayedService
     assert end(made, "a", gone=True) is ShardEnd.CLOSED
 
 
-# Positions
+# CheckpointStorage
 
 
 def test_latest_is_the_moment_of_the_first_iterator(service: PlayedService) -> None:
@@ -490,7 +490,7 @@ def test_a_parent_that_answers_errors_blocks_only_its_children(
     def refuse(arn: str, shard_id: str, position: Position) -> None:
         raise TransientError("500")
 
-    monkeypatch.setattr(service, "iterator", refuse)
+    monkeypatch.setattr(service, "get_iterator", refuse)
     made = coordinator(service)
     assert begun(made) == ["a"]
     pass_time(made, service, 15)
@@ -525,17 +525,17 @@ def test_a_listing_is_whole_once_no_parent_is_missing(service: PlayedService) ->
     service.add("b", "hidden")
     made = coordinator(service)
     begun(made)
-    assert not made.is_whole()
+    assert not made.lists_all()
     service.hidden.clear()
     pass_time(made, service, 6)
     begun(made)
-    assert made.is_whole() and "hidden" in made.lineage.shards
+    assert made.lists_all() and "hidden" in made.lineage.shards
 
 
 def test_a_listing_is_whole_once_it_had_time_to_show_what_was_opened(
     service: PlayedService,
 ) -> None:
     made = coordinator(service)
-    assert not made.is_whole()
+    assert not made.lists_all()
     pass_time(made, service, 8)
-    assert made.is_whole()
+    assert made.lists_all()

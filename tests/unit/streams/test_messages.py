@@ -22,26 +22,26 @@ from watcher.records.page import RecordPage, decode
 from watcher.records.wire import WireRecord
 from watcher.runtime.stats import StatsCollector
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Wanted, part
+from watcher.streams.messages import WireFilter, make_page
 
 
 class Delivered:
     """What has become of a page at the end of its delivery."""
 
-    def __init__(self, wanted: Wanted, limit: int | None, *, together: bool) -> None:
+    def __init__(self, wanted: WireFilter, limit: int | None, *, together: bool) -> None:
         self.lines: list[bytes] = []
         self.shard = TrackedShard("a", None, TrimHorizon())
         self.totals = Totals()
         observer = Handler("lines", lambda record: self.lines.append(bytes(record.raw)))
         observer.handle_page = self.take if together else None
         figures = StatsCollector(1.0, SharedCounters(1))
-        figures.tally(ShardKey(ARN, "a"))
+        figures.counters(ShardKey(ARN, "a"))
         self.figures = figures.shards[ShardKey(ARN, "a")]
         progress = Progress(
             totals=self.totals,
             stats=figures,
             mark_dirty=lambda: None,
-            wanted=wanted,
+            wire_filter=wanted,
             max_records=limit,
         )
         self.delivery = SequentialDelivery(
@@ -82,7 +82,7 @@ def test_what_the_worker_leaves_out_is_what_the_manager_would(
     outcomes = []
     for test in (None, chosen):
         delivered = Delivered(wanted, limit, together=together)
-        message = part(body, records, first, len(records), test)
+        message = make_page(body, records, first, len(records), test)
         assert message.read == len(records) - first
         delivered.delivery.submit(ShardKey(ARN, "a"), delivered.shard, message)
         delivered.delivery.poll()
@@ -99,5 +99,5 @@ def test_a_filter_that_fails_leaves_nothing_out(body: bytes) -> None:
         raise ValueError("no such key")
 
     if records:
-        whole = part(body, records, 0, len(records), fail)
-        assert whole == part(body, records, 0, len(records))
+        whole = make_page(body, records, 0, len(records), fail)
+        assert whole == make_page(body, records, 0, len(records))

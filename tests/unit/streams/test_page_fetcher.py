@@ -58,12 +58,12 @@ class Noted:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def records(self, iterator: str) -> bytes:
+    def get_records(self, iterator: str) -> bytes:
         self.asked.append(iterator)
         return iterator.encode()
 
-    def ask(self, iterator: str) -> Callable[[], bytes]:
-        return partial(lambda body: body, self.records(iterator) + b" ahead")
+    def prefetch_records(self, iterator: str) -> Callable[[], bytes]:
+        return partial(lambda body: body, self.get_records(iterator) + b" ahead")
 
 
 def test_what_came_ahead_is_left_where_something_else_is_to_be_read(

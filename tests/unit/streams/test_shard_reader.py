@@ -11,7 +11,7 @@ from tests.simulator import Simulator
 from tests.simulator.errors import ODD
 from tests.support.blocking_reader import BlockingReader
 from tests.support.hand_clock import HandClock
-from tests.support.wire import origin
+from tests.support.wire import shard_key
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.model import AfterSequence, AtTime, Latest, Position, Service, TrimHorizon
@@ -50,10 +50,10 @@ class GoingBack:
     def go_back(self) -> None:
         self._goes_back = True
 
-    def records(self, iterator: str) -> bytes:
+    def get_records(self, iterator: str) -> bytes:
         self.first = self.first or iterator
         goes_back, self._goes_back = self._goes_back, False
-        return self._service.records(self.first if goes_back else iterator)
+        return self._service.get_records(self.first if goes_back else iterator)
 
 
 def numbers(messages: list[Message]) -> list[str]:
@@ -62,7 +62,7 @@ def numbers(messages: list[Message]) -> list[str]:
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in page.records(message.body, origin("s"), message.first, message.last)
+        for record in page.records(message.body, shard_key("s"), message.start, message.stop)
     ]
 
 
@@ -503,7 +503,9 @@ def test_what_came_before_a_restart_is_not_read_again(
 ) -> None:
     made = reader(simulator, AfterSequence(written[2]))
     made.service = service = GoingBack(made.service)
-    service.first, _ = service.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    service.first, _ = service.get_iterator(
+        simulator.stream_arn, simulator.shards[0].id, TrimHorizon()
+    )
     service.go_back()
     assert numbers(read(made)) == written[3:]
 
@@ -542,7 +544,7 @@ def pauses_of(made: BlockingReader, attempts: int) -> Iterator[float]:
 def test_bodies_are_handed_on_as_they_came(simulator: Simulator, written: list[str]) -> None:
     (message,) = [each for each in read(reader(simulator)) if isinstance(each, Page)]
     assert re.findall(rb'"SequenceNumber":"(\d+)"', message.body) == [n.encode() for n in written]
-    assert (message.first, message.last) == (0, len(written))
+    assert (message.start, message.stop) == (0, len(written))
     assert message.last_sequence_number == written[-1]
 
 

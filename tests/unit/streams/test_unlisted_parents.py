@@ -35,7 +35,7 @@ def to_read(service: PlayedService, clock: HandClock, shown_after: float = 1e9) 
     while True:
         coordinator.to_start()
         executor.refresh(coordinator, service)
-        if coordinator.is_whole():
+        if coordinator.lists_all():
             return [shard.id for shard in coordinator.lineage.unfinished]
         clock.sleep(0.25)
         if clock.passed >= shown_after:
@@ -108,14 +108,14 @@ def test_children_whose_parents_are_gone_do_not_wait_for_one_that_answers_500(
     for number in range(30):
         service.add(f"child {number}", f"gone {number}")
     service.add("child", "sick")
-    iterator = service.iterator
+    iterator = service.get_iterator
 
     def answer(arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         if shard_id == "sick":
             raise TransientError("500")
         return iterator(arn, shard_id, position)
 
-    service.iterator = answer  # type: ignore[method-assign]
+    service.get_iterator = answer  # type: ignore[method-assign]
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
     executor.start(coordinator, service, clock)
     coordinator.to_start()

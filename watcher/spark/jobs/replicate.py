@@ -123,7 +123,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     Raises UsageError, StreamError (a stream without new images), and what the source raises.
     """
     streams, arn = connect(stream, connection)
-    listing = retry_at_start(lambda: streams.listing(arn))
+    listing = retry_at_start(lambda: streams.list_shards(arn))
     _refuse_without_images(listing)
     here = msgspec.structs.replace(connection, region=connection.region or streams.region)
     there = AwsConfig(

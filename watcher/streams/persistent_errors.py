@@ -10,7 +10,7 @@ from watcher.streams.messages import ErrorKind, Notice, Retrying
 from watcher.streams.timing import TIMING, Timing
 
 
-class Refusals:
+class PersistentErrors:
     """Counts requests that are refused in ways that only the user can mend.
 
     An odd answer (a proxy that restarts, an error that nobody knows) ends nothing once there was

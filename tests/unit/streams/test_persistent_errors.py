@@ -1,0 +1,135 @@
+"""When a refusal is the end, and when it is only trouble."""
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from watcher.errors import DeniedError, OddAnswerError
+from watcher.streams.messages import ErrorKind, Notice, Retrying
+from watcher.streams.persistent_errors import PersistentErrors
+
+
+def denied(failures: int = 1) -> Retrying:
+    return Retrying("no permission", failures, ErrorKind.DENIED)
+
+
+def odd(failures: int = 1) -> Retrying:
+    return Retrying("<html>", failures, ErrorKind.ODD)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+def test_no_permission_at_the_beginning_is_the_end(clock: HandClock) -> None:
+    with pytest.raises(DeniedError, match="no permission"):
+        PersistentErrors(clock).on_error("a", denied())
+
+
+def test_no_permission_later_is_the_end_after_a_minute_of_it(clock: HandClock) -> None:
+    persistent_errors = PersistentErrors(clock)
+    persistent_errors.on_answer()
+    persistent_errors.on_error("a", denied(1))
+    keep_denying(persistent_errors, clock, 59)
+    clock.sleep(1)
+    with pytest.raises(DeniedError):
+        persistent_errors.on_error("a", denied(3))
+
+
+def keep_denying(
+    persistent_errors: PersistentErrors, clock: HandClock, seconds: int, shard: str = "a"
+) -> None:
+    for _ in range(seconds):
+        clock.sleep(1)
+        persistent_errors.on_error(shard, denied(2))
+
+
+def test_a_minute_of_it_is_one_of_attempts_not_of_a_machine_that_stood_still(
+    clock: HandClock,
+) -> None:
+    persistent_errors = PersistentErrors(clock, has_worked=True)
+    persistent_errors.on_error("a", denied(1))
+    keep_denying(persistent_errors, clock, 45)
+    clock.sleep(1200)
+    persistent_errors.on_error("a", denied(3))
+    with pytest.raises(DeniedError):
+        keep_denying(persistent_errors, clock, 5)
+
+
+def test_a_minute_counts_anew_after_a_success_or_another_trouble(clock: HandClock) -> None:
+    persistent_errors = PersistentErrors(clock, has_worked=True)
+    for between in (denied(1), Retrying("500", 3), odd(3)):
+        persistent_errors.on_error("a", denied(2))
+        keep_denying(persistent_errors, clock, 49)
+        persistent_errors.on_error("a", between)
+
+
+def test_each_shard_has_its_own_minute(clock: HandClock) -> None:
+    persistent_errors = PersistentErrors(clock, has_worked=True)
+    persistent_errors.on_error("a", denied(1))
+    keep_denying(persistent_errors, clock, 40)
+    persistent_errors.on_error("b", denied(1))
+    keep_denying(persistent_errors, clock, 40, "b")
+
+
+def test_odd_answers_in_a_row_are_the_end_only_where_nothing_has_worked(clock: HandClock) -> None:
+    persistent_errors = PersistentErrors(clock)
+    persistent_errors.on_error("a", odd(1))
+    persistent_errors.on_error("a", odd(2))
+    with pytest.raises(OddAnswerError, match="<html>"):
+        persistent_errors.on_error("a", odd(3))
+    persistent_errors.on_answer()
+    for failures in range(1, 100):
+        persistent_errors.on_error("a", odd(failures))
+        clock.sleep(10)
+
+
+def test_passing_trouble_is_never_the_end(clock: HandClock) -> None:
+    persistent_errors = PersistentErrors(clock)
+    for failures in range(1, 100):
+        persistent_errors.on_error("a", Retrying("500", failures))
+        clock.sleep(10)
+
+
+def test_a_shards_own_trouble_is_said_of_it(clock: HandClock) -> None:
+    persistent_errors = PersistentErrors(clock)
+    for kind in set(ErrorKind) - {ErrorKind.CREDENTIALS}:
+        for shard in "aba":
+            assert persistent_errors.subject(shard, Retrying("no", 4, kind)) == f"Shard {shard}"
+    assert persistent_errors.subject("a", Notice("odd")) == "Shard a"
+
+
+def test_refused_credentials_are_said_of_all_shards_at_once_and_again_the_next_time(
+    clock: HandClock,
+) -> None:
+    persistent_errors = PersistentErrors(clock)
+    said = []
+    for failures in (4, 8):
+        for shard in "abcdefgh":
+            said.append(
+                persistent_errors.subject(
+                    shard, Retrying("expired", failures, ErrorKind.CREDENTIALS)
+                )
+            )
+        clock.sleep(20)
+    assert list(filter(None, said)) == ["All shards"] * 2
+    clock.sleep(3600)
+    assert (
+        persistent_errors.subject("c", Retrying("expired", 4, ErrorKind.CREDENTIALS))
+        == "All shards"
+    )
+
+
+def test_how_long_reads_are_refused_leaves_out_that_the_machine_stood_still(
+    clock: HandClock,
+) -> None:
+    persistent_errors = PersistentErrors(clock, has_worked=True)
+    assert persistent_errors.seconds() < 0
+    persistent_errors.on_error("a", denied(1))
+    keep_denying(persistent_errors, clock, 20)
+    clock.sleep(3600)
+    assert persistent_errors.seconds() == 30
+    persistent_errors.on_error("a", denied(2))
+    assert persistent_errors.seconds() == 30
+    clock.sleep(5)
+    assert persistent_errors.seconds() == 35
