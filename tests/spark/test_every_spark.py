@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,19 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyspark.sql.datasource
+
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE, options
-from watcher.spark import compat
+from watcher.spark import compat, register
 
 pytestmark = [
     pytest.mark.spark,
     # Spark 4.0's own sockets.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class Lake:
@@ -77,6 +82,52 @@ def test_batches_and_streams_bring_every_change_once(
     until(lake.is_whole)
     query.stop()
     assert max(each["numInputRows"] for each in query.recentProgress) == 100
+
+
+@pytest.fixture
+def pushing(spark: Any) -> Iterator[Any]:
+    """A session whose Spark hands filters to Python sources that take them: 4.1 and newer can."""
+    spark.conf.set(PUSHDOWN, "true")
+    register(spark)
+    yield spark
+    spark.conf.unset(PUSHDOWN)
+    register(spark)
+
+
+def test_a_frame_that_is_used_twice_has_all_its_rows_in_each(
+    pushing: Any, sim: RemoteSimulator
+) -> None:
+    """Spark would apply a pushed filter to every use of the frame, also to those before it."""
+    sim.bulk(120, keys=10, remove_every=5)
+    sim.advance(60)
+    frame = pushing.read.format("dynamodb_streams").options(**options(sim)).load()
+    kinds = {row.event_name: row["count"] for row in frame.groupBy("event_name").count().collect()}
+    assert len(kinds) == 3 and sum(kinds.values()) == 120
+
+    frame.where("event_name = 'INSERT'").explain()
+    assert frame.count() == 120, "explain() filters what it explains"
+    assert frame.where("event_name = 'REMOVE'").count() == kinds["REMOVE"]
+    assert frame.count() == 120, "a count filters the next one"
+    inserts, removes = (frame.where(f"event_name = '{kind}'") for kind in ("INSERT", "REMOVE"))
+    assert inserts.union(removes).count() == kinds["INSERT"] + kinds["REMOVE"]
+    assert inserts.crossJoin(removes).count() == kinds["INSERT"] * kinds["REMOVE"]
+
+
+@pytest.mark.skipif(
+    not hasattr(pyspark.sql.datasource, "Filter"), reason="4.0 hands no filters to Python sources"
+)
+def test_the_bug_that_is_reported_to_spark_is_still_there(
+    pushing: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once it is gone, sources can take filters: docs/spark.md is then to say since which Spark."""
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    (text,) = (
+        each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "numbers" in each
+    )
+    exec(compile(text, "docs/spark.md", "exec"), {"__name__": "__main__"})
+
+    printed = re.findall(r"print\(.+  # (\d+)", text)
+    assert capsys.readouterr().out.split() == printed == ["10", "3", "3", "4"]
 
 
 @pytest.mark.skipif(

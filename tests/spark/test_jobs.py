@@ -52,6 +52,24 @@ def test_query_prints_a_table_json_and_csv(
         assert capsys.readouterr().out.splitlines() == ["a,b", row]
 
 
+def test_a_query_may_use_the_view_several_times(
+    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from watcher.spark.jobs import query
+
+    sim.bulk(510, keys=50)
+    counted = "(SELECT count(*) FROM changes WHERE event_name = '{}') {}"
+    of_kinds = ", ".join([counted.format("INSERT", "i"), counted.format("MODIFY", "m")])
+    sql = f"SELECT {of_kinds}, (SELECT count(*) FROM changes) a"
+    query(sim.stream_arn, sql, output="csv", connection=here(sim), spark=spark)
+    assert capsys.readouterr().out.splitlines() == ["i,m,a", "50,460,510"]
+
+    sql = "SELECT count(*) n FROM changes i JOIN changes m ON i.keys = m.keys"
+    sql += " WHERE i.event_name = 'INSERT' AND m.event_name = 'MODIFY'"
+    query(sim.stream_arn, sql, output="csv", connection=here(sim), spark=spark)
+    assert capsys.readouterr().out.splitlines() == ["n", "460"]
+
+
 @pytest.mark.parametrize(
     ("schema", "text"),
     [

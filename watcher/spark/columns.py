@@ -212,14 +212,8 @@ class ArrowEncoder:
             if field.name in _IMAGES and not pa.types.is_string(field.type)
         }
 
-    def encode(
-        self,
-        page: Page,
-        shard_id: str,
-        arn: str = "",
-        keep: Callable[[Sequence[WireRecord]], Sequence[WireRecord]] = lambda records: records,
-    ) -> pa.RecordBatch:
-        """Returns the records of a shard's page that are to be kept, in their order."""
+    def encode(self, page: Page, shard_id: str, arn: str = "") -> pa.RecordBatch:
+        """Returns the records of a shard's page, in their order."""
         if self._wire_records:
             raws = pages.raw_records(page.body)[page.start : page.stop]
             made = {
@@ -229,7 +223,7 @@ class ArrowEncoder:
                 "table_name": pa.repeat(table_name(arn), len(raws)),
             }
             return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
-        return self.encode_records(keep(page.records()), shard_id, table_name(arn))
+        return self.encode_records(page.records(), shard_id, table_name(arn))
 
     def encode_records(
         self, records: Sequence[WireRecord], shard_id: str, table: str

@@ -56,15 +56,7 @@ else:
     HAS_ADMISSION_CONTROL = True
     """True where Spark tells a source where a micro-batch begins, and its row limit."""
 
-try:
-    from pyspark.sql.datasource import Filter
-except ImportError:  # 4.0
-
-    class Filter:  # type: ignore[no-redef]
-        """As Spark 4.1 has it."""
-
-
-__all__ = ["Filter", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
 
 
 def context_of(spark: SparkSession) -> pyspark.SparkContext | None:
@@ -76,11 +68,6 @@ def context_of(spark: SparkSession) -> pyspark.SparkContext | None:
         return spark.sparkContext
     except PySparkException:  # JVM_ATTRIBUTE_NOT_SUPPORTED
         return None
-
-
-def pushes_filters_down(spark: SparkSession) -> bool:
-    """True where Python sources get filters: since 4.1, and only where that is switched on."""
-    return spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
 
 
 def is_registered(error: PySparkException) -> bool:

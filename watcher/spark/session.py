@@ -31,8 +31,6 @@ _DEFAULTS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Partitions of an aggregation; Spark's 200 are for a cluster.
     "spark.sql.shuffle.partitions": "8",
-    # Of `event_name = 'REMOVE'`, the images of other changes are not made at all.
-    "spark.sql.python.filterPushdown.enabled": "true",
     # A task that fails is tried again, also on one machine (local[N,failures] says otherwise).
     "spark.task.maxFailures": "4",
     # Spark would refuse for ever what a job leaves that is killed as it notes its first offsets: a

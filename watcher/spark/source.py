@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from watcher.aws.credentials import keys_for_helpers
 from watcher.spark import compat
-from watcher.spark.batch_reader import BatchReader, FilteringReader
+from watcher.spark.batch_reader import BatchReader
 from watcher.spark.columns import ddl
 from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.options import SourceOptions, parse
@@ -27,9 +27,6 @@ _PACKAGE_PARENT = str(Path(__file__).parents[2])
 
 class DynamoDBStreams(SparkPicklable, DataSource):
     """Changes of a DynamoDB table."""
-
-    takes_filters: ClassVar[bool] = False
-    """True where the session pushes filters down; `register` sets it."""
 
     parallelism: ClassVar[int] = 2
     """How many tasks run at once; `register` sets it."""
@@ -60,8 +57,8 @@ class DynamoDBStreams(SparkPicklable, DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Returns the reader of `spark.read`."""
-        kind = FilteringReader if self.takes_filters else BatchReader
-        return kind(parse(dict(self.options), streaming=False), schema, keys=keys_for_helpers)
+        options = parse(dict(self.options), streaming=False)
+        return BatchReader(options, schema, keys=keys_for_helpers)
 
 
 def register(spark: SparkSession) -> None:
@@ -73,7 +70,7 @@ def register(spark: SparkSession) -> None:
     Connect it has to be: the server runs it.
     """
     # A class made here is pickled by value, with what this session can do.
-    found: dict[str, bool | int] = {"takes_filters": compat.pushes_filters_down(spark)}
+    found: dict[str, int] = {}
     if (context := compat.context_of(spark)) is not None:
         _let_workers_import_us(context)
         found["parallelism"] = context.defaultParallelism

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pyarrow as pa
@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 from watcher.aws.config import AwsConfig
 from watcher.aws.credentials import Keys, handed_credentials
 from watcher.errors import UsageError
-from watcher.records.wire import WireRecord
 from watcher.spark import compat
 from watcher.spark.columns import ArrowEncoder, columns, refuse_unfit_types
 from watcher.spark.offsets import Range
@@ -29,10 +28,6 @@ KeysOf = Callable[[AwsConfig, str], Keys | None]
 
 def no_keys(connection: AwsConfig, arn: str) -> None:
     """For executors that have keys of their own."""
-
-
-Keep = Callable[[Sequence[WireRecord]], Sequence[WireRecord]]
-"""Returns those of some records that become rows."""
 
 
 class BufferedRange(msgspec.Struct, frozen=True):
@@ -81,17 +76,15 @@ class TaskRows:
         self._encoder = ArrowEncoder(options, arrow)
         self._connect = connect
 
-    def read(
-        self, partition: InputPartition, keep: Keep = lambda records: records
-    ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one task, shard by shard, of the records to keep."""
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one task, shard by shard."""
         if not isinstance(partition, TaskPartition):
             return  # Spark's own, for a stream without shards
         if partition.keys is not None:
             handed_credentials(self._options.connection, partition.arn).take(partition.keys)
         for each in partition.ranges:
             for page in self._pages(partition.arn, each):
-                yield self._encoder.encode(page, each.between.shard_id, partition.arn, keep)
+                yield self._encoder.encode(page, each.between.shard_id, partition.arn)
 
     def _pages(self, arn: str, each: BufferedRange) -> Iterator[Page]:
         if each.pages is None:
