@@ -104,7 +104,9 @@ def test_what_was_undone_in_it_is_undone(
     streams: Any, shop: dict[str, str], tmp_path: Path
 ) -> None:
     words = ("--from", "2h", "--until", "18m", "--key", "PK=user-5", "--only", "modify")
-    done = run("undo", "orders", *words, "--apply", env=shop, cwd=tmp_path)
+    planned = run("undo", "orders", *words, "--to", "plan.jsonl", env=shop, cwd=tmp_path)
+    assert planned.process.returncode == 0, planned.err
+    done = run("undo", "--apply", "plan.jsonl", env=shop, cwd=tmp_path)
     assert done.process.returncode == 0, done.err
     item = boto3.client("dynamodb").get_item(
         TableName="orders", Key={"PK": {"S": "user-5"}, "SK": {"S": "order-5"}}

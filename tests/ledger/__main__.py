@@ -15,7 +15,7 @@ import msgspec
 from tests.ledger.ledger import DisturbedTables, Ledger, by_key
 from tests.ledger.local_ledger import LocalLedger
 from watcher.time_machine.as_of import items_as_of
-from watcher.time_machine.undo import ChangeSelection, plan_revert, plan_undo
+from watcher.time_machine.undo import ChangeSelection, open_plan, plan_revert, plan_undo
 from watcher.time_machine.undo_log import entry_item, possible_writes, read_log
 from watcher.time_machine.write_back import Outcome
 
@@ -75,8 +75,12 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     first = max(began, last - ledger.random.randint(0, ledger.longest))
     expected, conflicts = ledger.without(first, last)
     chosen = ChangeSelection(_moment(first), _moment(last), only="insert,modify,remove,ttl")
+    plan = plan_undo(ledger.sources(), chosen, log)
+    if plan.steps:
+        plan.save()
     for kill_at in (*ledger.random.sample(range(400), 2), None):
-        plan = plan_undo(ledger.sources(), chosen, log)
+        if plan.steps:
+            plan = open_plan(log, ledger.connection, ledger.sources().stream)
         done = plan.apply(rate=FAST)
         outcomes = {}
         for number, (step, outcome) in enumerate(done):
@@ -87,8 +91,8 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     found = {key for key, outcome in outcomes.items() if outcome is Outcome.CONFLICT}
     assert len(found) == len(conflicts), "other conflicts"
     ledger.settle()
-    taken = plan_revert(log, ledger.connection).apply(rate=FAST) if log.exists() else ()
-    back = list(taken)
+    written = log.exists() and possible_writes(read_log(log))
+    back = list(plan_revert(log, ledger.connection).apply(rate=FAST)) if written else []
     assert all(outcome is not Outcome.CONFLICT for _, outcome in back)
     assert ledger.items() == before, "not as before the undo"
     for path in (log, log.with_suffix(".back.jsonl")):

@@ -63,10 +63,11 @@ class Ledger:
             if chosen:
                 before, left = states[chosen[0]], states[chosen[-1] + 1]
                 later = states[chosen[-1] + 2 :]
-                if same(left, final):
+                is_settled = same(before, left) or same(before, final)
+                if same(left, final) and not any(same(before, each) for each in later):
                     final = before
-                elif not any(same(before, each) for each in (left, *later)):
-                    conflicts.add(key)  # else it has come back by itself
+                elif not is_settled:  # changed since, or put right and wrong again
+                    conflicts.add(key)
             if final is not None:
                 found[key] = native(final)
         return found, conflicts

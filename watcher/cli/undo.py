@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
 
+from watcher.aws.arns import table_name
 from watcher.cli import completers, options
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
-from watcher.formatting.style import paint
+from watcher.formatting.style import paint, time_text
 from watcher.formatting.text import grouped, printable_key
 from watcher.options import WatchOptions
 from watcher.records.record import wire_item
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.undo import RATE, ChangeSelection, Undo, plan_revert, plan_undo
-from watcher.time_machine.undo_plan import UndoStep, item_differences, units
+from watcher.time_machine.undo import (
+    RATE,
+    ChangeSelection,
+    Undo,
+    open_plan,
+    plan_revert,
+    plan_undo,
+)
+from watcher.time_machine.undo_plan import AS_BEFORE, UndoStep, item_differences, units
 from watcher.time_machine.write_back import Outcome
 
 if TYPE_CHECKING:
@@ -55,11 +64,30 @@ _Output = Annotated[
         alias="-o",
         choices=("text", "json"),
         metavar="FORMAT",
-        help="text (default), or json: an array of the plan's items, or with --apply of what has "
-        "become of each",
+        help="text (default), or json: an array of the plan's items, or with --apply of what "
+        "became of each",
     ),
 ]
-_Apply = Annotated[bool, Parameter(negative=(), help="do it; without, only the plan is shown")]
+_Apply = Annotated[
+    str | None,
+    Parameter(metavar="PLAN", completer=completers.files, help="do what this plan's file says"),
+]
+_Revert = Annotated[
+    str | None,
+    Parameter(
+        metavar="PLAN",
+        completer=completers.files,
+        help="plan to take back what this plan has written",
+    ),
+]
+_To = Annotated[
+    str | None,
+    Parameter(
+        metavar="FILE",
+        completer=completers.files,
+        help="the plan's new file; default undo-TABLE-TIME.jsonl, here",
+    ),
+]
 _Rate = Annotated[
     float,
     Parameter(metavar="UNITS", help=f"write capacity units a second; default {RATE:g}"),
@@ -68,15 +96,6 @@ _Force = Annotated[
     bool,
     Parameter(
         negative=(), help="put items back, too, that were changed since; asks on the terminal"
-    ),
-]
-_Log = Annotated[
-    str | None,
-    Parameter(
-        metavar="FILE",
-        completer=completers.files,
-        help="without a STREAM: take back what this log of an undo says was written; with one: "
-        "where to write the log",
     ),
 ]
 
@@ -91,10 +110,11 @@ def _undo(
     *sources: _Sources,
     start: _Start = None,
     until: _Until = None,
-    apply: _Apply = False,
+    to: _To = None,
+    apply: _Apply = None,
+    revert: _Revert = None,
     rate: _Rate = RATE,
     force_conflicts: _Force = False,
-    log: _Log = None,
     output: _Output = "text",
     given: options.Asked,
     **values: Any,
@@ -106,20 +126,25 @@ def _undo(
     start, until = (
         each if name in given.typed else None for name, each in (("start", start), ("until", until))
     )
-    if force_conflicts and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("it asks, which takes a terminal", "force_conflicts")
+    if apply is not None:
+        _refuse_with_plan(sources, given, "apply", "to")
+        if force_conflicts and not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError("it asks, which takes a terminal", "force_conflicts")
+        plan = open_plan(Path(apply), connection)
+        logger.info(f"Undoes {_about(plan)}")
+        return _apply(plan, rate, force_conflicts and _confirmed(plan), output)
+    for name in ("rate", "force_conflicts"):
+        if name in given.typed:
+            raise UsageError("it goes with --apply: nothing is written before", name)
+    place = None if to is None else Path(to)
+    if revert is not None:
+        _refuse_with_plan(sources, given, "revert")
+        return _show(plan_revert(Path(revert), connection, place), output)
     if not sources:
-        plan = _of_log(log, given, connection)
-    else:
-        choice = ChangeSelection(start, until, *(values[name] or None for name in _CHOICE))
-        plan = plan_undo(Sources.named(sources, connection, strict=True), choice, log)
-    if plan.own_changes:
-        what = grouped(plan.own_changes, "change")
-        logger.info(f"{what} made by an undo, as its log says, stay; undo --log takes those back")
-    if not apply:
-        return _show(plan, output)
-    force = force_conflicts and _confirmed(plan)
-    return _apply(plan, rate, force, output)
+        raise UsageError("name a stream, or a plan with --apply or --revert")
+    choice = ChangeSelection(start, until, *(values[name] or None for name in _CHOICE))
+    named = Sources.named(sources, connection, strict=True)
+    return _show(plan_undo(named, choice, place), output)
 
 
 def _refuse_untyped(given: options.Given) -> None:
@@ -129,27 +154,46 @@ def _refuse_untyped(given: options.Given) -> None:
             raise UsageError(f"it has to be typed; it is from {given.origins[name]}", name)
 
 
-def _of_log(log: str | None, given: options.Given, connection: Any) -> Undo:
-    if log is None:
-        raise UsageError("name a stream, or with --log the undo that is to be taken back")
-    for name in ("start", "until", *_CHOICE):
+def _refuse_with_plan(
+    sources: Sequence[str], given: options.Given, option: str, *more: str
+) -> None:
+    """Raises UsageError for what chooses changes, beside a plan's file."""
+    if sources:
+        raise UsageError(f"{sources[0]} is in the plan already: give its file alone", option)
+    for name in ("start", "until", *_CHOICE, *more):
         if name in given.typed:
-            raise UsageError("a log is taken back as a whole", name)
-    return plan_revert(Path(log), connection)
+            raise UsageError("a plan is done, or taken back, as a whole", name)
+
+
+def _about(plan: Undo) -> str:
+    """Returns a plan's changes: the table's, and between which times."""
+    start, until = plan.header.start, plan.header.until
+    name = table_name(plan.header.table)
+    if start is None or until is None:
+        return f"what another undo wrote to {name}"
+    first, last = (time_text(each.astimezone()) for each in (start, until))
+    return f"the changes of {name} from {first} to {last}, both seconds included"
 
 
 def _show(plan: Undo, output: str) -> int:
+    logger.info(f"Undoes {_about(plan)}")
     if output == "json":
-        _write([_row(step) for step in plan])
+        _write([_row(step) for step in (*plan, *plan.kept)])
     else:
-        sys.stdout.writelines(f"{line}\n" for step in plan for line in _lines(step))
+        for step in (*plan, *plan.kept):
+            sys.stdout.writelines(f"{line}\n" for line in _lines(step))
     kinds = Counter(_kind(step) for step in plan if not step.conflict)
     parts = [grouped(sum(kinds.values()), "item")]
     if kinds:
         parts[0] += f" ({', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))})"
     parts.append(grouped(plan.units, "write unit"))
     parts.append(grouped(len(plan.conflicts), "conflict"))
-    logger.info(f"Plan: {', '.join(parts)}; nothing was written: --apply does it")
+    if plan.kept:
+        parts.append(f"{len(plan.kept)} to be kept")
+    how = "nothing is to be done"
+    if plan.steps:
+        how = f"nothing was written: undo --apply {shlex.quote(str(plan.save()))} does it"
+    logger.info(f"Plan: {', '.join(parts)}; {how}")
     return 0
 
 
@@ -163,6 +207,9 @@ def _kind(step: UndoStep) -> str:
 def _lines(step: UndoStep) -> Iterator[str]:
     kind, key = _kind(step), wire_item(step.key)
     changes = f" ({grouped(step.changes, 'change')})" if step.changes > 1 else ""
+    if step.kept:
+        yield f"KEPT   {printable_key(key)}{changes}: {step.kept}"
+        return
     if step.conflict:
         yield f"CONFLICT {printable_key(key)}{changes}: {step.conflict}"
     else:
@@ -188,9 +235,10 @@ def _row(step: UndoStep) -> dict[str, Any]:
     """An item of the plan; its images in DynamoDB's JSON, from which nothing is missing."""
     return {
         "key": msgspec.Raw(step.key),
-        "kind": _kind(step),
+        "kind": None if step.kept else _kind(step),
         "changes": step.changes,
-        "conflict": step.conflict or None,
+        "conflict": None if step.kept else step.conflict or None,
+        "kept": step.kept or None,
         "now": msgspec.Raw(step.now or b"null"),
         "before": msgspec.Raw(step.before or b"null"),
         "write_units": max(units(step.before), units(step.now)),
@@ -202,32 +250,37 @@ def _write(rows: list[dict[str, Any]]) -> None:
 
 
 def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
-    writing = plan.apply(rate=rate, force=force)
-    if plan.steps:
-        logger.info(f"The log is {plan.log}; to take it back: undo --log {plan.log}")
     counts: Counter[Outcome] = Counter()
     rows = []
     try:
-        for step, outcome in writing:
+        for step, outcome in plan.apply(rate=rate, force=force):
             counts[outcome] += 1
+            reason = _reason(step, outcome)
             if output == "json":
-                conflict = step.conflict if outcome is Outcome.CONFLICT else None
-                name = outcome.name.lower()
-                rows.append({"key": msgspec.Raw(step.key), "outcome": name, "conflict": conflict})
-            elif outcome is Outcome.CONFLICT:
-                key = printable_key(wire_item(step.key))
-                sys.stdout.write(f"CONFLICT {key}: {step.conflict}\n")
+                row = {"key": msgspec.Raw(step.key), "outcome": outcome.name.lower()}
+                rows.append({**row, "reason": reason or None})
+            elif reason:
+                word = "CONFLICT" if outcome is Outcome.CONFLICT else "KEPT  "
+                sys.stdout.write(f"{word} {printable_key(wire_item(step.key))}: {reason}\n")
     except StreamError as error:
         error.add(f"; {_said(counts)} until then: go on with the same command")
         raise
     finally:
         if output == "json":
             _write(rows)
-    logger.info(_said(counts))
+    back = f"; to take it back: undo --revert {shlex.quote(str(plan.path))}"
+    logger.info(_said(counts) + back * bool(counts[Outcome.RESTORED]))
     return 1 if counts[Outcome.CONFLICT] else 0
+
+
+def _reason(step: UndoStep, outcome: Outcome) -> str:
+    """Returns why an item was not written; "" for one that was."""
+    if outcome is Outcome.RESTORED:
+        return ""
+    return step.conflict if outcome is Outcome.CONFLICT else step.kept or AS_BEFORE
 
 
 def _said(counts: Counter[Outcome]) -> str:
     already = counts[Outcome.ALREADY]
-    note = f", {already} already as before" if already else ""
+    note = f", {already} kept" if already else ""
     return f"restored {counts[Outcome.RESTORED]}, conflicts {counts[Outcome.CONFLICT]}{note}"

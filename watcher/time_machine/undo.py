@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
-from watcher.errors import StreamError, UsageError
+from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
-from watcher.time_machine.item_keys import Identity, check_key_values
-from watcher.time_machine.sources import Sources, TableHandle, open_table
+from watcher.records.wire import WireRecord
+from watcher.time_machine.item_keys import Identity, check_key_values, identity
+from watcher.time_machine.sources import Sources, StreamSource, TableHandle, open_table
 from watcher.time_machine.times import past_time
 from watcher.time_machine.undo_log import (
+    Line,
     LoggedWrites,
+    PlannedStep,
     RunHeader,
     UndoLog,
+    WriteEntry,
     entry_image,
     entry_item,
     logs_in,
     possible_writes,
     read_log,
+    restored_items,
+    save_plan,
+    writes_under_way,
 )
-from watcher.time_machine.undo_plan import UndoPlanner, UndoStep, total_units
-from watcher.time_machine.write_back import StepResult, WriteBack
+from watcher.time_machine.undo_plan import DONE, UNKNOWN, UndoPlanner, UndoStep, total_units
+from watcher.time_machine.write_back import Outcome, StepResult, WriteBack
 
 RATE = 100.0
 """Write capacity units a second by default."""
@@ -37,14 +46,25 @@ class Undo:
     """The plan of an undo; iterating gives its steps, and nothing is written before `apply`."""
 
     def __init__(
-        self, steps: list[UndoStep], table: TableHandle, log: Path, own_changes: int
+        self,
+        header: RunHeader,
+        steps: list[UndoStep],
+        path: Path,
+        *,
+        table: TableHandle,
+        stream: Callable[[], StreamSource],
+        is_saved: bool = False,
     ) -> None:
-        self.steps = steps
-        self.log = log
-        """The default file for the log of `apply`."""
-        self.own_changes = own_changes
-        """How many chosen changes are left out because an earlier undo made them."""
+        self.header = header
+        self.steps = [step for step in steps if not step.kept]
+        """The items to put back, and those that are left alone as conflicts."""
+        self.kept = [step for step in steps if step.kept]
+        """The other items that the changes touched: nothing is to be done for them."""
+        self.path = path
+        """The plan's file, where `apply` notes what it writes."""
         self._table = table
+        self._stream = stream
+        self._is_saved = is_saved
 
     def __iter__(self) -> Iterator[UndoStep]:
         return iter(self.steps)
@@ -59,25 +79,32 @@ class Undo:
         """The approximate cost in write capacity units."""
         return total_units(step for step in self.steps if not step.conflict)
 
+    def save(self) -> Path:
+        """Writes the plan to its file, which `undo(plan=…)` opens. Raises UsageError."""
+        if not self._is_saved:
+            save_plan(self.path, self.header, self.steps)
+            self._is_saved = True
+        return self.path
+
+    def revert(self) -> Undo:
+        """Plans to take back what this plan has written. Raises UsageError."""
+        return _revert(self.path, self._table, self._stream, None)
+
     def apply(
-        self,
-        *,
-        log: str | os.PathLike[str] | None = None,
-        rate: float = RATE,
-        force: bool = False,
+        self, *, rate: float = RATE, force: bool = False
     ) -> Generator[StepResult, None, None]:
         """Puts the items back one after the other, as the iteration goes on.
 
         Each is written only if it still is as the changes left it, compared whole; the others
         are conflicts, which `force` puts back as well. `rate` is in write capacity units a second.
-        After a kill, the same undo goes on where it was. Raises UsageError (an unusable log),
-        StreamError (no permission to write).
+        After a kill, the plan in the file goes on where it was. Raises UsageError (an unusable
+        file), StreamError (no permission to write).
         """
         if not rate > 0:
             raise UsageError("give more than 0 write capacity units a second", "rate", f"{rate:g}")
         written = None
         if self.steps:
-            written = UndoLog(Path(log or self.log), self._table.description, self._table.clock)
+            written = UndoLog(self.save(), self._table.description, self._table.clock)
         return self._put_back(written, rate, force)
 
     def _put_back(
@@ -86,10 +113,58 @@ class Undo:
         if written is None:
             return
         try:
-            back = WriteBack(self._table, written, rate)
-            yield from back.run(self.steps, force=force)
+            done = restored_items(written.earlier)
+            done |= self._found_done(written, done)
+            left = []
+            for step in self.steps:
+                if identity(step.key) in done:
+                    step.kept = DONE
+                    yield StepResult(step, Outcome.ALREADY)
+                else:
+                    left.append(step)
+            yield from WriteBack(self._table, written, rate).run(left, force=force)
         finally:
             written.close()
+
+    def _found_done(self, written: UndoLog, done: Container[Identity]) -> set[Identity]:
+        """Asks the stream which of the writes that were under way at a kill were made.
+
+        Whoever has changed such an item since has meant it.
+        """
+        by_item = {entry_item(each): each for each in writes_under_way(written.earlier)}
+        entries = {item: each for item, each in by_item.items() if item not in done}
+        if not entries:
+            return set()
+        logged = LoggedWrites([self.path], self.header.identity)
+        try:
+            for record in _changes_of(entries, self._stream(), self.header.start):
+                item, change = identity(record.wire.dynamodb.Keys), record.wire.dynamodb
+                old, new = bytes(change.OldImage) or None, bytes(change.NewImage) or None
+                if item in entries and logged.claim(item, old, new, record.created_at):
+                    written.log_result(entries.pop(item).number, True, None)
+        except (StreamError, UsageError, DataLossError) as error:
+            for step in self.steps:
+                if identity(step.key) in entries:
+                    step.conflict = f"{UNKNOWN}: {error}"
+        return by_item.keys() - entries.keys()
+
+
+def _changes_of(
+    entries: Mapping[Identity, WriteEntry], stream: StreamSource, first: datetime | None
+) -> Iterator[Record]:
+    """Yields the changes of these items since their writes were logged."""
+    start = min(each.at for each in entries.values() if each.at is not None)
+    # Stamps may be whole minutes, and by another clock.
+    start = start.replace(second=0, microsecond=0) - timedelta(minutes=1)
+    start = max(start, first or start)
+
+    def chosen(records: Sequence[WireRecord]) -> list[int]:
+        return [at for at, each in enumerate(records) if identity(each.dynamodb.Keys) in entries]
+
+    sources = Sources([], stream, strict=True)
+    sources.open(start, chosen)
+    yield from sources.records()
+    sources.check_covers(start)
 
 
 def undo(
@@ -99,7 +174,7 @@ def undo(
     key: Iterable[str] | Mapping[str, Any] | None = None,
     filters: Iterable[str | Mapping[str, Any]] | None = None,
     only: str | Iterable[str] | None = None,
-    log: str | os.PathLike[str] | None = None,
+    plan: str | os.PathLike[str] | None = None,
     region: str | None = None,
     profile: str | None = None,
     endpoint_url: str | None = None,
@@ -108,19 +183,20 @@ def undo(
 
     Both seconds count. `key`, `filters` and `only` choose among the changes, as for `watch`;
     removals by time-to-live are undone only with `only="ttl"`. `sources` are a stream, and before
-    it archives in DynamoDB's JSON for older changes. Without any, `log` names the log of an undo
-    to revert.
+    it archives in DynamoDB's JSON for older changes. `plan` names the plan's new file; without
+    sources, that of a plan to go on with, or to revert.
 
     Raises UsageError (a time in the future, or before what the sources hold), StreamError (a stream
     without both images), DataLossError (changes in between are gone).
     """
     connection = AwsConfig(region, profile, endpoint_url)
+    place = None if plan is None else Path(plan)
     if not sources:
-        if log is None:
-            raise UsageError("name a stream, or the log of an undo that is to be taken back")
-        return plan_revert(Path(log), connection)
+        if place is None:
+            raise UsageError("name a stream, or a plan")
+        return open_plan(place, connection)
     opened = Sources.named(sources, connection, strict=True)
-    return plan_undo(opened, ChangeSelection(start, until, key, filters, only), log)
+    return plan_undo(opened, ChangeSelection(start, until, key, filters, only), place)
 
 
 class ChangeSelection:
@@ -160,9 +236,7 @@ class ChangeSelection:
         return chosen
 
 
-def plan_undo(
-    sources: Sources, choice: ChangeSelection, log: str | os.PathLike[str] | None = None
-) -> Undo:
+def plan_undo(sources: Sources, choice: ChangeSelection, to: Path | None = None) -> Undo:
     """Plans to undo the chosen changes of these sources."""
     if sources.stream is None:
         raise UsageError("name the stream of the table that is to be put back")
@@ -171,11 +245,10 @@ def plan_undo(
         check_key_values(choice.key, table.description.types)
     sources.open(choice.start)
     sources.check_view_type()
-    name = table_name(table.description.arn)
-    path = Path(log) if log is not None else _default_log(name, choice, sources.time)
-    logs = {*logs_in(path.parent), *([path] if path.exists() else ())}
-    logged = LoggedWrites(sorted(logs), table.description.identity)
-    planner = UndoPlanner(choice.test(sources.time), logged.claim)
+    made = sources.time
+    path = to or _free_path(f"undo-{table_name(table.description.arn)}-{made:%Y%m%dT%H%M%SZ}")
+    logged = LoggedWrites(logs_in(path.parent), table.description.identity)
+    planner = UndoPlanner(choice.test(made), logged.claim, choice.start)
     sources.reopen(logged.earliest_needed(choice.start))
     for record in sources.records():
         planner.on_record(record)
@@ -186,33 +259,78 @@ def plan_undo(
             "the archive holds plain JSON, which does not tell a set from a list nor binary from "
             "text: an item out of it can't be written back"
         )
-    return Undo(planner.steps(), table, path, planner.own_changes)
+    until = choice.until or made.replace(microsecond=0)
+    about = table.description
+    header = RunHeader(about.arn, about.identity, made, choice.start, until)
+    stream = sources.stream
+    return Undo(header, planner.steps(), path, table=table, stream=lambda: stream)
 
 
-def plan_revert(path: Path, connection: AwsConfig) -> Undo:
-    """Plans to revert an undo's writes by its log. Raises UsageError."""
-    logged = list(read_log(path))
-    headers = [each for each in logged if isinstance(each, RunHeader)]
-    if not headers:
-        raise UsageError("it is no undo log", "log", str(path))
-    table = open_table(headers[0].table, connection)
-    if any(header.identity != table.description.identity for header in headers):
-        text = f"table {headers[0].table} was deleted and made anew since"
-        raise UsageError(text, "log", str(path))
+def open_plan(path: Path, connection: AwsConfig, stream: StreamSource | None = None) -> Undo:
+    """Opens a saved plan; `stream` is its table's, where that is open. Raises UsageError."""
+    saved = list(read_log(path, "apply"))
+    steps = [each.step() for each in saved if isinstance(each, PlannedStep)]
+    header = _header(saved, path, "apply")
+    if not steps:
+        raise UsageError("it holds no plan; undo STREAM --from … makes one", "apply", str(path))
+    table = stream.table if stream else open_table(header.table, connection)
+    _refuse_other_table(header, table, "apply", path)
+    connected = partial(StreamSource.connected, header.table, connection)
+    return Undo(
+        header,
+        steps,
+        path,
+        table=table,
+        stream=(lambda: stream) if stream else connected,
+        is_saved=True,
+    )
+
+
+def plan_revert(path: Path, connection: AwsConfig, to: Path | None = None) -> Undo:
+    """Plans to revert what the plan of this file has written. Raises UsageError."""
+    header = _header(read_log(path), path, "revert")
+    table = open_table(header.table, connection)
+    _refuse_other_table(header, table, "revert", path)
+    stream = partial(StreamSource.connected, header.table, connection)
+    return _revert(path, table, stream, to)
+
+
+def _revert(
+    path: Path, table: TableHandle, stream: Callable[[], StreamSource], to: Path | None
+) -> Undo:
     steps: dict[Identity, UndoStep] = {}
-    for each in possible_writes(logged):
+    for each in possible_writes(read_log(path)):
         old, new = entry_image(each.old), entry_image(each.new)
         step = steps.setdefault(
             entry_item(each), UndoStep(bytes(each.key), old, new, new, changes=0)
         )
         step.left = step.now = new
         step.changes += 1
-    return Undo(list(steps.values()), table, path.with_suffix(f".back{path.suffix}"), 0)
+    if not steps:
+        raise UsageError("nothing was written by it", "revert", str(path))
+    made = datetime.fromtimestamp(table.clock.time(), UTC)
+    header = RunHeader(table.description.arn, table.description.identity, made)
+    place = to or _free_path(path.stem + ".back", path)
+    return Undo(header, list(steps.values()), place, table=table, stream=stream)
 
 
-def _default_log(name: str, choice: ChangeSelection, now: datetime) -> Path:
-    """Returns the same path for the same interval, so that a killed undo goes on."""
-    first, last = (
-        f"{each.astimezone(UTC):%Y%m%dT%H%M%SZ}" for each in (choice.start, choice.until or now)
-    )
-    return Path(f"undo-{name}-{first}-{last}.jsonl")
+def _header(lines: Iterable[Line], path: Path, option: str) -> RunHeader:
+    for each in lines:
+        if isinstance(each, RunHeader):
+            return each
+    raise UsageError("it is no plan of an undo", option, str(path))
+
+
+def _refuse_other_table(header: RunHeader, table: TableHandle, option: str, path: Path) -> None:
+    if table.description.identity != header.identity:
+        text = f"table {header.table} was deleted and made anew since"
+        raise UsageError(text, option, str(path))
+
+
+def _free_path(stem: str, beside: Path = Path("plan")) -> Path:
+    """Returns a path that no file has."""
+    for number in count(1):
+        path = beside.with_name(f"{stem}{f'-{number}' * (number > 1)}.jsonl")
+        if not path.exists():
+            return path
+    raise AssertionError

@@ -1,11 +1,13 @@
-"""The log that an undo writes before it writes to the table, so that it can itself be undone."""
+"""The file of an undo: its plan, and what was written of it, so that it can itself be undone."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Final, Literal
 
@@ -14,7 +16,7 @@ import msgspec
 from watcher.aws.tables import Description
 from watcher.clock import Clock
 from watcher.errors import UsageError
-from watcher.files import append_lines
+from watcher.files import append_lines, replacing
 from watcher.time_machine.item_keys import Identity, identity
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.undo_plan import Image, UndoStep, is_same
@@ -26,13 +28,39 @@ _EVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class RunHeader(msgspec.Struct, tag_field="line", tag="undo"):
-    """The first line of a run."""
+    """The first line of the plan, and of each run."""
 
     table: str
     """The table's ARN."""
     identity: str
     """The table's id, which changes where it is deleted and made anew."""
     made: datetime
+    start: datetime | None = None
+    """The first second to undo; None where another undo is taken back."""
+    until: datetime | None = None
+    """The last second to undo."""
+
+
+class PlannedStep(msgspec.Struct, tag_field="line", tag="step"):
+    """An item to put back, or one that is left alone as a conflict."""
+
+    key: msgspec.Raw
+    before: msgspec.Raw = _NULL
+    left: msgspec.Raw = _NULL
+    now: msgspec.Raw = _NULL
+    changes: int = 1
+    conflict: str = ""
+
+    @classmethod
+    def of(cls, step: UndoStep) -> PlannedStep:
+        """Returns the line of a step."""
+        before, left, now = map(_raw, (step.before, step.left, step.now))
+        return cls(msgspec.Raw(step.key), before, left, now, step.changes, step.conflict)
+
+    def step(self) -> UndoStep:
+        """Returns the step of this line."""
+        before, left, now = map(entry_image, (self.before, self.left, self.now))
+        return UndoStep(bytes(self.key), before, left, now, self.changes, conflict=self.conflict)
 
 
 class WriteEntry(msgspec.Struct, tag_field="line", tag="write"):
@@ -57,31 +85,56 @@ class WriteResult(msgspec.Struct, tag_field="line", tag="result"):
     """The time of the answer; None in logs of former versions."""
 
 
-Line = RunHeader | WriteEntry | WriteResult
+Line = RunHeader | PlannedStep | WriteEntry | WriteResult
 _line: Final = msgspec.json.Decoder(Line)
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class UndoLog:
-    """A log file of JSON lines, readable by its owner alone; a run adds to an earlier one's lines.
+def save_plan(path: Path, header: RunHeader, steps: Iterable[UndoStep]) -> None:
+    """Writes a plan to a new file, whole or not at all, readable by its owner alone.
 
-    Raises UsageError for another table's log, or a file that can't be written.
+    Raises UsageError for a file that is there already, or can't be written.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    lines: Iterator[Line] = chain([header], map(PlannedStep.of, steps))
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))  # the name is ours from here on
+        with replacing(path, aside) as file:
+            file.write(b"".join(_encode(each) + b"\n" for each in lines))
+    except FileExistsError:
+        raise UsageError("it is there already; choose another name", "to", str(path)) from None
+    except OSError as error:
+        raise UsageError(f"can't write: {error.strerror}", "to", str(path)) from None
+
+
+class UndoLog:
+    """A plan's file, to note what is written; a run adds to an earlier one's lines.
+
+    Only one process at a time has it open. Raises UsageError for another table's, or a file that
+    can't be written.
     """
 
     def __init__(self, path: Path, table: Description, clock: Clock) -> None:
-        self._path = path
         self._clock = clock
-        earlier = list(read_log(path)) if path.exists() else []
-        for head in earlier:
-            if isinstance(head, RunHeader) and head.identity != table.identity:
-                raise UsageError(f"it is a log of {head.table}; choose another", "log", str(path))
-        numbers = (each.number for each in earlier if isinstance(each, WriteEntry))
-        self._number = max(numbers, default=0)
         try:
             self._file = append_lines(os.fspath(path))
-            self._write([RunHeader(table.arn, table.identity, self._now())])
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            text = "it is in use: another process applies it"
+            raise UsageError(text, "apply", str(path)) from None
         except OSError as error:
-            raise UsageError(f"can't write: {error.strerror}", "log", str(path)) from None
+            raise UsageError(f"can't write: {error.strerror}", "apply", str(path)) from None
+        self.earlier = list(read_log(path, "apply"))
+        """The lines of the plan, and of earlier runs."""
+        for head in self.earlier:
+            if isinstance(head, RunHeader) and head.identity != table.identity:
+                self._file.close()
+                raise UsageError(f"it is of {head.table}", "apply", str(path))
+        self._number = max(
+            (each.number for each in self.earlier if isinstance(each, WriteEntry)), default=0
+        )
+        self._write([RunHeader(table.arn, table.identity, self._now())])
 
     def close(self) -> None:
         """Closes the file."""
@@ -226,8 +279,8 @@ def _begins_log(text: bytes) -> bool:
     return text.startswith(_HEAD) or bool(text and _HEAD.startswith(text))
 
 
-def read_log(path: Path) -> Iterator[Line]:
-    """Yields a log's lines, without those that a crash has torn. Raises UsageError."""
+def read_log(path: Path, option: str = "revert") -> Iterator[Line]:
+    """Yields a file's lines, without those that a crash has torn. Raises UsageError."""
     try:
         with open(path, "rb") as file:
             has_begun = False
@@ -237,9 +290,25 @@ def read_log(path: Path) -> Iterator[Line]:
                     has_begun = True
                 except msgspec.DecodeError:
                     if not has_begun and not (number == 1 and _begins_log(text)):
-                        raise UsageError("it is no undo log", "log", str(path)) from None
+                        raise UsageError("it is no plan of an undo", option, str(path)) from None
     except OSError as error:
-        raise UsageError(f"can't read: {error.strerror}", "log", str(path)) from None
+        raise UsageError(f"can't read: {error.strerror}", option, str(path)) from None
+
+
+def restored_items(logged: Iterable[Line]) -> set[Identity]:
+    """Returns the items that were surely put back."""
+    logged = list(logged)
+    results = (each for each in logged if isinstance(each, WriteResult))
+    done = {each.number for each in results if each.outcome == "restored"}
+    entries = (each for each in logged if isinstance(each, WriteEntry))
+    return {entry_item(each) for each in entries if each.number in done}
+
+
+def writes_under_way(logged: Iterable[Line]) -> list[WriteEntry]:
+    """Returns the writes that were under way when their run was killed."""
+    logged = list(logged)
+    ended = {each.number for each in logged if isinstance(each, WriteResult)}
+    return [each for each in logged if isinstance(each, WriteEntry) and each.number not in ended]
 
 
 def possible_writes(logged: Iterable[Line]) -> list[WriteEntry]:

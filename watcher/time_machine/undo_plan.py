@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,11 +21,19 @@ Image = bytes | None
 
 BETWEEN = "another change lies between those that are to be undone"
 CHANGED = "it was changed since"
+PUT_BACK = "it was put back, and changed since"
+AFTER_UNDO = "it was changed after an undo had put it back"
+UNKNOWN = "a run was killed while it wrote this, and the stream does not tell the outcome"
 BROKEN = "half a character in it can't be written back"
+AS_BEFORE = "it is as it was before"
+BY_ITSELF = "the changes themselves have put it back"
+BY_UNDO = "an undo has put it back"
+DONE = "this plan has put it back before"
+OWN = "only an undo wrote it: undo --revert takes that back"
 
 
 class UndoStep(msgspec.Struct):
-    """One item to put back."""
+    """One item that the changes touched."""
 
     key: bytes
     """The item's key, as the wire's JSON."""
@@ -36,28 +44,57 @@ class UndoStep(msgspec.Struct):
     now: Image
     """The item when the changes were read."""
     changes: int = 1
-    came_back: bool = False
+    is_back: bool = False
     """True where the item was as before for a while since, by itself or by an undo."""
+    by_undo: bool = False
+    """True where an undo put it back."""
     conflict: str = ""
-    """The reason to leave the item alone; "" where there is none."""
+    """The reason to leave the item alone, unless it is forced; "" where there is none."""
+    kept: str = ""
+    """The reason why nothing is to be done; "" where there is none."""
+
+
+class _OwnWrites:
+    """The items that an undo has written, and not taken back."""
+
+    def __init__(self) -> None:
+        self._first: dict[Identity, UndoStep] = {}
+        self._chosen: set[Identity] = set()
+
+    def add(self, item: Identity, step: UndoStep, chosen: bool) -> None:
+        first = self._first.pop(item, step)
+        if not is_same(step.now, first.before):
+            first.left = first.now = step.now
+            self._first[item] = first
+        if chosen:
+            self._chosen.add(item)
+
+    def __contains__(self, item: Identity) -> bool:
+        return item in self._first
+
+    def chosen(self) -> Iterator[tuple[Identity, UndoStep]]:
+        """Yields the items whose changes were chosen, too."""
+        return (each for each in self._first.items() if each[0] in self._chosen)
 
 
 class UndoPlanner:
     """Collects the steps of an undo from records; those of one item come in their order.
 
-    `chosen` tells the changes to undo, `claim` those that an earlier undo made.
+    `chosen` tells the changes to undo, which begin at `start`, and `claim` those that an earlier
+    undo made.
     """
 
     def __init__(
         self,
         chosen: Callable[[Record], bool],
         claim: Callable[[Identity, Image, Image, datetime | None], bool],
+        start: datetime,
     ) -> None:
         self._chosen = chosen
         self._claim = claim
+        self._start = start
         self._steps: dict[Identity, UndoStep] = {}
-        self.own_changes = 0
-        """How many of the chosen changes an earlier undo made."""
+        self._own = _OwnWrites()
 
     def on_record(self, record: Record) -> None:
         """Takes in a change. Raises StreamError where it has no images."""
@@ -67,49 +104,67 @@ class UndoPlanner:
         change = record.wire.dynamodb
         old, new = bytes(change.OldImage) or None, bytes(change.NewImage) or None
         # Also of a change that is not chosen: each write of an undo is one of several equal ones.
-        is_own = self._claim(item, old, new, record.created_at)
+        if self._claim(item, old, new, record.created_at):
+            self._on_own_write(record, item, UndoStep(bytes(change.Keys), old, new, new), chosen)
+            return
         if step is None and not chosen:
             return
         if record.images_missing:
             view = record.wire.dynamodb.StreamViewType or "none"
             text = f"a {record.event_name} lacks an image (view type {view})"
             raise StreamError(f"{text}: it takes NEW_AND_OLD_IMAGES to undo changes")
-        self.own_changes += chosen and is_own
-        chosen = chosen and not is_own
         if step is not None:
-            self._go_on(step, chosen, old, new)
-        elif chosen:
-            broken = BROKEN if _has_half_pairs(record) else ""
-            step = UndoStep(bytes(change.Keys), old, new, new, conflict=broken)
-            step.came_back = is_same(old, new)
-            self._steps[item] = step
-
-    def _go_on(self, step: UndoStep, chosen: bool, old: Image, new: Image) -> None:
-        step.now = new
-        came_back = is_same(new, step.before)
-        if chosen:
-            if not (is_same(step.left, old) or (step.came_back and is_same(step.before, old))):
-                step.conflict = step.conflict or BETWEEN
-            step.left, step.came_back = new, came_back
-            step.changes += 1
+            _go_on(step, chosen, old, new)
         else:
-            step.came_back = step.came_back or came_back
+            reason = AFTER_UNDO if item in self._own else ""
+            reason = BROKEN if _has_half_pairs(record) else reason
+            self._steps[item] = UndoStep(bytes(change.Keys), old, new, new, conflict=reason)
+
+    def _on_own_write(self, record: Record, item: Identity, write: UndoStep, chosen: bool) -> None:
+        if record.created_at is not None and record.created_at >= self._start:
+            self._own.add(item, write, chosen)
+        if step := self._steps.get(item):
+            step.now = write.now
+            step.is_back = step.by_undo = is_same(write.now, step.before)
 
     def steps(self) -> list[UndoStep]:
-        """Returns the steps that are left to do, in the order in which their items were touched.
+        """Returns a step for each item, in the order in which the items were touched.
 
-        An item that was changed since is a conflict.
+        The reason stands in those that are left alone.
         """
-        found = []
         for step in self._steps.values():
-            if is_same(step.now, step.before):
-                continue
-            if not is_same(step.now, step.left):
-                if step.came_back:
-                    continue
-                step.conflict = step.conflict or CHANGED
-            found.append(step)
-        return found
+            _judge(step)
+        own = [step for item, step in self._own.chosen() if item not in self._steps]
+        for step in own:
+            step.kept = OWN
+        return [*self._steps.values(), *own]
+
+
+def _go_on(step: UndoStep, chosen: bool, old: Image, new: Image) -> None:
+    """Takes in a further change of an item, by somebody else than an undo."""
+    step.now = new
+    came_back = is_same(new, step.before)
+    if not chosen:
+        step.is_back = step.is_back or came_back
+        return
+    if step.by_undo:
+        step.conflict = step.conflict or AFTER_UNDO
+    elif not (is_same(step.left, old) or (step.is_back and is_same(step.before, old))):
+        step.conflict = step.conflict or BETWEEN
+    step.left, step.is_back = new, False
+    step.changes += 1
+
+
+def _judge(step: UndoStep) -> None:
+    """Sets the reason to leave an item alone, if there is one."""
+    if is_same(step.now, step.before):
+        step.kept = step.kept or (BY_UNDO if step.by_undo else AS_BEFORE)
+    elif is_same(step.left, step.before):
+        step.kept = step.kept or BY_ITSELF
+    elif step.is_back:
+        step.conflict = step.conflict or (AFTER_UNDO if step.by_undo else PUT_BACK)
+    elif not is_same(step.now, step.left):
+        step.conflict = step.conflict or CHANGED
 
 
 def is_same(one: Image, other: Image) -> bool:

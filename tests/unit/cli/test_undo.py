@@ -1,6 +1,10 @@
 """`undo`: the plan, the writing, its last line and exit status, and taking it back."""
 
 import json
+import re
+import signal
+import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,10 +23,10 @@ from watcher.cli import main
 @pytest.fixture
 def simulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator]:
     """Good items, a bad deployment half an hour ago, and one change since."""
-    began = int(time.time()) - 7200
+    ahead = 1260
     monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
     monkeypatch.chdir(tmp_path)
-    with Simulator(table="orders", clock=lambda: began) as made:
+    with Simulator(table="orders", clock=lambda: time.time() - ahead) as made:
         for name, value in made.environment.items():
             monkeypatch.setenv(name, value)
         for key in ("a", "b", "c"):
@@ -48,6 +52,15 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]
     return status, out.splitlines(), err.splitlines()[-1]
 
 
+def plan(simulator: Simulator, *words: str) -> str:
+    """Makes a plan of the bad deployment; returns its file."""
+    interval = "--from", at(simulator, 12), "--until", at(simulator, 10.5)
+    before = set(Path().iterdir())
+    assert main(["undo", "orders", *interval, *words]) == 0
+    (path,) = set(Path().iterdir()) - before
+    return str(path)
+
+
 def items(simulator: Simulator) -> dict[str, Any]:
     found = simulator.client("dynamodb").scan(TableName="orders")["Items"]
     return {item["pk"]["S"]: item for item in found}
@@ -58,9 +71,10 @@ def test_the_plan_the_writing_and_the_way_back(
 ) -> None:
     before = items(simulator)
     interval = "--from", at(simulator, 12), "--until", at(simulator, 10.5)
-    status, out, last = run(capsys, "orders", *interval)
+    status = main(["undo", "orders", *interval])
+    printed, err = capsys.readouterr()
     assert status == 0
-    assert out == [
+    assert printed.splitlines() == [
         "MODIFY pk=a",
         "  ~ set: +'y'",
         "  ~ v: 2 -> 1",
@@ -72,101 +86,160 @@ def test_the_plan_the_writing_and_the_way_back(
         "  + set: {'x', 'y'}",
         "  ~ v: 3 -> 1",
     ]
-    assert last == (
-        "Plan: 3 items (1 INSERT, 1 MODIFY, 1 REMOVE), 3 write units, 1 conflict; nothing was "
-        "written: --apply does it"
+    (path,) = (each.name for each in tmp_path.iterdir())
+    assert re.fullmatch(r"undo-orders-\d{8}T\d{6}Z\.jsonl", path)
+    first, until = (
+        datetime.fromisoformat(interval[place]).astimezone().isoformat(timespec="seconds")
+        for place in (1, 3)
     )
+    assert err.splitlines()[-2:] == [
+        f"Undoes the changes of orders from {first} to {until}, both seconds included",
+        "Plan: 3 items (1 INSERT, 1 MODIFY, 1 REMOVE), 3 write units, 1 conflict; nothing was "
+        f"written: undo --apply {path} does it",
+    ]
     assert items(simulator) == before
-    assert list(tmp_path.iterdir()) == []
+    assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
 
-    status, out, last = run(capsys, "orders", *interval, "--apply")
-    assert (status, last) == (1, "restored 3, conflicts 1")
-    assert out == ["CONFLICT pk=c: it was changed since"]
+    status, out, last = run(capsys, "--apply", path)
+    assert (status, out) == (1, ["CONFLICT pk=c: it was changed since"])
+    assert last == f"restored 3, conflicts 1; to take it back: undo --revert {path}"
     assert {key: item.get("v") for key, item in items(simulator).items()} == {
         "a": {"N": "1"},
         "b": {"N": "1"},
         "c": {"N": "3"},
     }
 
-    status, out, last = run(capsys, "orders", *interval, "--apply")
-    assert (status, last) == (1, "restored 0, conflicts 1")
+    status, out, last = run(capsys, "--apply", path)
+    assert (status, last) == (1, "restored 0, conflicts 1, 3 kept")
+    assert out[0] == "KEPT   pk=a: this plan has put it back before"
 
-    (log,) = tmp_path.iterdir()
-    status, _, last = run(capsys, "--log", str(log), "--apply")
-    assert (status, last) == (0, "restored 3, conflicts 0")
+    assert run(capsys, "--revert", path)[0] == 0
+    (back,) = tmp_path.glob("*.back.jsonl")
+    status, _, last = run(capsys, "--apply", str(back))
+    assert (status, last[:23]) == (0, "restored 3, conflicts 0")
     assert items(simulator) == before
 
 
 def test_the_plan_and_what_has_become_of_it_as_json(
     simulator: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = "orders", "--from", at(simulator, 12), "--until", at(simulator, 10.5), "-o", "json"
-    assert main(["undo", *words]) == 0
-    plan = {row["key"]["pk"]["S"]: row for row in json.loads(capsys.readouterr().out)}
+    path = plan(simulator, "-o", "json")
+    planned = {row["key"]["pk"]["S"]: row for row in json.loads(capsys.readouterr().out)}
     kinds = {"a": "MODIFY", "b": "INSERT", "c": "MODIFY", "new": "REMOVE"}
-    assert {key: row["kind"] for key, row in plan.items()} == kinds
-    assert plan["b"]["now"] is None and plan["b"]["before"]["set"] == {"SS": ["x", "y"]}
-    assert plan["c"]["conflict"] == "it was changed since" and plan["a"]["conflict"] is None
-    assert (plan["a"]["changes"], plan["a"]["write_units"]) == (1, 1)
-    assert main(["undo", *words, "--apply"]) == 1
+    assert {key: row["kind"] for key, row in planned.items()} == kinds
+    assert planned["b"]["now"] is None and planned["b"]["before"]["set"] == {"SS": ["x", "y"]}
+    assert planned["c"]["conflict"] == "it was changed since" and planned["a"]["conflict"] is None
+    assert (planned["a"]["changes"], planned["a"]["write_units"]) == (1, 1)
+    assert main(["undo", "--apply", path, "-o", "json"]) == 1
     done = json.loads(capsys.readouterr().out)
     outcomes = {row["key"]["pk"]["S"]: row["outcome"] for row in done}
     assert outcomes == {"a": "restored", "b": "restored", "c": "conflict", "new": "restored"}
+    assert main(["undo", "orders", "--from", at(simulator, 12), "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["key"]["pk"]["S"]: (row["kind"], row["kept"]) for row in rows} == {
+        "a": (None, "an undo has put it back"),
+        "b": (None, "an undo has put it back"),
+        "new": (None, "an undo has put it back"),
+        "c": ("MODIFY", None),
+    }
+
+
+def test_killed_at_each_of_its_writes_a_plan_goes_on(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGKILL right before a write, and right after one, until all are done."""
+    program = (
+        "import os, signal, sys\n"
+        "from watcher.aws.tables import TablesClient\n"
+        "from watcher.cli import main\n"
+        "def killed(write):\n"
+        "    def call(*given):\n"
+        "        if sys.argv[1] == 'after': write(*given)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return call\n"
+        "TablesClient.put = killed(TablesClient.put)\n"
+        "TablesClient.delete = killed(TablesClient.delete)\n"
+        "sys.exit(main(['undo', '--apply', sys.argv[2], '--rate', '1']))\n"
+    )
+    path = plan(simulator)
+    statuses = []
+    for when in ("before", "after") * 3:
+        command = [sys.executable, "-c", program, when, path]
+        ended = subprocess.run(command, capture_output=True, check=False)
+        statuses.append(ended.returncode)
+    assert statuses == [-signal.SIGKILL] * 6, "each made one write, or none"
+    capsys.readouterr()
+    status, _, last = run(capsys, "--apply", path)
+    assert (status, last) == (1, "restored 0, conflicts 1, 3 kept")
+    assert {key: item.get("v") for key, item in items(simulator).items()} == {
+        "a": {"N": "1"},
+        "b": {"N": "1"},
+        "c": {"N": "3"},
+    }
 
 
 def test_conflicts_are_asked_about_on_a_terminal_and_put_back_by_a_yes(
     simulator: Simulator,
 ) -> None:
-    words = "orders", "--from", at(simulator, 12), "--until", at(simulator, 10.5)
-    command = sys.executable, "-m", "watcher", "undo", *words, "--apply", "--force-conflicts"
+    words = "--apply", plan(simulator), "--force-conflicts"
+    command = sys.executable, "-m", "watcher", "undo", *words
     with Terminal(*command, env=simulator.environment) as terminal:
         terminal.wait_for(lambda: b"[y/N]" in terminal.written)
         assert "CONFLICT pk=c: it was changed since" in terminal.shown
         assert "Put back 1 item that others have changed since? [y/N]" in terminal.shown[-1]
         terminal.press(b"y\n")
         assert terminal.end() == 0
-        assert "restored 4, conflicts 0" in terminal.shown[-1]
+        assert any("restored 4, conflicts 0" in line for line in terminal.shown)
     assert items(simulator)["c"]["v"] == {"N": "1"}
 
 
-def test_nothing_to_undo_leaves_no_log(
+def test_nothing_to_undo_leaves_no_plan(
     simulator: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    words = "orders", "--from", at(simulator, 12), "--key", "pk=nobody", "--apply"
-    assert run(capsys, *words) == (0, [], "restored 0, conflicts 0")
+    words = "orders", "--from", at(simulator, 12), "--key", "pk=nobody"
+    last = "Plan: 0 items, 0 write units, 0 conflicts; nothing is to be done"
+    assert run(capsys, *words) == (0, [], last)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_yes_conflicts_stay(
     simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = "orders", "--from", at(simulator, 12), "--until", at(simulator, 10.5)
+    path = plan(simulator)
     for stream in (sys.stdin, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stdin, "readline", lambda: "\n", raising=False)
-    status, _, last = run(capsys, *words, "--apply", "--force-conflicts")
-    assert (status, last) == (1, "restored 3, conflicts 1")
+    status, _, last = run(capsys, "--apply", path, "--force-conflicts")
+    assert status == 1 and "restored 3, conflicts 1;" in last
     assert items(simulator)["c"]["v"] == {"N": "3"}
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "name a stream, or with --log the undo that is to be taken back"),
+        ([], "name a stream, or a plan with --apply or --revert"),
         (["orders"], "--from: give the time of the first change that is to be undone"),
         (["orders", "--from", "2099-01-01"], "is in the future"),
         (["orders", "--from", "40h"], "is before what orders holds, which begins"),
-        (["orders", "--from", "100m", "--key", "v=5"], "--key v: no such key attribute; the table"),
-        (["orders", "--from", "1h", "--force-conflicts"], "it asks, which takes a terminal"),
+        (["orders", "--from", "15m", "--key", "v=5"], "--key v: no such key attribute; the table"),
+        (["--apply", "x", "--force-conflicts"], "it asks, which takes a terminal"),
+        (["orders", "--from", "1h", "--force-conflicts"], "it goes with --apply"),
         (["orders", "--from", "1h", "--only", "put"], 'unknown kind "put"'),
-        (["orders", "--from", "100m", "--apply", "--rate", "0"], "--rate 0: give more than 0"),
-        (["--log", "none.jsonl"], "--log none.jsonl: can't read: No such file or directory"),
-        (["--log", "x", "--from", "1h"], "--from: a log is taken back as a whole"),
+        (["orders", "--from", "15m", "--rate", "5"], "--rate: it goes with --apply"),
+        (["orders", "--from", "15m", "--to", "no/such"], "--to no/such: can't write: No such file"),
+        (["--apply", "PLAN", "--rate", "0"], "--rate 0: give more than 0"),
+        (["--apply", "none.jsonl"], "--apply none.jsonl: can't read: No such file or directory"),
+        (["--revert", "none.jsonl"], "--revert none.jsonl: can't read: No such file or directory"),
+        (["--revert", "PLAN"], "nothing was written by it"),
+        (["--apply", "x", "--from", "1h"], "--from: a plan is done, or taken back, as a whole"),
+        (["orders", "--apply", "x"], "--apply: orders is in the plan already: give its file alone"),
+        (["orders", "--from", "1h", "--apply"], "--apply: give a value (PLAN)"),
     ],
 )
 def test_bad_input_is_one_line(
     words: list[str], message: str, simulator: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = [plan(simulator) if word == "PLAN" else word for word in words]
     assert main(["undo", *words]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
 
@@ -180,9 +253,8 @@ def test_a_role_that_may_not_write_is_told_what_it_takes(
     }
     before = items(simulator)
     with simulator.faulty(**denied):
-        words = "orders", "--from", at(simulator, 12), "--key", "pk=a"
-        assert run(capsys, *words)[0] == 0
-        status, _, last = run(capsys, *words, "--apply")
+        path = plan(simulator, "--key", "pk=a")
+        status, _, last = run(capsys, "--apply", path)
     assert status == 3
     assert "no permission" in last and "the role needs dynamodb:PutItem on" in last
     assert items(simulator) == before
@@ -194,8 +266,8 @@ def test_what_writes_has_to_be_typed(
     monkeypatch.setenv("WATCHER_FROM", "100m")
     assert main(["undo", "orders"]) == 2
     assert "give the time of the first change" in capsys.readouterr().err
-    monkeypatch.setenv("WATCHER_APPLY", "1")
-    assert main(["undo", "orders", "--from", "100m"]) == 2
+    monkeypatch.setenv("WATCHER_APPLY", "plan.jsonl")
+    assert main(["undo"]) == 2
     assert "--apply: it has to be typed; it is from WATCHER_APPLY" in capsys.readouterr().err
 
 
@@ -203,7 +275,7 @@ def test_what_was_written_before_a_refusal_is_said(
     simulator: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     denied = {"auth_error": "AccessDeniedException", "auth_operations": ("PutItem",)}
-    words = "orders", "--from", at(simulator, 12), "--until", at(simulator, 10.5), "--apply"
+    words = "--apply", plan(simulator)
     with simulator.faulty(**denied):
         status, _, last = run(capsys, *words)
     assert status == 3
@@ -211,12 +283,3 @@ def test_what_was_written_before_a_refusal_is_said(
     assert last.endswith("restored 1, conflicts 1 until then: go on with the same command")
     assert "new" not in items(simulator)
     assert run(capsys, *words)[2].startswith("restored 2, conflicts 1")
-
-
-def test_a_log_that_can_t_be_written_is_not_announced(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = "orders", "--from", at(simulator, 12), "--key", "pk=a", "--log", "no/such.jsonl"
-    assert main(["undo", *words, "--apply"]) == 2
-    err = capsys.readouterr().err
-    assert "can't write: No such file" in err and "The log is" not in err

@@ -87,8 +87,7 @@ def test_an_undo_reads_on_from_an_archive(tmp_path: Path) -> None:
         lake = archive(ledger, tmp_path / "lake")
         expected, _ = ledger.without(first, last)
         span = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
-        plan = plan_undo(
-            both(ledger, lake), ChangeSelection(*span, only="insert,modify,remove,ttl")
-        )
-        list(plan.apply(log=tmp_path / "undo.jsonl", rate=1e9))
+        choice = ChangeSelection(*span, only="insert,modify,remove,ttl")
+        plan = plan_undo(both(ledger, lake), choice, tmp_path / "undo.jsonl")
+        list(plan.apply(rate=1e9))
         assert ledger.items() == expected

@@ -6,6 +6,7 @@ import stat
 import threading
 import time
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,14 @@ import pytest
 from tests.ledger.ledger import DisturbedTables, Ledger, native
 from watcher.errors import DeniedError, StreamError, UsageError
 from watcher.time_machine.sources import TableHandle
-from watcher.time_machine.undo import ChangeSelection, Undo, plan_revert, plan_undo
-from watcher.time_machine.undo_plan import UndoStep
+from watcher.time_machine.undo import (
+    ChangeSelection,
+    Undo,
+    open_plan,
+    plan_revert,
+    plan_undo,
+)
+from watcher.time_machine.undo_plan import AFTER_UNDO, DONE, OWN, PUT_BACK, UndoStep
 from watcher.time_machine.write_back import Outcome, WriteBack
 
 FAST = 1e9
@@ -33,26 +40,34 @@ def plan(
     ledger: Ledger,
     first: int,
     last: int,
-    log: Path,
+    folder: Path,
     tables: DisturbedTables | None = None,
     only: str | None = "insert,modify,remove,ttl",
     key: list[str] | None = None,
 ) -> Undo:
     choice = ChangeSelection(moment(first), moment(last), only=only, key=key)
-    return plan_undo(ledger.sources(tables), choice, log)
+    return plan_undo(ledger.sources(tables), choice, new_path(folder))
+
+
+def new_path(folder: Path) -> Path:
+    return next(path for n in count(1) if not (path := folder / f"undo-{n}.jsonl").exists())
+
+
+def reopened(made: Undo, ledger: Ledger) -> Undo:
+    """The plan as a later run reads it from its file."""
+    return open_plan(made.path, ledger.connection, ledger.sources().stream)
+
+
+def kept(made: Undo) -> list[str]:
+    return [step.kept for step in made.kept]
 
 
 def outcomes(made: Undo) -> dict[str, Outcome]:
     return {step.key.decode().split('"')[5]: outcome for step, outcome in made.apply(rate=FAST)}
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "undo.jsonl"
-
-
 @pytest.mark.parametrize("seed", range(3))
-def test_the_table_is_as_it_would_be_without_the_changes(seed: int, log: Path) -> None:
+def test_the_table_is_as_it_would_be_without_the_changes(seed: int, tmp_path: Path) -> None:
     with Ledger(seed) as ledger:
         ledger.write(200)
         first = ledger.second + 1
@@ -67,17 +82,17 @@ def test_the_table_is_as_it_would_be_without_the_changes(seed: int, log: Path) -
         assert conflicts
         assert expected != before
 
-        made = plan(ledger, first, last, log)
+        made = plan(ledger, first, last, tmp_path)
         assert ledger.items() == before, "a plan writes nothing"
-        assert not log.exists()
+        assert not made.path.exists()
         done = outcomes(made)
 
         assert ledger.items() == expected
         assert {key for key, what in done.items() if what is Outcome.CONFLICT} == conflicts
-        assert stat.S_IMODE(log.stat().st_mode) == 0o600
+        assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
 
         ledger.settle()
-        back = plan_revert(log, ledger.connection)
+        back = plan_revert(made.path, ledger.connection)
         assert Outcome.CONFLICT not in outcomes(back).values()
         assert ledger.items() == before
 
@@ -85,7 +100,6 @@ def test_the_table_is_as_it_would_be_without_the_changes(seed: int, log: Path) -
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_at_any_write_it_goes_on(when: str, tmp_path: Path) -> None:
     for killed_at in (1, 4, 7):
-        log = tmp_path / f"undo-{killed_at}.jsonl"
         with Ledger(killed_at) as ledger:
             ledger.write(80)
             first = ledger.second + 1
@@ -105,19 +119,19 @@ def test_killed_at_any_write_it_goes_on(when: str, tmp_path: Path) -> None:
 
             hook = {f"{when}_write": kill}
             tables = DisturbedTables(ledger, **hook)  # type: ignore[arg-type]
+            made = plan(ledger, first, last, tmp_path, tables)
             with pytest.raises(KilledError):
-                outcomes(plan(ledger, first, last, log, tables))
-            with open(log, "ab") as torn:
+                outcomes(made)
+            with open(made.path, "ab") as torn:
                 torn.write(b'{"line":"resu')
             ledger.settle()
 
-            # The interval of the second run takes in what the first one has written.
-            done = outcomes(plan(ledger, first, ledger.second, log))
+            done = outcomes(reopened(made, ledger))
             assert Outcome.CONFLICT not in done.values()
             assert ledger.items() == expected
 
             ledger.settle()
-            outcomes(plan_revert(log, ledger.connection))
+            outcomes(plan_revert(made.path, ledger.connection))
             assert ledger.items() == before
 
 
@@ -131,7 +145,7 @@ def one_bad_change(ledger: Ledger) -> int:
     return bad
 
 
-def test_what_others_write_meanwhile_is_left_alone(log: Path) -> None:
+def test_what_others_write_meanwhile_is_left_alone(tmp_path: Path) -> None:
     """Between the look and the write: a value changed, removed, or an attribute added."""
     with Ledger(11, keys=12) as ledger:
         for number in range(12):
@@ -161,18 +175,19 @@ def test_what_others_write_meanwhile_is_left_alone(log: Path) -> None:
                     ledger.simulator.put(item)
 
         tables = DisturbedTables(ledger, before_write=interfere)
-        done = outcomes(plan(ledger, first, last, log, tables))
+        made = plan(ledger, first, last, tmp_path, tables)
+        done = outcomes(made)
 
         assert {key for key, what in done.items() if what is Outcome.CONFLICT} == set(others)
         found = ledger.items()
         for key, item in others.items():
             assert found.get(key) == (None if item is None else native(item))
         assert found["item-5"]["v"] == 1
-        back = outcomes(plan_revert(log, ledger.connection))
+        back = outcomes(plan_revert(made.path, ledger.connection))
         assert not set(back) & set(others), "what was not written is not taken back"
 
 
-def test_changes_in_between_that_are_not_chosen_are_conflicts(log: Path) -> None:
+def test_changes_in_between_that_are_not_chosen_are_conflicts(tmp_path: Path) -> None:
     """Bad, good, bad: to go back to before the first would lose the good one."""
     with Ledger(12) as ledger:
         for value in ("1", "2", "3", "4"):
@@ -183,22 +198,122 @@ def test_changes_in_between_that_are_not_chosen_are_conflicts(log: Path) -> None
         ledger.settle()
         pattern = '{"dynamodb": {"NewImage": {"by": {"S": ["deploy"]}}}}'
         choice = ChangeSelection(moment(ledger.second - 85), filters=[pattern])
-        (step,) = plan_undo(ledger.sources(), choice, log)
+        (step,) = plan_undo(ledger.sources(), choice, tmp_path / "undo.jsonl")
         assert step.conflict == "another change lies between those that are to be undone"
 
 
-def test_what_was_undone_and_taken_back_can_be_undone_again(log: Path) -> None:
+def test_what_was_undone_and_taken_back_can_be_undone_again(tmp_path: Path) -> None:
     with Ledger(20) as ledger:
         bad = one_bad_change(ledger)
-        outcomes(plan(ledger, bad, bad, log))
-        assert plan(ledger, bad, bad, log).steps == []
-        outcomes(plan_revert(log, ledger.connection))
+        made = plan(ledger, bad, bad, tmp_path)
+        outcomes(made)
+        later = plan(ledger, bad, bad, tmp_path)
+        assert (later.steps, kept(later)) == ([], ["an undo has put it back"])
+        outcomes(made.revert())
         ledger.settle()
-        assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
+        assert outcomes(plan(ledger, bad, bad, tmp_path)) == {"a": Outcome.RESTORED}
         assert ledger.items()["a"]["v"] == 1
 
 
-def test_a_removal_by_time_to_live_comes_back_only_if_asked_for(log: Path) -> None:
+def test_who_changes_an_item_after_its_undo_has_meant_it(tmp_path: Path) -> None:
+    """Removed (bad), put back, removed by a person: by the same plan, and by a new one."""
+    with Ledger(26) as ledger:
+        ledger.change("a", {"pk": {"S": "a"}})
+        ledger.clock.sleep(10)
+        bad = ledger.second
+        ledger.change("a", {"pk": {"S": "a"}, "bad": {"BOOL": True}})
+        ledger.settle()
+        made = plan(ledger, bad, bad, tmp_path)
+        assert outcomes(made) == {"a": Outcome.RESTORED}
+        ledger.clock.sleep(60)
+        meant = ledger.second
+        ledger.change("a", {"pk": {"S": "a"}, "bad": {"BOOL": True}})
+        ledger.settle()
+        again = reopened(made, ledger)
+        assert outcomes(again) == {"a": Outcome.ALREADY}
+        assert [step.kept for step in again.kept + again.steps] == [DONE]
+        for last in (bad, ledger.second):
+            later = plan(ledger, bad, last, tmp_path)
+            assert [step.conflict for step in later] == [AFTER_UNDO]
+            assert outcomes(later) == {"a": Outcome.CONFLICT}
+        assert "bad" in ledger.items()["a"]
+        after = plan(ledger, meant, meant, tmp_path)
+        assert outcomes(after) == {"a": Outcome.RESTORED}, "that change alone can be chosen"
+
+
+def test_a_write_that_a_kill_left_open_is_looked_up_in_the_stream(tmp_path: Path) -> None:
+    """It was made, and a person set the item again to what the plan knows: that stays."""
+    with Ledger(27) as ledger:
+        bad = one_bad_change(ledger)
+
+        def kill(key: str) -> None:
+            raise KilledError
+
+        made = plan(ledger, bad, bad, tmp_path, DisturbedTables(ledger, after_write=kill))
+        with pytest.raises(KilledError):
+            outcomes(made)
+        assert ledger.items()["a"]["v"] == 1
+        ledger.clock.sleep(10)
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
+        ledger.settle()
+        for _ in range(2):
+            assert outcomes(reopened(made, ledger)) == {"a": Outcome.ALREADY}
+            assert ledger.items()["a"]["v"] == 2
+
+
+def test_without_the_stream_a_write_that_a_kill_left_open_is_a_conflict(tmp_path: Path) -> None:
+    with Ledger(28) as ledger:
+        bad = one_bad_change(ledger)
+
+        def kill(key: str) -> None:
+            raise KilledError
+
+        made = plan(ledger, bad, bad, tmp_path, DisturbedTables(ledger, before_write=kill))
+        with pytest.raises(KilledError):
+            outcomes(made)
+        denied = {"auth_error": "AccessDeniedException", "auth_operations": ("DescribeStream",)}
+        with ledger.simulator.faulty(**denied):
+            later = reopened(made, ledger)
+            assert outcomes(later) == {"a": Outcome.CONFLICT}
+        assert "the stream does not tell" in later.steps[0].conflict
+        assert outcomes(reopened(made, ledger)) == {"a": Outcome.RESTORED}
+
+
+def test_what_others_have_put_right_is_listed_with_its_reason(tmp_path: Path) -> None:
+    with Ledger(29) as ledger:
+        for key in "abc":
+            ledger.change(key, {"pk": {"S": key}, "v": {"N": "1"}})
+        ledger.clock.sleep(10)
+        first = ledger.second
+        for key in "abc":
+            ledger.change(key, {"pk": {"S": key}, "v": {"N": "2"}})
+        ledger.change("c", {"pk": {"S": "c"}, "v": {"N": "1"}})
+        ledger.clock.sleep(10)
+        for key, value in (("a", "1"), ("b", "1"), ("b", "2"), ("c", "3")):
+            ledger.change(key, {"pk": {"S": key}, "v": {"N": value}})
+        ledger.settle()
+        made = plan(ledger, first, first + 1, tmp_path)
+        assert {step.key[12:13]: step.kept for step in made.kept} == {
+            b"a": "it is as it was before",
+            b"c": "the changes themselves have put it back",
+        }
+        assert [(step.key[12:13], step.conflict) for step in made] == [(b"b", PUT_BACK)]
+
+
+def test_one_process_at_a_time_applies_a_plan(tmp_path: Path) -> None:
+    with Ledger(30) as ledger:
+        bad = one_bad_change(ledger)
+        made = plan(ledger, bad, bad, tmp_path)
+        made.save()
+        first = reopened(made, ledger).apply(rate=FAST)
+        with pytest.raises(UsageError, match="it is in use: another process applies it"):
+            reopened(made, ledger).apply()
+        assert [outcome for _, outcome in first] == [Outcome.RESTORED]
+        with pytest.raises(UsageError, match="it is there already"):
+            plan_undo(ledger.sources(), ChangeSelection(moment(bad)), made.path).save()
+
+
+def test_a_removal_by_time_to_live_comes_back_only_if_asked_for(tmp_path: Path) -> None:
     with Ledger(13) as ledger:
         ledger.change("a", {"pk": {"S": "a"}})
         ledger.change("b", {"pk": {"S": "b"}})
@@ -207,44 +322,44 @@ def test_a_removal_by_time_to_live_comes_back_only_if_asked_for(log: Path) -> No
         ledger.simulator.remove("a", ttl=True)
         ledger.simulator.remove("b")
         ledger.settle()
-        assert [step.key for step in plan(ledger, first, first, log, only=None)] == [
+        assert [step.key for step in plan(ledger, first, first, tmp_path, only=None)] == [
             b'{"pk":{"S":"b"}}'
         ]
-        assert [step.key for step in plan(ledger, first, first, log, only="ttl")] == [
+        assert [step.key for step in plan(ledger, first, first, tmp_path, only="ttl")] == [
             b'{"pk":{"S":"a"}}'
         ]
 
 
-def test_force_puts_back_what_was_changed_since(log: Path) -> None:
+def test_force_puts_back_what_was_changed_since(tmp_path: Path) -> None:
     with Ledger(14) as ledger:
         for value in ("1", "2", "3"):
             ledger.change("a", {"pk": {"S": "a"}, "v": {"N": value}})
             ledger.clock.sleep(10)
         ledger.settle()
         second = ledger.second - 80
-        made = plan(ledger, second, second, log)
+        made = plan(ledger, second, second, tmp_path)
         assert [step.conflict for step in made] == ["it was changed since"]
         assert [what for _, what in made.apply(rate=FAST, force=True)] == [Outcome.RESTORED]
         assert ledger.items()["a"]["v"] == 1
-        outcomes(plan_revert(log, ledger.connection))
+        outcomes(made.revert())
         assert ledger.items()["a"]["v"] == 3
 
 
-def test_an_undo_is_told_apart_from_the_changes_of_others(log: Path) -> None:
+def test_an_undo_is_told_apart_from_the_changes_of_others(tmp_path: Path) -> None:
     """A later undo over an interval with the writes of a former one leaves those alone."""
     with Ledger(15) as ledger:
         bad = one_bad_change(ledger)
-        outcomes(plan(ledger, bad, bad, log))
+        made = plan(ledger, bad, bad, tmp_path)
+        outcomes(made)
         after = ledger.second
         ledger.settle()
-        later = plan(ledger, bad + 1, ledger.second, log)
-        assert list(later) == []
-        assert later.own_changes == 1
-        log.unlink()
-        assert len(plan(ledger, after, ledger.second, log).steps) == 1
+        later = plan(ledger, bad + 1, ledger.second, tmp_path)
+        assert (later.steps, kept(later)) == ([], [OWN])
+        made.path.unlink()
+        assert len(plan(ledger, after, ledger.second, tmp_path).steps) == 1
 
 
-def test_a_large_item_is_compared_whole(log: Path) -> None:
+def test_a_large_item_is_compared_whole(tmp_path: Path) -> None:
     """With more attributes than a condition has room for."""
     with Ledger(16) as ledger:
         many = {f"attribute-{number}": {"N": str(number)} for number in range(400)}
@@ -258,32 +373,34 @@ def test_a_large_item_is_compared_whole(log: Path) -> None:
         tables = DisturbedTables(
             ledger, before_write=lambda key: waiting and ledger.simulator.put(waiting.pop())
         )
-        assert outcomes(plan(ledger, first, first, log, tables)) == {"a": Outcome.CONFLICT}
+        assert outcomes(plan(ledger, first, first, tmp_path, tables)) == {"a": Outcome.CONFLICT}
         assert ledger.items()["a"] == native(other)
 
 
-def test_bad_input_is_refused(log: Path, tmp_path: Path) -> None:
+def test_bad_input_is_refused(tmp_path: Path) -> None:
     with Ledger(17) as ledger:
         ledger.write(10)
         ledger.settle()
         now = ledger.second
         with pytest.raises(UsageError, match="is before what orders holds"):
-            plan(ledger, now - 7200, now, log)
+            plan(ledger, now - 7200, now, tmp_path)
         with pytest.raises(UsageError, match=r"until .*: it is before the beginning"):
-            plan(ledger, now, now - 5, log)
+            plan(ledger, now, now - 5, tmp_path)
         with pytest.raises(UsageError, match="key id: no such key attribute"):
-            plan(ledger, now - 10, now, log, key=["id=1"])
+            plan(ledger, now - 10, now, tmp_path, key=["id=1"])
         with pytest.raises(UsageError, match="start: give the time of the first change"):
             ChangeSelection(None)
         other = tmp_path / "other.jsonl"
         other.write_text("{}\n")
-        with pytest.raises(UsageError, match="it is no undo log"):
+        with pytest.raises(UsageError, match="it is no plan of an undo"):
             plan_revert(other, ledger.connection)
+        with pytest.raises(UsageError, match="it is no plan of an undo"):
+            open_plan(other, ledger.connection)
         with pytest.raises(UsageError, match="rate 0: give more than 0"):
-            list(plan(ledger, now - 10, now, log).apply(rate=0))
+            list(plan(ledger, now - 10, now, tmp_path).apply(rate=0))
 
 
-def test_a_role_that_may_only_read_gets_the_plan(log: Path) -> None:
+def test_a_role_that_may_only_read_gets_the_plan(tmp_path: Path) -> None:
     with Ledger(18) as ledger:
         ledger.change("item-1", {"pk": {"S": "item-1"}})
         ledger.clock.sleep(10)
@@ -291,7 +408,7 @@ def test_a_role_that_may_only_read_gets_the_plan(log: Path) -> None:
         ledger.change("item-1", {"pk": {"S": "item-1"}, "new": {"S": "x"}})
         ledger.settle()
         before = ledger.items()
-        made = plan(ledger, first, first, log)
+        made = plan(ledger, first, first, tmp_path)
         denied = {"auth_error": "AccessDeniedException", "auth_operations": ("PutItem",)}
         with ledger.simulator.faulty(**denied):
             assert made.steps
@@ -300,15 +417,15 @@ def test_a_role_that_may_only_read_gets_the_plan(log: Path) -> None:
         assert ledger.items() == before
 
 
-def test_new_images_are_needed(log: Path) -> None:
+def test_new_images_are_needed(tmp_path: Path) -> None:
     with Ledger(19) as ledger:
         ledger.simulator.enable_new_stream(view_type="OLD_IMAGE")
         ledger.write(5)
         with pytest.raises(StreamError, match="view type is OLD_IMAGE"):
-            plan(ledger, ledger.second, ledger.second, log)
+            plan(ledger, ledger.second, ledger.second, tmp_path)
 
 
-def test_an_equal_change_by_somebody_else_is_not_taken_for_the_undo_s_own(log: Path) -> None:
+def test_an_equal_change_by_somebody_else_is_not_taken_for_the_undo_s_own(tmp_path: Path) -> None:
     """On, off (bad), on (undone), off (meant), on (bad again)."""
     with Ledger(21) as ledger:
         on, off = ({"pk": {"S": "a"}, "v": {"S": value}} for value in ("on", "off"))
@@ -317,7 +434,7 @@ def test_an_equal_change_by_somebody_else_is_not_taken_for_the_undo_s_own(log: P
         bad = ledger.second
         ledger.change("a", off)
         ledger.settle()
-        assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
+        assert outcomes(plan(ledger, bad, bad, tmp_path)) == {"a": Outcome.RESTORED}
         for pause in (1, 60):
             ledger.clock.sleep(pause)
             ledger.change("a", off)
@@ -330,58 +447,54 @@ def test_an_equal_change_by_somebody_else_is_not_taken_for_the_undo_s_own(log: P
             made = plan_undo(
                 ledger.sources(),
                 ChangeSelection(moment(first), moment(last), filters=turned_on),
-                log,
+                new_path(tmp_path),
             )
             (step,) = made
             assert step.before is not None and b"off" in step.before
-            assert made.own_changes == (1 if pause == 1 else 0)
+            assert step.conflict == (AFTER_UNDO if pause == 1 else "")
 
 
-def test_a_write_is_told_by_any_log_in_the_folder(log: Path, tmp_path: Path) -> None:
+def test_a_write_is_told_by_any_log_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text('{"eventName":"INSERT"}\n')
     (tmp_path / "pretty.jsonl").write_text('{\n  "eventName": "INSERT"\n}\n')
     with Ledger(22) as ledger:
         bad = one_bad_change(ledger)
-        made = plan(ledger, bad, bad, log)
-        list(made.apply(log=tmp_path / "mine.jsonl", rate=FAST))
+        choice = ChangeSelection(moment(bad), moment(bad))
+        outcomes(plan_undo(ledger.sources(), choice, tmp_path / "mine.jsonl"))
         ledger.settle()
-        later = plan(ledger, bad + 1, ledger.second, log)
-        assert (later.steps, later.own_changes) == ([], 1)
+        later = plan(ledger, bad + 1, ledger.second, tmp_path)
+        assert (later.steps, kept(later)) == ([], [OWN])
 
 
-def test_a_log_whose_first_line_is_torn_goes_on(log: Path) -> None:
-    log.write_bytes(b'{"line":"undo","tab')
-    with Ledger(23) as ledger:
-        bad = one_bad_change(ledger)
-        assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
-        assert plan(ledger, bad + 1, ledger.second, log).own_changes == 1
-        assert outcomes(plan_revert(log, ledger.connection)) == {"a": Outcome.RESTORED}
-
-
-def test_an_equal_change_soon_after_an_undo_is_somebody_elses(log: Path) -> None:
+def test_an_equal_change_soon_after_an_undo_is_somebody_elses(tmp_path: Path) -> None:
     """Ours lies before what is chosen: it has to be read all the same, to be told apart."""
     with Ledger(25) as ledger:
         bad = one_bad_change(ledger)
-        outcomes(plan(ledger, bad, bad, log))
+        outcomes(plan(ledger, bad, bad, tmp_path))
         ledger.clock.sleep(2)
         ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
         ledger.clock.sleep(2)
         again = ledger.second
         ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
         ledger.settle()
-        later = plan(ledger, again, again, log)
-        assert (later.own_changes, len(later.steps)) == (0, 1)
+        later = plan(ledger, again, again, tmp_path)
+        assert (kept(later), len(later.steps)) == ([], 1)
 
 
-def test_a_log_of_a_former_version_without_times_is_still_one(log: Path) -> None:
+def test_a_log_of_a_former_version_without_times_is_still_one(tmp_path: Path) -> None:
     with Ledger(24) as ledger:
         bad = one_bad_change(ledger)
-        outcomes(plan(ledger, bad, bad, log))
-        log.write_text(re.sub(r',"at":("[^"]*"|null)', "", log.read_text()))
-        assert '"at"' not in log.read_text()
+        made = plan(ledger, bad, bad, tmp_path)
+        outcomes(made)
+        lines = [each for each in made.path.read_text().splitlines(True) if '"step"' not in each]
+        made.path.write_text(re.sub(r',"(at|start|until)":("[^"]*"|null)', "", "".join(lines)))
+        assert not re.search('"at"|"step"|"start"', made.path.read_text())
         ledger.settle()
-        later = plan(ledger, bad + 1, ledger.second, log)
-        assert (later.steps, later.own_changes) == ([], 1)
+        later = plan(ledger, bad + 1, ledger.second, tmp_path)
+        assert (later.steps, kept(later)) == ([], [OWN])
+        with pytest.raises(UsageError, match="it holds no plan"):
+            reopened(made, ledger)
+        assert outcomes(plan_revert(made.path, ledger.connection)) == {"a": Outcome.RESTORED}
 
 
 def test_ctrl_c_waits_for_no_call_that_drips() -> None:

@@ -7,7 +7,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
 from watcher.aws.tables import Description
 from watcher.time_machine.item_keys import identity
-from watcher.time_machine.undo_log import LoggedWrites, UndoLog
+from watcher.time_machine.undo_log import LoggedWrites, RunHeader, UndoLog, save_plan
 from watcher.time_machine.undo_plan import UndoStep
 
 KEY = b'{"pk":{"S":"a"}}'
@@ -16,6 +16,7 @@ TABLE = Description([], [], 0, datetime.fromtimestamp(0, UTC), "arn now")
 
 
 def write(path: Path, old: bytes, new: bytes) -> None:
+    save_plan(path, RunHeader(TABLE.arn, TABLE.identity, NOON), [])
     log = UndoLog(path, TABLE, HandClock())
     (number,) = log.log_writes([(UndoStep(KEY, new, old, old), old)])
     log.log_result(number, True, None)
