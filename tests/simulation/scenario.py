@@ -222,6 +222,7 @@ def _draw_odd_clocks(scenario: Scenario, rng: random.Random) -> None:
     habits["date_skew_rate"] = rng.choice((0.3, 1.0))
     if scenario.start == "trim_horizon":  # else it would go back to before the beginning
         scenario.faults["back_rate"] = rng.choice((0.0, 0.0, 0.1))
+    scenario.faults["shuffled_rate"] = rng.choice((0.0, 0.0, 0.0, 0.1))
 
 
 # What may happen, and how often in comparison.

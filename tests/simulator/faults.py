@@ -28,6 +28,7 @@ class Faults:
     empty_page_rate: float = 0.0  # no records though some follow
     short_page_rate: float = 0.0  # a random number of them
     back_rate: float = 0.0  # an iterator that goes back: records that came before come again
+    shuffled_rate: float = 0.0  # a page's records in any order
     open_empty: int = 0  # so many reads of an open shard bring nothing before its records do
     closed_empty: int = 0  # so many reads of a closed shard bring nothing before its records do
     max_records: int = 1000

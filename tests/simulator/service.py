@@ -345,6 +345,9 @@ class Service:
             limit = rng.randint(1, max(1, min(limit, len(shard.numbers) - index)))
         bodies = self._page(shard, index, limit)
         index += len(bodies)
+        if self.faults.shuffled_rate and rng.random() < self.faults.shuffled_rate:
+            self.injected["shuffled"] += 1
+            rng.shuffle(bodies)
         ended = shard.closed is not None and index >= len(shard.numbers)
         if ended and not (bodies and self.faults.last_page_empty):
             return b'{"Records":[' + b",".join(bodies) + b"]}"

@@ -84,7 +84,9 @@ class Progress:
     def move(
         self, shard_key: ShardKey, shard: TrackedShard, number: str, created: float | None
     ) -> None:
-        """Move a shard's position behind the record of this number."""
-        shard.position = AfterSequence(number)
+        """Move a shard's position behind the record of this number; one that is late moves none."""
+        at = shard.position
+        if not isinstance(at, AfterSequence) or int(number) > int(at.sequence_number):
+            shard.position = AfterSequence(number)
         self._stats.moved(shard_key, created, self._totals)
         self._mark_dirty()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections import deque
 from datetime import datetime
 
-from watcher.aws.model import AfterSequence, AtSequence, Position
+from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, Position
 from watcher.errors import TransientError
 from watcher.records.wire import WireRecord
 from watcher.streams.timing import TIMING, Timing
@@ -14,8 +15,9 @@ from watcher.streams.timing import TIMING, Timing
 class Deduplicator:
     """Holds back what the service repeats, and what was made at another time.
 
-    An iterator may go back (after an error, or at another of the service's fronts): what is not
-    beyond the last number has gone on before. Numbers are compared as integers.
+    An iterator may go back (after an error, or at another of the service's fronts), and an emulator
+    may give a lower number late: only what was seen is a repeat. Numbers are compared as integers;
+    of those seen, the last pages' are kept, and everything below these counts as seen.
 
     `end` is the latest creation time that goes on; `skip_before` (epoch seconds) holds back what is
     older, up to the first that is not.
@@ -32,6 +34,11 @@ class Deduplicator:
         elif isinstance(position, AtSequence):
             self.newest = int(position.sequence_number) - 1
         self._passed = self.newest
+        self._recent: deque[list[str]] = deque()  # the numbers of the last pages
+        self._recent_count = 0
+        self._seen_upto = self.newest  # all others, up to here
+        # What comes before the first record, after that, is from before the beginning.
+        self._begins_at_first = isinstance(position, Latest | AtTime)
         self.skip_before: float | None = None
         self.repeated = 0
         """The number of the last page's records that had come before."""
@@ -52,24 +59,45 @@ class Deduplicator:
         """True if what came last is later than `end`, and more than a stamp or two."""
         return self._later >= self._timing.later_records
 
-    def through(self, records: list[WireRecord]) -> list[tuple[int, int]]:
-        """The parts `first:last` of a page that go on. Raises TransientError."""
+    def through(self, records: list[WireRecord]) -> list[tuple[int, int]] | None:
+        """Returns the parts `first:last` of a page that go on; None if it has to be sorted first.
+
+        Raises TransientError for a sequence number that is none.
+        """
         texts = _texts_of(records)
         if self._all_go_on(texts):
+            self._remember(texts)
             return [(0, len(texts))]
         numbers = list(map(int, texts))
+        if any(map(operator.gt, numbers, numbers[1:])):
+            return None
         fresh = self._fresh(records, numbers)
         self._note_repeats(numbers, len(fresh))
         parts: list[tuple[int, int]] = []
         for place in fresh:
             if not self._is_of_time(records[place]):
                 continue
-            self._passed = numbers[place]
+            self._passed = max(self._passed, numbers[place])
             if parts and parts[-1][1] == place:
                 parts[-1] = parts[-1][0], place + 1
             else:
                 parts.append((place, place + 1))
+        self._remember(texts)
         return parts
+
+    def _remember(self, texts: list[str]) -> None:
+        """Keep the numbers of the last pages, to tell what comes late from a repeat."""
+        if not texts:
+            return
+        if self._begins_at_first:
+            self._begins_at_first = False
+            self._seen_upto = min(map(int, texts)) - 1
+        self._recent.append(texts)
+        self._recent_count += len(texts)
+        while self._recent_count - len(self._recent[0]) >= self._timing.remembered_numbers:
+            forgotten = self._recent.popleft()
+            self._recent_count -= len(forgotten)
+            self._seen_upto = max(self._seen_upto, *map(int, forgotten))
 
     def _all_go_on(self, texts: list[str]) -> bool:
         """A shortcut, for nearly all pages: each number beyond the last one, and of any time."""
@@ -86,18 +114,25 @@ class Deduplicator:
     def _fresh(self, records: list[WireRecord], numbers: list[int]) -> list[int]:
         """The places of those that did not come before."""
         fresh: list[int] = []
-        events: set[str | None] = set()
+        events: set[str | None] = set()  # of the number last found fresh
+        seen: set[int] | None = None
         for place, number in enumerate(numbers):
             event = records[place].eventID
-            if number > self.newest:
-                events.clear()
             # Those of a page may share a number (changes of one batch, in ScyllaDB).
-            elif number < self.newest or not events or event in events:
-                continue
+            if not (fresh and number == numbers[fresh[-1]] and event not in events):
+                if number <= self.newest:
+                    seen = self._recent_numbers() if seen is None else seen
+                    is_seen = number <= self._seen_upto or number in seen
+                    if is_seen or number in {numbers[earlier] for earlier in fresh}:
+                        continue
+                events.clear()
             events.add(event)
             fresh.append(place)
-            self.newest = number
+            self.newest = max(self.newest, number)
         return fresh
+
+    def _recent_numbers(self) -> set[int]:
+        return {int(text) for texts in self._recent for text in texts}
 
     def _note_repeats(self, numbers: list[int], fresh: int) -> None:
         self.repeated = len(numbers) - fresh
@@ -134,3 +169,8 @@ def _texts_of(records: list[WireRecord]) -> list[str]:
     if not all(texts) or (texts and not (digits.isascii() and digits.encode().isdigit())):
         raise TransientError(f"an answer with a sequence number that is none, of {texts[:3]}")
     return texts
+
+
+def sorted_places(records: list[WireRecord]) -> list[int]:
+    """Returns the places of a page's records in the order of their numbers."""
+    return sorted(range(len(records)), key=numbers_of(records).__getitem__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable
 from datetime import datetime
@@ -32,7 +33,7 @@ from watcher.records import page
 from watcher.records.wire import WireRecord
 from watcher.retry import backoff, worth_logging
 from watcher.streams.caught_up import CaughtUpDetector
-from watcher.streams.deduplicator import Deduplicator, numbers_of
+from watcher.streams.deduplicator import Deduplicator, numbers_of, sorted_places
 from watcher.streams.messages import (
     ErrorKind,
     Finished,
@@ -160,7 +161,8 @@ class ShardReader:
         if self.finished:
             return []
         messages = yield from self._answered()
-        if messages and self._latest is not None and isinstance(self.position, Latest):
+        was_refused = bool(messages) and not self._started
+        if was_refused and self._latest is not None and isinstance(self.position, Latest):
             # "Latest" is not the moment when the shard can be read at last.
             self.position = AtTime(self._latest)
         return messages
@@ -282,11 +284,19 @@ class ShardReader:
     def _take(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> ReadSteps[None]:
         records = self._up_to_end(wire.Records)
         parts = self._deduplicator.through(records)
+        if parts is None:
+            # An emulator's: numbers are the order in which the changes were made.
+            places = sorted_places(wire.Records)
+            body = page.reordered(body, places)
+            wire.Records = [wire.Records[place] for place in places]
+            messages.append(Notice("the records of a page are out of order; they are sorted"))
+            records = self._up_to_end(wire.Records)
+            parts = self._deduplicator.through(records) or []
         self._iterator = wire.NextShardIterator
         self._pace(wire, len(body))
         for first, last in parts:
             number = records[last - 1].dynamodb.SequenceNumber
-            self.position = AfterSequence(number)
+            self._move_to(number)
             messages.append(self._make_page(body, records, first, last))
         if self._deduplicator.repeated:
             messages.append(self._repeated())
@@ -303,12 +313,20 @@ class ShardReader:
             text = f"{self._empty_pages} empty pages in a row, and its end is still to come"
             messages.append(Notice(text))
 
+    def _move_to(self, number: str) -> None:
+        """Moves the position behind a record; one that comes late does not move it back."""
+        at = self.position
+        if not isinstance(at, AfterSequence) or int(number) > int(at.sequence_number):
+            self.position = AfterSequence(number)
+
     def _up_to_end(self, records: list[WireRecord]) -> list[WireRecord]:
         """A page's records before the first that came after the beginning, where that is known."""
         number = None if self._end_detector is None or self.closed else self._end_detector.number
         if number is None:
             return records
         numbers = numbers_of(records)
+        if any(map(operator.gt, numbers, numbers[1:])):
+            return records  # to be sorted first
         return records[: sum(each < number for each in numbers)]
 
     def _is_at_end(self, has_records: bool) -> ReadSteps[bool]:

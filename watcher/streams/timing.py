@@ -37,6 +37,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Where AT_TIMESTAMP is refused (DynamoDB Local), creation times are whole minutes."""
     later_records: int = 1000
     """One record may be stamped too late; so many in a row are past the end."""
+    remembered_numbers: int = 1000
+    """A page's worth of the last sequence numbers tells a record that comes late from a repeat."""
 
     # Pages
     prefetched_seconds: float = 0.1

@@ -91,7 +91,7 @@ READING = [
     Mutant(
         "the last page of a closed shard is dropped",
         "ShardReader._take",
-        looped_over("AfterSequence", becomes="{it} if self._iterator is not None else ()"),
+        looped_over("_move_to", becomes="{it} if self._iterator is not None else ()"),
     ),
     Mutant(
         "an expired iterator starts again at LATEST",
@@ -110,7 +110,7 @@ READING = [
     ),
     Mutant(
         "a new reader begins at its last record, not after it",
-        "ShardReader._take",
+        "ShardReader._move_to",
         called("AfterSequence", becomes="AtSequence({0})"),
     ),
     Mutant(
@@ -139,6 +139,12 @@ READING = [
         "what the service repeats is delivered again",
         "Deduplicator._fresh",
         condition("newest", becomes="False", nth=1),
+    ),
+    Mutant(
+        "a record that comes out of order counts as a repeat",
+        "Deduplicator.through",
+        condition("gt", becomes="False"),
+        given={"start": "trim_horizon", "faults": {"shuffled_rate": 0.3}},
     ),
     Mutant(
         "a shard that looks open is left, though it was closed",

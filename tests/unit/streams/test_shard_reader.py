@@ -481,6 +481,20 @@ def test_what_the_service_repeats_is_left_out_and_said(simulator: Simulator) -> 
     assert set(remarks) == {"the service gives records again that came before; they are left out"}
 
 
+def test_records_of_a_page_that_are_out_of_order_are_sorted_and_none_is_lost(
+    simulator: Simulator,
+) -> None:
+    written = simulator.write("a", 20)
+    simulator.set_faults(shuffled_rate=1.0, max_records=4)
+    made = reader(simulator)
+    messages = read(made, 5)
+    assert numbers(messages) == written
+    assert made.position == AfterSequence(written[-1])
+    assert "the records of a page are out of order; they are sorted" in {
+        message.text for message in messages if isinstance(message, Notice)
+    }
+
+
 def test_an_iterator_that_goes_back_for_ever_is_trouble_and_a_new_one_is_taken(
     simulator: Simulator,
 ) -> None:
