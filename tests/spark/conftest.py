@@ -53,10 +53,11 @@ def older() -> Any:
     """A Spark that the commands refuse, and the source does not."""
     from pyspark.sql import SparkSession
 
-    from watcher.spark import jvm, register
+    from watcher.spark import jvm, register, session
 
     jvm.set_java_home()
-    started = SparkSession.builder.master("local[2]").getOrCreate()
+    builder = SparkSession.builder.master("local[2]").config(map={**session.LOCAL_DEFAULTS})
+    started = builder.getOrCreate()
     register(started)
     return started
 

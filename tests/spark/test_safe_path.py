@@ -27,10 +27,10 @@ def test_sparks_processes_inherit_it_and_give_it_up(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(jvm, "launch_gateway", launch)
     with pytest.raises(UsageError):
-        jvm.launch({})
+        jvm.launch({}, is_private=True)
     assert seen == ["watcher", None]
     assert "PYTHONSAFEPATH" not in os.environ
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
     with pytest.raises(UsageError):
-        jvm.launch({})
+        jvm.launch({}, is_private=True)
     assert seen[2:] == ["1", "1"]

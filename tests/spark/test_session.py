@@ -1,5 +1,9 @@
 """How a command's Spark starts, and what it says where it does not."""
 
+import os
+import re
+import socket
+import struct
 import sys
 import zipfile
 from pathlib import Path
@@ -43,6 +47,56 @@ def test_what_the_user_says_in_spark_defaults_counts(spark: Any) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2", "not our default"
     assert spark.conf.get("spark.ui.enabled") == "false", "our default"
     assert spark.conf.get("spark.ui.showConsoleProgress") == "false", "spark-submit says true"
+
+
+def pid_of(spark: Any) -> int:
+    """The process of its JVM."""
+    return int(spark._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses, as /proc has them, at which a process waits for connections."""
+    files = (os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink())
+    sockets = {found[1] for each in files if (found := re.fullmatch(r"socket:\[(\d+)\]", each))}
+    lines = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    rows = [line.split() for line in lines.splitlines()]
+    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and row[9] in sockets}
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="Linux tells who listens where")
+def test_a_local_spark_listens_on_this_machine_s_own_address_only(spark: Any) -> None:
+    found = listening(pid_of(spark))
+
+    assert found
+    assert found <= {"0100007F", "0000000000000000FFFF00000100007F"}, "127.0.0.1"
+
+
+def test_a_local_spark_reads_no_object_of_who_does_not_know_its_secret(spark: Any) -> None:
+    """Without authentication it looks for the class, and says that there is none."""
+    java = b"\xac\xed\0\5sr\0\x0bcom.example" + bytes(7) + b"\1\2\0\0xp"
+    body = b"\0\0" + struct.pack(">H4s", 4, b"name") + java
+    call = struct.pack(">BQI", 3, 7, len(body)) + body  # an RpcRequest
+    address = (spark.conf.get("spark.driver.host"), int(spark.conf.get("spark.driver.port")))
+    with socket.create_connection(address, timeout=PATIENCE) as connection:
+        connection.sendall(struct.pack(">Q", 8 + len(call)) + call)
+        (length,) = struct.unpack(">Q", connection.recv(8, socket.MSG_WAITALL))
+        answer = connection.recv(length - 8, socket.MSG_WAITALL).decode(errors="replace")
+
+    assert "ClassNotFoundException" not in answer
+    assert "Expected SaslMessage" in answer
+
+
+def test_a_local_spark_leaves_its_secret_and_its_files_to_nobody_else(
+    spark: Any, tmp_path: Path
+) -> None:
+    spark.range(3).write.parquet(str(tmp_path / "made"))
+    made = [tmp_path / "made", *(tmp_path / "made").iterdir()]
+    assert {each.stat().st_mode & 0o077 for each in made} == {0}
+
+    process = Path(f"/proc/{pid_of(spark)}")
+    if process.exists():
+        assert "Umask:\t0077" in (process / "status").read_text(), "of shuffles"
+        assert b"authenticate.secret" not in (process / "cmdline").read_bytes()
 
 
 @pytest.fixture

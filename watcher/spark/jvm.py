@@ -273,10 +273,11 @@ class JvmOutput:
         return text.strip().partition("\n")[0]
 
 
-def launch(settings: Mapping[str, str]) -> JvmOutput | None:
+def launch(settings: Mapping[str, str], *, is_private: bool) -> JvmOutput | None:
     """Starts the JVM of this process, with Spark's settings; returns None where it runs already.
 
-    Raises UsageError with the JVM's own words, where it does not start.
+    `is_private` where its files, such as shuffles, are this user's alone. Raises UsageError with
+    the JVM's own words, where it does not start.
     """
     if SparkContext._gateway is not None:
         return None
@@ -287,7 +288,10 @@ def launch(settings: Mapping[str, str]) -> JvmOutput | None:
     try:
         start: Any = launch_gateway
         with safe_path.inherited():
-            gateway = start(conf, {"stdout": output.writer, "stderr": output.writer})
+            umask = 0o077 if is_private else -1  # -1 leaves it
+            gateway = start(
+                conf, {"stdout": output.writer, "stderr": output.writer, "umask": umask}
+            )
     except Exception as error:
         os.close(output.writer)
         raise UsageError(

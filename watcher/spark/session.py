@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 from py4j.protocol import Py4JError
@@ -36,6 +36,16 @@ _DEFAULTS = {
     # Spark would refuse for ever what a job leaves that is killed as it notes its first offsets: a
     # temporary file (SPARK-53103). Whose a checkpoint is we note ourselves.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+}
+
+# Of a Spark on this machine alone, as far as the user sets nothing else.
+LOCAL_DEFAULTS: Final = {
+    # Not the machine's own, where everybody else could knock. What it binds to follows.
+    "spark.driver.host": "127.0.0.1",
+    # Other users of this machine get no answer either: Spark makes a secret for the session.
+    "spark.authenticate": "true",
+    # Items are nobody else's to read. Of Hadoop's files; the others have the JVM's own umask.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
 }
 
 # The optimizing compiler takes as long as the work itself: it would pay after a minute or so.
@@ -89,15 +99,13 @@ def start(
     if SparkContext._gateway is None:
         # It takes some seconds, in which there is nothing else to see.
         logger.info(f"Starting Spark ({settings['spark.master']})")
-    output = jvm.launch(settings)
+    output = jvm.launch(settings, is_private=_is_local(settings["spark.master"]))
     try:
         with warnings.catch_warnings():
             # pyspark warns of pandas 3, which nothing here uses.
             warnings.simplefilter("ignore", FutureWarning)
-            given = SparkConf()  # with spark-defaults.conf
-            defaults = {key: value for key, value in _DEFAULTS.items() if not given.contains(key)}
             builder = SparkSession.builder
-            for name, value in {**defaults, **settings}.items():
+            for name, value in {**_defaults(settings["spark.master"]), **settings}.items():
                 builder = builder.config(name, value)
             spark = builder.getOrCreate()
         register(spark)
@@ -116,6 +124,17 @@ def start(
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     return spark
+
+
+def _defaults(master: str) -> dict[str, str]:
+    """Returns what neither the user nor spark-defaults.conf sets."""
+    given = SparkConf()  # with spark-defaults.conf
+    ours = _DEFAULTS | (LOCAL_DEFAULTS if _is_local(master) else {})
+    return {name: value for name, value in ours.items() if not given.contains(name)}
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
 
 
 def _setting(text: str) -> tuple[str, str]:
