@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from watcher import Record
-from watcher.formatting.plain_records import plain_line, record_id
+from watcher.formatting.plain_records import plain_key, plain_line, record_id
 
 OPTIONS = {
     "sqs": (
@@ -36,7 +36,7 @@ def configure(sqs: str) -> None:
 def handle(record: Record) -> None:
     in_order = {}
     if queue_url.endswith(".fifo"):
-        item = f"{record.table} {sorted(record['dynamodb']['Keys'].items(), key=str)!r}"
+        item = f"{record.table} {plain_key(record)}"
         in_order = {
             "MessageGroupId": hashlib.sha256(item.encode()).hexdigest(),
             "MessageDeduplicationId": record_id(record),

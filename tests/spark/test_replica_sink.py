@@ -38,6 +38,15 @@ def test_an_item_is_the_same_whatever_the_order_of_its_keys() -> None:
     assert writes == [{"DeleteRequest": {"Key": {"pk": {"S": "a"}, "sk": {"B": b"\x00"}}}}]
 
 
+def test_an_item_is_the_same_whatever_the_text_of_its_number() -> None:
+    keys = ['{"id":{"N":"1"}}', '{"id":{"N":"1.0"}}']
+    images: list[str | None] = [f'{{"id":{{"N":"1"}},"v":{{"N":"{number}"}}}}' for number in (1, 2)]
+
+    writes = last_writes(["INSERT", "MODIFY"], keys, images)
+
+    assert writes == [{"PutRequest": {"Item": {"id": {"N": "1"}, "v": {"N": "2"}}}}]
+
+
 class Refusing:
     """A client whose first answers leave writes undone."""
 

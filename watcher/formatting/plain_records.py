@@ -11,6 +11,7 @@ import msgspec
 from boto3.dynamodb.types import Binary
 
 from watcher.formatting.style import time_text
+from watcher.records.keys import normal_keys
 from watcher.records.plain_json import plain_json
 from watcher.records.record import Record
 from watcher.records.wire import SNAPSHOT
@@ -57,7 +58,7 @@ def plain_line(record: Record) -> str:
 
 def plain_key(record: Record) -> str:
     """Returns an item's key as JSON, its attributes sorted: the same text for each change of it."""
-    (text,) = plain_json([record.wire.dynamodb.Keys])
+    (text,) = plain_json(normal_keys([record.wire.dynamodb.Keys]))
     parts = msgspec.json.decode(text or "{}", type=dict[str, msgspec.Raw])
     return msgspec.json.encode(dict(sorted(parts.items()))).decode()
 

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from watcher.errors import UsageError
+from watcher.records.keys import normal_key
 from watcher.records.typed_values import Converter, converter
 
 Item = dict[str, dict[str, Any]]
@@ -112,6 +113,8 @@ class MirrorColumns:
             for name, value in (item or {}).items():
                 if "NULL" in value:
                     continue
+                if name in self.keys:
+                    value = normal_key({name: value})[name]
                 found = self._value(name, value)
                 if found is not None:
                     values[name][place] = found

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from watcher.errors import StreamError
 from watcher.mirror.columns import RESCUED, Item, MirrorColumns, item_of
+from watcher.records.keys import key_of
 from watcher.records.record import Record
 
 FROM: Final = "_valid_from"
@@ -52,7 +53,7 @@ def change_of(record: Record) -> ItemChange:
     new, old = (bytes(image) for image in (wire.NewImage, wire.OldImage))
     if record.created_at is None or (record.event_name != "REMOVE" and not new):
         raise StreamError(f"a {record.event_name} has no new image, or no time: it takes both")
-    keys = item_of(wire.Keys)
+    keys: Item = {**key_of(wire.Keys)}
     return ItemChange(
         msgspec.json.encode(keys, order="sorted").decode(),
         record.created_at,

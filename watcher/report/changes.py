@@ -12,6 +12,7 @@ import msgspec
 
 from watcher.errors import WatcherError
 from watcher.records.diff import changed_attributes, differing
+from watcher.records.keys import key_of, number_text
 from watcher.records.record import Record
 from watcher.records.wire import KINDS
 from watcher.report.summary import CountedChange, Key
@@ -19,7 +20,6 @@ from watcher.time_machine.archives import wire_value
 
 _TTL: Final = "dynamodb.amazonaws.com"
 _YEAR_2200: Final = 7_258_118_400
-_wire_key: Final = msgspec.json.Decoder(dict[str, dict[str, str]])
 _image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -81,24 +81,21 @@ def _known(seconds: float | None) -> float | None:
 
 @lru_cache(maxsize=10_000)
 def _key_of_wire(keys: bytes) -> Key:
-    return tuple(
-        sorted(
-            (name, text)
-            for name, value in (_wire_key.decode(keys) if keys else {}).items()
-            for text in value.values()
-        )
-    )
+    key = key_of(keys) if keys else {}
+    return tuple(sorted((name, text) for name, value in key.items() for text in value.values()))
 
 
 @lru_cache(maxsize=10_000)
 def _key_of_json(keys: str) -> Key:
-    """Returns a key of plain JSON; a number keeps its digits as written."""
+    """Returns a key of plain JSON; a number has its one text."""
     return tuple(sorted((name, _text(value)) for name, value in _image.decode(keys).items()))
 
 
 def _text(value: msgspec.Raw) -> str:
     written = bytes(value)
-    return msgspec.json.decode(value, type=str) if written[:1] == b'"' else written.decode()
+    if written[:1] == b'"':
+        return msgspec.json.decode(value, type=str)
+    return number_text(written.decode())
 
 
 def _changed(old: object, new: object) -> list[str] | None:

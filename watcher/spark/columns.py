@@ -35,6 +35,7 @@ from watcher.errors import UsageError
 from watcher.records import page as pages
 from watcher.records import plain_json
 from watcher.records.diff import changed_attributes_of
+from watcher.records.keys import normal_keys
 from watcher.records.typed_values import Attribute, converter, to_struct
 from watcher.records.wire import WireChange, WireRecord
 from watcher.spark.options import SourceOptions
@@ -236,7 +237,10 @@ class ArrowEncoder:
         if name not in _IMAGES:
             return _MADE[name](rows)
         raws = list(map(_IMAGES[name], rows.changes))
-        return self._typed[name].column(raws) if name in self._typed else _strings(self._text(raws))
+        if name in self._typed:
+            return self._typed[name].column(raws)
+        is_plain = self._text is plain_json.plain_json  # the wire form stays as it is
+        return _strings(self._text(normal_keys(raws) if name == "keys" and is_plain else raws))
 
 
 _IMAGES: Final[Mapping[str, Callable[[WireChange], msgspec.Raw]]] = {

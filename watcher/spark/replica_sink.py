@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import BATCH, TablesClient, Write, for_task
+from watcher.records.keys import key_of
 from watcher.records.record import wire_item
 
 
@@ -50,8 +51,7 @@ def last_writes(names: list[str], keys: list[str], images: list[str | None]) -> 
 
 def _key_text(key: str) -> str:
     """Returns a key's text, whatever the order of its two attributes."""
-    item = msgspec.json.decode(key.encode(), type=dict[str, msgspec.Raw])
-    return "".join(f"{name}={bytes(item[name]).decode()}" for name in sorted(item))
+    return msgspec.json.encode(key_of(key.encode()), order="sorted").decode()
 
 
 def _write(key: str, image: str | None) -> Write:

@@ -14,8 +14,9 @@ import msgspec
 
 from watcher.errors import UsageError
 from watcher.formatting.style import time_text
-from watcher.formatting.text import printable, printable_key
+from watcher.formatting.text import printable, printable_wire_key
 from watcher.records.diff import changed_attributes
+from watcher.records.keys import normal_keys
 from watcher.records.record import Record, creation_time
 
 _SECONDS_KEPT = 4096
@@ -110,7 +111,8 @@ def _kind(record: Record) -> Iterator[str]:
 
 
 def _key(record: Record) -> Iterator[str]:
-    yield printable_key(record["dynamodb"]["Keys"])
+    (keys,) = normal_keys([record.wire.dynamodb.Keys])
+    yield printable_wire_key(msgspec.Raw(keys))
 
 
 def _attributes(record: Record) -> Iterable[str]:

@@ -11,14 +11,12 @@ import msgspec
 
 from watcher.errors import UsageError
 from watcher.records.diff import to_number
+from watcher.records.keys import WireKey, normal_key
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
 
 Identity: TypeAlias = tuple[tuple[str, str], ...]
 """A key's sorted names and values as text: the same from a stream and from an archive."""
-WireKey: TypeAlias = dict[str, dict[str, str]]
-"""`{"PK": {"S": "user-1"}}`, binary values in base64."""
-
 _keys: Final = msgspec.json.Decoder(dict[str, dict[str, str]])
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -30,7 +28,8 @@ def identity(keys: msgspec.Raw | bytes) -> Identity:
 
 def identity_of(key: WireKey) -> Identity:
     """Returns an item's identity from its key."""
-    return tuple(sorted((name, text) for name, value in key.items() for text in value.values()))
+    normal = normal_key(key)
+    return tuple(sorted((name, text) for name, value in normal.items() for text in value.values()))
 
 
 def identity_in(image: bytes | msgspec.Raw, names: Iterable[str]) -> Identity:

@@ -11,9 +11,10 @@ import msgspec
 
 from watcher.aws.config import AwsConfig
 from watcher.errors import StreamError
+from watcher.records.keys import WireKey
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.time_machine.exports import Baseline
-from watcher.time_machine.item_keys import ItemKey, WireKey
+from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.times import past_time, records_until, start_time
 
