@@ -130,7 +130,7 @@ def build_manager(
         clock=clock,
         timing=health_timing,
     )
-    manager = Manager(
+    return Manager(
         settings=options,
         streams=streams,
         workers=workers,
@@ -146,8 +146,6 @@ def build_manager(
         heartbeat=heartbeat,
         totals=totals,
     )
-    dispatcher.before_retry = manager.save_before_retry
-    return manager
 
 
 def build_dispatcher(

@@ -13,6 +13,17 @@ def without_passwords(text: str) -> str:
     return _USER_IN_URL.sub("***@", text)
 
 
+def error_text(error: BaseException) -> str:
+    """Returns what an error of somebody else's code says, also where its `__str__` raises."""
+    try:
+        text = str(error).encode("utf-8", "backslashreplace").decode()
+        return without_passwords(text)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as another:
+        return f"(no text: its __str__ raises {type(another).__name__})"
+
+
 class WatcherError(Exception):
     """The base of all exceptions; its text is one line that says what happened and what to do.
 

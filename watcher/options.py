@@ -154,13 +154,15 @@ class WatchOptions:
         ),
     ] = "trim-horizon"
     on_error: Annotated[
-        str,
+        str | Callable[[dict[str, Any]], object] | None,
         Parameter(
             metavar="POLICY",
             group="failures",
-            help="when a handler raises: log (default), stop, retry:N, dead-letter:FILE",
+            help="when a handler raises: retry (for ever; default with --checkpoint), log (default "
+            "without), stop, dead-letter:DEST (a file, sqs://, sns://, s3://); or retry:N or "
+            "retry:15m first, as in retry:15m,stop",
         ),
-    ] = "log"
+    ] = None
     fail_on_data_loss: Annotated[
         bool,
         Parameter(
@@ -324,10 +326,14 @@ class WatchOptions:
 
     @cached_property
     def failure_policy(self) -> "FailurePolicy":
-        """The policy for a handler that raises."""
+        """The policy for a handler that raises: where there is a checkpoint, nothing is lost."""
         from watcher.delivery.failures import FailurePolicy
 
-        return FailurePolicy.parse(self.on_error)
+        default = "log" if self.checkpoint is None else "retry"
+        policy = default if self.on_error is None else self.on_error
+        if not (isinstance(policy, str) or callable(policy)):
+            raise UsageError("give a policy's text, or a function", "on_error", repr(policy))
+        return FailurePolicy.parse(policy, self.connection)
 
     def streams(self, named: str | Iterable[str]) -> "WantedStreams":
         """Returns which streams are meant by some names and these options. Raises UsageError."""

@@ -117,7 +117,7 @@ def test_bisecting_leaves_one_dead_letter_that_can_be_replayed(
     program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
     assert program.process.returncode == 0
     assert sum("app:handler failed on record" in line for line in program.err) == 1
-    assert program.err[-1] == "Done: 8 records (8 INSERT), 1 shard, 1 handler failure"
+    assert program.err[-1] == "Done: 8 records (8 INSERT), 1 shard, 1 dead letter"
     (letter,) = (place / "dead.jsonl").read_text().splitlines()
     assert json.loads(letter)["error"] == "ValueError: poison"
     (place / "poison").unlink()

@@ -20,10 +20,17 @@ _IS_ENDING = "the watch is ending"
 class Probes(Display):
     """Complains of a watch that says it is stuck though all goes on, or is never ready."""
 
-    def __init__(self, universe: Universe, life: Life, hung: Mapping[ShardKey, float]) -> None:
-        """`hung` tells for which shards a handler hangs, and since when."""
+    def __init__(
+        self,
+        universe: Universe,
+        life: Life,
+        hung: Mapping[ShardKey, float],
+        failing: Mapping[ShardKey, object],
+    ) -> None:
+        """`hung` and `failing` tell for which shards a handler hangs (since when), or fails."""
         self._universe = universe
         self._hung = hung
+        self._failing = failing
         self._last_hung: dict[ShardKey, float] = {}
         self._life = life
         self._began = self._rested_at = life.monotonic()
@@ -53,6 +60,7 @@ class Probes(Display):
             is_due = now - since > LATE_SECONDS + _SAID_SECONDS and _IS_ENDING not in said.unready
             if is_due and not is_named:
                 judge.complain("health", f"nobody says that a handler hangs, for {now - since} s")
+        self._last_hung.update(dict.fromkeys(self._failing, now))
         # Until its next step begins, the last one is the one that is looked at.
         hung = [shard_key.shard_id for shard_key, at in self._last_hung.items() if now - at < 1.0]
 

@@ -114,6 +114,7 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     _draw_others(scenario)
     _draw_snapshot(scenario)
     _draw_hang(scenario)
+    _draw_failing_for_long(scenario)
     for name, value in (given or {}).items():
         if name == "events":
             moments = random.Random(f"given {seed}")
@@ -156,6 +157,15 @@ def _draw_hang(scenario: Scenario) -> None:
     names, rng = {name for _, name in scenario.events}, random.Random(f"hang {scenario.seed}")
     if scenario.engine == "processes" and names.isdisjoint(_TIME_PASSES) and rng.random() < 0.04:
         scenario.events.append((rng.uniform(0.2, scenario.trouble), "a handler hangs"))
+        scenario.events.sort()
+
+
+def _draw_failing_for_long(scenario: Scenario) -> None:
+    """A handler that fails for minutes on all records of a shard, and is tried again for ever."""
+    names, rng = {name for _, name in scenario.events}, random.Random(f"fail {scenario.seed}")
+    if scenario.engine == "processes" and names.isdisjoint(_TIME_PASSES) and rng.random() < 0.06:
+        scenario.on_error = "retry"
+        scenario.events.append((rng.uniform(0.2, scenario.trouble), "a handler fails"))
         scenario.events.sort()
 
 

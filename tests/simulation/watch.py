@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Sequence
 
 from tests.simulation import probes
@@ -18,6 +19,7 @@ from watcher.aws.model import ShardKey
 from watcher.aws.retry import retry_at_start
 from watcher.build import build_manager
 from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
 from watcher.records.page import RecordPage
@@ -32,6 +34,7 @@ from watcher.runtime.workers import Workers
 
 _READ_SECONDS = 10.0
 PLACES = 256
+LONGEST_PAUSE = 61.0
 
 
 class ObserverFailed(Exception):
@@ -51,6 +54,8 @@ class Watch(Program):
         self._hands: SimulatedHands | None = None
         self._to_hang = 0.0  # how long the next record's handler does
         self._hung: dict[ShardKey, float] = {}  # since when
+        self._to_fail = 0.0  # how long the next record's handler does
+        self._failing: dict[ShardKey, tuple[float, float]] = {}  # since when, until when
 
     def _live(self, life: Life) -> None:
         self._manager = self._new_manager(life)
@@ -67,7 +72,7 @@ class Watch(Program):
     def _clean_up(self) -> None:
         if self._manager is not None:
             self._manager.workers.queue.close()
-            if (dead_letters := self._manager.dispatcher.given_up.file) is not None:
+            if (dead_letters := self._manager.dispatcher.given_up.dead_letters) is not None:
                 dead_letters.close()
         self._manager = None
         if self._hands is not None:
@@ -129,7 +134,7 @@ class Watch(Program):
                 lambda arn: self._universe.of(arn).judge,
                 self._kill,
             ),
-            displays=[probes.Probes(self._universe, life, self._hung)],
+            displays=[probes.Probes(self._universe, life, self._hung, self._failing)],
             clock=life,
             pool=self._hands,
             health_timing=HealthTiming(late_seconds=probes.LATE_SECONDS),
@@ -202,6 +207,7 @@ class Watch(Program):
             life.sleep(scenario.slow)
         if self._to_hang:
             self._hang(records[0].shard_key, life)
+        self._fail_for_long(records[0])
         self._fail_perhaps(records)
         for record in records:
             number, key = record.sequence_number, str(record.key["pk"])
@@ -231,13 +237,13 @@ class Watch(Program):
         self._fail(records[0])
 
     def _fail(self, record: Record) -> None:
-        policy, _, retries = self._scenario.on_error.partition(":")
+        policy = FailurePolicy.parse(self._scenario.on_error)
         judge, number = self._universe.of(record.stream).judge, record.sequence_number
         failures = judge.runs[-1].failures
         failures[int(number)] += 1
         self._scheduler.tell("the observer", f"fails on {number}")
-        enough = failures[int(number)] > (int(retries) if policy == "retry" else 0)
-        if enough and policy != "stop" and not self._scenario.batch:
+        enough = failures[int(number)] > policy.retries
+        if enough and policy.then != "stop" and not self._scenario.batch:
             if record.event_name == "SNAPSHOT":
                 self._item(record)
             else:
@@ -264,13 +270,43 @@ class Watch(Program):
         self._to_hang = self._rng.choice((20.0, 70.0, 200.0))
         return True
 
+    def _fail_for_long(self, record: Record) -> None:
+        """Whatever comes of its shard, in this run or the next ones."""
+        shard_key, now = record.shard_key, self._scheduler.now
+        if self._to_fail and record.event_name != "SNAPSHOT":
+            self._failing[shard_key] = now, now + self._to_fail
+            self._to_fail = 0.0
+            self._failures_to_come[record.stream, record.sequence_number] = 0  # that is enough
+            # The try after it may come so much later.
+            seconds = self._failing[shard_key][1] - now + LONGEST_PAUSE
+            self._universe.trouble_lasts(seconds)
+            self._scheduler.after(seconds, lambda: self._end_failing(shard_key))
+        if shard_key in self._failing and now < self._failing[shard_key][1]:
+            self._scheduler.tell("the observer", f"fails on {record.sequence_number}, for long")
+            self._judge.checked["handlers that fail for long"] += 1
+            raise ObserverFailed("no database")
+
+    def _end_failing(self, shard_key: ShardKey) -> None:
+        _, until = self._failing.get(shard_key, (0.0, math.inf))
+        if until > self._scheduler.now:  # it has begun once more
+            return
+        del self._failing[shard_key]
+        for judge in self._judges:
+            judge.stood(shard_key.shard_id)
+
+    def _a_handler_fails(self) -> bool:
+        if self._scenario.on_error != "retry":
+            return False
+        self._to_fail = self._rng.choice((20.0, 100.0, 400.0))
+        return True
+
     @property
     def _hangs(self) -> bool:
-        return bool(self._hung)
+        return bool(self._hung or self._failing)
 
     def _stands(self, shard_id: str) -> bool:
         """Its own shard and those below it, or all where one after the other is handled."""
-        hung = {shard_key.shard_id for shard_key in self._hung}
+        hung = {shard_key.shard_id for shard_key in (*self._hung, *self._failing)}
         above: str | None = shard_id
         while above is not None and above not in hung:
             found = [shard for judge in self._judges if (shard := judge.shard(above))]

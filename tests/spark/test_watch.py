@@ -50,6 +50,21 @@ def close():
 '''
 
 
+FLAKY = '''
+"""Fail twice on each record."""
+
+tries = {}
+
+
+def handle(record):
+    number = record.sequence_number
+    tries[number] = tries.get(number, 0) + 1
+    if tries[number] < 3:
+        raise ValueError("not yet")
+    print(number)
+'''
+
+
 def watch(command: Run, sim: RemoteSimulator, *more: str) -> Done:
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1", "--engine", "spark"]
     return command(sim.stream_arn, *place, "--from", "trim-horizon", "--no-follow", *more)
@@ -112,6 +127,22 @@ def test_a_handler_that_fails_stops_the_query_where_that_is_asked_for(
     assert printed.count("REMOVE") == 1, "and it is not tried again by Spark"
 
 
+def test_with_a_checkpoint_a_handler_that_fails_is_tried_again_until_it_succeeds(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.bulk(12)
+    sim.advance(2)
+    options = [*handlers(tmp_path, flaky=FLAKY), "--flaky"]
+
+    lost = watch(command, sim, *options)
+    kept = watch(command, sim, *options, "--checkpoint", str(tmp_path / "state"))
+
+    assert lost.out == ""
+    assert lost.err.splitlines()[-1].endswith("12 NOT HANDLED (see --on-error)")
+    assert judge(sim.records, kept.out.split()) == ([], [], [], [])
+    assert lost.status == kept.status == 0 and "NOT HANDLED" not in kept.err
+
+
 def test_filters_and_colours_are_those_of_the_watch(
     command: Run, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +203,7 @@ def test_output_that_cannot_be_written_is_not_acknowledged(monkeypatch: pytest.M
     with WholeFile("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(full)))
         with Client(printer.address, authkey=printer.authkey) as connection:
-            connection.send_bytes(b"printed\n")
+            connection.send_bytes(bytes(8) + b"printed\n")
             with pytest.raises(EOFError):
                 connection.recv_bytes()
         full.give_up()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 from botocore import exceptions as boto
 
 from watcher.aws.arns import is_aws_region
+from watcher.errors import UsageError, error_text
 
 
 class AwsConfig(msgspec.Struct, frozen=True):
@@ -24,6 +27,15 @@ class AwsConfig(msgspec.Struct, frozen=True):
         if name is None and isinstance(error, ValueError):
             name = "endpoint_url"
         return name if name and getattr(self, name) else None
+
+
+@contextmanager
+def blaming(place: str, option: str | None = None) -> Iterator[None]:
+    """Raises UsageError for what boto3 raises about a place that a user has named."""
+    try:
+        yield
+    except (boto.BotoCoreError, boto.ClientError, ValueError) as error:
+        raise UsageError(f"{place}: {error_text(error)}", option) from None
 
 
 def region_of(connection: AwsConfig, session: Any, arn_region: str | None) -> str | None:

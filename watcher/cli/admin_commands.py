@@ -44,6 +44,7 @@ _OF_TABLE = {
 }
 _TARGET = ("CreateTable", "DescribeTable", "PutItem", "DeleteItem", "BatchWriteItem")
 _QUEUE = re.compile(r"https://sqs\.([\w-]+)\.[^/]+/(\d+)/([\w.-]+)")
+_DEAD_LETTERS = re.compile(r"(?:.*,)?dead-letter:(?P<kind>sqs|sns|s3)://(?P<place>.+)")
 _STORE = re.compile(r"dynamodb://(?P<table>[\w.-]+)(?:/.*)?")
 
 _For = Annotated[
@@ -109,6 +110,8 @@ def _statements(
     if queue := values.get(handler_flags.of_handler("sqs")):
         asks = ["sqs:SendMessage", *([] if "/" in queue else ["sqs:GetQueueUrl"])]
         yield "SendMessages", asks, [place.queue(queue)]
+    if found := _DEAD_LETTERS.fullmatch(str(values["on_error"] or "")):
+        yield "KeepDeadLetters", *place.dead_letters(found["kind"], found["place"])
     if name == "replicate":
         if to is None:
             raise UsageError("give the table that it writes to", "to")
@@ -136,6 +139,17 @@ class _Whereabouts:
     def stream(self, name: str) -> str:
         """Its stream's ARN; any of the table's where it is not named itself: there come others."""
         return name if is_stream(name) else f"{self.table(name)}/stream/*"
+
+    def dead_letters(self, kind: str, name: str) -> tuple[list[str], list[str]]:
+        """The calls for dead letters, and what they are on."""
+        if kind == "sns":
+            return ["sns:Publish"], [name]
+        if kind == "s3":
+            bucket, _, prefix = name.partition("/")
+            prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+            return ["s3:PutObject"], [f"arn:{_partition(self._region)}:s3:::{bucket}/{prefix}*"]
+        asks = ["sqs:SendMessage", *([] if "://" in name else ["sqs:GetQueueUrl"])]
+        return asks, [name if name.startswith("arn:") else self.queue(name)]
 
     def queue(self, name: str) -> str:
         """A queue's ARN, out of its name or its URL."""

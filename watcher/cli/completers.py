@@ -61,10 +61,12 @@ def _kinds(begun: str) -> Iterable[str]:
 
 
 def _policies(begun: str) -> Iterable[str]:
-    policy, colon, file = begun.partition(":")
+    before, comma, last = begun.rpartition(",") if begun.startswith("retry:") else ("", "", begun)
+    policy, colon, file = last.partition(":")
     if policy == "dead-letter" and colon:
-        return [f"{policy}:{path}" for path in _paths(file)]
-    return "log", "stop", "retry:", "dead-letter:"
+        return [f"{before}{comma}{policy}:{path}" for path in _paths(file)]
+    words = ["log", "stop", "dead-letter:", *([] if comma else ["retry", "retry:"])]
+    return [before + comma + word for word in words]
 
 
 def _pattern(begun: str) -> Iterable[str]:

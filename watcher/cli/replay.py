@@ -1,4 +1,4 @@
-"""`replay`: hand the records of a dead-letter file to handlers again."""
+"""`replay`: hand dead letters to handlers again."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
 
+from watcher.aws.config import AwsConfig, blaming
 from watcher.cli import completers, handler_flags, options, output
 from watcher.cli.command_line import CommandLine
 from watcher.cli.output import Line
 from watcher.cli.status import bar
+from watcher.delivery.dead_letters import LetterSource, open_letters
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.output import OutputClosed
@@ -38,7 +42,8 @@ _File = Annotated[
     str,
     Parameter(
         completer=completers.files,
-        help="a dead-letter file, or lines of --print-json; - for stdin",
+        help="dead letters: a file, sqs://QUEUE (what went well is deleted there), s3://BUCKET/PREFIX;"
+        " or lines of --print-json; - for stdin",
     ),
 ]
 
@@ -48,6 +53,7 @@ def replay_command(line: CommandLine) -> Callable[..., int]:
     handlers = handler_flags.found(line)
     parts = [
         *options.of(WatchOptions, "until", "only", "key", "filters", "on_error", "stop_timeout"),
+        *options.of(WatchOptions, "region", "profile"),
         *options.of(style.set_up),
         *options.of(output.status_line),
         *handler_flags.CALLS,
@@ -60,22 +66,25 @@ def replay_command(line: CommandLine) -> Callable[..., int]:
 
 
 def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> int:
-    """Replay a file; 1 if a handler failed again, or a line could not be read.
+    """Replay dead letters; 1 if a handler failed again, or a line could not be read.
 
     Ended by a signal it says what it has done, and ends with 128 and the signal's number.
     """
     style.set_up(**options.values(style.set_up, values))
-    on_error = FailurePolicy.parse(values["on_error"])
-    with _opened(name, on_error) as file:
+    aws = AwsConfig(values["region"], values["profile"])
+    on_error = FailurePolicy.parse(values["on_error"] or "log", aws)
+    with _opened(name, on_error, aws) as (file, source):
         observers = choice.load()
         if not observers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
         test = _test(values)
-        replay = RecordLines(file)
+        replay = RecordLines(file or source or (), source.keep if source else None)
         dispatcher = Dispatcher(observers, on_error, shutdown=Shutdown(values["stop_timeout"]))
         with output.status_line(**options.values(output.status_line, values)) as line:
-            progress = None if line is None else _ReplayStatus(line, file)
-            _deliver(replay, test, dispatcher, progress)
+            progress = None if line is None or file is None else _ReplayStatus(line, file)
+            step = _Replay(replay, test, dispatcher, progress, source)
+            with nullcontext() if source is None else blaming(name):
+                _deliver(step)
     ended = dispatcher.shutdown.signal
     failures, left = dispatcher.failures, dispatcher.pending_count
     left_out = f"{replay.filtered} filtered out, " if replay.filtered else ""
@@ -101,14 +110,9 @@ def _test(values: dict[str, Any]) -> Callable[[Record], bool] | None:
     return made_in_time
 
 
-def _deliver(
-    replay: RecordLines,
-    test: Callable[[Record], bool] | None,
-    dispatcher: Dispatcher,
-    progress: _ReplayStatus | None,
-) -> None:
+def _deliver(replay: _Replay) -> None:
     """Hand over the records that pass the test, if there is one, until a signal ends it."""
-    shutdown = dispatcher.shutdown
+    shutdown = replay.dispatcher.shutdown
 
     def stop() -> None:
         shutdown.request()
@@ -117,51 +121,80 @@ def _deliver(
 
     with shutdown.handle_signals(stop):
         try:
-            _hand_over(replay, test, dispatcher, progress)
+            replay.hand_over()
         except OutputClosed:
             pass
         except Overdue:
-            replay.records -= 1
+            replay.lines.records -= 1
             logger.warning("Broken off: a handler, or a write, took longer than --stop-timeout")
         except KeyboardInterrupt:
             pass
         finally:
-            dispatcher.close()
+            replay.dispatcher.close()
 
 
-def _hand_over(
-    replay: RecordLines,
-    test: Callable[[Record], bool] | None,
-    dispatcher: Dispatcher,
-    progress: _ReplayStatus | None,
-) -> None:
-    shutdown = dispatcher.shutdown
-    for record in replay:
-        if test is None or test(record):
-            with shutdown.may_interrupt():
-                dispatcher.start_stream(record.stream)
-                dispatcher.deliver(record)
-        else:
-            replay.filtered += 1
-        if shutdown.requested:
-            break
-        if progress is not None and progress.is_due():
-            dispatcher.flush()
-            progress.draw(replay, dispatcher.failures)
-    dispatcher.drain()
-    dispatcher.flush()
+@dataclass
+class _Replay:
+    """What is read, and who gets it."""
+
+    lines: RecordLines
+    test: Callable[[Record], bool] | None
+    dispatcher: Dispatcher
+    progress: _ReplayStatus | None
+    source: LetterSource | None
+    _unhandled: int = 0
+
+    def hand_over(self) -> None:
+        dispatcher, shutdown = self.dispatcher, self.dispatcher.shutdown
+        for record in self.lines:
+            self._settle(but_last=True)
+            if self.test is None or self.test(record):
+                with shutdown.may_interrupt():
+                    dispatcher.start_stream(record.stream)
+                    dispatcher.deliver(record)
+            else:
+                self.lines.filtered += 1
+                if self.source is not None:
+                    self.source.keep()
+            if shutdown.requested:
+                break
+            if self.progress is not None and self.progress.is_due():
+                dispatcher.flush()
+                self.progress.draw(self.lines, dispatcher.failures)
+        dispatcher.drain()
+        dispatcher.flush()
+        self._settle()
+
+    def _settle(self, *, but_last: bool = False) -> None:
+        """Say what became of the letters, once nothing of them waits in a batch."""
+        if self.source is None or self.dispatcher.pending_count:
+            return
+        self.dispatcher.flush()
+        before, self._unhandled = self._unhandled, self.dispatcher.unhandled
+        self.source.settle(went_well=self._unhandled == before, but_last=but_last)
 
 
-def _opened(name: str, on_error: FailurePolicy) -> IO[bytes]:
-    if name == "-":
-        return sys.stdin.buffer
-    if on_error.file and Path(on_error.file).resolve() == Path(name).resolve():
-        text = f"{name} can't be read and take new dead letters; choose another file"
+@contextmanager
+def _opened(
+    name: str, on_error: FailurePolicy, aws: AwsConfig
+) -> Iterator[tuple[IO[bytes] | None, LetterSource | None]]:
+    """Yields the file, or the queue or bucket. Raises UsageError."""
+    other = on_error.dead_letters
+    if isinstance(other, str) and other and Path(other).resolve() == Path(name).resolve():
+        text = f"{name} can't be read and take new dead letters; choose another place"
         raise UsageError(text, "on_error")
-    try:
-        return open(name, "rb")
-    except OSError as error:
-        raise UsageError(f"can't read {name}: {error.strerror}") from None
+    if name == "-":
+        yield sys.stdin.buffer, None
+    elif (source := open_letters(name, aws)) is not None:
+        with closing(source):
+            yield None, source
+    else:
+        try:
+            file = open(name, "rb")
+        except OSError as error:
+            raise UsageError(f"can't read {name}: {error.strerror}") from None
+        with file:
+            yield file, None
 
 
 class _ReplayStatus:

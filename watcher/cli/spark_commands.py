@@ -108,6 +108,8 @@ def _ended(totals: Any, *, once: bool, goes_on: bool) -> int:
     `goes_on` where there is a checkpoint: a cron job is to take neither for finished.
     """
     done = f"{totals.records} changes in {totals.batches} batches"
+    if totals.unhandled:
+        done += f", {totals.unhandled} NOT HANDLED (see --on-error)"
     number: int = totals.signal
     if once and number:
         rest = "the same command goes on" if goes_on else "the rest was not read"

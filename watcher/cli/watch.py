@@ -149,13 +149,17 @@ def closing_line(totals: Totals) -> str:
     parts.append(counted(totals.shards, "shard"))
     if totals.filtered:
         parts.insert(1, f"{totals.filtered} filtered out")
+    others = totals.failures - totals.unhandled - totals.dead_letters
     for count, what in (
         (totals.restarts, "restart"),
-        (totals.failures, "handler failure"),
+        (totals.dead_letters, "dead letter"),
+        (others, "handler failure"),
         (totals.losses, "DATA LOSS"),
     ):
         if count:
             parts.append(counted(count, what))
+    if totals.unhandled:
+        parts.append(f"{totals.unhandled} NOT HANDLED (see --on-error)")
     if totals.bill.month is not None:
         parts.append(f"{totals.bill} at this pace")
     return "Done: " + ", ".join(parts)

@@ -175,4 +175,4 @@ class Batches(Handler):
             old += 1
         if old:
             error = TooOld(f"older than {self._settings.max_age:g} s")
-            raise Failure(records[:old], error, None)
+            raise Failure(records[:old], error, is_final=True)

@@ -196,11 +196,12 @@ class ConcurrentDelivery:
 
     def steps(self) -> Sequence[HandlerStep]:
         """See `Delivery`."""
-        retried_at = self._dispatcher.retried_at
+        retries = self._dispatcher.retries.under_way
         return [
-            HandlerStep(queue.shard_key, queue.step_since, retried_at.get(queue.shard_key, 0.0))
+            HandlerStep(queue.shard_key, queue.step_since, retry.alive_at if retry else 0.0)
             for queue in self._queues.values()
             if queue.step_since < math.inf
+            for retry in (retries.get(queue.shard_key),)
         ]
 
     # The loop's thread
@@ -264,7 +265,8 @@ class ConcurrentDelivery:
                 self._add(queue, partial(self._dispatcher.tick, queue.shard_key))
             if queue.bytes >= self._timing.shard_bytes:
                 self._pause_reading(queue.shard_key)
-            queue.report_slow(now, self._timing.slow_seconds)
+            if queue.shard_key not in self._dispatcher.retries.under_way:  # which is told as such
+                queue.report_slow(now, self._timing.slow_seconds)
 
     def move_positions(self) -> None:
         """See `Delivery`."""
@@ -370,8 +372,10 @@ class ConcurrentDelivery:
                 if goes_on:
                     queue.jobs.popleft()
                     yield
-        except Overdue:
+        except Overdue as error:
             goes_on = False
+            if text := str(error):
+                logger.warning(text)
         except BaseException as error:
             self._error = self._error or error
         finally:

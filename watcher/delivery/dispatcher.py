@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import logging
 import os
 import threading
@@ -16,14 +15,14 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery import output
 from watcher.delivery.coroutines import Coroutines
-from watcher.delivery.failures import FailurePolicy, GivenUp
+from watcher.delivery.failures import FailureLog, FailurePolicy, GivenUp, which_of
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.output import OutputClosed
+from watcher.delivery.retries import Retries
 from watcher.delivery.shutdown import Overdue, Shutdown
-from watcher.errors import HandlerError, LeaseLostError
+from watcher.errors import HandlerError, LeaseLostError, error_text
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
-from watcher.retry import backoff
 
 logger = logging.getLogger("watcher")
 
@@ -54,11 +53,16 @@ class Dispatcher:
         self.before_retry: Callable[[], object] = lambda: None
         """Called in the loop's thread before what has failed is tried again, which may take long:
         what was delivered before it can be saved meanwhile."""
+        self.during_retry: Callable[[], object] = lambda: None
+        """Called in the loop's thread several times a second while it waits for that."""
         self.shutdown = shutdown or Shutdown(clock=clock)
         self._handlers = handlers
         self._on_error = on_error
-        self.given_up = GivenUp(on_error, clock)
+        self._failure_log = FailureLog(clock)
+        self.given_up = GivenUp(on_error, self._failure_log)
         """Where records end that a handler has failed on for good."""
+        self.retries = Retries(on_error, self._failure_log, clock)
+        """What handlers have failed on and are tried again with."""
         self._in_threads = in_threads
         self._check = check
         self._clock = clock
@@ -77,13 +81,16 @@ class Dispatcher:
         self.failed: Counter[str] = Counter({handler.name: 0 for handler in handlers})
         """How many records each handler has failed on, retries not counted."""
         self._failed_to_close = 0
-        self.retried_at: dict[ShardKey, float] = {}
-        """When (monotonic) a handler that has failed on a shard's records was tried again."""
 
     @property
     def failures(self) -> int:
         """How many times a handler has failed, on a record or as it was closed."""
         return self.failed.total() + self._failed_to_close
+
+    @property
+    def unhandled(self) -> int:
+        """How many records a handler has failed on that are kept nowhere."""
+        return self.failed.total() - self.given_up.dead_letter_count
 
     def processed(self, delivered: int) -> dict[str, int]:
         """Handler → how many of so many records it has processed: not failed on, nor batched."""
@@ -140,29 +147,25 @@ class Dispatcher:
 
         What a handler raises by itself is a failure on the records given. Raises as `deliver`.
         """
-        for times in itertools.count(1):
-            if not isinstance(error, Failure):
-                pause = backoff(times) if times <= self._on_error.retries else None
-                error = Failure(records, error, pause)
-            records = error.records
-            self._end_if_output_is_closed(error.error)
+        while True:
+            failure = error if isinstance(error, Failure) else Failure(records, error)
+            records = failure.records
+            self._end_if_output_is_closed(failure.error)
             with self.shutdown.may_interrupt(False):
-                if error.retry_in is None:
-                    with self._failing:
+                with self._failing:
+                    pause = self.retries.pause(handler.name, failure)
+                    if pause is None:
                         self.failed[handler.name] += len(records)
-                        self.given_up.take(handler.name, records, error.error)
-                elif not self._in_threads:  # else it keeps nobody waiting but its own shard
+                        self.given_up.take(handler.name, records, failure.error)
+                if pause is not None and not self._in_threads:
                     self.before_retry()
-            retry_in, shard_key = error.retry_in, records[0].shard_key
-            if retry_in is not None and not self._wait(retry_in, handler, shard_key):
+            if pause is not None and not self._wait(pause, handler, failure):
                 return
             if self._check is not None:
                 self._check()
-            self.retried_at[shard_key] = self._clock.monotonic()
             try:
-                handler.resume(error, given_up=error.retry_in is None)
-                self.retried_at.pop(shard_key, None)
-                return
+                handler.resume(failure, given_up=pause is None)
+                return self.retries.succeeded(records[0].shard_key)
             except KeyboardInterrupt:
                 raise
             except BaseException as another:
@@ -174,22 +177,30 @@ class Dispatcher:
             self._output_closed = True
             raise OutputClosed from error
 
-    def _wait(self, seconds: float, handler: Handler, shard_key: ShardKey) -> bool:
+    def _wait(self, seconds: float, handler: Handler, failure: Failure) -> bool:
         """Wait before a retry; False where there is none, as the run stops.
 
         What the handler holds as pending is left to the next run at once; a record that it does
         not hold only when time is short, by raising Overdue.
         """
+        shard_key = failure.records[0].shard_key
+        retry = self.retries.under_way[shard_key]
         end = self._clock.monotonic() + seconds
         while not (
             (self._is_closing or self.shutdown.requested) and handler.first_pending(shard_key)
         ):
-            if self.shutdown.poll() and not self.shutdown.has_time_for_more:
-                raise Overdue
-            left = end - self._clock.monotonic()
+            retry.alive_at = self._clock.monotonic()
+            left = end - retry.alive_at
+            is_short = not self.shutdown.has_time_for_more or left > self.shutdown.seconds_left
+            if self.shutdown.poll() and is_short:
+                which = which_of(failure.records)
+                raise Overdue(f"handler {handler.name} still fails on {which}: it is left as it is")
             if left <= 0:
                 return True
             self._clock.sleep(min(left, _POLL_SECONDS))
+            if not self._in_threads:  # else it keeps nobody waiting but its own shard
+                with self.shutdown.may_interrupt(False):
+                    self.during_retry()
         return False
 
     def _run_step(self, handler: Handler, step: Callable[[], None]) -> None:
@@ -261,14 +272,14 @@ class Dispatcher:
                     raise
                 except BaseException as error:
                     text = f"handler {handler.name} failed to flush: {type(error).__name__}"
-                    text += f": {error}; stopped before what it has kept back"
+                    text += f": {error_text(error)}; stopped before what it has kept back"
                     raise HandlerError(text, handler=handler.name) from error
 
     def log_repeats(self) -> None:
         """Log how often known failures came again, where that is due."""
-        if self.given_up.repeats:
+        if self._failure_log.repeats:
             with self._failing:
-                self.given_up.log_repeats_if_due()
+                self._failure_log.log_repeats_if_due()
 
     def cancel(self) -> None:
         """Cancel the coroutines that are at work in other threads: there is no time left."""
@@ -295,7 +306,7 @@ class Dispatcher:
                 if isinstance(error, BrokenPipeError) and output.caused(error):
                     continue
                 self._failed_to_close += 1
-                what = f"{type(error).__name__}: {error}"
+                what = f"{type(error).__name__}: {error_text(error)}"
                 failed = f"handler {handler.name} failed to close: {what}"
                 logger.error(failed, extra={"observer": handler.name})
         try:
@@ -303,6 +314,7 @@ class Dispatcher:
                 self._coroutines.close()
         except Overdue:
             logger.warning("A handler's task goes on though it was cancelled, and is left alone")
+        self._failure_log.close()
         self.given_up.close()
         # The handlers' last prints; where that fails, the program's own last flush reports it.
         with (
@@ -310,7 +322,7 @@ class Dispatcher:
             self.shutdown.may_interrupt(),
         ):
             output.flush()
-        if failed and self._on_error.policy == "stop":
+        if failed and self._on_error.then == "stop":
             raise HandlerError(failed)
 
     def _drain_last(self, handler: Handler) -> None:

@@ -1,21 +1,25 @@
-"""What the user wants done when a handler fails, and where records end that it failed on."""
+"""What the user wants done when a handler fails, and the lines that say that one has."""
 
 from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
+import re
 import sysconfig
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from watcher.aws.config import AwsConfig
 from watcher.clock import CLOCK, Clock
-from watcher.errors import HandlerError, UsageError, without_passwords
-from watcher.files import WholeFile, append_lines
+from watcher.delivery.dead_letters import DeadLetter, DeadLetters, open_dead_letters
+from watcher.errors import HandlerError, UsageError, error_text
 from watcher.formatting.text import printable_key
 from watcher.records.record import Record
 
@@ -34,26 +38,56 @@ _UNWRITABLE = (
     errno.EBADF,
 )
 
+_RETRY = re.compile(r"retry(?::(?P<count>\d+)|:(?P<time>\d+(?:\.\d+)?)(?P<unit>[smhd]))?")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_FORMS = (
+    "use log, stop, dead-letter:DEST or retry (for ever); retry:N and retry:15m take one of the "
+    "others behind them, as in retry:15m,stop"
+)
+
 
 class FailurePolicy(msgspec.Struct, frozen=True):
-    """What to do when a handler raises: `log`, `stop`, `retry:N` or `dead-letter:FILE`."""
+    """What to do when a handler raises: try again so often, or so long, and then?"""
 
-    policy: str = "log"
-    retries: int = 0
-    file: str = ""
+    then: str = "log"
+    """Once it is given up: `log`, `stop` or `dead-letter`."""
+    retries: float = 0
+    """Infinite where no number of tries gives it up."""
+    seconds: float = math.inf
+    """It is given up so long after it has failed first."""
+    dead_letters: str | Callable[[dict[str, Any]], object] = ""
+    """Where dead letters go: a file, `sqs://…`, `sns://…`, `s3://…`, or a function."""
+    aws: AwsConfig = AwsConfig()
+    """The way there, where that is AWS."""
 
     @classmethod
-    def parse(cls, text: str) -> FailurePolicy:
-        """From its text form. Raises UsageError for another."""
-        policy, _, argument = text.partition(":")
-        if policy in ("log", "stop") and not argument:
-            return cls(policy)
-        if policy == "retry" and argument.isascii() and argument.isdigit():
-            return cls(policy, retries=int(argument))
-        if policy == "dead-letter" and argument:
-            return cls(policy, file=argument)
-        reason = f"can't read {text!r}: use log, stop, retry:N or dead-letter:FILE"
-        raise UsageError(reason, "on_error")
+    def parse(
+        cls, policy: str | Callable[[dict[str, Any]], object], aws: AwsConfig | None = None
+    ) -> FailurePolicy:
+        """From its text form, or a function for dead letters. Raises UsageError."""
+        if not isinstance(policy, str):
+            return cls("dead-letter", dead_letters=policy)
+        first, _, rest = policy.partition(",")
+        retry = _RETRY.fullmatch(first)
+        if retry is None:
+            first, rest = "", policy
+        retries = 0.0 if retry is None else float(retry["count"] or math.inf)
+        seconds = float(retry["time"]) * _UNITS[retry["unit"]] if retry and retry["time"] else None
+        is_for_ever = retries == math.inf and seconds is None
+        then, _, place = rest.partition(":")
+        if (then == "dead-letter" and place) or (then in ("log", "stop") and ":" not in rest):
+            is_good = not is_for_ever
+        else:
+            is_good = retry is not None and policy == first
+        if not is_good:
+            raise UsageError(f"can't read {policy!r}: {_FORMS}", "on_error")
+        limit = math.inf if seconds is None else seconds
+        return cls(then or "log", retries, limit, place, aws or AwsConfig())
+
+    @property
+    def is_for_ever(self) -> bool:
+        """True where a handler is tried again until it succeeds."""
+        return self.retries == self.seconds == math.inf
 
 
 class _Repeated(msgspec.Struct):
@@ -65,58 +99,25 @@ class _Repeated(msgspec.Struct):
     """On what."""
 
 
-class GivenUp:
-    """Takes the records that a handler has failed on for good: to the log, or to a file.
+class FailureLog:
+    """Logs failures: an error of one type and place once; then how often it came again."""
 
-    The log has an error of one type and place once; then how often it came again.
-    """
-
-    def __init__(self, on_error: FailurePolicy, clock: Clock = CLOCK) -> None:
-        self._on_error = on_error
+    def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
-        self._seen: dict[tuple[str, str], _Repeated] = {}
+        self._seen: dict[tuple[str, str, str], _Repeated] = {}
         self._due = 0.0
         self.repeats = 0
         """How many errors are not logged yet."""
-        self.file: WholeFile | None = None
-        """The dead letters', where the policy has one."""
-        if on_error.file:
-            try:
-                self.file = append_lines(on_error.file)
-            except OSError as error:
-                reason = f"can't write {on_error.file}: {error.strerror}"
-                raise UsageError(reason, "on_error") from None
 
-    def take(self, handler: str, records: Sequence[Record], error: BaseException) -> None:
-        """Take records of one shard. Raises HandlerError where the watch is to end instead."""
-        first, last = records[0].sequence_number, records[-1].sequence_number
-        several = f"{len(records)} records from {first} to {last}"
-        which = f"record {first}" if len(records) == 1 else several
-        reason = without_passwords(str(error).partition("\n")[0])
-        place = place_of(error)
-        what = type(error).__name__ + (f" at {place}" if place else "")
-        which += f" of {records[0].shard_id}{_key(records[0])}"
-        text = f"handler {handler} failed on {which}: {type(error).__name__}: {reason}"
-        text += f" at {place}" if place else ""
-        # Where a disk is full or a file closed, all that follows would fail as well.
-        lasting = isinstance(error, OSError) and error.errno in _UNWRITABLE
-        if self._on_error.policy == "stop" or (lasting and self.file is None):
-            about = [] if lasting else ["on_error"]
-            text += "; stopped before it"
-            raise HandlerError(text, about=about, handler=handler) from error
-        if self.file is not None:
-            try:
-                letters = [_dead_letter(handler, record, error) for record in records]
-                self.file.write(b"".join(letters))
-            except OSError as trouble:
-                raise HandlerError(
-                    f"{text}; {self._on_error.file} can't be written: {trouble.strerror}; "
-                    "stopped before it"
-                ) from error
-        if self._count_repeat(handler, what, which):
+    def error(
+        self, handler: str, records: Sequence[Record], error: BaseException, then: str = ""
+    ) -> None:
+        """Log that a handler has failed on records of one shard, and what is done then."""
+        kind, which = _kind(error), which_of(records)
+        if self._count_repeat((handler, kind, then), which):
             return
         logger.error(
-            text,
+            told(handler, records, error) + then,
             exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
             extra={
                 "stream": records[0].stream,
@@ -125,16 +126,16 @@ class GivenUp:
             },
         )
 
-    def _count_repeat(self, handler: str, what: str, which: str) -> bool:
+    def _count_repeat(self, kind: tuple[str, str, str], which: str) -> bool:
         """Count an error; True where it is a known one, which is logged later."""
         if logger.isEnabledFor(logging.DEBUG):
             return False
         if len(self._seen) >= _KINDS_MAX:
             self._log_repeats()
             self._seen.clear()
-        found = self._seen.get((handler, what))
+        found = self._seen.get(kind)
         if found is None:
-            self._seen[handler, what] = _Repeated()
+            self._seen[kind] = _Repeated()
             self._due = self._due or self._clock.monotonic() + _REPEAT_SECONDS
             return False
         found.times += 1
@@ -149,23 +150,92 @@ class GivenUp:
             self._log_repeats()
 
     def _log_repeats(self) -> None:
-        for (handler, what), repeated in self._seen.items():
+        for (handler, what, then), repeated in self._seen.items():
             if repeated.times:
                 times = f"\N{MULTIPLICATION SIGN}{repeated.times}"
                 text = f"handler {handler}: same error {times} ({what})"
-                logger.error(f"{text}, the last on {repeated.last}", extra={"observer": handler})
+                text += f", the last on {repeated.last}{then}"
+                logger.error(text, extra={"observer": handler})
                 repeated.times = 0
         self.repeats = 0
         self._due = self._clock.monotonic() + _REPEAT_SECONDS
 
     def close(self) -> None:
-        """Log what is left, and close the file."""
+        """Log what is left."""
         self._log_repeats()
-        if self.file is not None:
+
+
+class GivenUp:
+    """Takes the records that a handler has failed on for good: to the log, or to dead letters."""
+
+    def __init__(self, on_error: FailurePolicy, log: FailureLog) -> None:
+        """Raises UsageError for a place that can't be written to."""
+        self._on_error = on_error
+        self._log = log
+        self.dead_letters: DeadLetters | None = None
+        """Where the policy has them go."""
+        self.dead_letter_count = 0
+        """How many went there."""
+        if on_error.then == "dead-letter":
+            self.dead_letters = open_dead_letters(on_error.dead_letters, on_error.aws)
+
+    def take(self, handler: str, records: Sequence[Record], error: BaseException) -> None:
+        """Take records of one shard. Raises HandlerError where the watch is to end instead."""
+        lasting = is_lasting(error)
+        if self._on_error.then == "stop" or (lasting and self.dead_letters is None):
+            about = [] if lasting else ["on_error"]
+            text = f"{told(handler, records, error)}; stopped before it"
+            raise HandlerError(text, about=about, handler=handler) from error
+        if self.dead_letters is not None:
+            letters = [_dead_letter(handler, record, error) for record in records]
             try:
-                self.file.close()
+                self.dead_letters.put(letters)
+                self.dead_letter_count += len(letters)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as trouble:
+                reason = trouble.strerror if isinstance(trouble, OSError) else None
+                reason = reason or f"{type(trouble).__name__}: {error_text(trouble)}"
+                raise HandlerError(
+                    f"{told(handler, records, error)}; {self.dead_letters.name} can't be written: "
+                    f"{reason}; stopped before it"
+                ) from error
+        self._log.error(handler, records, error)
+
+    def close(self) -> None:
+        """Close what dead letters go to."""
+        if self.dead_letters is not None:
+            try:
+                self.dead_letters.close()
             except OSError as error:  # a network's disk
-                logger.error(f"{self._on_error.file} may lack its last lines: {error.strerror}")
+                name = self.dead_letters.name
+                logger.error(f"{name} may lack its last lines: {error.strerror}")
+
+
+def is_lasting(error: BaseException) -> bool:
+    """True where a disk is full or a file closed: all that follows would fail as well."""
+    return isinstance(error, OSError) and error.errno in _UNWRITABLE
+
+
+def told(handler: str, records: Sequence[Record], error: BaseException) -> str:
+    """Returns what has failed on what and why, for one line."""
+    reason = error_text(error).partition("\n")[0]
+    text = f"handler {handler} failed on {which_of(records)}: {type(error).__name__}: {reason}"
+    place = place_of(error)
+    return text + (f" at {place}" if place else "")
+
+
+def which_of(records: Sequence[Record]) -> str:
+    """Returns what to call some records of one shard."""
+    first, last = records[0].sequence_number, records[-1].sequence_number
+    several = f"{len(records)} records from {first} to {last}"
+    which = f"record {first}" if len(records) == 1 else several
+    return f"{which} of {records[0].shard_id}{_key(records[0])}"
+
+
+def _kind(error: BaseException) -> str:
+    place = place_of(error)
+    return type(error).__name__ + (f" at {place}" if place else "")
 
 
 def place_of(error: BaseException) -> str:
@@ -184,14 +254,14 @@ def _key(record: Record) -> str:
     return f" ({printable_key(keys)})" if keys else ""
 
 
-def _dead_letter(handler: str, record: Record, error: BaseException) -> bytes:
+def _dead_letter(handler: str, record: Record, error: BaseException) -> DeadLetter:
     """One JSON line: the record's wire JSON as it came, and what went wrong with it."""
     letter = {
         "record": record.raw,
         "shard_id": record.shard_id,
         "stream": record.stream,
         "observer": handler,
-        "error": without_passwords(f"{type(error).__name__}: {error}"),
+        "error": f"{type(error).__name__}: {error_text(error)}",
         "failed_at": datetime.now(UTC),
     }
-    return msgspec.json.encode(letter) + b"\n"
+    return DeadLetter(record, handler, msgspec.json.encode(letter))

@@ -7,6 +7,7 @@ from typing import Any
 
 from watcher.aws.model import ShardKey
 from watcher.delivery.callables import check_answer
+from watcher.errors import error_text
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 
@@ -19,13 +20,20 @@ class Failure(Exception):
     """
 
     def __init__(
-        self, records: Sequence[Record], error: BaseException, retry_in: float | None
+        self,
+        records: Sequence[Record],
+        error: BaseException,
+        retry_in: float | None = None,
+        *,
+        is_final: bool = False,
     ) -> None:
-        super().__init__(str(error))
+        super().__init__(error_text(error))
         self.records = records
         self.error = error
         self.retry_in = retry_in
-        """After so many seconds they are worth another try; None: the handler gives them up."""
+        """After so many seconds they are worth another try; None: that is for the policy to say."""
+        self.is_final = is_final
+        """True where no further try can go well."""
 
 
 class Handler:

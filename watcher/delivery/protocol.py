@@ -20,7 +20,7 @@ class HandlerStep(NamedTuple):
     shard: ShardKey
     since: float
     retried_at: float
-    """When it last tried the same again; 0: it has not."""
+    """When it last tried the same again, or waited to; 0: it does not."""
 
 
 class Delivery(Protocol):

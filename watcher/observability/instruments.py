@@ -51,15 +51,7 @@ class LatestMetrics:
         kinds = dict.fromkeys(KINDS, 0) | now.kinds
         yield _counter("records", "Records delivered, by kind of change.", kinds, "kind")
         yield _counter("filtered_records", "Records that a filter left out.", now.filtered)
-        yield _counter(
-            "observer_records", "Records that an observer has processed.", now.handled, "observer"
-        )
-        yield _counter(
-            "observer_failures",
-            "Records that an observer has failed on, retries not counted.",
-            now.failed,
-            "observer",
-        )
+        yield from self._of_observers()
         yield Series(
             Instrument.GAUGE,
             "watcher_shard_lag_seconds",
@@ -89,6 +81,27 @@ class LatestMetrics:
         )
         yield _gauge(
             "checkpoint_saved", "1 where the last save of the positions went well.", int(now.saved)
+        )
+
+    def _of_observers(self) -> Iterator[Series]:
+        now = self.stats
+        yield _counter(
+            "observer_records", "Records that an observer has processed.", now.handled, "observer"
+        )
+        yield _counter(
+            "observer_failures",
+            "Records that an observer has failed on, retries not counted.",
+            now.failed,
+            "observer",
+        )
+        yield _counter(
+            "observer_retries", "Times that an observer was tried again.", now.retries, "observer"
+        )
+        yield _gauge(
+            "observer_retrying_seconds",
+            "For how long an observer has been tried again with the same records; 0: it is not.",
+            now.retrying,
+            "observer",
         )
 
     def _lags(self) -> dict[tuple[str, ...], float]:

@@ -42,6 +42,11 @@ class Totals(msgspec.Struct):
     saved: bool = True
     """False where the last save of the positions failed."""
     failures: int = 0
+    """How often a handler has failed for good, on a record or as it was closed."""
+    dead_letters: int = 0
+    """How many of these are kept as dead letters."""
+    unhandled: int = 0
+    """How many of them are records that are kept nowhere."""
     bill: Bill = Bill(0, None)
     """The cost of the reading."""
     stopped: bool = False
@@ -66,6 +71,10 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     """Records that each handler has processed."""
     failed: dict[str, int] = {}
     """Records that each handler has failed on, retries not counted."""
+    retries: dict[str, int] = {}
+    """How often each handler was tried again."""
+    retrying: dict[str, float] = {}
+    """For how many seconds each handler has been tried again with the same records."""
     shards: Shards = Shards()
     lags: dict[ShardKey, float] = {}
     """For each shard being read, how many seconds old what is delivered of it is; 0: caught up."""

@@ -6,7 +6,7 @@ import gzip
 import logging
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
@@ -57,8 +57,12 @@ class RecordLines:
     Iterating raises UsageError for a file that begins with something else than records.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(
+        self, file: Iterable[bytes], on_unreadable: Callable[[], object] | None = None
+    ) -> None:
+        """`on_unreadable` is called right after a line that is no record was taken."""
         self._file = file
+        self._on_unreadable = on_unreadable
         self.records = 0
         self.filtered = 0
         """Records that the reader filtered out, counted by the reader itself."""
@@ -79,6 +83,8 @@ class RecordLines:
                 record = Record.from_json(raw, letter.shard_id, letter.stream)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 self.unreadable += 1
+                if self._on_unreadable is not None:
+                    self._on_unreadable()
                 if self.unreadable > _WRONG_FILE and not self.records:
                     raise UsageError(
                         "these are neither dead letters nor lines of --print-json"

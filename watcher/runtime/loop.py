@@ -65,6 +65,11 @@ class Manager:
     heartbeat: Heartbeat
     totals: Totals
 
+    def __post_init__(self) -> None:
+        """Has the loop go on with the least while a handler is tried again in its thread."""
+        self.dispatcher.before_retry = self.save_before_retry
+        self.dispatcher.during_retry = self.go_on_beside_retry
+
     def stop(self) -> None:
         """Stop the watch: the record in hand is the last one. Safe in a signal handler."""
         self.shutdown.request()
@@ -91,8 +96,9 @@ class Manager:
             self.delivery.drain()
         except OutputClosed:
             pass
-        except Overdue:
-            logger.warning("Broken off: a handler, or a write, took longer than --stop-timeout")
+        except Overdue as error:
+            told = "Broken off: a handler, or a write, took longer than --stop-timeout"
+            logger.warning(str(error) or told)
         finally:
             self._end()
         self.saver.raise_error()
@@ -223,6 +229,8 @@ class Manager:
             self.delivery.close()
         finally:
             self.totals.failures = self.dispatcher.failures
+            self.totals.dead_letters = self.dispatcher.given_up.dead_letter_count
+            self.totals.unhandled = self.dispatcher.unhandled
             self.totals.bill = self.stats.bill()
             self._display(at_once=True)
             self.saver.save_last()
@@ -354,6 +362,13 @@ class Manager:
         self.delivery.move_positions()
         self.saver.mark_dirty()
         self.saver.save_before_waiting()
+        self._display()
+
+    def go_on_beside_retry(self) -> None:
+        """What is due while the loop stands, as a handler is tried again: a save, the figures."""
+        self.heartbeat.try_again()
+        self.health.excuse_loop()
+        self.saver.save_if_due()
         self._display()
 
     def _display(self, *, at_once: bool = False) -> None:

@@ -196,6 +196,8 @@ class StatsCollector:
             filtered=totals.filtered,
             handled=dispatcher.processed(totals.records),
             failed=dict(dispatcher.failed),
+            retries=dict.fromkeys(dispatcher.failed, 0) | dict(dispatcher.retries.counts),
+            retrying=dict.fromkeys(dispatcher.failed, 0.0) | dispatcher.retries.lasting(),
             shards=Shards(len(self.shards), self._finished, waiting),
             lags={
                 shard_key: self._lag(shard, now, times.get(shard_key.stream, 0.0))

@@ -37,7 +37,7 @@ class HandlersTask(msgspec.Struct, frozen=True):
     """The work of an executor that calls handlers, and the address for what they print."""
 
     load: Callable[[], list[Handler]]
-    on_error: str
+    on_error: FailurePolicy
     arn: str
     """The stream's; empty where the records say it, as of several streams."""
     is_terminal: bool
@@ -49,9 +49,11 @@ class HandlersTask(msgspec.Struct, frozen=True):
 class Printed(WriterCommitMessage):
     """The text that handlers have printed in one task, and the error that has stopped them."""
 
-    def __init__(self, text: str, error: str = "") -> None:
+    def __init__(self, text: str, error: str = "", unhandled: int = 0) -> None:
         self.text = text
         self.error = error
+        self.unhandled = unhandled
+        """How many records a handler has failed on that are kept nowhere."""
 
 
 class _Stdout(io.TextIOWrapper):
@@ -78,7 +80,7 @@ _dispatchers: dict[bytes, Dispatcher] = {}
 
 def _dispatcher(task: HandlersTask) -> Dispatcher:
     if task.authkey not in _dispatchers:
-        _dispatchers[task.authkey] = Dispatcher(task.load(), FailurePolicy.parse(task.on_error))
+        _dispatchers[task.authkey] = Dispatcher(task.load(), task.on_error)
     return _dispatchers[task.authkey]
 
 
@@ -94,13 +96,14 @@ class HandlersWriter(SparkPicklable, DataSourceStreamArrowWriter):
         error = ""
         with contextlib.redirect_stdout(stdout):
             dispatcher = _dispatcher(self._task)
+            before = dispatcher.unhandled
             try:
                 self._deliver(dispatcher, iterator)
             except HandlerError as failure:  # a task that fails would be tried again, silently
                 error = str(failure)
         for _ in iterator:
             pass
-        return Printed(stdout.text, error)
+        return Printed(stdout.text, error, dispatcher.unhandled - before)
 
     def _deliver(self, dispatcher: Dispatcher, iterator: Iterator[pa.RecordBatch]) -> None:
         for batch in iterator:
@@ -151,13 +154,20 @@ class ClosingWriter(SparkPicklable, DataSourceArrowWriter):
 def _print_in_driver(task: HandlersTask, messages: list[WriterCommitMessage | None]) -> None:
     """Prints what tasks have printed, then raises what has failed; no task is tried again."""
     printed = [each for each in messages if isinstance(each, Printed)]
-    if texts := [each.text for each in printed if each.text]:
+    text, unhandled = (
+        "".join(each.text for each in printed),
+        sum(each.unhandled for each in printed),
+    )
+    if text or unhandled:
         with Client(task.address, authkey=task.authkey) as connection:
-            connection.send_bytes("".join(texts).encode())
+            connection.send_bytes(unhandled.to_bytes(_COUNT_BYTES) + text.encode())
             connection.recv_bytes()  # it is out
     for each in printed:
         if each.error:
             raise HandlerError(each.error)
+
+
+_COUNT_BYTES = 8
 
 
 class Printer:
@@ -172,13 +182,17 @@ class Printer:
         """Set where the reader of our output had enough (`| head`)."""
         self.error: HandlerError | None = None
         """Why what was printed is not out: a full disk."""
+        self.unhandled = 0
+        """How many records handlers have failed on that are kept nowhere."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         while True:
             # Nobody prints without the key.
             with contextlib.suppress(Exception), self._listener.accept() as connection:
-                self._print(connection.recv_bytes())
+                received = connection.recv_bytes()
+                self._print(received[_COUNT_BYTES:])
+                self.unhandled += int.from_bytes(received[:_COUNT_BYTES])
                 connection.send_bytes(b"")
 
     def _print(self, data: bytes) -> None:

@@ -8,6 +8,7 @@ from tests.simulation.mutations.edits import (
     attribute,
     both,
     called,
+    comparison,
     condition,
     constant,
     earlier,
@@ -16,6 +17,8 @@ from tests.simulation.mutations.edits import (
     without,
 )
 from tests.simulation.mutations.mutant import Mutant
+
+_FAILING = {"on_error": "retry", "batch": 0, "events": ["a handler fails"]}
 
 WATCH = [
     # The loop, its processes and its queue
@@ -114,7 +117,7 @@ WATCH = [
     Mutant(
         "an observer that failed is passed over under stop",
         "GivenUp.take",
-        condition("policy", becomes="{1}"),
+        condition("then", becomes="{1}"),
         "processes",
     ),
     Mutant(
@@ -129,6 +132,20 @@ WATCH = [
         without("move_positions"),
         "processes",
         given={"on_error": "retry:7", "failing": 0.1, "events": ["kill the program"]},
+    ),
+    Mutant(
+        "a handler that is tried again for ever is given up",
+        "Retries._pause",
+        comparison("failures", becomes="{left} > 3"),
+        "processes",
+        given=_FAILING,
+    ),
+    Mutant(
+        "a record that is tried again counts as delivered where the watch ends",
+        "Dispatcher._wait",
+        instead("Overdue", do="return False"),
+        "processes",
+        given={**_FAILING, "events": ["a handler fails", "end the program", "end the program"]},
     ),
     Mutant(
         "what was delivered is no reason to save",

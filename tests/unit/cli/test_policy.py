@@ -57,6 +57,26 @@ def test_tables_are_named_as_far_as_they_are_known(
 
 
 @pytest.mark.parametrize(
+    ("place", "calls", "resource"),
+    [
+        ("sqs://dead", ["sqs:GetQueueUrl", "sqs:SendMessage"], "arn:aws:sqs:*:*:dead"),
+        ("sqs://arn:aws:sqs:eu-west-1:1:q", None, "arn:aws:sqs:eu-west-1:1:q"),
+        ("sns://arn:aws:sns:eu-west-1:1:t", ["sns:Publish"], "arn:aws:sns:eu-west-1:1:t"),
+        ("s3://dead/of/orders", ["s3:PutObject"], "arn:aws:s3:::dead/of/orders/*"),
+        ("s3://dead", ["s3:PutObject"], "arn:aws:s3:::dead/*"),
+    ],
+)
+def test_dead_letters_take_what_their_place_asks_for(
+    place: str, calls: list[str] | None, resource: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for policy_text in (f"dead-letter:{place}", f"retry:15m,dead-letter:{place}"):
+        statement = policy(capsys, STREAM, "--on-error", policy_text)["KeepDeadLetters"]
+        assert statement["Resource"] == [resource]
+        assert calls is None or statement["Action"] == calls
+    assert "KeepDeadLetters" not in policy(capsys, STREAM, "--on-error", "dead-letter:file")
+
+
+@pytest.mark.parametrize(
     ("words", "more"),
     [
         (["shop-*"], {"ListStreams"}),

@@ -168,7 +168,7 @@ def test_a_line_that_is_cut_off_is_named_and_the_rest_replayed(
     [
         (["none.jsonl", "--print-json"], "can't read none.jsonl: No such file"),
         (["letters"], "choose the handlers"),
-        (["letters", "--print-json", "--on-error", "dead-letter:letters"], "choose another file"),
+        (["letters", "--print-json", "--on-error", "dead-letter:letters"], "choose another place"),
     ],
 )
 def test_what_cannot_be_replayed_is_a_usage_error(

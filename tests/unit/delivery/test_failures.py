@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.wire import record
+from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.errors import HandlerError, UsageError
+from watcher.options import WatchOptions
 from watcher.records.record import Record
 
 
@@ -23,11 +27,87 @@ def failing(on_error: str) -> Dispatcher:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Log", "log:1", "stop:1", "retry", "retry:", "retry:-1", "retry:x", "dead-letter:"]
+    "text",
+    [
+        *("", "Log", "log:1", "stop:1", "retry:", "retry:-1", "retry:x", "retry:1.5", "retry:5x"),
+        *("dead-letter:", "retry,stop", "retry:5,", "retry:5,panic", "retry:5,dead-letter:"),
+        *("stop,retry:5", "retry:5,retry:5", "dead-letter", "log,stop"),
+    ],
 )
 def test_an_unknown_policy_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"retry:N"):
         FailurePolicy.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("log", FailurePolicy()),
+        ("retry", FailurePolicy("log", math.inf)),
+        ("retry:3", FailurePolicy("log", 3)),
+        ("retry:1.5h", FailurePolicy("log", math.inf, 5400.0)),
+        ("retry:15m,stop", FailurePolicy("stop", math.inf, 900.0)),
+        ("retry:5,log", FailurePolicy("log", 5)),
+        (
+            "retry:5,dead-letter:s3://dead/of,orders",
+            FailurePolicy("dead-letter", 5, dead_letters="s3://dead/of,orders"),
+        ),
+        ("dead-letter:a,b", FailurePolicy("dead-letter", dead_letters="a,b")),
+    ],
+)
+def test_tries_come_first_and_what_is_done_then_behind_them(
+    text: str, policy: FailurePolicy
+) -> None:
+    assert FailurePolicy.parse(text) == policy
+    assert FailurePolicy.parse(text).is_for_ever == (text == "retry")
+
+
+def test_nothing_is_lost_by_default_where_there_is_a_checkpoint() -> None:
+    assert WatchOptions().failure_policy == FailurePolicy("log")
+    assert WatchOptions(checkpoint="state.json").failure_policy.is_for_ever
+    given = WatchOptions(checkpoint="state.json", on_error="log")
+    assert given.failure_policy == FailurePolicy("log")
+    with pytest.raises(UsageError, match="on_error"):
+        WatchOptions(on_error=5)  # type: ignore[arg-type]
+
+
+class Unprintable(Exception):
+    """Says nothing of itself."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("policy", ["log", "retry:1", "dead-letter:{}"])
+def test_an_error_that_cant_be_printed_is_a_failure_like_any(
+    policy: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(record: Record) -> None:
+        raise Unprintable
+
+    def fail_all(records: Sequence[Record]) -> int:
+        raise Unprintable
+
+    batch = Batches("batch", fail_all, BatchSettings(retries=0))
+    on_error = FailurePolicy.parse(policy.format(tmp_path / "dead"))
+    made = Dispatcher([Handler("o0", fail, lambda: fail(record(1))), batch], on_error)
+    made.deliver(record(1))
+    made.drain()
+    made.close()
+    assert made.failures == 3
+    assert "Unprintable: (no text: its __str__ raises RuntimeError)" in caplog.text
+
+
+def test_an_error_with_half_a_character_is_kept_as_a_dead_letter(tmp_path: Path) -> None:
+    def fail(record: Record) -> None:
+        raise ValueError("\udce9")
+
+    made = Dispatcher([Handler("o0", fail)], FailurePolicy.parse(f"dead-letter:{tmp_path}/dead"))
+    made.deliver(record(1))
+    made.close()
+    assert json.loads((tmp_path / "dead").read_text())["error"] == "ValueError: \\udce9"
 
 
 def test_a_dead_letter_holds_the_wire_json_and_the_error(tmp_path: Path) -> None:

@@ -411,13 +411,13 @@ def test_a_handler_that_is_tried_again_lives_and_is_not_ready_until_it_goes_well
     def fails(record: Record) -> None:
         begun.append(play.clock.monotonic())
         lines.append(play.now)
-        assert begun[-1] - begun[0] > 200, "no"
+        assert begun[-1] - begun[0] > 1500, "no"
 
-    play = Probed(fails, "a", on_error="retry:1000")
+    play = Probed(fails, "a", on_error="retry")
     play.run(play.goes_on("a"), 1.0, ("a", page(1)), 1.0, play.says())
     assert not any(answer.live for answer in lines)
     assert not lines[3].ready
-    assert lines[-1].ready[0].startswith("a handler (seen) is tried again and again, for 2")
+    assert lines[-1].ready[0].startswith("a handler (seen) is tried again and again, for 1")
 
 
 def test_a_save_that_hangs_is_named() -> None:

@@ -70,6 +70,8 @@ class JobTotals(msgspec.Struct):
     """True where a micro-batch was cut off."""
     signal: int = 0
     """The signal that has ended the job; 0 for none."""
+    unhandled: int = 0
+    """How many records a handler has failed on that are kept nowhere."""
 
 
 def changes(

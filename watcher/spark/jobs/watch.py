@@ -36,7 +36,7 @@ def watch(
     start: str = "latest",
     checkpoint: str | None = None,
     once: bool = False,
-    on_error: str = "log",
+    on_error: str | None = None,
     fail_on_data_loss: bool = False,
     stop_timeout: float = STOP_SECONDS,
     connection: AwsConfig = HERE,
@@ -49,17 +49,20 @@ def watch(
     What they print is printed here, batch by batch. After a crash a batch is delivered again as a
     whole; each process has handlers of its own, with their state. At the end each process that is
     left calls `close`; Spark ends processes that were idle for a minute, without a word.
+    `on_error` is that of a watch: with a checkpoint, a handler that fails is tried again for ever.
 
     Raises HandlerError under `on_error="stop"`, and what the source raises.
     """
-    FailurePolicy.parse(on_error)  # raises here what would else be raised by an executor
+    given = ("retry" if checkpoint else "log") if on_error is None else on_error
+    aws = AwsConfig(connection.region, connection.profile)
+    policy = FailurePolicy.parse(given, aws)  # raises here what would else be raised by an executor
     several = wanted_streams(stream).are_several
     arn = "" if several else connect(stream, connection)[1]
     stop = StopRequest()
     printer = handlers_sink.Printer(stop.event)
     is_terminal = sys.stdout.isatty()
     task = handlers_sink.HandlersTask(
-        load, on_error, arn, is_terminal, printer.address, printer.authkey
+        load, policy, arn, is_terminal, printer.address, printer.authkey
     )
     handlers_sink.register(spark, task)
     frame = changes(
@@ -81,6 +84,7 @@ def watch(
             with contextlib.suppress(WatcherError):
                 close_handlers(spark, stop, stop_timeout)
             raise printer.error or error from None
+        totals.unhandled = printer.unhandled
         if totals.batches or totals.is_cut:  # before the first one nothing has loaded them
             close_handlers(spark, stop, stop_timeout)
         return totals

@@ -1,0 +1,133 @@
+"""Handlers that fail, through the real command line: what is kept, what is said, how it ends."""
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import Program, run
+
+# A database that is away for a while; or for ever, on an item's key.
+AWAY = '''
+"""Store each change."""
+
+from pathlib import Path
+
+
+def handle(record):
+    if Path("away").exists() and Path("away").read_text() in ("", record.key["pk"]):
+        with open("tries", "a") as file:
+            print(record.sequence_number, file=file)
+            if sum(1 for line in open("tries")) >= 4 and not Path("away").read_text():
+                Path("away").unlink()
+        raise ConnectionError("no database")
+    print(record.sequence_number, flush=True)
+'''
+ALL = ("orders", "--from", "trim-horizon", "--handlers", ".", "--away")
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders") as simulator:
+        for number in range(20):
+            simulator.put({"pk": {"S": f"k{number}"}})
+        yield simulator
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "away.py").write_text(AWAY.lstrip())
+    return tmp_path
+
+
+def numbers(sim: RemoteSimulator) -> list[str]:
+    return [record.sequence_number for record in sim.records]
+
+
+@pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
+def test_with_a_checkpoint_a_database_that_is_away_costs_time_and_no_record(
+    sim: RemoteSimulator, place: Path, more: list[str]
+) -> None:
+    (place / "away").touch()
+    options = ["--checkpoint", "state.json", "--no-follow", *more]
+    program = run(*ALL, *options, env=sim.environment, cwd=place)
+    assert program.process.returncode == 0
+    assert program.out == numbers(sim)
+    (told,) = (line for line in program.err if "no database" in line)
+    assert told.endswith("; trying again until it succeeds")
+    assert program.err[-1].startswith("Done: 20 records (20 INSERT), 1 shard")
+    assert "HANDLED" not in program.err[-1] and "failure" not in program.err[-1]
+
+
+def test_without_one_the_last_line_says_how_many_were_not_handled(
+    sim: RemoteSimulator, place: Path
+) -> None:
+    (place / "away").write_text("k5")
+    program = run(*ALL, "--no-follow", env=sim.environment, cwd=place)
+    assert program.process.returncode == 0
+    assert len(program.out) == 19
+    assert program.err[-1].endswith(", 1 NOT HANDLED (see --on-error)")
+
+
+@pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
+def test_a_stop_ends_a_record_that_is_tried_for_ever_and_the_next_watch_begins_with_it(
+    sim: RemoteSimulator, place: Path, more: list[str]
+) -> None:
+    (place / "away").write_text("k7")
+    options = [*more, "--checkpoint", "state.json", "--metrics-port", "0"]
+    with Program(*ALL, *options, env=sim.environment, cwd=place) as program:
+        program.wait_for_status("; trying again until it succeeds")
+        program.wait_for_status("/metrics")
+        words = " ".join(program.err).split()
+        url = next(word for word in words if word.startswith("http"))
+        while _figure(url, 'watcher_observer_retries_total{observer="away"}') < 2:
+            pass
+        assert _figure(url, 'watcher_observer_retrying_seconds{observer="away"}') > 0
+        assert program.end(signal.SIGTERM) == 0
+    assert any("handler away still fails on record" in line for line in program.err)
+    assert program.out == numbers(sim)[:7]
+    (place / "away").unlink()
+    rest = run(*ALL, "--checkpoint", "state.json", "--no-follow", env=sim.environment, cwd=place)
+    assert rest.out == numbers(sim)[7:]
+
+
+def _figure(url: str, name: str) -> float:
+    try:
+        with urllib.request.urlopen(url) as answer:
+            lines = answer.read().decode().splitlines()
+    except urllib.error.URLError:
+        return 0.0
+    return next((float(line.split()[-1]) for line in lines if line.startswith(name)), 0.0)
+
+
+def test_tries_come_to_an_end_in_a_dead_letter_that_is_replayed(
+    sim: RemoteSimulator, place: Path
+) -> None:
+    (place / "away").write_text("k7")
+    policy = ["--on-error", "retry:1s,dead-letter:dead.jsonl", "--checkpoint", "state.json"]
+    program = run(*ALL, *policy, "--no-follow", env=sim.environment, cwd=place)
+    assert program.out == [*numbers(sim)[:7], *numbers(sim)[8:]]
+    assert program.err[-1].endswith(", 1 dead letter")
+    assert len((place / "tries").read_text().split()) > 3
+    (letter,) = (place / "dead.jsonl").read_text().splitlines()
+    assert json.loads(letter)["error"] == "ConnectionError: no database"
+    (place / "away").unlink()
+    again = run("replay", "dead.jsonl", "--handlers", ".", "--away", env=sim.environment, cwd=place)
+    assert again.out == [numbers(sim)[7]]
+
+
+def test_behind_tries_the_watch_may_end(sim: RemoteSimulator, place: Path) -> None:
+    (place / "away").write_text("k7")
+    policy = ["--on-error", "retry:2,stop", "--checkpoint", "state.json", "--no-follow"]
+    program = run(*ALL, *policy, env=sim.environment, cwd=place)
+    assert program.process.returncode == 1
+    assert program.out == numbers(sim)[:7]
+    assert len((place / "tries").read_text().split()) == 3
+    (place / "away").unlink()
+    rest = run(*ALL, *policy, env=sim.environment, cwd=place)
+    assert rest.out == numbers(sim)[7:]

@@ -1,0 +1,166 @@
+"""Dead letters in a file, a queue, a topic, a bucket or a function; and their way back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.wire import FIRST, record, wire
+from watcher.cli import main
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.handler import Handler
+from watcher.errors import HandlerError, UsageError
+from watcher.records.record import Record
+
+
+def fail(record: Record) -> None:
+    raise ValueError("no")
+
+
+def dead(policy: Any, numbers: Sequence[int] = (1, 2), handlers: int = 1) -> Dispatcher:
+    """Has handlers fail on records of these numbers."""
+    names = [f"o{number}" for number in range(handlers)]
+    made = Dispatcher([Handler(name, fail) for name in names], FailurePolicy.parse(policy))
+    for number in numbers:
+        made.deliver(record(number))
+    made.close()
+    return made
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    from moto import mock_aws
+
+    for name, value in {
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        import boto3
+
+        yield boto3.client
+
+
+def bodies(queues: Any, url: str) -> list[Any]:
+    answer = queues.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+    return [json.loads(each["Body"]) for each in answer.get("Messages", [])]
+
+
+def replay(
+    place: str, *more: str, folder: Path, body: str = "print(record.sequence_number)"
+) -> int:
+    (folder / "mine.py").write_text(f"def handle(record):\n    {body}\n")
+    return main(["replay", place, "--handlers", str(folder), "--mine", *more])
+
+
+def test_a_function_gets_each_letter_whole_and_what_it_raises_stops_before_the_record() -> None:
+    letters: list[dict[str, Any]] = []
+    made = dead(letters.append)
+    assert [letter["record"] for letter in letters] == [wire(1), wire(2)]
+    assert made.given_up.dead_letter_count == 2 and made.unhandled == 0
+    with pytest.raises(HandlerError, match=r"fail can't be written: ValueError: no; stopped"):
+        dead(fail)
+
+
+@pytest.mark.parametrize("by", ["name", "url", "arn"])
+def test_a_queue_gets_letters_and_a_replay_deletes_those_that_went_well(
+    aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str
+) -> None:
+    queues = aws("sqs")
+    url = queues.create_queue(QueueName="dead")["QueueUrl"]
+    place = {"name": "dead", "url": url, "arn": "arn:aws:sqs:us-east-1:123456789012:dead"}[by]
+    dead(f"dead-letter:sqs://{place}", (1, 2, 3), handlers=2)
+    queues.send_message(QueueUrl=url, MessageBody='"somebody else\'s"')
+    assert len(bodies(queues, url)) == 7
+    bad = f'assert record.sequence_number != "{FIRST + 2}"; print(record.sequence_number)'
+    assert replay(f"sqs://{place}", folder=tmp_path, body=bad) == 1
+    assert capsys.readouterr().out.split() == [str(FIRST + number) for number in (1, 3)]
+    left = bodies(queues, url)
+    assert len(left) >= 2 and "somebody else's" in left
+    numbers = {each["record"]["dynamodb"]["SequenceNumber"] for each in left if "record" in each}
+    assert numbers == {str(FIRST + 2)}
+    assert replay(f"sqs://{place}", folder=tmp_path) == 1, "one is still no letter"
+    assert capsys.readouterr().out.split() == [str(FIRST + 2)]
+    assert bodies(queues, url) == ["somebody else's"]
+
+
+def test_what_a_filter_leaves_out_stays_in_the_queue(aws: Any, tmp_path: Path) -> None:
+    queues = aws("sqs")
+    url = queues.create_queue(QueueName="dead")["QueueUrl"]
+    dead("dead-letter:sqs://dead", (1, 2))
+    pattern = json.dumps({"dynamodb": {"NewImage": {"n": {"N": ["1"]}}}})
+    assert replay("sqs://dead", "--filter", pattern, folder=tmp_path) == 0
+    assert [each["record"] for each in bodies(queues, url)] == [wire(2)]
+
+
+def test_a_fifo_queue_has_a_shards_letters_in_their_order_each_once(aws: Any) -> None:
+    queues = aws("sqs")
+    url = queues.create_queue(QueueName="dead.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    dead("dead-letter:sqs://dead.fifo", (1, 2, 2))
+    assert [each["record"] for each in bodies(queues, url)] == [wire(1), wire(2)]
+
+
+def test_a_topic_gets_letters_that_are_replayed_from_its_queue(
+    aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = aws("sns").create_topic(Name="dead")["TopicArn"]
+    aws("sqs").create_queue(QueueName="dead")
+    queue = "arn:aws:sqs:us-east-1:123456789012:dead"
+    aws("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)
+    dead(f"dead-letter:sns://{topic}")
+    assert replay("sqs://dead", folder=tmp_path) == 0
+    assert capsys.readouterr().out.split() == [str(FIRST + number) for number in (1, 2)]
+    assert replay(f"sns://{topic}", folder=tmp_path) == 2
+    assert "SNS keeps nothing" in capsys.readouterr().err
+
+
+def test_a_bucket_has_an_object_for_each_letter_in_the_order_of_the_records(
+    aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket = aws("s3")
+    bucket.create_bucket(Bucket="letters")
+    for _ in range(2):  # as after a crash
+        dead("dead-letter:s3://letters/of/orders", (10, 9))
+    found = bucket.list_objects_v2(Bucket="letters")["Contents"]
+    assert [each["Key"] for each in found] == [
+        f"of/orders/stream/shard-0/{FIRST + number:040d}-o0.json" for number in (9, 10)
+    ]
+    assert replay("s3://letters/of", folder=tmp_path) == 0
+    assert capsys.readouterr().out.split() == [str(FIRST + number) for number in (9, 10)]
+
+
+def test_a_letter_that_a_place_does_not_take_stops_before_its_record(aws: Any) -> None:
+    topic = aws("sns").create_topic(Name="dead")["TopicArn"]
+    made = Dispatcher([Handler("o", fail)], FailurePolicy.parse(f"dead-letter:sns://{topic}"))
+    large = json.dumps(wire(1, size=300_000)).encode()
+    with pytest.raises(HandlerError, match=r"SNS takes 262,144: use s3://; stopped before it"):
+        made.deliver(Record.from_json(large, "shard-0"))
+    assert made.given_up.dead_letter_count == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("sqs://none", "sqs://none: .*does not exist"),
+        ("sns://dead", "give the topic's ARN"),
+        ("kafka://dead", "use a file, sqs://, sns:// or s3://"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused_at_the_start(aws: Any, place: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        dead(f"dead-letter:{place}")
+
+
+def test_a_queue_that_is_not_there_is_not_replayed(
+    aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replay("sqs://none", folder=tmp_path) == 2
+    assert "sqs://none: " in capsys.readouterr().err

@@ -1,0 +1,233 @@
+"""A handler that is tried again, maybe for ever: when, what is said of it, and how it ends."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from tests.support.times import NOON
+from tests.support.wire import record, wire
+from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.handler import Handler
+from watcher.delivery.shutdown import Overdue, Shutdown
+from watcher.records.record import Record
+
+HOUR = 3600.0
+
+
+class Away:
+    """A handler whose database is away until a moment, and that notes its calls."""
+
+    def __init__(self, clock: HandClock, until: float = math.inf) -> None:
+        self._clock = clock
+        self.until = until
+        self.called: list[float] = []
+        self.stored: list[str] = []
+
+    def handle(self, record: Record) -> None:
+        self.called.append(self._clock.passed)
+        if self._clock.passed < self.until:
+            raise ConnectionError("no database")
+        self.stored.append(record.sequence_number)
+
+    def handle_all(self, records: Sequence[Record]) -> int:
+        for each in records:
+            self.handle(each)
+        return len(records)
+
+
+def dispatcher(
+    handlers: Sequence[Handler], on_error: str, clock: HandClock, timeout: float = math.inf
+) -> Dispatcher:
+    shutdown = Shutdown(timeout, clock=clock)
+    return Dispatcher(handlers, FailurePolicy.parse(on_error), shutdown=shutdown, clock=clock)
+
+
+def made_at(number: int, hours_ago: float) -> Record:
+    form = wire(number)
+    created = (NOON - timedelta(hours=hours_ago)).timestamp()
+    change = {**cast(dict[str, Any], form["dynamodb"]), "ApproximateCreationDateTime": created}
+    line = json.dumps({**form, "dynamodb": change}).encode()
+    return Record.from_json(line, "shard-0")
+
+
+def test_for_ever_means_until_it_succeeds_with_a_minute_between_tries_at_most() -> None:
+    clock, others = HandClock(), list[str]()
+    away = Away(clock, until=8 * HOUR)
+    other = Handler("other", lambda record: others.append(record.sequence_number))
+    made = dispatcher([other, Handler("away", away.handle), other], "retry", clock)
+    for number in (1, 2):
+        made.deliver(record(number))
+    numbers = [record(number).sequence_number for number in (1, 2)]
+    assert away.stored == numbers
+    assert others == [number for number in numbers for _ in range(2)], "none gets a record twice"
+    pauses = [later - sooner for sooner, later in itertools.pairwise(away.called[:-1])]
+    assert 48 <= max(pauses) <= 60 and len({round(each, 3) for each in pauses}) > 400
+    assert made.failures == 0 and made.retries.counts == {"away": len(away.called) - 2}
+    assert not made.retries.under_way
+
+
+def test_it_is_said_at_first_and_after_1_5_and_15_minutes_and_as_it_succeeds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    clock = HandClock()
+    away = Away(clock, until=50 * 60)
+    dispatcher([Handler("away", away.handle)], "retry", clock).deliver(record(1))
+    which = f"record {record(1).sequence_number} of shard-0 (pk=a)"
+    first, *later, last = caplog.messages
+    assert first.startswith(f"handler away failed on {which}: ConnectionError: no database at ")
+    assert first.endswith("; trying again until it succeeds")
+    assert [text.partition("; ")[2].partition(" and ")[0] for text in later] == [
+        f"still, after {minutes} min" for minutes in (1, 5, 15)
+    ]
+    assert last.startswith(f"handler away has processed {which} after 50 min and ")
+
+
+def test_a_failure_that_passes_at_once_is_said_once_whatever_the_number_of_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, called = HandClock(), list[str]()
+
+    def flaky(record: Record) -> None:
+        called.append(record.sequence_number)
+        assert called.count(called[-1]) == 2, "once for each"
+
+    made = dispatcher([Handler("flaky", flaky)], "retry", clock)
+    for number in range(50):
+        made.deliver(record(number))
+    made.close()
+    assert len(caplog.messages) == 2, "and at last how often it came again"
+    assert "same error \N{MULTIPLICATION SIGN}49" in caplog.messages[1]
+    assert made.failures == 0
+
+
+def test_a_record_that_grows_old_is_warned_of_before_its_stream_forgets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = HandClock()
+    away = Away(clock, until=3 * HOUR)
+    made = dispatcher([Handler("away", away.handle)], "retry", clock)
+    made.deliver(made_at(1, hours_ago=16))
+    warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "is 18 h old, and handler away still fails on it" in warnings[0].getMessage()
+    made = dispatcher([Handler("away", Away(clock, clock.passed + 9).handle)], "retry", clock)
+    made.deliver(made_at(2, hours_ago=1000))
+    assert len([each for each in caplog.records if each.levelno == logging.WARNING]) == 1
+
+
+@pytest.mark.parametrize("policy", ["retry:90s", "retry:90s,log"])
+def test_a_span_ends_with_a_last_try_and_the_record_is_given_up(policy: str) -> None:
+    clock = HandClock()
+    away = Away(clock)
+    made = dispatcher([Handler("away", away.handle)], policy, clock)
+    made.deliver(record(1))
+    assert away.called[-1] == pytest.approx(90.0)
+    assert made.failures == 1
+    made.deliver(record(2))
+    assert away.called[-1] == pytest.approx(180.0), "each record has its own"
+
+
+@pytest.mark.parametrize("bisect", [False, True])
+def test_a_batch_is_tried_again_for_ever_behind_its_own_retries(bisect: bool) -> None:
+    clock, seen, poison = HandClock(), list[str](), record(2).sequence_number
+
+    def call(records: Sequence[Record]) -> int:
+        if clock.passed < 2 * HOUR and poison in [each.sequence_number for each in records]:
+            raise ValueError("poison")
+        seen.extend(each.sequence_number for each in records)
+        return len(records)
+
+    settings = BatchSettings(size=4, retries=2, bisect=bisect)
+    made = dispatcher([Batches("batch", call, settings, clock)], "retry", clock)
+    for number in range(4):
+        made.deliver(record(number))
+    assert seen == [record(number).sequence_number for number in range(4)]
+    assert made.failures == 0 and clock.passed >= 2 * HOUR
+
+
+def test_what_is_older_than_a_batch_may_be_is_not_tried_again() -> None:
+    clock = HandClock()
+    settings = BatchSettings(size=1, max_age=60)
+    made = dispatcher([Batches("batch", lambda records: 1, settings, clock)], "retry", clock)
+    made.deliver(made_at(1, hours_ago=1))
+    assert made.failures == 1 and clock.passed == 0
+
+
+def test_an_async_handler_is_tried_again_for_ever() -> None:
+    clock = HandClock()
+    away = Away(clock, until=HOUR)
+
+    async def handle(record: Record) -> None:
+        away.handle(record)
+
+    made = dispatcher([Handler("away", handle)], "retry", clock)
+    made.deliver(record(1))
+    made.close()
+    assert len(away.stored) == 1 and clock.passed >= HOUR
+
+
+def test_a_stop_leaves_the_record_at_once_where_the_next_try_is_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = HandClock()
+    away = Away(clock)
+    made = dispatcher([Handler("away", away.handle)], "retry", clock, timeout=5.0)
+
+    def stop() -> None:
+        if clock.passed > HOUR and not made.shutdown.requested:
+            made.shutdown.request()
+            asked.append(clock.passed)
+
+    asked: list[float] = []
+    made.during_retry = stop
+    with pytest.raises(Overdue, match="handler away still fails on record"):
+        made.deliver(record(1))
+    assert clock.passed - asked[0] < 5.0
+    assert made.failures == 0
+
+
+def test_while_it_waits_the_loop_is_called_several_times_a_second() -> None:
+    clock, calls = HandClock(), list[float]()
+    made = dispatcher([Handler("away", Away(clock, until=HOUR).handle)], "retry", clock)
+    made.during_retry = lambda: calls.append(clock.passed)
+    made.deliver(record(1))
+    assert max(later - sooner for sooner, later in itertools.pairwise(calls)) < 0.3
+
+
+def test_a_closed_standard_output_is_not_waited_for() -> None:
+    clock = HandClock()
+
+    def write(record: Record) -> None:
+        raise OSError(28, "No space left on device")
+
+    made = dispatcher([Handler("writes", write)], "retry", clock)
+    with pytest.raises(Exception, match="stopped before it"):
+        made.deliver(record(1))
+    assert clock.passed == 0
+
+
+@pytest.mark.parametrize("passed", [0.0, 30.0, 400.0])
+def test_the_figures_say_how_long_it_lasts(passed: float) -> None:
+    clock, found = HandClock(), list[dict[str, float]]()
+    made = dispatcher([Handler("away", Away(clock, until=500.0).handle)], "retry", clock)
+
+    def look() -> None:
+        if clock.passed >= passed and not found:
+            found.append(made.retries.lasting())
+
+    made.during_retry = look
+    made.deliver(record(1))
+    assert found[0]["away"] == pytest.approx(passed, abs=0.2)
+    assert made.retries.lasting() == {}

@@ -1,0 +1,316 @@
+"""Where dead letters go, and where `replay` reads them: a file, SQS, SNS, S3, or a function."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
+
+from watcher.aws.config import AwsConfig, blaming
+from watcher.errors import UsageError, WatcherError
+from watcher.files import append_lines
+from watcher.records.record import Record
+
+_URL = re.compile(r"(?P<kind>sqs|sns|s3)://(?P<place>.+)")
+_OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
+_QUEUE_REGION = re.compile(r"https?://sqs\.([\w-]+)\.")
+# https://docs.aws.amazon.com/sns/latest/dg/large-message-payloads.html (and SQS's quotas)
+_SNS_BYTES = 256 * 1024
+_SQS_BYTES = 1024 * 1024
+_RECEIVED_AT_ONCE = 10
+# What `replay` has received and is not done with comes again after so long, if it is killed.
+_HIDDEN_SECONDS = 900
+_LONG_POLL_SECONDS = 1
+
+
+class DeadLetter(NamedTuple):
+    """A record that a handler has failed on for good."""
+
+    record: Record
+    handler: str
+    line: bytes
+    """All that is known of it, the whole record among it, as JSON."""
+
+
+class DeadLetters(Protocol):
+    """Takes dead letters."""
+
+    name: str
+    """What messages call it."""
+
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep these letters; raises where that can't be done."""
+
+    def close(self) -> None:
+        """No more letters come."""
+
+
+def open_dead_letters(
+    place: str | Callable[[dict[str, Any]], object], aws: AwsConfig
+) -> DeadLetters:
+    """Returns what a user means by `dead-letter:PLACE`. Raises UsageError."""
+    if not isinstance(place, str):
+        return _Function(place)
+    found = _URL.fullmatch(place)
+    if found is not None:
+        with blaming(place, "on_error"):
+            return _KINDS[found["kind"]](place, found["place"], aws)
+    if _OTHER_URL.match(place):
+        raise UsageError(f"{place}: use a file, sqs://, sns:// or s3://", "on_error")
+    return _File(place)
+
+
+class _File:
+    def __init__(self, place: str) -> None:
+        self.name = place
+        try:
+            self._file = append_lines(place)
+        except OSError as error:
+            raise UsageError(f"can't write {place}: {error.strerror}", "on_error") from None
+
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        self._file.write(b"".join(letter.line + b"\n" for letter in letters))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Function:
+    def __init__(self, function: Callable[[dict[str, Any]], object]) -> None:
+        self.name = getattr(function, "__name__", repr(function))
+        self._function = function
+
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            self._function(json.loads(letter.line))
+
+    def close(self) -> None:
+        """Nothing of it is ours."""
+
+
+class TooLargeError(WatcherError):
+    """Raised for a dead letter that its place does not take whole."""
+
+
+def _refuse_too_large(letter: DeadLetter, most: int, service: str) -> None:
+    if len(letter.line) > most:
+        raise TooLargeError(
+            f"this letter has {len(letter.line):,} bytes, and {service} takes {most:,}: use s3://"
+        )
+
+
+class _Queue:
+    """A queue, by its name, URL or ARN."""
+
+    def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
+        self.name = name
+        self._client, self._url = open_queue(place, aws)
+
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            _refuse_too_large(letter, _SQS_BYTES, "SQS")
+            fifo = _in_order(letter) if self._url.endswith(".fifo") else {}
+            self._client.send_message(QueueUrl=self._url, MessageBody=letter.line.decode(), **fifo)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _Topic:
+    """A topic, by its ARN."""
+
+    def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
+        self.name = name
+        if not place.startswith("arn:"):
+            raise ValueError("give the topic's ARN, as in sns://arn:aws:sns:…")
+        self._arn = place
+        self._client = _client("sns", place.split(":")[3], aws)
+
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            _refuse_too_large(letter, _SNS_BYTES, "SNS")
+            fifo = _in_order(letter) if self._arn.endswith(".fifo") else {}
+            self._client.publish(TopicArn=self._arn, Message=letter.line.decode(), **fifo)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _Bucket:
+    """An object each: one that comes again takes the place of the first."""
+
+    def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
+        self.name = name
+        self._bucket, _, prefix = place.partition("/")
+        self._prefix = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
+        self._client = _client("s3", None, aws)
+
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            record = letter.record
+            parts = record.table or "stream", record.shard_id, record.sequence_number.zfill(40)
+            key = self._prefix + "/".join(quote(each, safe="") for each in parts)
+            key += f"-{quote(letter.handler, safe='')}.json"
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=letter.line + b"\n")
+
+    def close(self) -> None:
+        self._client.close()
+
+
+_KINDS: dict[str, Callable[[str, str, AwsConfig], DeadLetters]] = {
+    "sqs": _Queue,
+    "sns": _Topic,
+    "s3": _Bucket,
+}
+
+
+def _in_order(letter: DeadLetter) -> dict[str, str]:
+    """A FIFO queue has the letters of a shard in its order, each once."""
+    shard_key = letter.record.shard_key
+    which = f"{shard_key} {letter.record.sequence_number} {letter.handler}"
+    return {
+        "MessageGroupId": hashlib.sha256(str(shard_key).encode()).hexdigest(),
+        "MessageDeduplicationId": hashlib.sha256(which.encode()).hexdigest(),
+    }
+
+
+def _client(service: str, region: str | None, aws: AwsConfig) -> Any:
+    """Credentials and endpoint are boto3's: `--endpoint-url` is DynamoDB's."""
+    import boto3
+
+    session: Any = boto3.Session(profile_name=aws.profile, region_name=region or aws.region)
+    return session.client(service)
+
+
+def open_queue(place: str, aws: AwsConfig) -> tuple[Any, str]:
+    """Returns a client, and the URL of a queue, out of its name, URL or ARN."""
+    region = _QUEUE_REGION.match(place)
+    if place.startswith(("http://", "https://")):
+        return _client("sqs", region and region[1], aws), place
+    owner = {}
+    arn_region = None
+    if place.startswith("arn:"):
+        _, _, _, arn_region, account, place = place.split(":", 5)
+        owner = {"QueueOwnerAWSAccountId": account}
+    client = _client("sqs", arn_region, aws)
+    return client, client.get_queue_url(QueueName=place, **owner)["QueueUrl"]
+
+
+# Redriving: what `replay` reads
+
+
+class LetterSource(Protocol):
+    """Dead letters to be handed over again, a line each."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yields them; there may be others than letters among them."""
+
+    def keep(self) -> None:
+        """The last one is not to be taken out, whatever becomes of the others."""
+
+    def settle(self, *, went_well: bool, but_last: bool = False) -> None:
+        """All that were given out since the last call (but the last one) went well, or not."""
+
+    def close(self) -> None:
+        """No more are asked for."""
+
+
+def open_letters(place: str, aws: AwsConfig) -> LetterSource | None:
+    """Returns what is behind `sqs://…` or `s3://…`; None for a file. Raises UsageError."""
+    found = _URL.fullmatch(place)
+    if found is None:
+        return None
+    if found["kind"] == "sns":
+        raise UsageError("SNS keeps nothing: replay the queue that is subscribed to it (sqs://…)")
+    with blaming(place):
+        if found["kind"] == "sqs":
+            return _QueueLetters(*open_queue(found["place"], aws))
+        bucket, _, prefix = found["place"].partition("/")
+        return _BucketLetters(_client("s3", None, aws), bucket, prefix)
+
+
+class _QueueLetters:
+    """What went well is deleted; all else is there again at the end."""
+
+    def __init__(self, client: Any, url: str) -> None:
+        self._client = client
+        self._url = url
+        self._given: list[str] = []
+        self._left: list[str] = []
+        self._seen: set[str] = set()
+
+    def __iter__(self) -> Iterator[bytes]:
+        while messages := self._receive():
+            for message in messages:
+                self._seen.add(message["MessageId"])
+                self._given.append(message["ReceiptHandle"])
+                yield _unwrapped(message["Body"])
+
+    def _receive(self) -> list[dict[str, Any]]:
+        """Those that are not known yet; several tries, as SQS may overlook some."""
+        answer = self._client.receive_message(
+            QueueUrl=self._url,
+            MaxNumberOfMessages=_RECEIVED_AT_ONCE,
+            VisibilityTimeout=_HIDDEN_SECONDS,
+            WaitTimeSeconds=_LONG_POLL_SECONDS,
+        )
+        found: list[dict[str, Any]] = answer.get("Messages", [])
+        return [each for each in found if each["MessageId"] not in self._seen]
+
+    def keep(self) -> None:
+        self._left.append(self._given.pop())
+
+    def settle(self, *, went_well: bool, but_last: bool = False) -> None:
+        settled = self._given[:-1] if but_last else self._given
+        self._given = self._given[len(settled) :]
+        if not went_well:
+            self._left += settled
+            return
+        for handle in settled:
+            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=handle)
+
+    def close(self) -> None:
+        for handle in self._left + self._given:
+            self._client.change_message_visibility(
+                QueueUrl=self._url, ReceiptHandle=handle, VisibilityTimeout=0
+            )
+        self._client.close()
+
+
+def _unwrapped(body: str) -> bytes:
+    """What SNS has put into a queue has its own envelope, unless raw delivery is on."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return body.encode()
+    if isinstance(found, dict) and found.get("Type") == "Notification":
+        return str(found.get("Message", "")).encode()
+    return body.encode()
+
+
+class _BucketLetters:
+    """Each object's lines, in the order of their shards; they stay there, as in a file."""
+
+    def __init__(self, client: Any, bucket: str, prefix: str) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._prefix = prefix
+
+    def __iter__(self) -> Iterator[bytes]:
+        pages = self._client.get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+            for each in page.get("Contents", ()):
+                answer = self._client.get_object(Bucket=self._bucket, Key=each["Key"])
+                yield from answer["Body"].read().splitlines(keepends=True)
+
+    def keep(self) -> None:
+        """It stays anyhow."""
+
+    def settle(self, *, went_well: bool, but_last: bool = False) -> None:
+        """They stay."""
+
+    def close(self) -> None:
+        self._client.close()

@@ -1,0 +1,154 @@
+"""A handler that is tried again: when, for how long, and the lines that say so."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from watcher.aws.model import ShardKey
+from watcher.clock import CLOCK, Clock
+from watcher.delivery.failures import FailureLog, FailurePolicy, is_lasting, told, which_of
+from watcher.delivery.handler import Failure
+from watcher.records.record import Record
+from watcher.retry import Backoff
+
+logger = logging.getLogger("watcher")
+
+_PAUSES = Backoff(first_seconds=0.1, longest_seconds=60.0, jitter=0.2)
+# So long after the first failure it is logged again, and then every hour.
+_TOLD_AFTER = (60.0, 300.0, 900.0)
+_TOLD_EVERY = 3600.0
+# A stream forgets after 24 hours, also what stands behind the record. One that is much older is
+# none of a stream, but an old dead letter.
+_OLD_SECONDS = 18 * 3600.0
+_NO_STREAMS_SECONDS = 48 * 3600.0
+
+
+class Retry(msgspec.Struct):
+    """Records of one shard that a handler has failed on and is tried again with."""
+
+    handler: str
+    records: Sequence[Record]
+    since: float
+    """When (monotonic) it failed on them first."""
+    alive_at: float
+    """When it was last called with them, or waited to be."""
+    failures: int = 0
+    """How often it has failed on them, tries of its own not counted."""
+    tries: int = 0
+    """How often it was tried again."""
+    times_told: int = 0
+    is_told_old: bool = False
+
+    def is_of(self, handler: str, records: Sequence[Record]) -> bool:
+        """True for the same handler with the same records."""
+        own = self.handler, self.records[0].sequence_number, len(self.records)
+        return own == (handler, records[0].sequence_number, len(records))
+
+
+class Retries:
+    """Decides when a handler that has failed is tried again, by the policy or as it says itself."""
+
+    def __init__(self, on_error: FailurePolicy, log: FailureLog, clock: Clock = CLOCK) -> None:
+        self._on_error = on_error
+        self._log = log
+        self._clock = clock
+        self.counts: Counter[str] = Counter()
+        """How often each handler was tried again."""
+        self.under_way: dict[ShardKey, Retry] = {}
+        """What is being tried again, of each shard."""
+
+    def pause(self, handler: str, failure: Failure) -> float | None:
+        """Returns the seconds to wait before the next try; None where there is none."""
+        retry = self._retry(handler, failure.records)
+        pause = self._pause(retry, failure)
+        if pause is None:
+            del self.under_way[failure.records[0].shard_key]
+            return None
+        retry.tries += 1
+        self.counts[handler] += 1
+        self._tell(retry, failure.error)
+        return pause
+
+    def _retry(self, handler: str, records: Sequence[Record]) -> Retry:
+        shard_key, now = records[0].shard_key, self._clock.monotonic()
+        found = self.under_way.get(shard_key)
+        if found is None or not found.is_of(handler, records):
+            found = self.under_way[shard_key] = Retry(handler, records, now, now)
+        return found
+
+    def _pause(self, retry: Retry, failure: Failure) -> float | None:
+        if failure.retry_in is not None:
+            return failure.retry_in
+        policy = self._on_error
+        if failure.is_final or (policy.is_for_ever and is_lasting(failure.error)):
+            return None
+        retry.failures += 1
+        left = retry.since + policy.seconds - self._clock.monotonic()
+        if retry.failures > policy.retries or left <= 0:
+            return None
+        return min(_PAUSES.after(retry.failures), left)
+
+    def _tell(self, retry: Retry, error: BaseException) -> None:
+        """Log it at first, after some minutes, and where the records grow old."""
+        lasted = self._clock.monotonic() - retry.since
+        if retry.tries == 1:
+            how = " until it succeeds" if self._on_error.is_for_ever else ""
+            self._log.error(retry.handler, retry.records, error, f"; trying again{how}")
+        elif lasted >= self._told_next(retry):
+            while lasted >= self._told_next(retry):
+                retry.times_told += 1
+            text = told(retry.handler, retry.records, error)
+            logger.error(
+                f"{text}; still, after {_span(lasted)} and {retry.tries} tries: its shard waits",
+                extra=_about(retry),
+            )
+        created = retry.records[0].created_at
+        if created is not None and not retry.is_told_old:
+            age = self._clock.time() - created.timestamp()
+            if _OLD_SECONDS <= age < _NO_STREAMS_SECONDS:
+                retry.is_told_old = True
+                logger.warning(
+                    f"{which_of(retry.records)} is {_span(age)} old, and handler {retry.handler} "
+                    "still fails on it: after 24 h the stream loses what waits behind it. Mend the "
+                    "handler, or start again with --on-error retry:1h,dead-letter:…",
+                    extra=_about(retry),
+                )
+
+    @staticmethod
+    def _told_next(retry: Retry) -> float:
+        """After how many seconds it is logged again."""
+        later = retry.times_told - len(_TOLD_AFTER)
+        return _TOLD_AFTER[retry.times_told] if later < 0 else (later + 1) * _TOLD_EVERY
+
+    def succeeded(self, shard_key: ShardKey) -> None:
+        """Note that what was tried again of a shard went well."""
+        retry = self.under_way.pop(shard_key, None)
+        if retry is not None and retry.times_told:
+            lasted = self._clock.monotonic() - retry.since
+            logger.info(
+                f"handler {retry.handler} has processed {which_of(retry.records)} after "
+                f"{_span(lasted)} and {retry.tries} tries",
+                extra=_about(retry),
+            )
+
+    def lasting(self) -> dict[str, float]:
+        """Returns handler → how many seconds it has been tried again with the same records."""
+        now = self._clock.monotonic()
+        found: dict[str, float] = {}
+        for retry in list(self.under_way.values()):
+            found[retry.handler] = max(now - retry.since, found.get(retry.handler, 0.0))
+        return found
+
+
+def _span(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    return f"{minutes // 60} h" if minutes >= 60 else f"{minutes} min"
+
+
+def _about(retry: Retry) -> dict[str, str]:
+    first = retry.records[0]
+    return {"stream": first.stream, "shard": first.shard_id, "observer": retry.handler}
