@@ -80,6 +80,10 @@ class Control(ABC):
         """Remove an item; with `ttl` as DynamoDB does when it expires."""
         return str(self._do("remove", key=key, ttl=ttl))
 
+    def replicate(self, ttl_attribute: str | None = None) -> None:
+        """Make the table a replica of a global table; TTL removals elsewhere come as `remove`."""
+        self._do("replicate", ttl_attribute=ttl_attribute)
+
     def append(self, record: Mapping[str, Any], shard_id: str | None = None) -> str:
         """Add a wire record as it is."""
         return str(self._do("append", record=record, shard_id=shard_id))
@@ -396,6 +400,9 @@ class Commands:
 
     def drop_shard(self, shard_id: str) -> None:
         self._table.stream.drop(shard_id)
+
+    def replicate(self, ttl_attribute: str | None) -> None:
+        self._table.is_replicated, self._table.ttl_attribute = True, ttl_attribute
 
     def disable_stream(self) -> None:
         self._table.stream.disable()

@@ -209,6 +209,8 @@ class Table:
         self.arn = world.naming.table(name, account)
         self.created = world.now()
         self.streams: list[Stream] = []
+        self.ttl_attribute: str | None = None
+        self.is_replicated = False
         self.versions: dict[str, int] = {}
         """How often each key was written."""
         self._images: dict[str, str] = {}

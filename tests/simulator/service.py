@@ -389,6 +389,8 @@ class Service:
                 {"AttributeName": name, "AttributeType": "S"} for name in table.key_names
             ],
         }
+        if table.is_replicated:
+            answer["Replicas"] = [{"RegionName": "eu-west-1", "ReplicaStatus": "ACTIVE"}]
         if table.streams and table.stream.is_kept(self._horizon()):
             stream = table.stream
             answer["LatestStreamArn"] = stream.arn

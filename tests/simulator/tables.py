@@ -31,6 +31,7 @@ class Items:
             "Scan": self._scan,
             "PutItem": self._put,
             "DeleteItem": self._delete,
+            "DescribeTimeToLive": self._describe_time_to_live,
             "TagResource": self._tag,
             "ListTagsOfResource": self._list_tags,
         }
@@ -57,6 +58,13 @@ class Items:
         if table is None:
             raise not_found(f"Table: {name} not found")
         return table
+
+    def _describe_time_to_live(self, parameters: Parameters) -> bytes:
+        name = self._table(parameters).ttl_attribute
+        about = {"TimeToLiveStatus": "DISABLED"}
+        if name is not None:
+            about = {"TimeToLiveStatus": "ENABLED", "AttributeName": name}
+        return compact({"TimeToLiveDescription": about}).encode()
 
     def _get(self, parameters: Parameters) -> bytes:
         image = self._table(parameters).image(parameters["Key"])

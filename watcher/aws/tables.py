@@ -53,6 +53,8 @@ class Description(msgspec.Struct, frozen=True):
     created: datetime
     identity: str
     """Another one where the table was deleted and created anew, or is in another region."""
+    is_replicated: bool = False
+    """True for a replica of a global table."""
 
     @property
     def arn(self) -> str:
@@ -174,6 +176,14 @@ class TablesClient:
                 raise StreamError(f"the stream is of {arn}; the table found here is {found.arn}")
             return name, found
         raise AssertionError
+
+    def ttl_attribute(self, table: str) -> str | None:
+        """The attribute that holds an item's time to live; None where there is none."""
+        answer = self._call(self.api.describe_time_to_live, TableName=table)
+        about = answer["TimeToLiveDescription"]
+        # Absent where it is disabled.
+        name: str | None = about.get("AttributeName")
+        return name
 
     def get(self, table: str, key: Item) -> Item | None:
         """An item as it is at this moment; None where there is none."""
@@ -317,6 +327,7 @@ def _description(table: dict[str, Any]) -> Description:
         table.get("TableSizeBytes", 0),
         table["CreationDateTime"],
         f"{table['TableArn']} {own}",
+        bool(table.get("Replicas")),
     )
 
 

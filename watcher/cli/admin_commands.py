@@ -38,8 +38,8 @@ _OF_TABLE = {
     "metrics": (),
     "history": ("GetItem",),
     "as-of": ("GetItem", "Scan"),
-    "undo": ("GetItem",),
-    "undo-apply": ("GetItem", "PutItem", "DeleteItem"),
+    "undo": ("DescribeTimeToLive",),
+    "undo-apply": ("DescribeTimeToLive", "GetItem", "PutItem", "DeleteItem"),
     "replicate": ("Scan",),
 }
 _TARGET = ("CreateTable", "DescribeTable", "PutItem", "DeleteItem", "BatchWriteItem")

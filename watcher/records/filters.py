@@ -26,9 +26,11 @@ def record_filter(
     filters: Iterable[str | Pattern] | None = None,
     key: Iterable[str] | Mapping[str, Any] | None = None,
     only: str | Iterable[str] | None = None,
+    is_ttl: Test = is_by_ttl,
 ) -> RecordFilter | None:
     """Builds the filter of records that match any pattern, have the key and are of the kinds.
 
+    `is_ttl` tells the removals by time-to-live.
     Returns None where every record passes. Raises UsageError with the place of a mistake.
     """
     kinds: set[str] = set()
@@ -38,7 +40,7 @@ def record_filter(
     keys = _accepted(key) if key else {}
     with blame("filters"):
         patterns = [pattern for each in filters or () for pattern in _patterns(each)]
-        made = RecordFilter(patterns, keys, kinds)
+        made = RecordFilter(patterns, keys, kinds, is_ttl)
     return made if patterns or keys or kinds else None
 
 
@@ -46,12 +48,16 @@ class RecordFilter:
     """Tests a record, or its wire form before a record is made; can be sent to another process."""
 
     def __init__(
-        self, patterns: Sequence[Pattern], keys: Mapping[str, set[str]], kinds: set[str]
+        self,
+        patterns: Sequence[Pattern],
+        keys: Mapping[str, set[str]],
+        kinds: set[str],
+        is_ttl: Test = is_by_ttl,
     ) -> None:
-        self._parts = patterns, keys, kinds
+        self._parts = patterns, keys, kinds, is_ttl
         tests: list[Test] = []
         if kinds:
-            tests.append(_only(kinds))
+            tests.append(_only(kinds, is_ttl))
         if keys:
             tests.append(_key(keys))
         if patterns:
@@ -72,8 +78,8 @@ class RecordFilter:
         return self.matches_wire(record.wire)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        patterns, keys, kinds = self._parts
-        return RecordFilter, (_plain(patterns), keys, kinds)
+        patterns, *rest = self._parts
+        return RecordFilter, (_plain(patterns), *rest)
 
 
 def words(only: str | Iterable[str] | None) -> set[str]:
@@ -89,10 +95,10 @@ def _kinds(only: str | Iterable[str]) -> set[str]:
     return kinds
 
 
-def _only(kinds: set[str]) -> Callable[[WireRecord], bool]:
+def _only(kinds: set[str], is_ttl: Test) -> Test:
     if _TTL not in kinds:
         return lambda record: record.eventName in kinds
-    return lambda record: record.eventName in kinds or is_by_ttl(record)
+    return lambda record: record.eventName in kinds or is_ttl(record)
 
 
 def _accepted(key: Iterable[str] | Mapping[str, Any]) -> dict[str, set[str]]:

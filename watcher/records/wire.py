@@ -40,6 +40,17 @@ class WireRecord(msgspec.Struct, gc=False):
     userIdentity: dict[str, str] | None = None
 
 
+_OLDEST_EXPIRY: Final = 5 * 365 * 86_400
+_image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class _Number(msgspec.Struct):
+    N: str | None = None
+
+
+_value: Final = msgspec.json.Decoder(_Number)
+
+
 def is_by_ttl(record: WireRecord) -> bool:
     """Returns True for a removal by DynamoDB's time-to-live, False for a caller's.
 
@@ -49,3 +60,21 @@ def is_by_ttl(record: WireRecord) -> bool:
     kind = who.get("type", who.get("Type"))
     principal = who.get("principalId", who.get("PrincipalId"))
     return kind == "Service" and principal == "dynamodb.amazonaws.com"
+
+
+def is_replicated_expiry(record: WireRecord, attribute: str) -> bool:
+    """Returns True for a removal, by nobody who is named, of an item whose time had passed.
+
+    In another region's replica that is all that shows of a removal by time-to-live, whose time
+    stands in `attribute`. An item that expired more than five years ago is never removed so.
+    """
+    change = record.dynamodb
+    removed_at = change.ApproximateCreationDateTime
+    if record.eventName != "REMOVE" or record.userIdentity or not removed_at or not change.OldImage:
+        return False
+    raw = _image.decode(change.OldImage).get(attribute, msgspec.Raw(b"{}"))
+    try:
+        expiry = float(_value.decode(raw).N or "nan")
+    except (msgspec.DecodeError, ValueError):
+        return False
+    return removed_at - _OLDEST_EXPIRY < expiry <= removed_at

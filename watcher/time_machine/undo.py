@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,9 +14,11 @@ from typing import Any
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.errors import DataLossError, StreamError, UsageError
+from watcher.formatting.text import grouped
+from watcher.records.filter_patterns import Test
 from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
-from watcher.records.wire import WireRecord
+from watcher.records.wire import WireRecord, is_by_ttl, is_replicated_expiry
 from watcher.time_machine.item_keys import Identity, check_key_values, identity
 from watcher.time_machine.sources import Sources, StreamSource, TableHandle, open_table
 from watcher.time_machine.times import past_time
@@ -37,6 +40,8 @@ from watcher.time_machine.undo_log import (
 )
 from watcher.time_machine.undo_plan import DONE, UNKNOWN, UndoPlanner, UndoStep, total_units
 from watcher.time_machine.write_back import Outcome, StepResult, WriteBack
+
+logger = logging.getLogger("watcher")
 
 RATE = 100.0
 """Write capacity units a second by default."""
@@ -217,21 +222,28 @@ class ChangeSelection:
         if self.until is not None and self.until < self.start:
             raise UsageError("it is before the beginning", "until", str(until))
         self.key = key
-        self._test = record_filter(filters, key, only)
+        self._filter = partial(record_filter, filters, key, only)
+        self._filter()  # raises here for a wrong one
         self._ttl = "ttl" in words(only)
+        self.expired = 0
+        """How many removals by time-to-live were left out."""
 
-    def test(self, now: datetime) -> Callable[[Record], bool]:
+    def test(self, now: datetime, is_ttl: Test = is_by_ttl) -> Callable[[Record], bool]:
         """Returns the test whether a change is chosen; `now` ends an open interval."""
         first = self.start.timestamp()
         end = (self.until or now).timestamp() + 1
+        is_wanted = self._filter(is_ttl)
 
         def chosen(record: Record) -> bool:
             created = record.wire.dynamodb.ApproximateCreationDateTime
             if created is None:
                 raise StreamError("the changes have no times: they can't be chosen by them")
-            if not first <= created < end or (record.expired_by_ttl and not self._ttl):
+            if not first <= created < end or not (is_wanted is None or is_wanted(record)):
                 return False
-            return self._test is None or self._test(record)
+            if self._ttl or not is_ttl(record.wire):
+                return True
+            self.expired += 1
+            return False
 
         return chosen
 
@@ -248,7 +260,8 @@ def plan_undo(sources: Sources, choice: ChangeSelection, to: Path | None = None)
     made = sources.time
     path = to or _free_path(f"undo-{table_name(table.description.arn)}-{made:%Y%m%dT%H%M%SZ}")
     logged = LoggedWrites(logs_in(path.parent), table.description.identity)
-    planner = UndoPlanner(choice.test(made), logged.claim, choice.start)
+    chosen = choice.test(made, _ttl_test(table))
+    planner = UndoPlanner(chosen, logged.claim, choice.start)
     sources.reopen(logged.earliest_needed(choice.start))
     for record in sources.records():
         planner.on_record(record)
@@ -259,11 +272,31 @@ def plan_undo(sources: Sources, choice: ChangeSelection, to: Path | None = None)
             "the archive holds plain JSON, which does not tell a set from a list nor binary from "
             "text: an item out of it can't be written back"
         )
+    if choice.expired:
+        gone = grouped(choice.expired, "removal")
+        logger.info(f"{gone} by time-to-live left alone: --only ttl undoes those")
     until = choice.until or made.replace(microsecond=0)
     about = table.description
     header = RunHeader(about.arn, about.identity, made, choice.start, until)
     stream = sources.stream
     return Undo(header, planner.steps(), path, table=table, stream=lambda: stream)
+
+
+def _ttl_test(table: TableHandle) -> Test:
+    """Returns the test for removals by time-to-live, which a replica's stream does not name."""
+    attribute = None
+    if table.description.is_replicated:
+        try:
+            attribute = table.tables.ttl_attribute(table.name)
+        except StreamError as error:
+            logger.warning(
+                "Items that expired in another region pass for ones that somebody removed: it "
+                f"takes dynamodb:DescribeTimeToLive to tell them ({error})"
+            )
+    if attribute is None:
+        return is_by_ttl
+    name = attribute
+    return lambda record: is_by_ttl(record) or is_replicated_expiry(record, name)
 
 
 def open_plan(path: Path, connection: AwsConfig, stream: StreamSource | None = None) -> Undo:

@@ -88,7 +88,11 @@ def test_dead_letters_take_what_their_place_asks_for(
         (["orders", "--sqs", "q"], {"sqs:GetQueueUrl", "sqs:SendMessage"}),
         (["orders", "--checkpoint", "dynamodb://leases/a"], {"CreateTable", "GetItem", "PutItem"}),
         (["orders", "--checkpoint", "file.json"], set()),
-        (["orders", "--for", "undo-apply"], {"GetItem", "PutItem", "DeleteItem"}),
+        (["orders", "--for", "undo"], {"DescribeTimeToLive"}),
+        (
+            ["orders", "--for", "undo-apply"],
+            {"DescribeTimeToLive", "GetItem", "PutItem", "DeleteItem"},
+        ),
     ],
 )
 def test_options_need_what_they_call(
@@ -120,12 +124,14 @@ def test_a_queue_is_named_too(
         ("history", "history orders --key PK=user-1"),
         ("as-of", "as-of orders 1s"),
         ("count", "count orders --by kind"),
+        ("undo", "undo orders --from 1s"),
     ],
 )
 def test_it_allows_what_is_called(
     name: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Simulator(table="orders", key_names=("PK",)) as sim:
+        sim.replicate("expires")
         sim.put({"PK": {"S": "user-1"}})
         place = ["--region", "us-east-1", "--endpoint-url", sim.endpoint]
         stream = sim.stream_arn if "ARN" in words else "orders"

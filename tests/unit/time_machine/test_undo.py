@@ -330,6 +330,69 @@ def test_a_removal_by_time_to_live_comes_back_only_if_asked_for(tmp_path: Path) 
         ]
 
 
+def in_a_replica(ledger: Ledger) -> int:
+    """Items that expired and were removed without a name, and one that somebody removed."""
+    expired = ledger.second - 3600
+    ledger.simulator.replicate("expires")
+    for key, value in (
+        ("expired", {"N": str(expired)}),
+        ("later", {"N": str(ledger.second + 3600)}),
+        ("ancient", {"N": str(expired - 6 * 365 * 86_400)}),
+        ("text", {"S": str(expired)}),
+    ):
+        ledger.change(key, {"pk": {"S": key}, "expires": value})
+    ledger.change("none", {"pk": {"S": "none"}})
+    ledger.clock.sleep(10)
+    first = ledger.second
+    for key in ("expired", "later", "ancient", "text", "none"):
+        ledger.simulator.remove(key)
+    ledger.settle()
+    return first
+
+
+def keys(made: Undo) -> set[str]:
+    return {step.key.decode().split('"')[5] for step in made}
+
+
+def test_what_expired_in_another_region_comes_back_only_if_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with Ledger(31) as ledger:
+        first = in_a_replica(ledger)
+        assert keys(plan(ledger, first, first, tmp_path, only=None)) == {
+            *("later", "ancient", "text", "none")
+        }
+        assert "1 removal by time-to-live left alone: --only ttl" in caplog.text
+        assert keys(plan(ledger, first, first, tmp_path, only="ttl")) == {"expired"}
+
+
+def test_a_role_that_may_not_ask_for_time_to_live_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Ledger(32) as ledger:
+        first = in_a_replica(ledger)
+        denied = {
+            "auth_error": "AccessDeniedException",
+            "auth_operations": ("DescribeTimeToLive",),
+        }
+        with ledger.simulator.faulty(**denied):
+            assert "expired" in keys(plan(ledger, first, first, tmp_path, only=None))
+        assert len(caplog.messages) == 1
+        assert "it takes dynamodb:DescribeTimeToLive to tell them" in caplog.messages[0]
+
+
+def test_a_table_that_is_no_replica_names_what_has_expired(tmp_path: Path) -> None:
+    with Ledger(33) as ledger:
+        ledger.change("a", {"pk": {"S": "a"}, "expires": {"N": str(ledger.second - 60)}})
+        ledger.clock.sleep(10)
+        first = ledger.second
+        ledger.simulator.remove("a")
+        ledger.settle()
+        assert keys(plan(ledger, first, first, tmp_path, only=None)) == {"a"}
+        assert "DescribeTimeToLive" not in ledger.simulator.calls
+
+
 def test_force_puts_back_what_was_changed_since(tmp_path: Path) -> None:
     with Ledger(14) as ledger:
         for value in ("1", "2", "3"):
