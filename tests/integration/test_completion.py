@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import prefork
+
 ROOT = Path(__file__).parents[2]
 
 # What shows the line as the shell has it, on Ctrl-X Ctrl-D.
@@ -82,14 +84,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "app/__init__.py": "",
         "state.json": "{}",
         "aws": "[profile team-a]\n[default]\n",
-        "bin/watcher": f'#!/bin/sh\nexec "{sys.executable}" -m watcher "$@"\n',
-        "bin/python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n',
     }.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    for program in (folder / "bin").iterdir():
-        program.chmod(0o755)
+    (folder / "bin").mkdir()
+    prefork.write_command(folder / "bin" / "watcher", "watcher")
+    prefork.write_command(folder / "bin" / "python")
     return folder
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import prefork
 from tests.support.program import Program
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +130,7 @@ def place(tmp_path: Path, shop: dict[str, str], monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(name, value)
     binaries = tmp_path / "bin"
     binaries.mkdir()
-    (binaries / "python").symlink_to(sys.executable)
+    prefork.write_command(binaries / "python")
     if shutil.which("jq") is None:  # a stand-in for the one filter that the README uses
         (binaries / "jq").write_text(
             f"#!{sys.executable}\nimport json, sys\nassert sys.argv[1:] == ['-r', '.eventName']\n"
@@ -137,7 +138,6 @@ def place(tmp_path: Path, shop: dict[str, str], monkeypatch: pytest.MonkeyPatch)
         )
         (binaries / "jq").chmod(0o755)
     monkeypatch.setenv("PATH", f"{binaries}{os.pathsep}{os.environ['PATH']}")
-    # A symbolic link would lose the environment that its target stands in.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path[1:]]))
     return tmp_path
 

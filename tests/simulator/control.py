@@ -1,8 +1,7 @@
 """The simulator as tests see it: in a thread of this process, or as a process of its own."""
 
 import json
-import subprocess
-import sys
+import os
 import threading
 import time
 import urllib.error
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.support import prefork
 
 from .faults import Faults
 from .model import World, Written
@@ -330,9 +331,13 @@ class RemoteSimulator(Control):
 
     def __init__(self, faults: Faults, settings: Mapping[str, Any]) -> None:
         everything = json.dumps({**settings, "faults": asdict(faults)})
-        command = [sys.executable, "-m", "tests.simulator", "--settings", everything, "--guarded"]
-        self._process = subprocess.Popen(
-            command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        self._process = prefork.start(
+            "tests.simulator",
+            ["--settings", everything, "--guarded"],
+            env=os.environ,
+            cwd=_ROOT,
+            stdin=None,
+            stderr=2,
         )
         assert self._process.stdout is not None
         self.endpoint = self._process.stdout.readline().strip()
@@ -346,7 +351,10 @@ class RemoteSimulator(Control):
     def stop(self) -> None:
         # It would end with its standard input too, if no forked child held a copy of that.
         self._process.terminate()
-        self._process.communicate()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def __enter__(self) -> "RemoteSimulator":
         return self

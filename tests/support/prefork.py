@@ -3,15 +3,17 @@
 Three quarters of what a short run of `python -m watcher` costs are its imports. `start` has one
 process a worker of pytest make them once, and fork itself for each program; all else is as in a
 process of its own: session, environment, working folder, standard streams, signals, exit status.
+What shells and scripts start as `python` or `watcher` is the same through `write_command`.
 
-What makes another Python (a variable of it, another locale or zone) is started as ever; and so are
-the programs of tests of the start itself: those of the wheel, the README and the shells.
+What makes another Python (a variable of it, another locale or zone) is started as ever; and so are the
+programs of tests of the start itself: those of the wheel, and all that is not `-m watcher`.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -24,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -39,6 +42,8 @@ _ROOMS = (
 # What some of it imports starts threads, and has to be imported in the fork.
 _NOT_YET = ("moto", "pyarrow", "pyspark", "textual")
 _MESSAGE_BYTES = 1024 * 1024
+Place = IO[Any] | int | None
+"""A standard stream: a file, a descriptor, `subprocess.DEVNULL`; None is a pipe of text."""
 
 
 def start(
@@ -47,22 +52,67 @@ def start(
     *,
     env: Mapping[str, str],
     cwd: Path | None = None,
-    stdout: IO[Any] | None = None,
+    stdin: Place = subprocess.DEVNULL,
+    stdout: Place = None,
+    stderr: Place = None,
 ) -> Forked | subprocess.Popen[Any]:
-    """Start `python -m module`, its output in pipes (of text), or in the file that is given."""
+    """Start `python -m module`, its output in pipes (of text), or in the file that is given.
+
+    Where its standard input is a terminal, that is the one that controls it.
+    """
+    streams = (stdin, stdout, stderr)
     if _interpreters(env) != _interpreters(os.environ):
+        pipes = [subprocess.PIPE if each is None else each for each in streams]
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             env=env,
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout or subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=pipes[0],
+            stdout=pipes[1],
+            stderr=pipes[2],
             text=True,
             encoding="utf-8",
             start_new_session=True,
         )
-    return _Server.shared().start(module, arguments, env, cwd or Path.cwd(), stdout)
+    return _Server.shared().start(module, arguments, env, cwd or Path.cwd(), streams)
+
+
+def write_command(path: Path, module: str = "") -> None:
+    """Write a program that is `python`, or `python -m module`, for shells and scripts."""
+    path.write_text(
+        _COMMAND.format(
+            python=sys.executable,
+            address=_Server.shared().address,
+            words=["-m", module] if module else [],
+        )
+    )
+    path.chmod(0o755)
+
+
+_COMMAND = """#!{python} -IS
+import json, os, signal, socket, sys
+words = {words} + sys.argv[1:]
+if words[:2] != ["-m", "watcher"]:
+    os.execv({python!r}, [{python!r}, *words])
+asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+asking.connect("\\0{address}")
+request = {{"module": "watcher", "arguments": words[2:], "env": dict(os.environ)}}
+request["cwd"] = os.getcwd()
+signals = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP}}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+socket.send_fds(asking, [json.dumps(request).encode()], [0, 1, 2])
+pid, _ = json.loads(asking.recv(1000))
+for each in signals:
+    signal.signal(each, lambda number, frame: os.kill(pid, number))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+for each in 0, 1:  # whoever reads or writes there is to see the end of it
+    os.close(each)
+_, status = json.loads(asking.recv(1000))
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+os._exit(status)
+"""
 
 
 def _interpreters(env: Mapping[str, str]) -> dict[str, str]:
@@ -74,13 +124,10 @@ def _interpreters(env: Mapping[str, str]) -> dict[str, str]:
 class Forked:
     """A program that runs; as `subprocess.Popen`, as far as tests use that."""
 
-    def __init__(
-        self, server: _Server, pid: int, stdout: IO[str] | None, stderr: IO[str] | None
-    ) -> None:
+    def __init__(self, server: _Server, pid: int, streams: Sequence[IO[str] | None]) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self.stdout = stdout
-        self.stderr = stderr
+        self.stdin, self.stdout, self.stderr = streams
         self._server = server
 
     def poll(self) -> int | None:
@@ -129,12 +176,17 @@ class _Server:
             return cls._shared
 
     def __init__(self) -> None:
+        self.address = f"watcher-prefork-{os.getpid()}"
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, listening:
+            listening.bind("\0" + self.address)
+            listening.listen(100)
+            fds = [theirs.fileno(), listening.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-m", __name__, *map(str, fds)],
                 cwd=_ROOT,
-                pass_fds=[theirs.fileno()],
+                pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -155,22 +207,20 @@ class _Server:
         arguments: Sequence[str],
         env: Mapping[str, str],
         cwd: Path,
-        stdout: IO[Any] | None,
+        streams: Sequence[Place],
     ) -> Forked:
         """Have it fork."""
         request = {"module": module, "arguments": arguments, "env": dict(env), "cwd": str(cwd)}
-        with contextlib.ExitStack() as ours:
-            stdin = ours.enter_context(open(os.devnull))
-            out, to = (None, stdout) if stdout else _pipe(ours)
-            err, err_to = _pipe(ours)
-            assert to is not None
-            fds = [stdin.fileno(), to.fileno(), err_to.fileno()]
+        with contextlib.ExitStack() as theirs:
+            modes = ("r", "w", "w")  # as the program sees them
+            pairs = [_opened(*each, theirs) for each in zip(streams, modes, strict=True)]
+            fds = [fd for _, fd in pairs]
             with self._guard:
                 socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
                 while not self._started:
                     self._hear()
                 pid = self._started.pop()
-        return Forked(self, pid, out, err)
+        return Forked(self, pid, [ours for ours, _ in pairs])
 
     def status(self, pid: int) -> int | None:
         """The exit status of one that has ended."""
@@ -197,9 +247,16 @@ class _Server:
             self._statuses[pid] = status
 
 
-def _pipe(closing: contextlib.ExitStack) -> tuple[IO[str], IO[str]]:
-    reading, writing = os.pipe()
-    return open(reading, encoding="utf-8"), closing.enter_context(open(writing, "w"))
+def _opened(place: Place, mode: str, closing: contextlib.ExitStack) -> tuple[IO[str] | None, int]:
+    """Our end, where that is a pipe, and the descriptor of the program's."""
+    if place is None:
+        reading, writing = os.pipe()
+        ours, theirs = (writing, reading) if mode == "r" else (reading, writing)
+        closing.callback(os.close, theirs)
+        return open(ours, "w" if mode == "r" else "r", encoding="utf-8"), theirs
+    if place == subprocess.DEVNULL:
+        return None, closing.enter_context(open(os.devnull, mode)).fileno()
+    return None, place if isinstance(place, int) else place.fileno()
 
 
 # In the process that forks
@@ -208,7 +265,9 @@ def _pipe(closing: contextlib.ExitStack) -> tuple[IO[str], IO[str]]:
 def main() -> None:
     """Import everything, and fork until the tests have ended."""
     _import_all()
-    request = _serve(socket.socket(fileno=int(sys.argv[1])))
+    tests, listening = (socket.socket(fileno=int(each)) for each in sys.argv[1:])
+    with listening:
+        request = _serve(tests, listening)
     if request is None:
         return
     os.environ.clear()
@@ -227,56 +286,92 @@ def _import_all() -> None:
         folder = Path(watcher.__file__).with_name(room)
         names.append(f"watcher.{room}")
         names += [f"watcher.{room}.{each.name}" for each in pkgutil.iter_modules([str(folder)])]
+    names.append("tests.simulator")
     sys.modules.update(dict.fromkeys(_NOT_YET))  # type: ignore[arg-type]
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for name in _NOT_YET:
         del sys.modules[name]
+    _keep_service_models()
     gc.collect()
     gc.freeze()
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"what is imported has started {threads - 1} threads: none would be forked"
 
 
-def _serve(asked: socket.socket) -> dict[str, Any] | None:
+def _keep_service_models() -> None:
+    """What botocore reads anew for each session, a third of a short run, forks have already."""
+    from botocore import loaders, session
+
+    def loader(made: session.Session) -> Any:
+        return made.get_component("data_loader")
+
+    first = session.Session()
+    for service in ("dynamodb", "dynamodbstreams"):
+        first.create_client(service, "us-east-1", aws_access_key_id="-", aws_secret_access_key="-")
+    kept = loader(first)._cache
+    create = loaders.create_loader
+
+    def create_with_what_is_kept(search_path_string: str | None = None) -> Any:
+        made: Any = create(search_path_string)
+        if search_path_string is None:
+            made._cache.update(kept)
+        return made
+
+    session.create_loader = create_with_what_is_kept
+
+
+def _serve(tests: socket.socket, listening: socket.socket) -> dict[str, Any] | None:
     """Fork for each request, and tell of each end; in a fork, return its request."""
-    ending: dict[int, int] = {}
-    with selectors.DefaultSelector() as selector, asked:
-        selector.register(asked, selectors.EVENT_READ)
+    ending: dict[int, tuple[int, socket.socket]] = {}
+    with selectors.DefaultSelector() as selector, tests:
+        selector.register(tests, selectors.EVENT_READ)
+        selector.register(listening, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
-                if key.fileobj is asked:
+                if key.fileobj is listening:
+                    selector.register(listening.accept()[0], selectors.EVENT_READ)
+                elif isinstance(key.fileobj, socket.socket):
+                    asked = key.fileobj
                     message, fds, *_ = socket.recv_fds(asked, _MESSAGE_BYTES, 3)
-                    if not message:
+                    if not message and asked is tests:
                         return None
+                    if not message:
+                        selector.unregister(asked)
+                        asked.close()
+                        continue
                     pid = os.fork()
                     if not pid:
+                        asked.close()
                         _become(fds, ending)
                         return dict(json.loads(message))
                     for fd in fds:
                         os.close(fd)
                     asked.send(json.dumps([pid, None]).encode())
                     ended = os.pidfd_open(pid)
-                    ending[ended] = pid
+                    ending[ended] = pid, asked
                     selector.register(ended, selectors.EVENT_READ)
                 else:
                     assert isinstance(key.fileobj, int)
                     selector.unregister(key.fileobj)
-                    pid, status = os.waitpid(ending.pop(key.fileobj), 0)
+                    pid, asked = ending.pop(key.fileobj)
                     os.close(key.fileobj)
-                    code = os.waitstatus_to_exitcode(status)
+                    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                     with contextlib.suppress(OSError):  # nobody asks any more
                         asked.send(json.dumps([pid, code]).encode())
 
 
-def _become(fds: Sequence[int], ending: Mapping[int, int]) -> None:
+def _become(fds: Sequence[int], ending: Mapping[int, object]) -> None:
     os.setsid()
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
     for fd in ending:
         os.close(fd)
+    if os.isatty(0):
+        with contextlib.suppress(PermissionError):  # it is a shell's
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import queue
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -167,14 +166,14 @@ def run_on_a_terminal(*arguments: str, env: Mapping[str, str]) -> str:
     reader.start()
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     try:
-        subprocess.run(
-            [sys.executable, "-m", "watcher", *arguments],
+        program = prefork.start(
+            "watcher",
+            arguments,
             env={**inherited, "TERM": "xterm", **env},
             stdout=follower,
             stderr=subprocess.DEVNULL,
-            check=True,
-            timeout=60,
         )
+        assert program.wait(PATIENCE) == 0
     finally:
         os.close(follower)
         reader.join(10)

@@ -8,13 +8,16 @@ import os
 import pty
 import struct
 import subprocess
+import sys
 import termios
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyte
 
+from tests.support import prefork
 from tests.support.program import Killed
 
 
@@ -31,15 +34,7 @@ class Terminal(Killed):
         self._leader, follower = pty.openpty()
         size = struct.pack("HHHH", lines, columns, 0, 0)
         fcntl.ioctl(follower, termios.TIOCSWINSZ, size)
-        self.process = subprocess.Popen(
-            command,
-            env={**os.environ, "TERM": "xterm", **env},
-            stdin=follower,
-            stdout=follower,
-            stderr=follower,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
+        self.process = _started(command, {**os.environ, "TERM": "xterm", **env}, follower)
         os.close(follower)
         self._reader = threading.Thread(target=self._collect)
         self._reader.start()
@@ -84,3 +79,21 @@ class Terminal(Killed):
         """Wait for the end, and close the terminal."""
         self.end()
         os.close(self._leader)
+
+
+def _started(
+    command: tuple[str, ...], env: Mapping[str, str], terminal: int
+) -> subprocess.Popen[Any] | prefork.Forked:
+    if command[:3] == (sys.executable, "-m", "watcher"):
+        return prefork.start(
+            "watcher", command[3:], env=env, stdin=terminal, stdout=terminal, stderr=terminal
+        )
+    return subprocess.Popen(
+        command,
+        env=env,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
