@@ -102,7 +102,7 @@ def build_manager(
     totals = Totals()
     stats = StatsCollector(options.poll_max_seconds, workers.counters, clock, options.price)
     dispatcher = build_dispatcher(options, handlers, store, clock, in_threads=pool is not None)
-    saver = build_saver(store, streams, dispatcher, heartbeat, clock)
+    saver = build_saver(store, streams, dispatcher, heartbeat, clock, totals=totals)
     progress = Progress(
         totals=totals,
         stats=stats,
@@ -179,12 +179,15 @@ def build_saver(
     dispatcher: Dispatcher,
     heartbeat: Heartbeat,
     clock: Clock,
+    *,
+    totals: Totals,
 ) -> CheckpointSaver:
     """What saves where the streams stand: before the records that wait in a handler's batch."""
     return CheckpointSaver(
         store=store,
         tokens=partial(streams.tokens, dispatcher.first_pending),
         has_pending=lambda: dispatcher.pending_count > 0,
+        delivered=lambda: totals.records,
         heartbeat=heartbeat,
         clock=clock,
     )

@@ -21,6 +21,12 @@ class SaveTiming:
 
     save_seconds: float = 1.0
     """After a kill, what was delivered since the last save is delivered again."""
+    save_records: int = 1000
+    """So many records are saved sooner, …"""
+    save_share: float = 0.02
+    """… as long as saving takes no more than this part of the time, …"""
+    saved_up_seconds: float = 0.05
+    """… of which so much is there at once: for a short backlog that is as good as always."""
     waiting_seconds: float = 0.2
     """What is unsaved is saved sooner before something that takes its time."""
     idle_seconds: float = 300.0
@@ -36,6 +42,7 @@ class CheckpointSaver:
         store: Store | None,
         tokens: Callable[[], Sequence[Token]],
         has_pending: Callable[[], bool] = lambda: False,
+        delivered: Callable[[], int] = lambda: 0,
         heartbeat: Heartbeat | None = None,
         clock: Clock = CLOCK,
         timing: SaveTiming | None = None,
@@ -43,13 +50,14 @@ class CheckpointSaver:
         """`tokens` tells where the streams stand.
 
         While it `has_pending`, delivered records hold a position back: it moves without a further
-        one.
+        one. `delivered` counts the records.
         """
         self.error: UsageError | None = None
         """Why the last save has failed; it is tried again like one that is due."""
         self._store = store
         self._tokens = tokens
         self._has_pending = has_pending
+        self._delivered = delivered
         self._heartbeat = heartbeat or Heartbeat(clock=clock)
         self._clock = clock
         self._timing = timing or SaveTiming()
@@ -57,6 +65,10 @@ class CheckpointSaver:
         self._saved_at = clock.monotonic()
         self._took = 0.0
         """How long the last save has taken: delivery gets as much time as saving at least."""
+        self._saved_records = 0
+        """How many records were delivered as the last save began."""
+        self._allowed = self._timing.saved_up_seconds
+        """How long saves beside those of each second were allowed to take, after the last one."""
 
     def save_first(self) -> None:
         """Save where one more stream begins, before anything of it is delivered.
@@ -77,16 +89,23 @@ class CheckpointSaver:
         self._is_dirty = True
 
     def save_if_due(self) -> None:
-        """Save about once a second, and seldom while all is idle."""
+        """Save about once a second, a fast backlog sooner, and seldom while all is idle."""
         timing, store = self._timing, self._store
         age = self._clock.monotonic() - self._saved_at
         due = max(timing.save_seconds if self._is_dirty else timing.idle_seconds, self._took)
+        if self._is_dirty and self._delivered() - self._saved_records >= timing.save_records:
+            due = 0.0 if self._allowance(age) >= self._took else due
         if store is not None and store.is_lost:  # which the save raises
             due = 0.0
         elif store is not None and store.trouble and self.error is None:  # which the save logs
             due = max(timing.save_seconds, self._took)
         if age >= due:
             self.save_now()
+
+    def _allowance(self, age: float) -> float:
+        """How long a save of many records may take by now."""
+        timing = self._timing
+        return min(timing.saved_up_seconds, self._allowed + timing.save_share * age)
 
     def save_before_waiting(self) -> None:
         """Save what is unsaved before something takes its time: it must not grow old meanwhile."""
@@ -107,7 +126,9 @@ class CheckpointSaver:
     def save_now(self) -> None:
         """Save; a full disk is logged, and no reason to stop the watch."""
         self._is_dirty = False
+        allowed = self._allowance(self._clock.monotonic() - self._saved_at)
         began = self._saved_at = self._clock.monotonic()
+        self._saved_records = self._delivered()
         if self._store is None:
             return
         try:
@@ -123,6 +144,7 @@ class CheckpointSaver:
         finally:
             self._saved_at = self._clock.monotonic()
             self._took = self._saved_at - began
+            self._allowed = max(0.0, allowed - self._took)
 
     def _write(self, store: Store) -> None:
         with self._heartbeat.during(Phase.SAVING):
