@@ -29,7 +29,7 @@ from watcher.aws.credentials import (
     refuse_unusable_endpoint,
     session,
 )
-from watcher.aws.deadline import with_deadline
+from watcher.aws.deadline import limit_answers, with_deadline
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
 from watcher.aws.fast_http import Operation, RawPages, Shortcut
@@ -109,12 +109,15 @@ class StreamsClient:
                     read_timeout=timing.read_seconds,
                     retries={"mode": "standard", "total_max_attempts": attempts},
                     tcp_keepalive=True,
+                    # It refuses the short sequence numbers of emulators.
+                    parameter_validation=False,
                     max_pool_connections=_CONNECTIONS,
                     user_agent_extra=f"watcher/{__version__}",
                 ),
             }
             self.api: Any = botocore_session.create_client("dynamodbstreams", **self._settings)
             """Botocore's client."""
+            limit_answers(self.api)
             refuse_unusable_endpoint(botocore_session, self.api.meta.endpoint_url)
             self.shortcut: Shortcut | None = None
             """How shards are read without botocore's machinery, where they are."""
@@ -213,6 +216,7 @@ class StreamsClient:
     def _for_tables(self) -> Any:
         if self._tables is None:
             self._tables = self._session.create_client("dynamodb", **self._settings)
+            limit_answers(self._tables)
             self._opened.append(self._tables)
         return self._tables
 

@@ -1,4 +1,4 @@
-"""An end for calls of botocore, whose time-outs begin anew with each byte that comes."""
+"""An end for calls of botocore, in time and in size: it has neither while bytes come."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import urllib3
+from botocore import exceptions as boto
+
 from watcher.aws import timing as timings
+from watcher.aws.http import LARGEST_BODY_BYTES, too_large
 from watcher.aws.timing import CallTiming
-from watcher.errors import TransientError
+from watcher.errors import OddAnswerError, TransientError
 
 logger = logging.getLogger("watcher")
 
 _Answer = TypeVar("_Answer")
+_PIECE_BYTES = 256 * 1024
 
 
 def within(
@@ -74,6 +79,40 @@ def with_deadline(
         return within(seconds, functools.partial(operation, **query), name, timing=timing)
 
     return call
+
+
+def limit_answers(client: Any, *, most_bytes: int = LARGEST_BODY_BYTES) -> None:
+    """Makes a call of botocore's client raise OddAnswerError for an answer of more bytes.
+
+    Botocore reads an answer to its end, in memory, however long it is.
+    """
+    session = client._endpoint.http_session
+    send = session.send
+
+    def send_limited(request: Any) -> Any:
+        request.stream_output = True  # else `send` reads all of it
+        answer = send(request)
+        body = bytearray()
+        try:
+            for piece in answer.raw.stream(_PIECE_BYTES):
+                body += piece
+                if len(body) > most_bytes:
+                    answer.raw.close()
+                    target = request.headers.get("X-Amz-Target", b"")
+                    operation = bytes(target).decode("latin-1").rpartition(".")[2]
+                    raise OddAnswerError(f"{operation}: {too_large(most_bytes)}")
+        except urllib3.exceptions.ReadTimeoutError as error:
+            raise boto.ReadTimeoutError(endpoint_url=request.url, error=error) from error
+        except urllib3.exceptions.ProtocolError as error:
+            raise boto.ConnectionClosedError(
+                endpoint_url=request.url, request=request, error=error
+            ) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise boto.HTTPClientError(error=error) from error
+        answer._content = bytes(body)
+        return answer
+
+    session.send = send_limited
 
 
 @contextmanager

@@ -41,6 +41,7 @@ _SCOPE = re.compile(
 
 _ANY_SHARD = {"ShardId": "shardId-" + "0" * 20, "ShardIteratorType": "LATEST"}
 _PAGES = ("GetRecordsOutput", "ScanOutput")
+_SUCCESS = 200  # the service has no other
 _FIRST_ERROR = 300  # as botocore has it
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 _SHOWN_BYTES = 100
@@ -69,11 +70,14 @@ class RawPages(ResponseParserFactory):
             metadata = {"HTTPStatusCode": status, "HTTPHeaders": response["headers"]}
             is_answer = protocol_name == "json" and shape is not None and status < _FIRST_ERROR
             if is_answer:
-                _refuse_what_is_no_json(response["body"], shape.name, metadata)
-            if shape is not None and shape.name in _PAGES and status == 200:
+                _refuse_what_is_no_answer(response["body"], shape.name, metadata)
+            if is_answer and shape.name in _PAGES:
                 return {"Body": response["body"], "ResponseMetadata": metadata}
             try:
                 parsed = parse(response, shape)
+                error = parsed.get("Error", {})
+                if status >= _FIRST_ERROR and not error.get("Message"):
+                    error["Message"] = error_hints.not_json_hint(response["body"], metadata)
                 # botocore takes one that is cut off for an empty one.
                 if is_answer and parsed.keys() <= {"ResponseMetadata"}:
                     json.loads(response["body"])
@@ -92,13 +96,14 @@ class RawPages(ResponseParserFactory):
         return parser
 
 
-def _refuse_what_is_no_json(body: bytes, shape: str, metadata: dict[str, Any]) -> None:
+def _refuse_what_is_no_answer(body: bytes, shape: str, metadata: dict[str, Any]) -> None:
     """Raise OddAnswerError; what begins as an answer, and is cut off, is trouble that passes.
 
     botocore takes 204, which a proxy may say, for an answer without members: of BatchWriteItem
     that all is written, of GetItem that there is no such item.
     """
-    if not body[:_SHOWN_BYTES].lstrip().startswith(b"{"):
+    is_whole = metadata["HTTPStatusCode"] == _SUCCESS  # not 206, a part of one
+    if not is_whole or not body[:_SHOWN_BYTES].lstrip().startswith(b"{"):
         operation = shape.removesuffix("Output")
         raise OddAnswerError(
             f"{operation}: {error_hints.not_json_hint(body[:_READ_BYTES], metadata)}"
@@ -243,6 +248,8 @@ class Shortcut:
             return None
         try:
             answer = (asked or self._post(call, query)).wait()
+        except OddAnswerError as error:
+            raise OddAnswerError(f"{operation}: {error}") from None
         except OverdueAnswerError as error:
             raise TransientError(f"{operation}: {error}", overdue=True) from error
         except OSError as error:

@@ -23,9 +23,11 @@ from urllib.parse import urlsplit
 
 from botocore.httpsession import create_urllib3_context
 
+from watcher.errors import OddAnswerError
+
 _LARGEST_HEAD_BYTES = 64 * 1024
 # DynamoDB's answers end at 1 MB or a little more; far beyond is no answer of DynamoDB's.
-_LARGEST_BODY_BYTES = 64 * 1024 * 1024
+LARGEST_BODY_BYTES = 64 * 1024 * 1024
 _BUFFER_BYTES = 64 * 1024
 _STATUS = re.compile(r"HTTP/1\.1 ([2-5]\d\d)(?: |$)")
 
@@ -36,6 +38,14 @@ class Response(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
+
+
+def too_large(most_bytes: int) -> str:
+    """Returns a line about an answer of more bytes."""
+    most = f"{most_bytes // 1024**2} MB"
+    return (
+        f"an answer of more than {most}: is it DynamoDB that answers there, or a proxy or gateway?"
+    )
 
 
 class OverdueAnswerError(TimeoutError):
@@ -115,7 +125,9 @@ class HTTPConnections:
         status = _STATUS.match(first)
         length = headers.get("content-length", "")
         encoded = "transfer-encoding" in headers or "content-encoding" in headers
-        if not status or encoded or not length.isdecimal() or int(length) > _LARGEST_BODY_BYTES:
+        if length.isdecimal() and len(length) < 20 and int(length) > LARGEST_BODY_BYTES:
+            raise OddAnswerError(too_large(LARGEST_BODY_BYTES))
+        if not status or encoded or not length.isdecimal():
             self.usable = status is not None and int(status[1]) != 200
             return None
         return Response(int(status[1]), headers, connection.body(int(length)))

@@ -22,6 +22,7 @@ from watcher.aws.credentials import (
     refuse_unusable_endpoint,
     session,
 )
+from watcher.aws.deadline import limit_answers
 from watcher.aws.error_mapping import error_code, to_stream_error
 from watcher.aws.fast_http import RawPages
 from watcher.aws.json_text import read
@@ -136,6 +137,7 @@ class TablesClient:
                 config=settings,
             )
             """Botocore's client."""
+            limit_answers(self.api)
             refuse_unusable_endpoint(botocore_session, self.api.meta.endpoint_url)
             self._call = RetryingClient(credentials, has_begun=has_begun, timing=timing)
         except (boto.BotoCoreError, ValueError) as error:

@@ -11,6 +11,8 @@ from watcher.errors import TransientError
 from watcher.records.wire import WireRecord
 from watcher.streams.timing import TIMING, Timing
 
+_SHOWN_DIGITS = 60  # the longest numbers that services give
+
 
 class Deduplicator:
     """Holds back what the service repeats, and what was made at another time.
@@ -68,7 +70,7 @@ class Deduplicator:
         if self._all_go_on(texts):
             self._remember(texts)
             return [(0, len(texts))]
-        numbers = list(map(int, texts))
+        numbers = _numbers(texts)
         if any(map(operator.gt, numbers, numbers[1:])):
             return None
         fresh = self._fresh(records, numbers)
@@ -104,7 +106,7 @@ class Deduplicator:
         if not texts or self.skip_before is not None or self._end is not None:
             return False
         # Of one length, digits stand in the order of their numbers.
-        is_plain = len(set(map(len, texts))) == 1 and int(texts[0]) > self.newest
+        is_plain = len(set(map(len, texts))) == 1 and _numbers(texts[:1])[0] > self.newest
         if not is_plain or not all(map(operator.lt, texts, texts[1:])):
             return False
         self.newest = self._passed = int(texts[-1])
@@ -159,7 +161,14 @@ class Deduplicator:
 
 def numbers_of(records: list[WireRecord]) -> list[int]:
     """The records' sequence numbers. Raises TransientError where one is none."""
-    return list(map(int, _texts_of(records)))
+    return _numbers(_texts_of(records))
+
+
+def _numbers(texts: list[str]) -> list[int]:
+    try:
+        return list(map(int, texts))
+    except ValueError:  # of more digits than Python reads, by default
+        raise _no_number(max(texts, key=len)) from None
 
 
 def _texts_of(records: list[WireRecord]) -> list[str]:
@@ -167,10 +176,17 @@ def _texts_of(records: list[WireRecord]) -> list[str]:
     digits = "".join(texts)
     # Of bytes, as that takes a tenth of the time.
     if not all(texts) or (texts and not (digits.isascii() and digits.encode().isdigit())):
-        raise TransientError(f"an answer with a sequence number that is none, of {texts[:3]}")
+        raise _no_number(next(text for text in texts if not (text.isascii() and text.isdigit())))
     return texts
 
 
 def sorted_places(records: list[WireRecord]) -> list[int]:
     """Returns the places of a page's records in the order of their numbers."""
     return sorted(range(len(records)), key=numbers_of(records).__getitem__)
+
+
+def _no_number(text: str) -> TransientError:
+    shown = (
+        text if len(text) <= _SHOWN_DIGITS else f"{text[:_SHOWN_DIGITS]}… ({len(text)} characters)"
+    )
+    return TransientError(f"GetRecords: an answer with a sequence number that is none: {shown!r}")

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from watcher.aws.http import HTTPConnections, OverdueAnswerError, Response, Timeouts
+from watcher.errors import OddAnswerError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 HEADERS = {"x-amz-target": "Streams.GetRecords"}
@@ -140,7 +141,6 @@ def test_an_error_is_an_answer_like_others() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Encoding: gzip\r\n\r\nok",
         b"HTTP/1.1 200 OK\r\n\r\nok",
         b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\nok",
         b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
         b"SSH-2.0-OpenSSH\r\n\r\n",
     ],
@@ -149,6 +149,14 @@ def test_an_answer_of_another_make_is_for_a_general_client_from_now_on(answer: b
     with serving(answer) as server, to(server) as http:
         assert http.post(HEADERS, b"{}").wait() is None
         assert not http.usable
+
+
+def test_an_answer_that_announces_more_than_fits_is_refused_unread() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\nok"
+    with serving(answer, OK) as server, to(server) as http:
+        with pytest.raises(OddAnswerError, match="more than 64 MB"):
+            http.post(HEADERS, b"{}").wait()
+        assert http.usable and http.post(HEADERS, b"{}").wait()
 
 
 def test_a_strange_error_once_does_not_end_the_use() -> None:

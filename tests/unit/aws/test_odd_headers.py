@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import http.server
 import threading
@@ -17,8 +18,8 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_loop, for_worker
 from watcher.aws.counters import Counters
 from watcher.aws.listings import service_time
-from watcher.aws.model import TrimHorizon
-from watcher.errors import WatcherError
+from watcher.aws.model import AfterSequence, TrimHorizon
+from watcher.errors import OddAnswerError, WatcherError
 from watcher.records import page
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -54,10 +55,19 @@ class _Odd(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     status = 200
     body = b""
+    endless = False
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(self.status)
+        self.send_response(self.status, "")
+        if self.endless:
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while True:
+                    self.wfile.write(b"100000\r\n" + b" " * 1024**2 + b"\r\n")
+            self.close_connection = True
+            return
         self.send_header("Content-Type", "application/x-amz-json-1.0")
         self.send_header("Content-Length", str(len(self.body)))
         self.end_headers()
@@ -128,6 +138,45 @@ def test_an_error_that_nobody_holds_is_gone_and_its_connection_with_it(
         assert [raised(call)() for call in calls] == [None, None]
     finally:
         gc.enable()
+    client.close()
+
+
+@pytest.mark.parametrize("read_by", ["shortcut", "botocore"])
+def test_an_answer_without_an_end_is_left_after_64_mb(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, read_by: str
+) -> None:
+    monkeypatch.setattr(_Odd, "endless", True)
+    connection = AwsConfig("us-east-1", endpoint_url=endpoint)
+    client = for_worker(connection, ARN)
+    if read_by == "botocore":
+        client.shortcut = None
+    with pytest.raises(OddAnswerError, match="GetRecords: an answer of more than 64 MB"):
+        client.get_records("iterator")
+    with pytest.raises(OddAnswerError, match="DescribeTable: an answer of more than 64 MB"):
+        client.latest_stream("orders")
+    client.close()
+
+
+@pytest.mark.parametrize("status", [301, 307, 206])
+@pytest.mark.parametrize("body", [b"", b'{"Records":[]}'])
+def test_a_status_that_the_service_never_answers_is_named(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes
+) -> None:
+    monkeypatch.setattr(_Odd, "status", status)
+    monkeypatch.setattr(_Odd, "body", body)
+    client = for_worker(AwsConfig("us-east-1", endpoint_url=endpoint), ARN)
+    with pytest.raises(WatcherError, match=f"GetRecords.* HTTP {status} with .* or a proxy"):
+        client.get_records("iterator")
+    client.close()
+
+
+def test_an_emulators_short_number_goes_to_the_service_also_through_botocore(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Odd, "body", b'{"ShardIterator":"next"}')
+    client = for_worker(AwsConfig("us-east-1", endpoint_url=endpoint), ARN)
+    client.shortcut = None
+    assert client.get_iterator(ARN, "shardId-1", AfterSequence("4"))[0] == "next"
     client.close()
 
 

@@ -133,6 +133,15 @@ def test_a_number_that_is_none_is_a_broken_answer() -> None:
         through(Deduplicator(TrimHorizon()), "x1")
 
 
+@pytest.mark.parametrize("page", [["9" * 5000], ["1", "9" * 5000], ["9" * 5000, "9" * 5000]])
+def test_a_number_of_thousands_of_digits_is_a_broken_answer_of_one_short_line(
+    page: list[str],
+) -> None:
+    with pytest.raises(TransientError, match=r"sequence number") as caught:
+        through(Deduplicator(TrimHorizon()), *page)
+    assert len(str(caught.value)) < 200
+
+
 @given(st.sets(st.integers(0, 99)), st.sampled_from([1, 10**19, 10**58]), st.data())
 def test_an_iterator_that_goes_back_any_time_brings_each_record_once(
     places: set[int], scale: int, data: st.DataObject
