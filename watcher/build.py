@@ -156,7 +156,7 @@ def build_dispatcher(
     *,
     in_threads: bool,
 ) -> Dispatcher:
-    """What calls the handlers, as long as the shutdown and the store's lease allow it."""
+    """Returns the dispatcher; it calls handlers as long as the shutdown and the lease allow it."""
     shutdown = Shutdown(
         options.stop_timeout,
         stop_requested=options.stop_requested,
@@ -182,7 +182,7 @@ def build_saver(
     *,
     totals: Totals,
 ) -> CheckpointSaver:
-    """What saves where the streams stand: before the records that wait in a handler's batch."""
+    """Returns the saver; a saved position is before the records that wait in a handler's batch."""
     return CheckpointSaver(
         store=store,
         tokens=partial(streams.tokens, dispatcher.first_pending),

@@ -5,8 +5,8 @@ process a worker of pytest make them once, and fork itself for each program; all
 process of its own: session, environment, working folder, standard streams, signals, exit status.
 What shells and scripts start as `python` or `watcher` is the same through `write_command`.
 
-What makes another Python (a variable of it, another locale or zone) is started as ever; and so are the
-programs of tests of the start itself: those of the wheel, and all that is not `-m watcher`.
+What makes another Python (a variable of it, another locale or zone) starts in a process of its own;
+so do the programs of tests of the start itself: the wheel's, and all that is not `-m watcher`.
 """
 
 from __future__ import annotations

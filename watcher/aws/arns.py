@@ -21,7 +21,7 @@ _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d+")
 
 
 class Name(NamedTuple):
-    """What a user has named: a stream (`is_stream`), or a table, by its ARN or its name."""
+    """The stream (`is_stream`) or table that a user names, by its ARN or its name."""
 
     text: str
     is_stream: bool

@@ -1,4 +1,4 @@
-"""What to do about an error of the service's, or of the way to it: a line for each."""
+"""Advice for an error of the service, or of the way to it: one line for each."""
 
 from __future__ import annotations
 

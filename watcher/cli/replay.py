@@ -135,7 +135,7 @@ def _deliver(replay: _Replay) -> None:
 
 @dataclass
 class _Replay:
-    """What is read, and who gets it."""
+    """The files to read and the handlers that get their records."""
 
     lines: RecordLines
     test: Callable[[Record], bool] | None

@@ -18,7 +18,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     allowed_seconds: float = 2.5
     """A poll waits so long for a throttled shard that may have more: its turn comes sooner."""
     step_seconds: float = 0.05
-    """What other shards bring does not wait longer than this for a throttled one."""
+    """Other shards' records wait no longer than this for a throttled shard."""
     least_step_seconds: float = 0.01
     """A step is not shorter: the clock of a machine is that coarse."""
     busy_seconds: float = 60.0

@@ -1,4 +1,4 @@
-"""What a watch that goes on finds wrong with itself, for the probes of a service manager."""
+"""The faults that a running watch finds in itself, for the probes of a service manager."""
 
 from __future__ import annotations
 

@@ -357,7 +357,7 @@ class Manager:
     # The checkpoint, and the figures
 
     def save_before_retry(self) -> None:
-        """What was delivered must not grow old unsaved while a handler is tried again."""
+        """Saves the positions of delivered records: they must not wait for a handler's retries."""
         self.heartbeat.try_again()
         self.delivery.move_positions()
         self.saver.mark_dirty()
@@ -365,7 +365,7 @@ class Manager:
         self._display()
 
     def go_on_beside_retry(self) -> None:
-        """What is due while the loop stands, as a handler is tried again: a save, the figures."""
+        """Does what is due while a handler is retried and the loop stands: a save, the figures."""
         self.heartbeat.try_again()
         self.health.excuse_loop()
         self.saver.save_if_due()

@@ -88,7 +88,7 @@ class StreamStats(NamedTuple):
     now: float
     """The service's own clock, in epoch seconds."""
     counters: Counters
-    """What the manager has asked of its service; several streams may share one."""
+    """The manager's own calls of a service; several streams may share one."""
     catch_up_after: datetime | None = None
     """Up to when it is read; None: without an end."""
 
@@ -108,7 +108,7 @@ class StatsCollector:
         self._began = clock.monotonic()
         self._ended_reads: Counter[str] = Counter()
         self._ended = Counters()
-        """What was counted for the shards that have ended for good."""
+        """The counts of the shards that have ended for good."""
         self._board = board
         self._on_time = 2 * poll_max_seconds + (timing or StatsTiming()).slow_answer_seconds
         self.shards: dict[ShardKey, ShardStats] = {}

@@ -44,7 +44,7 @@ class TableSnapshots:
         self._items: ShardKey | None = None
         """The items that were read last."""
         self._changes_come: bool | None = False
-        """What the last look at the workers' messages has found; None: nobody has looked since."""
+        """True if the workers had a message at the last look; None: nobody has looked since."""
 
     def note_changes(self, have_come: bool) -> None:
         """Take in whether a look at what the workers send has found something."""

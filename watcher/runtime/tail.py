@@ -70,7 +70,7 @@ class Tail:
         return len(self._places)
 
     def is_within(self, shard_key: ShardKey, change: WireRecord) -> bool:
-        """Whether a shard's change was there up to the reading."""
+        """Returns True for a change that its shard held when the tail was read."""
         newest = self._newest.get(shard_key)
         return newest is not None and int(change.dynamodb.SequenceNumber) <= newest[1]
 
@@ -99,7 +99,7 @@ class Tail:
     def _read(
         self, followed: Sequence[WatchedStream], window: timedelta | None, calls: CallPool
     ) -> dict[WatchedStream, MergedReader]:
-        """What has read the streams from so long ago up to now, those that can be read."""
+        """Returns readers of the streams that can be read, from so long ago up to now."""
         found: dict[WatchedStream, MergedReader] = {}
         for each in followed:
             if not self._is_ending():
@@ -139,7 +139,7 @@ class Tail:
     def _may_fail(
         self, stream: WatchedStream, found: dict[WatchedStream, MergedReader]
     ) -> Iterator[None]:
-        """What can't be read is left out."""
+        """Leaves out a stream that can't be read."""
         try:
             yield
         except CredentialsError:

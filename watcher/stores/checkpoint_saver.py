@@ -28,7 +28,7 @@ class SaveTiming:
     saved_up_seconds: float = 0.05
     """… of which so much is there at once: for a short backlog that is as good as always."""
     waiting_seconds: float = 0.2
-    """What is unsaved is saved sooner before something that takes its time."""
+    """Unsaved positions are saved sooner before something that takes its time."""
     idle_seconds: float = 300.0
     """So old a stored token may get while nothing moves: its time tells what may be lost."""
 

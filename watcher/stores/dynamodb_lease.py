@@ -60,7 +60,7 @@ class LeaseStorage(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call it in a sentence."""
+        """Its name in messages."""
 
     def get(self) -> Leased | None:
         """Returns what the table holds now."""

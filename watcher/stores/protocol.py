@@ -1,4 +1,4 @@
-"""What keeps a watch's checkpoint: the protocol of each store, and of an object of the caller."""
+"""The protocols of a checkpoint's store: ours, and the one that an object of the caller keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Store(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call it in a sentence."""
+        """Its name in messages."""
 
     def load(self) -> list[Token]:
         """Returns the stored tokens; none where nothing was stored yet."""

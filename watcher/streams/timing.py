@@ -122,7 +122,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     odd_answers: int = 3
     """Where nothing was read yet, so many odd answers in a row are how this endpoint is."""
     young_seconds: float = 60.0
-    """What was out of retention at the beginning is no loss; that is found out by about then."""
+    """Records out of retention at the beginning are no loss; readers find that out by then."""
     start_tolerance_seconds: float = 60.0
     """A start of 24 hours ago means all that there is, not a minute less."""
 
