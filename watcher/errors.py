@@ -72,10 +72,6 @@ class UsageError(WatcherError):
     exit_status = 2
 
 
-class UnreadableError(UsageError):
-    """Raised for a text that is no position and no time; callers add the forms they accept."""
-
-
 class CheckpointError(UsageError):
     """Raised where a shared checkpoint can't be read or written just now; a retry may work.
 

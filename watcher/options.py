@@ -405,7 +405,7 @@ def end(until: str | datetime | None, start: "str | datetime | Position") -> dat
     What comes now and later is no range, so it has to be after a `start` in the past.
     """
     from watcher.aws.model import AtTime, Latest
-    from watcher.streams.position import at_time, parse_start
+    from watcher.streams.position import at_time, parse_time
 
     if until is None:
         return None
@@ -413,9 +413,7 @@ def end(until: str | datetime | None, start: "str | datetime | Position") -> dat
         raise UsageError("give a text such as 2h, or a datetime", "until", repr(until))
     now = datetime.now(UTC)
     with blame("until"):
-        found = at_time(until, now) if isinstance(until, datetime) else parse_start(until, now)
-    if not isinstance(found, AtTime):
-        raise UsageError("give an age like 2h, or a time", "until", str(until))
+        found = at_time(until, now) if isinstance(until, datetime) else parse_time(until, now)
     begins = position(start)
     if isinstance(begins, Latest):
         raise UsageError("it has passed: give --from, too, an earlier one", "until", str(until))

@@ -88,6 +88,13 @@ _IN_A_ROW = 100
 Start: TypeAlias = str | datetime | dict[str, Any]
 
 
+def _position(start: Start) -> Position | None:
+    """Returns the position that is meant; None for a token. Raises UsageError."""
+    if isinstance(start, dict) or (isinstance(start, str) and start.lstrip().startswith("{")):
+        return None
+    return position(start)
+
+
 class Stream:
     """A table's changes, or several tables', pulled one by one, merged by creation time.
 
@@ -122,6 +129,7 @@ class Stream:
     ) -> None:
         test, on_stale = record_filter(filters, key, only), checked_policy(on_stale)
         asked = WantedStreams.parse(stream)
+        _position(start)  # raises here, before any call, for what is none
         connection = AwsConfig(region, profile, endpoint_url)
         clients = Clients(connection)
         self._calls = CallPool()
@@ -250,12 +258,14 @@ class Stream:
         self._filtered = self.filtered
         starts: dict[str, Position | Token] = {}
         self._kept: list[Token] = []
-        if isinstance(start, dict) or (isinstance(start, str) and start.lstrip().startswith("{")):
+        found = _position(start)
+        if found is None:
+            assert not isinstance(start, datetime)
             stored, self._kept = tokens.by_stream(tokens.all_from_json(start), self._services)
             self._log_kept()
             starts = {arn: stored.get(arn, Latest()) for arn in self._services}
         else:
-            starts = dict.fromkeys(self._services, position(start))
+            starts = dict.fromkeys(self._services, found)
         self._readers.start(starts)
 
     def _log_kept(self) -> None:

@@ -41,6 +41,8 @@ def test_what_is_no_name_is_told_at_load() -> None:
         ({"stream": "orders", "failOnDataLoss": "maybe"}, "true or false"),
         ({"stream": "orders", "imageFormat": "xml"}, "json or dynamodb-json"),
         ({"stream": "orders", "startingPosition": "tomorrowish"}, "as a position"),
+        ({"stream": "orders", "startingPosition": "08:00-09:00"}, "08:00 at an offset of -09:00"),
+        ({"stream": "orders", "startingPosition": "10.11.2026"}, "2026-10-11 or 2026-11-10"),
         ({"stream": "orders", "endingPosition": "1h"}, "has no end"),
     ],
 )

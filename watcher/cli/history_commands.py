@@ -113,6 +113,7 @@ def _history(
     style.set_up(**options.values(style.set_up, values))
     wanted, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
+    _tell_times(start, until)
     exports = opened(baseline, values)
     if values["engine"] == "spark":
         found = spark_commands.history(
@@ -131,6 +132,17 @@ def _history(
     else:
         {"text": _as_text, "json": _as_json}[output](found)
     return 0
+
+
+def _tell_times(start: datetime | None, until: datetime | None) -> None:
+    """Logs what was understood, where times were given."""
+    parts = [
+        f"{word} {time_text(time.astimezone())}"
+        for word, time in (("from", start), ("until", until))
+        if time is not None
+    ]
+    if parts:
+        logger.info(f"Changes {' '.join(parts)}")
 
 
 class _State(NamedTuple):
@@ -303,6 +315,7 @@ def _as_of(
     exports = opened(baseline, values)
     if values["engine"] == "spark":
         form = _for_spark(output, to, to_table)
+        _tell_moment(then, to)
         count = spark_commands.as_of(
             names,
             at=then,
@@ -321,6 +334,7 @@ def _as_of(
     if to_table is not None and sources.stream is None:
         raise UsageError("it is made like the stream's table: name the stream, too", "to_table")
     with _target(to) as out:
+        _tell_moment(then, to or to_table)
         found = items_as_of(sources, then, one, test, exports)
         if not found.exact and (dynamodb_json or to_table):
             raise UsageError(INEXACT_ARCHIVE)
@@ -329,6 +343,12 @@ def _as_of(
         else:
             count = _write(found, output or "jsonl", dynamodb_json, out, csv_raw=csv_raw)
     return _said(found.at, count, to or to_table)
+
+
+def _tell_moment(at: datetime, to: str | None) -> None:
+    """Logs what was understood, before it is written to a file or a table."""
+    if to is not None:
+        logger.info(f"Writes the items as of {time_text(at.astimezone())} to {to}")
 
 
 def _said(at: datetime, count: int, to: str | None) -> int:

@@ -7,7 +7,7 @@ from dateutil import parser as dates
 from dateutil import tz
 
 from watcher.aws.model import AtTime, Latest, TrimHorizon
-from watcher.errors import UnreadableError, UsageError
+from watcher.errors import UsageError
 
 _UNIT = r"(s|sec|second|m|min|minute|h|hr|hour|d|day|w|week)"
 _PART = re.compile(rf"(\d+(?:\.\d+)?|\ban?\b) ?{_UNIT}s?(?:,? (?:and )?)?(?![a-z])")
@@ -15,14 +15,13 @@ _AGE = re.compile(rf"(?:{_PART.pattern})+(?: ?ago)?")
 # dateutil's free parser reads almost anything as some time, and undo acts on it: only forms with
 # one meaning are read. https://en.wikipedia.org/wiki/ISO_8601
 _ZONE = r" ?(?:z|utc|gmt|[+-]\d\d(?::?\d\d)?)"
-_TIME_OF_DAY = re.compile(rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:{_ZONE})?")
+# Not with an offset behind a minus: 08:00-09:00 is a span to most.
+_TIME_OF_DAY = re.compile(rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:(?! ?-){_ZONE})?")
 _ISO = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d|\d{8}(?=t))(?:[t ](?P<time>\d\d:?\d\d(?::?\d\d(?:[.,]\d{1,6})?)?)"
     rf"(?P<zone>{_ZONE})?)?"
 )
 _EPOCH = re.compile(r"\d{10}(\d{3})?")
-_ZONE_NAME = re.compile(r"\d ?[A-Za-z]{3,5}$")
-_WRITTEN_DATE = re.compile(r"\d[./]\d")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DAYS = {"today": 0, "yesterday": 1}
 _OLDEST = ("trim-horizon", "earliest", "oldest", "beginning")
@@ -31,9 +30,15 @@ _OLDEST = ("trim-horizon", "earliest", "oldest", "beginning")
 def at_time(time: datetime, now: datetime) -> AtTime:
     """The position of a moment; a naive `time` is local time, as everywhere in `datetime`.
 
-    Raises UsageError for a moment after `now`: the service would refuse it shard by shard.
+    Raises UsageError for a moment after `now`, which the service would refuse shard by shard, and
+    for one that clocks skip.
     """
     try:
+        if time.tzinfo is None and not tz.datetime_exists(time, tz.tzlocal()):
+            raise UsageError(
+                f"there is no {time:%Y-%m-%d %H:%M} here, as clocks are put forward then; "
+                + _offset_hint(time)
+            )
         time = time.astimezone(UTC)
     except (OverflowError, ValueError):
         raise UsageError(f"{time} is before all time; retention is 24 hours") from None
@@ -50,57 +55,119 @@ def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
     `today` or `yesterday` with or without one, or epoch seconds or milliseconds. Raises UsageError
     for anything else, also for what could mean two moments.
     """
-    word = " ".join(text.lower().replace("_", "-").split())
+    word = _normal(text)
     if word in ("latest", "now"):
         return Latest()
     if word in _OLDEST:
         return TrimHorizon()
-    if _AGE.fullmatch(word):
-        parts = [
-            (_UNITS[unit[0]], 1.0 if number[0] == "a" else float(number))
-            for number, unit in _PART.findall(word)
-        ]
-        try:
-            age = sum((timedelta(**{unit: number}) for unit, number in parts), timedelta())
-            return at_time(now - age, now)
-        except OverflowError:
-            raise UsageError(f"{text!r} is before all time; retention is 24 hours") from None
+    found = _moment(word, now) or _time(word, text, now)
+    if found is None:
+        raise _unreadable(text, "position", "latest, trim-horizon, ")
+    return found
+
+
+def parse_time(text: str, now: datetime) -> AtTime:
+    """Reads a moment that has passed: `now`, or what `parse_start` takes for an age or a time."""
+    word = _normal(text)
+    found = _moment("0s" if word == "now" else word, now) or _time(word, text, now)
+    if found is None:
+        raise _unreadable(text, "time")
+    return found
+
+
+def _time(word: str, text: str, now: datetime) -> AtTime | None:
+    time = _written_time(_dated(word, now), text)
+    return None if time is None else at_time(time, now)
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.lower().replace("_", "-").split())
+
+
+def _moment(word: str, now: datetime) -> AtTime | None:
+    """Reads an age; None for anything else."""
+    if not _AGE.fullmatch(word):
+        return None
+    parts = [
+        (_UNITS[unit[0]], 1.0 if number[0] == "a" else float(number))
+        for number, unit in _PART.findall(word)
+    ]
+    try:
+        age = sum((timedelta(**{unit: number}) for unit, number in parts), timedelta())
+        return at_time(now - age, now)
+    except OverflowError:
+        raise UsageError(f"{word!r} is before all time; retention is 24 hours") from None
+
+
+def _dated(word: str, now: datetime) -> str:
+    """Returns a time of day, today's or yesterday's, with its date."""
     day, _, rest = word.partition(" ")
-    if day in _DAYS:
+    rest = rest.removeprefix("at ")
+    if day in _DAYS and (not rest or _TIME_OF_DAY.fullmatch(rest)):
         midnight = now.astimezone().date() - timedelta(days=_DAYS[day])
-        word = f"{midnight}t{rest.removeprefix('at ') or '00:00'}"
-    elif _TIME_OF_DAY.fullmatch(word):
-        word = f"{now.astimezone().date()}t{word}"
-    return at_time(_written_time(word, text), now)
+        return f"{midnight}t{rest or '00:00'}"
+    return f"{now.astimezone().date()}t{word}" if _TIME_OF_DAY.fullmatch(word) else word
 
 
-def _written_time(word: str, text: str) -> datetime:
+def _written_time(word: str, text: str) -> datetime | None:
     """Reads ISO 8601, or epoch seconds or milliseconds: nothing that could mean two moments."""
     if epoch := _EPOCH.fullmatch(word):
         return datetime.fromtimestamp(int(word) / (1000 if epoch[1] else 1), UTC)
     iso = _ISO.fullmatch(re.sub(r"([t ])(\d:)", r"\g<1>0\2", word))  # 9:30 is 09:30
     if iso is None:
-        raise _unreadable(text)
+        return None
     zone = (iso["zone"] or "").strip().replace("utc", "z").replace("gmt", "z").upper()
     written = iso["day"] + (f"T{iso['time']}" if iso["time"] else "") + zone
     try:
         time = dates.isoparse(written.replace(",", "."))
     except (ValueError, OverflowError):
-        raise _unreadable(text) from None
-    if time.tzinfo is None and not tz.datetime_exists(time, tz.tzlocal()):
+        return None
+    if time.tzinfo is None and tz.datetime_ambiguous(time, tz.tzlocal()):
         raise UsageError(
-            f"there is no {text!r} here: clocks are put forward then; add an offset such as +02:00"
+            f"{text!r} comes twice here, as clocks are put back then; {_offset_hint(time)}"
         )
     return time
 
 
-def _unreadable(text: str) -> UnreadableError:
-    hint = ""
+def _offset_hint(time: datetime) -> str:
+    return f"add an offset, as in {time:%Y-%m-%dT%H:%M}+02:00, or Z for UTC"
+
+
+# What people write that is no time, or could be several; and what to write instead.
+_ZONE_NAME = re.compile(r"\d ?[A-Za-z]{3,5}$")
+_SPAN = re.compile(r"(?:^|\s)(\d{1,2}:\d\d) ?- ?(\d{1,2}:\d\d)$")
+_WRITTEN_DATE = re.compile(r"(?:^|\D)(\d{1,2})[./](\d{1,2})[./](\d{4})(?:\D|$)")
+_MONTH = re.compile(r"\d{4}-\d\d")
+_DAY_BEHIND = re.compile(r"\d{1,2}:\d\d \d{1,2}")
+
+
+def _meant(text: str) -> str:
+    """Returns what may be meant by a text that is not read, and how to write that; or nothing."""
+    text = text.strip()
     if _ZONE_NAME.search(text):
-        hint = "; a zone's name can mean several: give its offset, as in 14:05-05:00, or Z for UTC"
-    elif _WRITTEN_DATE.search(text):
-        hint = "; a date is year-month-day, since 10.11. is October to some, November to others"
-    return UnreadableError(
-        f"can't read {text!r} as a position: use latest, trim-horizon, an age like 2h, "
-        f"or a time like 2026-11-21T08:00Z{hint}"
+        return (
+            "; a zone's name can mean several: give the offset behind date and time, as in "
+            "2026-11-21T14:05-05:00, or Z for UTC"
+        )
+    if span := _SPAN.search(text):
+        return (
+            f"; from {span[1]} to {span[2]}, or {span[1]} at an offset of -{span[2]}? Give one "
+            f"time, an offset behind date and time, as in 2026-11-21T{span[1]:0>5}-{span[2]:0>5}"
+        )
+    if date := _WRITTEN_DATE.search(text):
+        first, second, year = date.groups()
+        days = {(second, first), (first, second)}
+        possible = [f"{year}-{int(m):02}-{int(d):02}" for m, d in sorted(days) if int(m) <= 12]
+        return f"; a date is year-month-day: {' or '.join(possible)}" if possible else ""
+    if _MONTH.fullmatch(text):
+        return f"; which day? Give one, as in {text}-01"
+    if _DAY_BEHIND.fullmatch(text):
+        return "; a day stands before its time, as in 2026-11-05 12:00"
+    return ""
+
+
+def _unreadable(text: str, kind: str, words: str = "") -> UsageError:
+    return UsageError(
+        f"can't read {text!r} as a {kind}: use {words}an age like 2h, "
+        f"or a time like 2026-11-21T08:00Z{_meant(text)}"
     )

@@ -203,12 +203,13 @@ def as_of(
     in the future, or before what the sources hold), StreamError (a stream without old images),
     DataLossError (changes in between are gone).
     """
+    then = past_time(at, "at")
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
     one = None if key is None else ItemKey(key)
     folders = [baseline] if isinstance(baseline, str) else list(baseline)
     # The endpoint is DynamoDB's, not S3's.
     exports = Baseline(folders, AwsConfig(region, profile)) if folders else None
-    return items_as_of(opened, past_time(at, "at"), one, record_filter(filters), exports)
+    return items_as_of(opened, then, one, record_filter(filters), exports)
 
 
 def items_as_of(

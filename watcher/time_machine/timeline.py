@@ -89,11 +89,12 @@ def history(
     after it: the item's image then stands among its changes. Changes that may be missing are a
     logged warning, and a line in `gaps`. Raises UsageError (a key, time or file), StreamError.
     """
-    opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url))
+    first = start_time(start)
     last = None if until is None else past_time(until, "until")
+    opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url))
     folders = [baseline] if isinstance(baseline, str) else list(baseline)
     exports = Baseline(folders, AwsConfig(region, profile)) if folders else None
-    return timeline(opened, ItemKey(key), start_time(start), last, exports)
+    return timeline(opened, ItemKey(key), first, last, exports)
 
 
 def timeline(

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from watcher.aws.model import AtTime, Latest
-from watcher.errors import UnreadableError, UsageError, blame
+from watcher.errors import UsageError, blame
 from watcher.records.record import Record
-from watcher.streams.position import at_time, parse_start
+from watcher.streams.position import at_time, parse_start, parse_time
 
 
 def start_time(start: str | datetime, option: str = "start") -> datetime | None:
@@ -22,14 +22,11 @@ def start_time(start: str | datetime, option: str = "start") -> datetime | None:
 
 
 def past_time(text: str | datetime, option: str) -> datetime:
-    """Returns a time that has passed, to the second. Raises UsageError."""
-    try:
-        found = start_time(text, option)
-    except UnreadableError:
-        found = None
-    if found is None:
-        raise UsageError("give an age like 2h, or a time like 2026-11-21T08:00Z", option, str(text))
-    return found
+    """Returns a time that has passed, or now, to the second. Raises UsageError."""
+    now = datetime.now(UTC)
+    with blame(option):
+        found = at_time(text, now) if isinstance(text, datetime) else parse_time(text, now)
+    return found.time
 
 
 def records_until(records: Iterable[Record], until: datetime | None) -> Iterable[Record]:

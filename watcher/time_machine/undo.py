@@ -200,8 +200,8 @@ def undo(
         if place is None:
             raise UsageError("name a stream, or a plan")
         return open_plan(place, connection)
-    opened = Sources.named(sources, connection, strict=True)
-    return plan_undo(opened, ChangeSelection(start, until, key, filters, only), place)
+    choice = ChangeSelection(start, until, key, filters, only)
+    return plan_undo(Sources.named(sources, connection, strict=True), choice, place)
 
 
 class ChangeSelection:

@@ -1,5 +1,6 @@
 """Errors about values that the command line does not give say where those are from."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
-from watcher.cli import trust
+from watcher import Stream, as_of, undo, watch
+from watcher.cli import main, trust
 from watcher.cli.command_line import CommandLine, Invocation, app, arguments
 from watcher.cli.commands import COMMANDS
 from watcher.cli.handler_flags import Choice
@@ -91,3 +93,51 @@ def test_a_program_that_has_loaded_pydantic_can_leave_out_any_option(
 def test_a_number_that_need_not_be_given_is_a_number(option: str, word: str) -> None:
     with pytest.raises(UsageError, match=f"{option} {word} is not a (whole )?number"):
         Invocation(CommandLine("watch", ["orders", option, word]))
+
+
+UNCLEAR = {
+    "14:05 EST": "a zone's name can mean several",
+    "08:00-09:00": "from 08:00 to 09:00, or 08:00 at an offset of -09:00?",
+    "10.11.2026": "2026-10-11 or 2026-11-10",
+    "2026-11": "which day?",
+}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("watch orders --from", "report orders --from", "count orders --from"),
+        *("history orders --key a=b --from", "history orders --key a=b --from 1h --until"),
+        *(
+            "as-of orders",
+            "as-of orders --at",
+            "undo orders --from",
+            "undo orders --from 1h --until",
+        ),
+        *(
+            "replay /dev/null --print-record --until",
+            "watch orders --from 1h --until",
+            "live orders --from",
+        ),
+    ],
+)
+def test_a_time_that_could_be_several_is_refused_with_what_it_could_be(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text, meant in UNCLEAR.items():
+        assert main([*command.split(), text]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"can't read {text!r}" in line and meant in line
+
+
+def test_so_it_is_in_a_program() -> None:
+    for text, meant in UNCLEAR.items():
+        for call in (
+            lambda start: watch("orders", [print], start=start),
+            lambda start: watch("orders", [print], start="1h", until=start),
+            lambda start: Stream("orders", start, region="us-east-1"),
+            lambda start: undo("orders", start=start, region="us-east-1"),
+            lambda start: as_of("orders", at=start, region="us-east-1"),
+        ):
+            with pytest.raises(UsageError, match=re.escape(meant)):
+                call(text)

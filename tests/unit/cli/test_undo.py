@@ -193,6 +193,11 @@ def test_conflicts_are_asked_about_on_a_terminal_and_put_back_by_a_yes(
     assert items(simulator)["c"]["v"] == {"N": "1"}
 
 
+def test_until_now_is_a_time(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["undo", "orders", "--from", at(simulator, 12), "--until", "now"]) == 0
+    assert "MODIFY pk=c (2 changes)" in capsys.readouterr().out
+
+
 def test_nothing_to_undo_leaves_no_plan(
     simulator: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

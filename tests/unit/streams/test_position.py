@@ -1,3 +1,4 @@
+import re
 import time
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -5,7 +6,7 @@ import pytest
 
 from watcher.aws.model import AtTime, Latest, TrimHorizon
 from watcher.errors import UsageError
-from watcher.streams.position import at_time, parse_start
+from watcher.streams.position import at_time, parse_start, parse_time
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 700_000, UTC)
 
@@ -67,6 +68,13 @@ def test_a_moment_in_the_future_is_refused() -> None:
         at_time(NOW.astimezone(timezone(timedelta(hours=3))) + timedelta(seconds=1), NOW)
 
 
+def test_now_is_a_moment_that_has_passed() -> None:
+    assert parse_time(" Now ", NOW) == AtTime(NOW.replace(microsecond=0))
+    assert parse_time("2h", NOW) == parse_start("2h", NOW)
+    with pytest.raises(UsageError, match="can't read 'latest' as a time: use an age"):
+        parse_time("latest", NOW)
+
+
 def test_today_and_yesterday_are_midnights_or_the_days_of_a_time() -> None:
     midnight = NOW.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
     assert parse_start("today", NOW) == AtTime(midnight)
@@ -100,11 +108,24 @@ def test_what_could_mean_two_moments_or_is_half_a_time_is_refused(text: str) -> 
         parse_start(text, NOW)
 
 
+MEANT = {
+    "14:05 EST": "give the offset behind date and time",
+    "2026-11-20 14:05 CEST": "give the offset behind date and time",
+    "08:00-09:00": "from 08:00 to 09:00, or 08:00 at an offset of -09:00?",
+    "8:00 - 9:00": "from 8:00 to 9:00",
+    "yesterday 08:00-09:00": "as in 2026-11-21T08:00-09:00",
+    "10.11.2026": "2026-10-11 or 2026-11-10",
+    "22/11/2026": "year-month-day: 2026-11-22",
+    "2026-11": "which day? Give one, as in 2026-11-01",
+    "12:00 5": "a day stands before its time",
+}
+
+
 def test_why_a_time_is_refused_is_said() -> None:
-    with pytest.raises(UsageError, match="give its offset"):
-        parse_start("2026-11-20 14:05 EST", NOW)
-    with pytest.raises(UsageError, match="year-month-day"):
-        parse_start("10.11.2026", NOW)
+    for text, meant in MEANT.items():
+        for parse in (parse_start, parse_time):
+            with pytest.raises(UsageError, match=re.escape(meant)):
+                parse(text, NOW)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +149,13 @@ def test_an_hour_that_clocks_skip_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     try:
         with pytest.raises(UsageError, match="put forward"):
             parse_start("2026-03-29 02:30", NOW)
+        with pytest.raises(UsageError, match=r"put forward .* as in 2026-03-29T02:30\+02:00"):
+            at_time(datetime(2026, 3, 29, 2, 30), NOW)
+        with pytest.raises(UsageError, match="comes twice here"):
+            parse_start("2026-10-25 02:30", NOW)
+        assert parse_start("2026-10-25T02:30+01:00", NOW) == AtTime(
+            datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+        )
         assert parse_start("2026-03-29 03:30", NOW) == AtTime(
             datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
         )
