@@ -34,9 +34,15 @@ from tests.simulator import RemoteSimulator
 from tests.spark.conftest import options
 from tests.support.wire import body
 from watcher.errors import UsageError
-from watcher.records.typed_values import converter
+from watcher.records.typed_values import (
+    RESCUED,
+    DoesNotFitError,
+    converter,
+    strict_converter,
+)
 from watcher.spark.columns import (
     ArrowEncoder,
+    Rest,
     TypedImages,
     ddl,
     refuse_changed_images,
@@ -282,10 +288,28 @@ SPELLINGS = st.sampled_from(
 )
 
 
+def rest_one_by_one(raws: list[Raw], *, whole: bool) -> Rest:
+    """What images hold and typed ones do not, by the plain way."""
+    fields = {field.name: strict_converter(field.type, whole=whole) for field in ODD_KIND}
+    rest: Rest = {}
+    for row, raw in enumerate(raws):
+        item = msgspec.json.decode(bytes(raw) or b"{}")
+        for name, wire in msgspec.json.decode(bytes(raw) or b"{}", type=dict[str, Raw]).items():
+            try:
+                fields[name](item[name])
+            except DoesNotFitError:
+                rest.setdefault(row, {})[name] = wire
+            except KeyError:
+                if whole:
+                    rest.setdefault(row, {})[name] = wire
+    return rest
+
+
 @given(
     st.lists(
         st.tuples(
-            st.none() | st.dictionaries(st.sampled_from(ODD_KIND.names), ANY_VALUES), SPELLINGS
+            st.none() | st.dictionaries(st.sampled_from([*ODD_KIND.names, "more"]), ANY_VALUES),
+            SPELLINGS,
         ),
         max_size=8,
     )
@@ -296,6 +320,11 @@ def test_odd_values_become_the_columns_that_whole_items_do(rows: list[Any]) -> N
     whole = [convert({"M": msgspec.json.decode(raw)}) if bytes(raw) else None for raw in raws]
 
     column = TypedImages(ODD_KIND).column(raws)
+    for whole_images in (False, True):
+        rest: Rest = {}
+        same = TypedImages(ODD_KIND, whole=whole_images).column(raws, rest)
+        assert str(same) == str(column)
+        assert rest == rest_one_by_one(raws, whole=whole_images)
 
     # As text: not a number is no more itself than -0.0 is another zero.
     assert str(column.to_pylist()) == str(pa.array(whole, ODD_KIND).to_pylist())
@@ -318,6 +347,69 @@ def test_each_number_is_what_it_is_one_by_one(kind: pa.DataType) -> None:
         (row,) = images.column([Raw(b'{"n":{"N":"%b"}}' % each.encode())]).to_pylist()
         (value,) = pa.array([convert({"N": each})], kind).to_pylist()
         assert repr(row["n"]) == repr(value), each
+
+
+def encoded(image: dict[str, Any], *columns: Any, **more: str) -> dict[str, Any]:
+    """The row of one change with this image, as a query with an imageSchema has it."""
+    given = {"stream": "orders", "imageSchema": "…", "columns": f"new_image,{RESCUED}", **more}
+    schema = pa.schema([("new_image", pa.struct(columns)), (RESCUED, pa.string())])
+    (record,) = msgspec.json.decode(body([1]))["Records"]
+    record["dynamodb"] |= {"Keys": {"pk": image["pk"]}, "NewImage": image}
+    page = Page(0, 1, "0", msgspec.json.encode({"Records": [record]}))
+    (row,) = ArrowEncoder(parse(given, streaming=True), schema).encode(page, "a").to_pylist()
+    found: dict[str, Any] = row
+    return found
+
+
+PK = ("pk", pa.string())
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), {"N": "1.25"}),
+        (pa.int64(), {"N": "1" * 20}),
+        (pa.int64(), {"S": "12"}),
+        (pa.decimal128(5, 2), {"N": "1.125"}),
+        (pa.float64(), {"BOOL": True}),
+        (pa.bool_(), {"S": "true"}),
+        (pa.timestamp("us", tz="UTC"), {"S": "soon"}),
+        (pa.binary(), {"S": "AAE="}),
+        (pa.list_(pa.string()), {"S": "a"}),
+        (pa.list_(pa.int64()), {"L": [{"N": "1"}, {"S": "2"}]}),
+        (pa.map_(pa.string(), pa.int32()), {"M": {"a": {"N": "1"}, "b": {"N": "0.5"}}}),
+        (pa.struct([("zip", pa.int32())]), {"M": {"zip": {"S": "3511"}}}),
+    ],
+)
+def test_what_does_not_fit_its_column_is_kept_in_another(kind: pa.DataType, value: Any) -> None:
+    row = encoded({"pk": {"S": "a"}, "qty": value}, PK, ("qty", kind))
+
+    assert json.loads(row[RESCUED]) == {"new_image": {"qty": value}}
+    assert row["new_image"]["pk"] == "a"
+    for fitting in ({"pk": {"S": "a"}}, {"pk": {"S": "a"}, "qty": {"NULL": True}}):
+        assert encoded(fitting, PK, ("qty", kind))[RESCUED] is None
+
+
+def test_what_has_no_column_is_kept_where_all_is_to_be() -> None:
+    image = {"pk": {"S": "a"}, "more": {"N": "1"}, "at": {"M": {"x": {"N": "1"}, "y": {"N": "2"}}}}
+    columns = PK, ("at", pa.struct([("x", pa.int32())]))
+
+    assert encoded(image, *columns)[RESCUED] is None, "left out, as was asked for"
+    kept = json.loads(encoded(image, *columns, rescuedData="all")[RESCUED])
+    assert kept == {"new_image": {"more": image["more"], "at": image["at"]}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (pa.int32(), {"S": "7"}, "the key pk has DynamoDB's type S, and int32 holds none of those"),
+        (pa.binary(), {"N": "7"}, r"make it decimal\(38,0\), or string"),
+        (pa.bool_(), {"B": "AAE="}, "make it binary"),
+    ],
+)
+def test_a_key_of_another_type_is_an_error(kind: pa.DataType, value: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        encoded({"pk": value}, ("pk", kind))
 
 
 def test_an_emulator_s_values_are_read_all_the_same() -> None:

@@ -12,13 +12,11 @@ import pyarrow as pa
 
 from watcher.errors import UsageError
 from watcher.records.keys import normal_key
-from watcher.records.typed_values import Converter, converter
+from watcher.records.typed_values import RESCUED, Converter, converter
 
 Item = dict[str, dict[str, Any]]
 """`{"PK": {"S": "user-1"}}`, binary values in base64."""
 
-RESCUED: Final = "_rescued_data"
-"""Attributes of an item that have no column, or another type than it, in DynamoDB's JSON."""
 _KIND: Final = b"dynamodb"
 # Of its field: the one type of attributes that a column has grown from.
 _DECIMAL: Final = pa.decimal128(38, 18)

@@ -10,9 +10,10 @@ import msgspec
 import pyarrow as pa
 
 from watcher.errors import StreamError
-from watcher.mirror.columns import RESCUED, Item, MirrorColumns, item_of
+from watcher.mirror.columns import Item, MirrorColumns, item_of
 from watcher.records.keys import key_of
 from watcher.records.record import Record
+from watcher.records.typed_values import RESCUED
 
 FROM: Final = "_valid_from"
 TO: Final = "_valid_to"

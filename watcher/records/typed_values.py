@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import decimal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar, overload
 
 import msgspec
@@ -18,16 +19,65 @@ from watcher.records.plain_json import plain
 
 Attribute = dict[str, Any]
 Converter = Callable[[Attribute], Any]
+_MakeConverter = Callable[[pa.DataType], Converter]
 
 SETS: Final = {"SS": "S", "NS": "N", "BS": "B"}
+RESCUED: Final = "_rescued_data"
+"""The column of attributes that no other one holds, in DynamoDB's JSON."""
+
+
+class DoesNotFitError(Exception):
+    """A value that a type can't hold, or not all of it."""
 
 
 def converter(kind: pa.DataType) -> Converter:
     """Returns the conversion of an attribute value to a type; a value that can't be is None."""
+    return _conversion(kind, converter)
+
+
+def strict_converter(kind: pa.DataType, *, whole: bool) -> Converter:
+    """Returns the same conversion; it raises DoesNotFitError for a value that it would lose.
+
+    That is one that becomes None and is not NULL, or has a part that does; with `whole` also one
+    that has a part for which a struct has no field.
+    """
+    convert = _conversion(kind, partial(strict_converter, whole=whole), whole=whole)
+
+    def converted(value: Attribute) -> object:
+        found = convert(value)
+        if found is None and value and "NULL" not in value:
+            raise DoesNotFitError
+        return found
+
+    return converted
+
+
+def _conversion(kind: pa.DataType, of_part: _MakeConverter, *, whole: bool = False) -> Converter:
+    if pa.types.is_struct(kind):
+        return _struct(kind, of_part, whole=whole)
+    if pa.types.is_map(kind):
+        return _map(of_part(kind.item_type))
+    if pa.types.is_list(kind):
+        return _list(of_part(kind.value_type))
     for is_kind, make in _CONVERTERS.items():
         if is_kind(kind):
             return make(kind)
     raise AssertionError(f"{kind} is refused before")
+
+
+_KEY_TYPES: Final[Mapping[str, Sequence[Callable[[pa.DataType], bool]]]] = {
+    "S": (pa.types.is_string, pa.types.is_timestamp, pa.types.is_date),
+    "B": (pa.types.is_string, pa.types.is_binary),
+    "N": (
+        *(pa.types.is_string, pa.types.is_timestamp, pa.types.is_date),
+        *(pa.types.is_integer, pa.types.is_decimal, pa.types.is_floating),
+    ),
+}
+
+
+def may_hold_key(kind: pa.DataType, key_type: str) -> bool:
+    """True where a column's type may hold a table's key attribute, S, N or B."""
+    return any(is_kind(kind) for is_kind in _KEY_TYPES[key_type])
 
 
 def _string(value: Attribute) -> str | None:
@@ -101,22 +151,23 @@ def _timestamp(kind: pa.DataType) -> Converter:
     return convert
 
 
-def to_struct(kind: pa.StructType) -> Converter:
-    """Returns the conversion of a map to a struct; an absent or unfit attribute is null."""
-    fields = [(field.name, converter(field.type)) for field in kind]
+def _struct(kind: pa.StructType, of_part: _MakeConverter, *, whole: bool) -> Converter:
+    """Returns the conversion of a map to a struct; an absent attribute is null."""
+    fields = [(field.name, of_part(field.type)) for field in kind]
 
     def convert(value: Attribute) -> dict[str, Any] | None:
         item = value.get("M")
         if item is None:
             return None
-        return {name: field(item[name]) for name, field in fields if name in item}
+        made = {name: field(item[name]) for name, field in fields if name in item}
+        if whole and len(made) < len(item):
+            raise DoesNotFitError
+        return made
 
     return convert
 
 
-def _map(kind: pa.MapType) -> Converter:
-    convert = converter(kind.item_type)
-
+def _map(convert: Converter) -> Converter:
     def convert_all(value: Attribute) -> list[tuple[str, Any]] | None:
         item = value.get("M")
         return None if item is None else [(name, convert(part)) for name, part in item.items()]
@@ -124,9 +175,7 @@ def _map(kind: pa.MapType) -> Converter:
     return convert_all
 
 
-def _list(kind: pa.ListType) -> Converter:
-    convert = converter(kind.value_type)
-
+def _list(convert: Converter) -> Converter:
     def convert_all(value: Attribute) -> list[Any] | None:
         for name, content in value.items():
             if name == "L":
@@ -149,9 +198,6 @@ _CONVERTERS: Final[Mapping[Callable[[pa.DataType], bool], Callable[[pa.DataType]
     pa.types.is_floating: lambda _: _float,
     pa.types.is_timestamp: _timestamp,
     pa.types.is_date: _timestamp,
-    pa.types.is_struct: to_struct,
-    pa.types.is_map: _map,
-    pa.types.is_list: _list,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -36,12 +37,20 @@ from watcher.records import page as pages
 from watcher.records import plain_json
 from watcher.records.diff import changed_attributes_of
 from watcher.records.keys import normal_keys
-from watcher.records.typed_values import Attribute, converter, to_struct
+from watcher.records.typed_values import (
+    RESCUED,
+    Attribute,
+    DoesNotFitError,
+    converter,
+    may_hold_key,
+    strict_converter,
+)
 from watcher.records.wire import WireChange, WireRecord
 from watcher.spark.options import SourceOptions
 from watcher.streams.messages import Page
 
 _item: Final = msgspec.json.Decoder(dict[str, Attribute])
+_attributes: Final = msgspec.json.Decoder(list[dict[str, Raw] | None])
 _ABSENT: Final = Raw()
 _COLUMNS: Final = {
     **dict.fromkeys(("event_id", "event_name", "event_version"), "string"),
@@ -78,6 +87,8 @@ def columns(options: SourceOptions) -> dict[str, str]:
         whole["new_image"] = whole["old_image"] = f"struct<{options.image_schema}>"
     if options.changed_attributes:
         whole["changed_attributes"] = "array<string>"
+    if options.image_schema:
+        whole[RESCUED] = "string"
     return _chosen(whole, options)
 
 
@@ -208,10 +219,11 @@ class ArrowEncoder:
         )
         self._names: list[str] = schema.names
         self._typed: dict[str, TypedImages] = {
-            field.name: TypedImages(field.type)
+            field.name: TypedImages(field.type, whole=options.rescued_data == "all")
             for field in schema
             if field.name in _IMAGES and not pa.types.is_string(field.type)
         }
+        self._has_right_keys = not self._typed
 
     def encode(self, page: Page, shard_id: str, arn: str = "") -> pa.RecordBatch:
         """Returns the records of a shard's page, in their order."""
@@ -231,16 +243,30 @@ class ArrowEncoder:
     ) -> pa.RecordBatch:
         """Returns records of a shard, in their order."""
         rows = _Changes(records, [record.dynamodb for record in records], shard_id, table)
-        return pa.RecordBatch.from_pydict({name: self._column(name, rows) for name in self._names})
+        if not self._has_right_keys and records:
+            self._refuse_wrong_keys(rows.changes[0].Keys)
+        rests: dict[str, Rest] | None = {} if RESCUED in self._names else None
+        made = {name: self._column(name, rows, rests) for name in self._names if name != RESCUED}
+        if rests is not None:
+            made[RESCUED] = _rescued(rests, len(records))
+        return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
 
-    def _column(self, name: str, rows: _Changes) -> pa.Array:
+    def _column(self, name: str, rows: _Changes, rests: dict[str, Rest] | None) -> pa.Array:
         if name not in _IMAGES:
             return _MADE[name](rows)
         raws = list(map(_IMAGES[name], rows.changes))
         if name in self._typed:
-            return self._typed[name].column(raws)
+            rest = None if rests is None else rests.setdefault(name, {})
+            return self._typed[name].column(raws, rest)
         is_plain = self._text is plain_json.plain_json  # the wire form stays as it is
         return _strings(self._text(normal_keys(raws) if name == "keys" and is_plain else raws))
+
+    def _refuse_wrong_keys(self, keys: Raw) -> None:
+        """Raises UsageError where a key's column has a type that none of its values fits."""
+        self._has_right_keys = True
+        for name, value in _item.decode(keys or b"{}").items():
+            for images in self._typed.values():
+                refuse_wrong_key(images.kind, name, *value)
 
 
 _IMAGES: Final[Mapping[str, Callable[[WireChange], msgspec.Raw]]] = {
@@ -295,6 +321,30 @@ def _identities(records: Sequence[WireRecord]) -> pa.Array:
     return pa.array(rows, _IDENTITY)
 
 
+def refuse_wrong_key(image: pa.StructType, name: str, key_type: str) -> None:
+    """Raises UsageError where a table's key has a column that can't hold its type (S, N or B)."""
+    place = image.get_field_index(name)
+    if place >= 0 and not may_hold_key(image.field(place).type, key_type):
+        raise UsageError(
+            f"imageSchema: the key {name} has DynamoDB's type {key_type}, and "
+            f"{image.field(place).type} holds none of those: make it {_KEY_HINTS[key_type]}"
+        )
+
+
+_KEY_HINTS: Final = {"S": "string", "N": "decimal(38,0), or string", "B": "binary"}
+
+
+def _rescued(rests: Mapping[str, Rest], count: int) -> pa.Array:
+    """Returns what images hold and their columns don't: `{"new_image": {"qty": {"N": "1.5"}}}`."""
+    if not any(rests.values()):
+        return pa.nulls(count, pa.string())
+    found: list[str | None] = [None] * count
+    for row in {row for rest in rests.values() for row in rest}:
+        parts = {name: rest[row] for name, rest in rests.items() if row in rest}
+        found[row] = msgspec.json.encode(parts).decode()
+    return _strings(found)
+
+
 # Images as typed columns
 
 
@@ -323,78 +373,164 @@ class _Attribute(msgspec.Struct, gc=False):
 
 
 _NOTHING: Final = _Attribute()
-_Column = Callable[[list[_Attribute]], pa.Array]
+Rest = dict[int, dict[str, Raw]]
+"""Of images, by their places: the attributes that a column does not hold, as they came."""
+_Column = Callable[[list[_Attribute], list[int]], pa.Array]
+"""Makes a column of values, and adds the places of those that it holds in part only."""
 
 
 class TypedImages:
     """Images as structs of some attributes; one that is absent, or not of its type, is null.
 
-    Only these are decoded, all images at once, and made column by column.
+    Only these are decoded, all images at once, and made column by column. With `whole`, what they
+    don't hold are also the attributes that have no field.
     """
 
-    def __init__(self, kind: pa.StructType) -> None:
-        self._kind = kind
-        self._whole = to_struct(kind)
+    def __init__(self, kind: pa.StructType, *, whole: bool = False) -> None:
+        self.kind = kind
+        self._whole = whole
         # Attributes may have any name; a Python class's have not.
         names = {f"a{index}": field.name for index, field in enumerate(kind)}
         fields = [(place, _Attribute | None, None) for place in names]
-        wanted: Any = msgspec.defstruct("WireFilter", fields, rename=names, gc=False)
+        wanted: Any = msgspec.defstruct("Wanted", fields, rename=names, gc=False)
+        only: Any = msgspec.defstruct(
+            "Only", fields, rename=names, gc=False, forbid_unknown_fields=True
+        )
         self._decode = msgspec.json.Decoder(list[wanted | None]).decode
+        self._decode_only = msgspec.json.Decoder(list[only | None]).decode
         self._empty = wanted()
         self._columns = [
-            (attrgetter(place), _column(field.type))
+            (field.name, attrgetter(place), _column(field.type, whole=whole))
             for place, field in zip(names, kind, strict=True)
         ]
 
-    def __reduce__(self) -> tuple[type[TypedImages], tuple[pa.StructType]]:
+    def __reduce__(self) -> tuple[partial[TypedImages], tuple[pa.StructType]]:
         """Makes a new one on the executor: decoders can't be pickled."""
-        return TypedImages, (self._kind,)
+        return partial(TypedImages, whole=self._whole), (self.kind,)
 
-    def column(self, raws: Sequence[Raw]) -> pa.Array:
-        """Returns images (wire bytes, empty where there is none) as one column."""
+    def column(self, raws: Sequence[Raw], rest: Rest | None = None) -> pa.Array:
+        """Returns images (wire bytes, empty where there is none) as one column.
+
+        What it does not hold is added to `rest`, where that is given.
+        """
+        text = b"[%b]" % b",".join([raw or b"null" for raw in raws])
         try:
-            items = self._decode(b"[%b]" % b",".join([raw or b"null" for raw in raws]))
+            items = self._decoded(text, rest)
         except msgspec.ValidationError:  # an emulator's: {"N": 1}
-            rows = [self._whole({"M": _item.decode(raw)}) if raw else None for raw in raws]
-            return pa.array(rows, self._kind)
+            return self._one_by_one(raws, rest)
         missing = None
         if not all(items):
             missing = pa.array([item is None for item in items])
             items = [item or self._empty for item in items]
         columns = []
-        for get, made in self._columns:
-            values = list(map(get, items))
-            columns.append(made(values if all(values) else [each or _NOTHING for each in values]))
-        return pa.StructArray.from_arrays(columns, fields=list(self._kind), mask=missing)
+        for name, get, made in self._columns:
+            values, in_part = list(map(get, items)), list[int]()
+            column = made(values if all(values) else [each or _NOTHING for each in values], in_part)
+            if rest is not None and (in_part or column.null_count > values.count(None)):
+                _rescue(name, raws, {*in_part, *_lost(values, column)}, rest)
+            columns.append(column)
+        return pa.StructArray.from_arrays(columns, fields=list(self.kind), mask=missing)
+
+    def _decoded(self, text: bytes, rest: Rest | None) -> list[Any]:
+        """Returns the images, and adds attributes that have no field to the rest."""
+        if rest is None or not self._whole:
+            return self._decode(text)
+        try:
+            return self._decode_only(text)
+        except msgspec.ValidationError:
+            items = self._decode(text)
+        known = set(self.kind.names)
+        for row, attributes in enumerate(_attributes.decode(text)):
+            if attributes and not attributes.keys() <= known:
+                rest[row] = {name: attributes[name] for name in attributes if name not in known}
+        return items
+
+    def _one_by_one(self, raws: Sequence[Raw], rest: Rest | None) -> pa.Array:
+        convert = converter(self.kind)
+        if rest is not None:
+            make = partial(strict_converter, whole=self._whole)
+            fields = {field.name: make(field.type) for field in self.kind}
+            for row, raw in enumerate(raws):
+                for name, value in _item.decode(raw or b"{}").items():
+                    if not _fits(fields[name], value) if name in fields else self._whole:
+                        _rescue(name, raws, {row}, rest)
+        rows = [convert({"M": _item.decode(raw)}) if raw else None for raw in raws]
+        return pa.array(rows, self.kind)
 
 
-def _column(kind: pa.DataType) -> _Column:
+def _fits(convert: Callable[[Attribute], object], value: Attribute) -> bool:
+    try:
+        convert(value)
+    except DoesNotFitError:
+        return False
+    return True
+
+
+def _lost(values: list[_Attribute | None], column: pa.Array) -> list[int]:
+    """Returns the places of values that are null in their column, and were not NULL."""
+    if column.null_count == values.count(None):
+        return []
+    nulls = column.is_null().to_pylist()
+    return [
+        row
+        for row, (value, is_null) in enumerate(zip(values, nulls, strict=True))
+        if is_null and value is not None and value.wire()
+    ]
+
+
+def _rescue(name: str, raws: Sequence[Raw], rows: set[int], rest: Rest) -> None:
+    for row in rows:
+        (attributes,) = _attributes.decode(b"[%b]" % raws[row])
+        rest.setdefault(row, {})[name] = (attributes or {})[name]
+
+
+def _column(kind: pa.DataType, *, whole: bool) -> _Column:
     """Returns a column's maker: most values of a type all at once, the others one by one."""
-    convert = converter(kind)
-
-    def converted(value: _Attribute) -> object:
-        return None if value is _NOTHING else convert(value.wire())
-
-    def texts(values: list[_Attribute]) -> pa.Array:
-        column = pa.array([value.S for value in values], kind)
-        if not column.null_count:
-            return column
-        found = [converted(value) if value.S is None else value.S for value in values]
-        return pa.array(found, kind)
-
-    def sets_of_text(values: list[_Attribute]) -> pa.Array:
-        found = [converted(value) if value.SS is None else value.SS for value in values]
-        return pa.array(found, kind)
-
     if pa.types.is_string(kind):
-        return texts
-    if pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
-        return sets_of_text
+        return _texts
     if pa.types.is_boolean(kind):
-        return lambda values: pa.array([value.BOOL for value in values], kind)
+        return lambda values, _: pa.array([value.BOOL for value in values], kind)
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return _numbers(kind)
-    return lambda values: pa.array(list(map(converted, values)), kind)
+    convert, convert_part = strict_converter(kind, whole=whole), converter(kind)
+
+    def converted(value: _Attribute, row: int, in_part: list[int]) -> object:
+        if value is _NOTHING:
+            return None
+        wire = value.wire()
+        try:
+            return convert(wire)
+        except DoesNotFitError:
+            in_part.append(row)
+            return convert_part(wire)
+
+    def one_by_one(values: list[_Attribute], in_part: list[int]) -> pa.Array:
+        return pa.array([converted(each, row, in_part) for row, each in enumerate(values)], kind)
+
+    def sets_of_text(values: list[_Attribute], in_part: list[int]) -> pa.Array:
+        sets = [value.SS for value in values]
+        if None not in sets:
+            return pa.array(sets, kind)
+        found = [
+            converted(each, row, in_part) if each.SS is None else each.SS
+            for row, each in enumerate(values)
+        ]
+        return pa.array(found, kind)
+
+    is_of_text = pa.types.is_list(kind) and pa.types.is_string(kind.value_type)
+    return sets_of_text if is_of_text else one_by_one
+
+
+def _texts(values: list[_Attribute], in_part: list[int]) -> pa.Array:
+    column = pa.array([value.S for value in values], pa.string())
+    if not column.null_count:
+        return column
+    convert = converter(pa.string())
+    found = [
+        value.S if value.S is not None or value is _NOTHING else convert(value.wire())
+        for value in values
+    ]
+    return pa.array(found, pa.string())
 
 
 def _numbers(kind: pa.DataType) -> _Column:
@@ -408,7 +544,7 @@ def _numbers(kind: pa.DataType) -> _Column:
     fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
     surely_fit = re.compile(rf"(?:-?{whole}{fraction} )*+").fullmatch
 
-    def column(values: list[_Attribute]) -> pa.Array:
+    def column(values: list[_Attribute], in_part: list[int]) -> pa.Array:
         digits = [value.N for value in values]
         found = [each for each in digits if each is not None]
         text = " ".join([*found, ""])

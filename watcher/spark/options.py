@@ -18,6 +18,8 @@ from watcher.streams.position import parse_start
 
 ImageFormat = Literal["json", "dynamodb-json"]
 
+RescuedData = Literal["unfit", "all"]
+
 REMEDY = "; to go on: failOnDataLoss=false"
 """The remedy that a data loss names."""
 
@@ -40,6 +42,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     image_format: ImageFormat = "json"
     image_schema: str | None = None
     """`imageSchema`: a DDL string; the images are then structs of these typed attributes."""
+    rescued_data: RescuedData = "unfit"
+    """`rescuedData`: `all` for attributes without a column, too, not only those that don't fit."""
     changed_attributes: bool = False
     """`changedAttributes`: one more column, the names of the attributes that differ."""
     columns: tuple[str, ...] | None = None
@@ -144,6 +148,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "failOnDataLoss": ("fail_on_data_loss", _boolean),
     "imageFormat": ("image_format", _one_of("json", "dynamodb-json")),
     "imageSchema": ("image_schema", lambda text: text or None),
+    "rescuedData": ("rescued_data", _one_of("unfit", "all")),
     "changedAttributes": ("changed_attributes", _boolean),
     "columns": ("columns", _names),
     "wireRecords": ("wire_records", _boolean),

@@ -4,16 +4,18 @@ import logging
 from typing import Annotated
 
 from cyclopts import Parameter
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import to_date
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.functions import count, to_date
 
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
+from watcher.formatting.text import counted
+from watcher.records.typed_values import RESCUED
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, StopRequest, changes, run, triggered
 from watcher.spark.jobs.settings import HERE
-from watcher.spark.lake import lake_of
+from watcher.spark.lake import Lake, lake_of
 
 logger = logging.getLogger("watcher")
 
@@ -66,7 +68,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
 
     Raises UsageError, and whatever the source raises.
     """
-    settings.refuse_bad_schema(image_schema)
+    settings.refuse_bad_schema(image_schema, stream, connection)
     if image_schema is not None and (dynamodb_json or format == "csv"):
         other = "--dynamodb-json" if dynamodb_json else "--format csv"
         raise UsageError(f"--image-schema and {other} exclude each other")
@@ -77,6 +79,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
         startingPosition=start,
         imageFormat="dynamodb-json" if dynamodb_json else None,
         imageSchema=image_schema,
+        rescuedData=None if image_schema is None else "all",
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
     ).withColumn("date", to_date("approximate_creation_time"))
@@ -85,31 +88,61 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     lake = lake_of(spark, to, checkpoint)
     content = f"{format} (DynamoDB's JSON)" if dynamodb_json else format
     stop = StopRequest()
-    uncounted: dict[int, int] = {}
-
-    def append(batch: DataFrame, number: int) -> None:
-        if (there := lake.files_of(number)) is not None:
-            # Spark does not read its changes any more, and no run has counted them.
-            uncounted[number] = count_rows(
-                batch, format, [lake.folder.literal(each) for each in there]
-            )
-            return
-        files = lake.append(lambda path: _write(batch, format, path), number)
-        if format == "parquet":
-            # Not once a signal has come: the batch is in, and is to be done and counted soon.
-            lake.compact(files, lambda: not stop.signal)
-
+    batches = _Batches(lake, format, stop)
     with translating_errors(), lake.open(_NOTE, content, by_spark=format not in _FILES):
         if format in _FILES:
-            writer = frame.writeStream.foreachBatch(append)
+            writer = frame.writeStream.foreachBatch(batches.append)
         else:
             writer = frame.writeStream.format(format).partitionBy("date").option("path", to)
         writer = writer.option("checkpointLocation", lake.kept.whole_path)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
-        return run(
-            writer.start, "archived", stop=stop, stop_timeout=stop_timeout, uncounted=uncounted
-        )
+        try:
+            return run(
+                writer.start,
+                "archived",
+                stop=stop,
+                stop_timeout=stop_timeout,
+                uncounted=batches.uncounted,
+            )
+        finally:
+            batches.log_rescued()
+
+
+class _Batches:
+    """Appends micro-batches to the archive's files, each once."""
+
+    def __init__(self, lake: Lake, format: str, stop: StopRequest) -> None:  # noqa: A002
+        self._lake = lake
+        self._format = format
+        self._stop = stop
+        self._rescued = 0
+        self.uncounted: dict[int, int] = {}
+        """The changes of batches that were in already, which Spark does not count."""
+
+    def append(self, batch: DataFrame, number: int) -> None:
+        """Appends one."""
+        lake, files_format = self._lake, self._format
+        if (there := lake.files_of(number)) is not None:
+            # Spark does not read its changes any more, and no run has counted them.
+            files = [lake.folder.literal(each) for each in there]
+            self.uncounted[number] = count_rows(batch, files_format, files)
+            return
+        seen = Observation() if RESCUED in batch.columns else None
+        if seen is not None:
+            batch = batch.observe(seen, count(RESCUED).alias("rows"))
+        files = lake.append(lambda path: _write(batch, files_format, path), number)
+        if seen is not None and files:
+            self._rescued += seen.get["rows"]
+        if files_format == "parquet":
+            # Not once a signal has come: the batch is in, and is to be done and counted soon.
+            lake.compact(files, lambda: not self._stop.signal)
+
+    def log_rescued(self) -> None:
+        """Logs how many changes have something that typed images do not hold."""
+        if self._rescued:
+            what = counted(self._rescued, "change")
+            logger.info(f"{what} with what --image-schema does not hold: {RESCUED}")
 
 
 def _write(batch: DataFrame, format: str, path: str) -> None:  # noqa: A002

@@ -57,7 +57,7 @@ def query(
     """
     if output not in ("table", "json", "csv"):
         raise UsageError("give table, json or csv", "output", output)
-    settings.refuse_bad_schema(image_schema)
+    settings.refuse_bad_schema(image_schema, stream, connection)
     frame = all_changes(
         spark,
         stream,

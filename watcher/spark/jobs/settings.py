@@ -1,20 +1,30 @@
 """The parameters that several jobs share, each declared once."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, TypeAlias
 
+import pyarrow as pa
 from cyclopts import Parameter
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
-from watcher.errors import UsageError
+from watcher.aws.connect import connect
+from watcher.aws.tables import TablesClient
+from watcher.errors import ServiceError, StreamError, UsageError
+from watcher.spark import compat
+from watcher.spark.columns import refuse_unfit_types, refuse_wrong_key
 from watcher.spark.error_mapping import one_line
+from watcher.spark.options import wanted_streams
 
 HERE = AwsConfig()
 """AWS as the environment says."""
 
 # A service manager's or container's own patience ends after 10 s (docker) to 90 s (systemd).
 LAST_BATCH_SECONDS = 8.0
+_QUICK = 5.0
 PLACES = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
 """The values of a `--from`."""
 
@@ -59,10 +69,11 @@ FailOnDataLoss: TypeAlias = Annotated[
 ]
 
 
-def refuse_bad_schema(text: str | None) -> None:
+def refuse_bad_schema(text: str | None, stream: str, connection: AwsConfig) -> None:
     """Raises UsageError for a DDL that Spark refuses, or that has a name twice.
 
-    In the user's words: Spark sees it inside all the columns.
+    Or a type that a key of the stream's table can't have. In the user's words: Spark sees it inside
+    all the columns.
     """
     if text is None:
         return
@@ -74,3 +85,18 @@ def refuse_bad_schema(text: str | None) -> None:
     if twice := [name for name in names if names.count(name) > 1]:
         reason = f"{twice[0]} is there twice (Pk and pk are one)"
         raise UsageError(reason, "image_schema", repr(text))
+    assert isinstance(schema, StructType)
+    refuse_unfit_types(StructType().add("new_image", schema))
+    image = pa.struct(list(compat.arrow_schema(schema)))
+    for key, kind in _key_types(stream, connection):
+        refuse_wrong_key(image, key, kind)
+
+
+def _key_types(stream: str, connection: AwsConfig) -> Iterator[tuple[str, str]]:
+    """Yields the keys of tables, as far as they may be described: else the first change tells."""
+    for name in wanted_streams(stream).names:
+        with suppress(StreamError, ServiceError):
+            service, arn = connect(name, connection)
+            tables = TablesClient(connection, region_in(arn), attempts=2, call_seconds=_QUICK)
+            _, table = tables.named(service.table(arn))
+            yield from table.types.items()
