@@ -1,9 +1,12 @@
-"""Listings that are slow, large, or never end: delivery, and its end, do not wait for them."""
+"""Listings that are slow, large, or never end: delivery, and its end, do not wait for them.
+
+A call that hangs or drips is given up here after ten minutes, and so is a listing without an end:
+what waited for one would not come within a test's patience, however busy the machine is.
+"""
 
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +14,16 @@ import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support import hanging_parents
-from tests.support.program import Program, run
+from tests.support.program import PATIENCE, Program, run
 
+ROOT = Path(__file__).parents[2]
 NEVER_ENDING = 1000
+_PATIENT = """
+from watcher.aws import timing
+
+timing.CALLS = timing.CallTiming(read_seconds=200, loop_read_seconds=200, slow_from_seconds=1)
+timing.LISTINGS = timing.ListingTiming(most_pages=10**9, most_seconds=600)
+"""
 
 
 @pytest.fixture
@@ -22,61 +32,62 @@ def sim() -> Iterator[RemoteSimulator]:
         yield simulator
 
 
-def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(sim: RemoteSimulator) -> None:
-    with Program("orders", "--print-json", env=sim.environment) as program:
+@pytest.fixture
+def patient(tmp_path: Path) -> dict[str, str]:
+    """An environment in which programs wait for calls as above."""
+    (tmp_path / "sitecustomize.py").write_text(_PATIENT)
+    return {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+
+
+def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(
+    sim: RemoteSimulator, patient: dict[str, str]
+) -> None:
+    with Program("orders", "--print-json", env=sim.environment | patient) as program:
         program.wait_for_status("Watching")
         sim.fail_next("DescribeStream", "drip", times=NEVER_ENDING)
         described = sim.calls["DescribeStream"]
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > described, 40)
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > described, PATIENCE)
         for count in range(1, 11):
-            began = time.monotonic()
             sim.write("a")
             program.wait_for_lines(count)
-            assert time.monotonic() - began < 8  # the loop's own time-out for a call is 9 s
-        began = time.monotonic()
         assert program.end() == 0
-        assert time.monotonic() - began < 8
 
 
 def test_of_several_one_that_drips_as_it_begins_is_said_and_keeps_no_other(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: RemoteSimulator, patient: dict[str, str]
 ) -> None:
     sim.add_table("users")
     sim.fail_next("DescribeStream", "drip", times=1)  # that of the first
-    (tmp_path / "sitecustomize.py").write_text(
-        "from watcher.aws import timing\ntiming.CALLS = timing.CallTiming(slow_from_seconds=1)\n"
-    )
-    env = {**sim.environment, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
-    with Program("orders", "users", "--print-json", env=env) as program:
-        program.wait_for_status("Starting watcher for shard", 20)  # not after 30 s
-        program.wait_for_status("DescribeStream of orders: no answer yet, for 1 s", 20)
+    with Program("orders", "users", "--print-json", env=sim.environment | patient) as program:
+        program.wait_for_status("Starting watcher for shard")
+        program.wait_for_status("DescribeStream of orders: no answer yet, for 1 s")
         assert program.end() == 0
 
 
-def test_a_listing_without_an_end_keeps_neither_children_nor_sigterm(sim: RemoteSimulator) -> None:
-    with Program("orders", "--print-json", env=sim.environment) as program:
+def test_a_listing_without_an_end_keeps_neither_children_nor_sigterm(
+    sim: RemoteSimulator, patient: dict[str, str]
+) -> None:
+    with Program("orders", "--print-json", env=sim.environment | patient) as program:
         program.wait_for_status("Watching")
         sim.set_faults(endless_listing=True)
         described = sim.calls["DescribeStream"]
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > described + 2, 40)
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > described + 2, PATIENCE)
         for count in range(1, 4):
-            began = time.monotonic()
             sim.rotate("all")
             sim.write("a")
             program.wait_for_lines(count)
-            assert time.monotonic() - began < 20  # the listing goes on for minutes
-        began = time.monotonic()
         assert program.end() == 0
-        assert time.monotonic() - began < 20
 
 
-def test_a_first_listing_without_an_end_ends_at_once_with_sigterm(sim: RemoteSimulator) -> None:
+def test_a_first_listing_without_an_end_ends_at_once_with_sigterm(
+    sim: RemoteSimulator, patient: dict[str, str]
+) -> None:
     sim.set_faults(endless_listing=True)
-    with Program("orders", "--stop-timeout", "60", env=sim.environment) as program:
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > 5, 40)
-        began = time.monotonic()
+    # The timeout is for observers.
+    options = ("--stop-timeout", "600")
+    with Program("orders", *options, env=sim.environment | patient) as program:
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > 5, PATIENCE)
         assert program.end(signal.SIGTERM) == 0
-        assert time.monotonic() - began < 20  # half a second; a minute is for observers
 
 
 def test_many_shards_of_many_generations_cost_few_listings() -> None:
@@ -93,13 +104,13 @@ def test_many_shards_of_many_generations_cost_few_listings() -> None:
         assert "rate-limit" not in many.injected
 
 
-def test_a_first_listing_that_drips_ends_with_sigterm(sim: RemoteSimulator) -> None:
+def test_a_first_listing_that_drips_ends_with_sigterm(
+    sim: RemoteSimulator, patient: dict[str, str]
+) -> None:
     sim.fail_next("DescribeStream", "drip", times=NEVER_ENDING)
-    with Program("orders", "--stop-timeout", "1", env=sim.environment) as program:
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > 0, 40)
-        began = time.monotonic()
+    with Program("orders", "--stop-timeout", "1", env=sim.environment | patient) as program:
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > 0, PATIENCE)
         assert program.end(signal.SIGTERM) == 0
-        assert time.monotonic() - began < 8  # the call would be given up after 9 s
 
 
 def test_a_read_that_drips_is_given_up_said_and_made_again(
@@ -109,36 +120,34 @@ def test_a_read_that_drips_is_given_up_said_and_made_again(
     (tmp_path / "sitecustomize.py").write_text(
         "from watcher.aws import timing\ntiming.CALLS = timing.CallTiming(read_seconds=1)\n"
     )
-    env = {**sim.environment, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    env = {**sim.environment, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     with Program("orders", "--print-json", "-v", env=env) as program:
         program.wait_for_status("Watching")
         sim.fail_next("GetRecords", "drip", times=2)
         sim.bulk(10)
-        began = time.monotonic()
         program.wait_for_status("GetRecords: no whole answer within 3 s")
-        assert time.monotonic() - began < 20, "the first time; with AWS's 10 s that is after 30"
-        program.wait_for_lines(10, 40)
+        program.wait_for_lines(10)
         program.end()
 
 
 @pytest.mark.parametrize("words", [("count", "orders"), ("streams",)], ids=" ".join)
 def test_a_read_that_drips_does_not_hold_up_ctrl_c_of_a_command_that_reads_to_an_end(
-    sim: RemoteSimulator, words: tuple[str, ...]
+    sim: RemoteSimulator, patient: dict[str, str], words: tuple[str, ...]
 ) -> None:
     sim.fail_next("GetRecords", "drip", times=NEVER_ENDING)
-    with Program(*words, env=sim.environment) as program:
-        sim.wait_for(lambda: sim.calls["GetRecords"] > 1, 40)
-        began = time.monotonic()
+    with Program(*words, env=sim.environment | patient) as program:
+        sim.wait_for(lambda: sim.calls["GetRecords"] > 1, PATIENCE)
         assert program.end(signal.SIGINT) == 130
-        assert time.monotonic() - began < 20  # the read would be given up after 30 s
 
 
-def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard() -> None:
+def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard(
+    patient: dict[str, str],
+) -> None:
     with Simulator(table="orders", shards=hanging_parents.SHARDS) as sim:
         expected = hanging_parents.hang(sim)
         options = ("--from", "trim-horizon", "--print-json")
-        with Program("orders", *options, env=sim.environment) as program:
+        with Program("orders", *options, env=sim.environment | patient) as program:
             program.wait_for_status("Starting watcher")
-            program.wait_for_lines(len(expected), hanging_parents.SECONDS)
+            program.wait_for_lines(len(expected))
             assert program.end() == 0
         assert len(program.out) == len(expected)

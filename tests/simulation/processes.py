@@ -105,16 +105,20 @@ class SimulatedWorker:
 
     def _look(self) -> None:
         """Read those whose turn has come; their answers come each in its own time."""
-        self._planned = math.inf
         while (reading := self._readers.next()) is not None:
             self.delay = 0.0
             answer = partial(self._take, reading, reading.read())
             self._later(self.delay, answer)
         wait = max(self._readers.due_in, _LEAST_SECONDS)
         due = self._scheduler.now + wait
-        if due < self._planned:
+        if due != self._planned:
             self._planned = due
-            self._later(wait, self._look)
+            self._later(wait, partial(self._look_again, due))
+
+    def _look_again(self, planned: float) -> None:
+        """As planned, unless another time was meanwhile."""
+        if planned == self._planned:
+            self._look()
 
     def _take(self, reading: AssignedShard, messages: list[Message]) -> None:
         for message in messages:
