@@ -290,7 +290,7 @@ class WatchOptions:
         """The way to AWS."""
         from watcher.aws.config import AwsConfig
 
-        return AwsConfig(self.region, self.profile, self.endpoint_url)
+        return AwsConfig.here(self.region, self.profile, self.endpoint_url)
 
     @cached_property
     def position(self) -> "Position":

@@ -130,7 +130,7 @@ class Stream:
         test, on_stale = record_filter(filters, key, only), checked_policy(on_stale)
         asked = WantedStreams.parse(stream)
         _position(start)  # raises here, before any call, for what is none
-        connection = AwsConfig(region, profile, endpoint_url)
+        connection = AwsConfig.here(region, profile, endpoint_url)
         clients = Clients(connection)
         self._calls = CallPool()
         # Closes also where the caller never does, or no stream is found.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,33 @@ from botocore import exceptions as boto
 from watcher.aws.arns import is_aws_region
 from watcher.errors import UsageError, error_text
 
+# Files of botocore's; a handler may change the folder that their names begin in.
+_FILES = ("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "REQUESTS_CA_BUNDLE")
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """AWS's variables as they were at one moment. Its text never shows them: some are secrets."""
+
+    variables: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def now(cls) -> Environment:
+        """Returns those of this process, the names of files made absolute."""
+        found = {
+            name: os.path.abspath(value)
+            if name in _FILES and value and not value.startswith("~")
+            else value
+            for name, value in os.environ.items()
+            if name.startswith("AWS_") or name in _FILES
+        }
+        return cls(tuple(sorted(found.items())))
+
+    def __repr__(self) -> str:
+        return "Environment(…)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
+
 
 class AwsConfig(msgspec.Struct, frozen=True):
     """How to reach AWS, as the aws CLI's options of the same names; None leaves it to boto3."""
@@ -19,6 +47,15 @@ class AwsConfig(msgspec.Struct, frozen=True):
     region: str | None = None
     profile: str | None = None
     endpoint_url: str | None = None
+    environment: Environment | None = None
+    """The variables that boto3 looks at; None: those that there are when it looks."""
+
+    @classmethod
+    def here(
+        cls, region: str | None = None, profile: str | None = None, endpoint_url: str | None = None
+    ) -> AwsConfig:
+        """Returns one that stays the same, whatever handlers do to `os.environ` later."""
+        return cls(region, profile, endpoint_url, Environment.now())
 
     def to_blame(self, error: Exception) -> str | None:
         """Which of them botocore can't make a client with; what it has from elsewhere is none."""

@@ -11,9 +11,10 @@ import os
 import random
 import re
 import ssl
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.context import assert_spawning
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +25,17 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.compat import compat_shell_split
 from botocore.config import Config
-from botocore.credentials import ReadOnlyCredentials, create_credential_resolver
+from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES as VARIABLES
+from botocore.configprovider import ConfigChainFactory, ConfiguredEndpointProvider
+from botocore.credentials import (
+    AssumeRoleWithWebIdentityProvider,
+    ContainerProvider,
+    EnvProvider,
+    OriginalEC2Provider,
+    ProcessProvider,
+    ReadOnlyCredentials,
+    create_credential_resolver,
+)
 from botocore.loaders import Loader, create_loader
 from botocore.utils import JSONFileCache
 
@@ -297,11 +308,46 @@ def _loader(data_path: str | None) -> Loader:
     return create_loader(data_path)
 
 
+class _Session(botocore.session.Session):
+    """Botocore's, which looks at the variables of one moment where it is given them."""
+
+    def __init__(self, profile: str | None, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        super().__init__(profile=profile)
+        if environ is not os.environ:
+            store = self.get_component("config_store")
+            factory = ConfigChainFactory(session=self, environ=environ)
+            for name, (file, variables, default, convert) in VARIABLES.items():
+                chain = factory.create_config_chain(
+                    instance_name=name,
+                    env_var_names=variables,
+                    config_property_names=file,
+                    default=default,
+                    conversion_func=convert,
+                )
+                store.set_config_provider(name, chain)
+
+    def _add_configured_endpoint_provider(self, client_name: str, config_store: Any) -> None:
+        provider = ConfiguredEndpointProvider(
+            full_config=self.full_config,
+            scoped_config=self.get_scoped_config(),
+            client_name=client_name,
+            environ=self.environ,
+        )
+        config_store.set_config_provider("endpoint_url", provider)
+
+
 def session(connection: AwsConfig) -> Any:
     """A session of botocore's. Raises ProfileNotFound."""
-    made = botocore.session.Session(profile=connection.profile)
+    made: Any = _Session(connection.profile, _environ(connection))
     made.register_component("data_loader", _loader(made.get_config_variable("data_path")))
     return made
+
+
+def _environ(connection: AwsConfig) -> Mapping[str, str]:
+    """Returns the variables that count for a connection."""
+    fixed = connection.environment
+    return os.environ if fixed is None else dict(fixed.variables)
 
 
 def ca_file(session: Any) -> str | None:
@@ -309,7 +355,9 @@ def ca_file(session: Any) -> str | None:
 
     As botocore.endpoint.EndpointCreator has it.
     """
-    chosen = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
+    chosen: str | None = session.get_config_variable("ca_bundle") or session.environ.get(
+        "REQUESTS_CA_BUNDLE"
+    )
     return chosen and os.path.abspath(chosen)
 
 
@@ -327,7 +375,7 @@ def refuse_unusable_endpoint(session: Any, url: str) -> None:
     try:
         tls_context(file)
     except OSError as error:
-        variable = "AWS_CA_BUNDLE" if os.environ.get("AWS_CA_BUNDLE") else "ca_bundle"
+        variable = "AWS_CA_BUNDLE" if session.environ.get("AWS_CA_BUNDLE") else "ca_bundle"
         if not session.get_config_variable("ca_bundle"):
             variable = "REQUESTS_CA_BUNDLE"
         why = "no certificates in it" if isinstance(error, ssl.SSLError) else error.strerror
@@ -339,12 +387,13 @@ def own_credentials(connection: AwsConfig, region: str | None) -> OwnCredentials
 
     `region` is where a role is assumed, unless that is configured elsewhere.
     """
-    settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    environ = _environ(connection)
+    settings = {name: value for name, value in environ.items() if name.startswith("AWS_")}
     # Not across a fork: who comes out of one has no share in its parent's.
     place = connection.profile, os.environ.get("HOME"), os.getpid(), frozenset(settings.items())
     with _lock:
         if place not in _known:
-            load = functools.partial(_load, connection.profile, region)
+            load = functools.partial(_load, connection, region)
             _known[place] = OwnCredentials(load)
         return _known[place]
 
@@ -365,15 +414,18 @@ def handed_credentials(connection: AwsConfig, arn: str) -> HandedCredentials:
         return _handed.setdefault(connection, HandedCredentials(own))
 
 
-def _load(profile: str | None, region: str | None, refused: str | None, may_ask: bool) -> Keys:
+def _load(connection: AwsConfig, region: str | None, refused: str | None, may_ask: bool) -> Keys:
     """Whatever is configured now: somebody may have logged in since the last time."""
-    asking = session(AwsConfig(profile=profile))
+    asking = session(connection)
     asking.set_default_client_config(_CALLS)
     # For programs that share the aws CLI's cache, an MFA code is good for all of them.
     cache: Any = _Sessions(refused)
     chain = create_credential_resolver(asking, cache=cache, region_name=region)
     assume_role: Any = chain.get_provider("assume-role")
-    assume_role._prompter = functools.partial(_ask, profile, may_ask)
+    assume_role._prompter = functools.partial(_ask, connection.profile, may_ask)
+    if asking.environ is not os.environ:
+        for provider in chain.providers:
+            _fix_environment(provider, asking.environ)
     try:
         with log_if_slow(functools.partial(_waiting, asking)):
             found: Any = chain.load_credentials()
@@ -393,6 +445,21 @@ def _load(profile: str | None, region: str | None, refused: str | None, may_ask:
         frozen.account_id,
         expires.timestamp() if expires else None,
     )
+
+
+def _fix_environment(provider: Any, environ: Mapping[str, str]) -> None:
+    """Has a provider of botocore's look at these variables, in place of the process's."""
+    kind = type(provider)
+    if kind is EnvProvider:
+        provider.environ = environ
+    elif kind in (ContainerProvider, OriginalEC2Provider):
+        provider._environ = environ
+    elif kind is ProcessProvider:
+        others = {name: value for name, value in os.environ.items() if name[:4] != "AWS_"}
+        provider._popen = functools.partial(subprocess.Popen, env={**others, **environ})
+    elif kind is AssumeRoleWithWebIdentityProvider:
+        names = {} if provider._disable_env_vars else provider._CONFIG_TO_ENV_VAR
+        provider._get_env_config = lambda key: environ.get(names.get(key, ""))
 
 
 def _waiting(asking: Any, seconds: float) -> str | None:

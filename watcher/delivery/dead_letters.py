@@ -182,6 +182,7 @@ def _client(service: str, region: str | None, aws: AwsConfig) -> Any:
     import boto3
 
     session: Any = boto3.Session(profile_name=aws.profile, region_name=region or aws.region)
+    session.get_credentials()  # now: a handler may change the environment later
     return session.client(service)
 
 

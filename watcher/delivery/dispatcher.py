@@ -100,7 +100,11 @@ class Dispatcher:
         return {name: max(0, count - self.failed[name]) for name, count in counts.items()}
 
     def deliver(self, record: Record) -> None:
-        """Call every handler. Raises HandlerError under `stop`, OutputClosed."""
+        """Call every handler. Raises HandlerError under `stop`, OutputClosed.
+
+        They share the record: a copy for each would cost more than its delivery. Only what one
+        that has failed has changed in it is taken back.
+        """
         fatal: HandlerError | None = None
         if self._check is not None:
             self._check()
@@ -111,6 +115,7 @@ class Dispatcher:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
+                record = record.as_it_came()
                 try:
                     self._apply_policy(handler, [record], error)
                 except HandlerError as stop:

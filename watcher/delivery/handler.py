@@ -105,7 +105,7 @@ class Handler:
         """Go on after a failure: without its records, or with another try of them."""
         if not given_up:
             for record in failure.records:
-                self.finish(self.handle(record))
+                self.finish(self.handle(record.as_it_came()))
 
 
 def _nothing(*arguments: object) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from watcher.delivery.callables import unfit
-from watcher.errors import UsageError
+from watcher.errors import UsageError, error_text
 
 if TYPE_CHECKING:
     from watcher.delivery.handler import Handler
@@ -155,7 +155,7 @@ def load(handler: HandlerModule, options: Mapping[str, Any] | None = None) -> Ha
         place = f"{error.filename or handler.path}:{error.lineno}"
         raise UsageError(f"handler {place}: {error.msg}") from error
     except (Exception, SystemExit) as error:
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error_text(error)}"
         raise UsageError(f"handler {handler.path} can't be imported: {text}") from error
     made = module_handler(module, handler.name, str(handler.path))
     if handler.is_built_in:
@@ -203,7 +203,7 @@ def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[.
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error_text(error)}"
         raise UsageError(f"{name}: {module_name} can't be imported: {text}") from error
     for part in path.split("."):
         found = getattr(found, part, None)
@@ -233,8 +233,8 @@ def _configure(handler: HandlerModule, module: ModuleType, options: Mapping[str,
         raise UsageError(f"handler {handler.name}: {text}", about=about) from error
     except ValueError as error:  # a value that it can't use
         flags = {name: "--" + name.replace("_", "-") for name in options}
-        about = [name for name in options if len(options) == 1 or flags[name] in str(error)]
-        raise UsageError(f"handler {handler.name}: {error}", about=about) from error
+        about = [name for name in options if len(options) == 1 or flags[name] in error_text(error)]
+        raise UsageError(f"handler {handler.name}: {error_text(error)}", about=about) from error
     except (Exception, SystemExit) as error:
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error_text(error)}"
         raise UsageError(f"handler {handler.path} can't be configured: {text}") from error

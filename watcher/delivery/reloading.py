@@ -13,7 +13,7 @@ from typing import Any
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.handler import Failure, Handler
-from watcher.errors import UsageError
+from watcher.errors import UsageError, error_text
 from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
@@ -86,7 +86,9 @@ class Reloading(Handler):
         try:
             self.finish(old.close())
         except Exception as error:
-            logger.error(f"handler {old.name} failed to close: {type(error).__name__}: {error}")
+            logger.error(
+                f"handler {old.name} failed to close: {type(error).__name__}: {error_text(error)}"
+            )
         logger.info(f"Loaded again: {os.path.relpath(self._path)}")
 
     def _loaded(self) -> Handler:

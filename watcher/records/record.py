@@ -337,6 +337,10 @@ class Record(dict[str, Any]):
         shard_key = ShardKey(stream, shard_id)
         return cls.from_wire(read(_wire_record, raw), (msgspec.Raw(raw),), 0, shard_key)
 
+    def as_it_came(self) -> Record:
+        """Returns the record anew, without what anybody has changed in it."""
+        return self.from_wire(self._wire, self._page, self._index, self.shard_key)
+
     @property
     def shard_id(self) -> str:
         """The shard that the record was read from."""

@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from watcher import process_start
 from watcher.aws.arns import place_of, region_in
 from watcher.aws.client import StreamsClient
+from watcher.aws.config import Environment
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import SharedCounters
 from watcher.aws.credentials import Keys, OwnCredentials, WorkerCredentials, own_credentials
@@ -53,10 +54,6 @@ def raised_open_files() -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-# Files of botocore's; a handler may change the folder that their names begin in.
-_FILES = ("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "REQUESTS_CA_BUNDLE")
-
-
 class ProcessStarter:
     """Starts the workers' processes; they leave out most of what the filter rejects.
 
@@ -68,12 +65,8 @@ class ProcessStarter:
     ) -> None:
         self._record_filter = record_filter
         self._context = process_start.processes(with_threads=with_threads)
-        files = {name: os.environ.get(name, "") for name in _FILES}
-        self._files = {
-            name: os.path.abspath(file)
-            for name, file in files.items()
-            if file and not file.startswith("~")
-        }
+        # A handler may change it later.
+        self._environment = {**os.environ, **dict(Environment.now().variables)}
         # By place, since each takes a tenth of a second, and the memory of a session. Never used in
         # this process: a socket that is open can't be shared with a fork.
         self._clients: dict[str, StreamsClient] = {}
@@ -106,7 +99,7 @@ class ProcessStarter:
             kwargs={
                 "credentials": self._credentials,
                 "record_filter": self._record_filter,
-                "environment": None if is_fork else {**os.environ, **self._files},
+                "environment": None if is_fork else self._environment,
             },
             name=f"watcher {name}",
             daemon=True,

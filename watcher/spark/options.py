@@ -78,7 +78,8 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if name in values:
             with blame(name):
                 fields[field] = parsed(values[name])
-    return SourceOptions(connection=AwsConfig(*map(values.get, _CONNECTION)), **fields)
+    region, profile, endpoint_url = map(values.get, _CONNECTION)
+    return SourceOptions(connection=AwsConfig(region, profile, endpoint_url), **fields)
 
 
 def wanted_streams(text: str) -> WantedStreams:

@@ -7,7 +7,7 @@ from typing import Any
 
 from watcher.aws.lease_table import SCHEME
 from watcher.delivery.callables import check_answer, unfit
-from watcher.errors import UsageError
+from watcher.errors import UsageError, error_text
 from watcher.stores.protocol import CheckpointStorage, Store
 from watcher.streams.token import Token, all_from_json, encode_all
 
@@ -57,7 +57,7 @@ class CustomStore(Store):
         """Close nothing: the object is the caller's."""
 
     def _failed(self, name: str, error: Exception) -> UsageError:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
+        what = " ".join(f"{type(error).__name__}: {error_text(error)}".split())
         return self._refused(f"its {name} failed: {what}")
 
     def _refused(self, text: str) -> UsageError:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import pickle
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
 from tests.support.hand_clock import HandClock
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
 from watcher.aws.credentials import (
     HandedCredentials,
     Keys,
     OwnCredentials,
     Signing,
     WorkerCredentials,
+    own_credentials,
 )
 from watcher.aws.timing import CredentialsTiming
 from watcher.errors import CredentialsError
@@ -292,3 +297,72 @@ def test_what_was_handed_is_used_until_its_end_or_refused_then_the_machines_own(
     assert handed.keys().access_key == "key 1"
     handed.take(Keys("handed 3", "secret"))
     assert handed.keys().access_key == "handed 3"
+
+
+HERE = {
+    "AWS_ACCESS_KEY_ID": "AKIAREADER",
+    "AWS_SECRET_ACCESS_KEY": "secret of the reader",
+    "AWS_DEFAULT_REGION": "eu-west-1",
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:8000",
+}
+
+
+@pytest.fixture
+def env(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """The variables of a program that starts, and nothing else of AWS's."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    for name, value in HERE.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def change_all(env: pytest.MonkeyPatch) -> None:
+    """A handler is about to write to another account."""
+    env.setenv("AWS_ACCESS_KEY_ID", "AKIAWRITER")
+    env.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    env.setenv("AWS_PROFILE", "writer")
+    env.setenv("AWS_DEFAULT_REGION", "us-west-2")
+    env.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    env.setenv("AWS_CONFIG_FILE", "/nowhere")
+    env.setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/writer")
+    env.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere")
+
+
+def test_what_a_handler_does_to_the_environment_changes_no_reader(env: pytest.MonkeyPatch) -> None:
+    connection = AwsConfig.here()
+    change_all(env)
+    assert own_credentials(connection, None).keys().access_key == "AKIAREADER"
+    client = StreamsClient(connection)
+    assert client.region == "eu-west-1"
+    assert client.api.meta.endpoint_url == HERE["AWS_ENDPOINT_URL"]
+    client.close()
+
+
+def test_a_profiles_program_has_the_variables_of_then(
+    env: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        env.delenv(name)
+    env.setenv("AWS_OF_PROGRAM", "AKIAPROGRAM")
+    program = tmp_path / "program"
+    program.write_text(
+        "#!/bin/sh\n"
+        'echo "{\\"Version\\": 1, \\"AccessKeyId\\": \\"$AWS_OF_PROGRAM\\", '
+        '\\"SecretAccessKey\\": \\"x\\"}"\n'
+    )
+    program.chmod(0o700)
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
+    connection = AwsConfig.here()
+    change_all(env)
+    env.setenv("AWS_OF_PROGRAM", "AKIAWRITER")
+    assert own_credentials(connection, None).keys().access_key == "AKIAPROGRAM"
+
+
+def test_an_environment_shows_no_secret(env: pytest.MonkeyPatch) -> None:
+    assert "secret of" not in repr(AwsConfig.here())
+    assert hash(AwsConfig.here()) == hash(AwsConfig.here())
+    assert pickle.loads(pickle.dumps(AwsConfig.here())) == AwsConfig.here()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import errno
+import functools
 import itertools
 import logging
 import os
@@ -148,6 +150,52 @@ def test_retry_gives_up_after_n(caplog: pytest.LogCaptureFixture) -> None:
     made.deliver(record(1))
     assert seen.calls == 3 and made.failures == 1
     assert "call 3" in caplog.text
+
+
+def test_what_a_handler_has_changed_before_it_raised_is_seen_by_nobody() -> None:
+    seen: list[tuple[str, str, bool]] = []
+
+    def note(name: str, record: Record) -> None:
+        image = record["dynamodb"]["NewImage"]
+        seen.append((name, record["eventName"], "pk" in image and "Keys" in record["dynamodb"]))
+
+    def spoil(record: Record) -> None:
+        note("spoils", record)
+        record["eventName"] = "SPOILT"
+        del record["dynamodb"]["NewImage"]["pk"], record["dynamodb"]["Keys"]
+        if len(seen) < 3:
+            raise ValueError("halfway")
+
+    made = dispatcher(spoil, on_error="retry:5")
+    made.deliver(record(1))
+    assert seen == [("spoils", "MODIFY", True)] * 3, "each try gets the record as it came"
+    seen.clear()
+    made = dispatcher(spoil, functools.partial(note, "next"), on_error="log")
+    made.deliver(record(2))
+    assert seen == [("spoils", "MODIFY", True), ("next", "MODIFY", True)]
+
+
+def test_handlers_share_a_record_and_one_that_changes_it_can_copy_it_first() -> None:
+    """docs/handlers.md says so: a copy for each handler would cost more than the delivery."""
+    seen: list[tuple[str, bool, object]] = []
+
+    def careless(record: Record) -> None:
+        record["dynamodb"]["NewImage"]["total"] = {"N": "1"}
+
+    def careful(record: Record) -> None:
+        mine = copy.deepcopy(record)
+        mine["eventName"] = "MINE"
+        mine["dynamodb"]["NewImage"].clear()
+        careless(record.as_it_came())
+
+    def look(record: Record) -> None:
+        assert record.new is not None
+        found = "total" in record["dynamodb"]["NewImage"]
+        seen.append((record["eventName"], found, record.new.get("total")))
+
+    dispatcher(careful, look).deliver(record(1))
+    dispatcher(careless, look).deliver(record(1))
+    assert seen == [("MODIFY", False, None), ("MODIFY", True, None)]
 
 
 def test_very_many_retries_do_not_overflow() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.wire import record
+from watcher.delivery import handler_modules
 from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
@@ -63,10 +64,10 @@ def test_tries_come_first_and_what_is_done_then_behind_them(
 
 
 def test_nothing_is_lost_by_default_where_there_is_a_checkpoint() -> None:
-    assert WatchOptions().failure_policy == FailurePolicy("log")
     assert WatchOptions(checkpoint="state.json").failure_policy.is_for_ever
-    given = WatchOptions(checkpoint="state.json", on_error="log")
-    assert given.failure_policy == FailurePolicy("log")
+    for without in (WatchOptions(), WatchOptions(checkpoint="state.json", on_error="log")):
+        policy = without.failure_policy
+        assert (policy.then, policy.retries) == ("log", 0)
     with pytest.raises(UsageError, match="on_error"):
         WatchOptions(on_error=5)  # type: ignore[arg-type]
 
@@ -98,6 +99,31 @@ def test_an_error_that_cant_be_printed_is_a_failure_like_any(
     made.close()
     assert made.failures == 3
     assert "Unprintable: (no text: its __str__ raises RuntimeError)" in caplog.text
+
+
+UNPRINTABLE = """
+class Unprintable(ValueError):
+    def __str__(self):
+        raise RuntimeError
+
+OPTIONS = {"limit": ("N", "a limit")}
+
+def configure(**options):
+    raise Unprintable
+
+def handle(record):
+    pass
+"""
+
+
+@pytest.mark.parametrize("at_once", ["", "raise Unprintable\n"])
+def test_a_module_that_raises_such_an_error_is_refused_in_a_line(
+    at_once: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(UNPRINTABLE + at_once)
+    with pytest.raises(UsageError, match=r"\(no text: its __str__ raises RuntimeError\)"):
+        handler_modules.load(handler_modules.described(file), {"limit": "1"})
 
 
 def test_an_error_with_half_a_character_is_kept_as_a_dead_letter(tmp_path: Path) -> None:
