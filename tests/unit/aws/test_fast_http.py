@@ -69,7 +69,8 @@ def test_the_shortcut_sends_what_botocore_would(
 ) -> None:
     """The same signature at the same time, so the same URL, headers and body are signed."""
     moment = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
-    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda *_, **__: moment)
+    for module in ("botocore.auth", "watcher.aws.signing"):
+        monkeypatch.setattr(f"{module}.get_current_datetime", lambda *_, **__: moment)
     posted: list[dict[str, str]] = []
     assert worker.shortcut is not None
     call = worker.shortcut.call_of("GetRecords")
