@@ -20,12 +20,15 @@ _PROGRAMS = {"DynamoDBLocal", "Ledger", "Program", "Simulator", "run", "subproce
 # Those of its files that start Spark share a session, which takes as long to start, and to become
 # fast, as many a test.
 _ON_A_SESSION = "tests/spark/"
+_ON_ONE_TOO = "tests/integration/test_spark_local.py"
 _ROOT = Path(__file__).parents[1]
 
 
 @cache
 def _unit(file: str) -> str:
     """What one worker does as a whole: a file, or half of those that share a Spark."""
+    if file == _ON_ONE_TOO:
+        return _ON_A_SESSION + "p-z"
     if not file.startswith(_ON_A_SESSION) or "mark.spark" not in (_ROOT / file).read_text():
         return file
     return _ON_A_SESSION + ("a-o" if file < _ON_A_SESSION + "test_p" else "p-z")

@@ -1,8 +1,10 @@
-"""A day, and two of them, of a large table: nothing lost, nothing that grows."""
+"""Days of a large table: nothing lost, nothing that grows."""
 
 from __future__ import annotations
 
-from tests.simulation.day import SHARDS, play_day
+import pytest
+
+from tests.simulation.day import SHARDS, Day, play_day
 from tests.simulation.watch import PLACES
 
 # A day's generations are listed, and one more is on its way out.
@@ -10,18 +12,21 @@ _GENERATIONS = 8
 _CELLS = 13
 
 
-def test_a_day_of_200_shards_rotating_every_four_hours_loses_nothing() -> None:
-    day = play_day()
-    assert day.judge.complaints == []
-    assert len(day.judge.shards()) == 7 * SHARDS
-    assert sum(len(shard.numbers) for shard in day.judge.shards()) > 2000
+@pytest.fixture(scope="module")
+def days() -> Day:
+    """Three of them."""
+    return play_day(days=3)
 
 
-def test_what_the_program_collects_does_not_grow_from_day_to_day() -> None:
-    day = play_day(days=3)
-    assert day.judge.complaints == []
-    assert len(day.sizes[".streams._followed[].coordinator.lineage.shards"]) == 18
-    assert {name: sizes for name, sizes in day.sizes.items() if max(sizes) > _most(name)} == {}
+def test_days_of_200_shards_rotating_every_four_hours_lose_nothing(days: Day) -> None:
+    assert days.judge.complaints == []
+    assert len(days.judge.shards()) == (3 * 6 + 1) * SHARDS
+    assert sum(len(shard.numbers) for shard in days.judge.shards()) > 3 * 2000
+
+
+def test_what_the_program_collects_does_not_grow_from_day_to_day(days: Day) -> None:
+    assert len(days.sizes[".streams._followed[].coordinator.lineage.shards"]) == 18
+    assert {name: sizes for name, sizes in days.sizes.items() if max(sizes) > _most(name)} == {}
 
 
 def _most(name: str) -> int:
