@@ -6,7 +6,6 @@ from watcher import Record
 from watcher.formatting.differences import plain_differences
 from watcher.formatting.rows import write_row
 from watcher.formatting.style import time_text
-from watcher.formatting.text import printable_json
 from watcher.records.plain_json import plain_json
 
 OPTIONS = {
@@ -17,7 +16,6 @@ OPTIONS = {
 }
 NAMES = ("time", "kind", "by_ttl", "table", "key", "old", "new", "sequence_number")
 
-on_a_terminal = sys.stdout.isatty()
 raw = False
 has_begun = False
 
@@ -41,7 +39,7 @@ def handle(record: Record) -> None:
         new,
         record.sequence_number,
     )
-    write_row(sys.stdout, [printable_json(cell) for cell in row] if on_a_terminal else row, raw=raw)
+    write_row(sys.stdout, row, raw=raw)
 
 
 def begin() -> None:

@@ -4,19 +4,17 @@ https://debezium.io/documentation/reference/stable/connectors/mysql.html#mysql-e
 """
 
 import logging
-import sys
 import time
 
 import msgspec
 
 from watcher import Record, __version__
-from watcher.formatting.text import printable_json
+from watcher.formatting.terminal import write_json
 from watcher.records.plain_json import plain_json
 
 OPERATIONS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d", "SNAPSHOT": "r"}
 
 logger = logging.getLogger("watcher")
-on_a_terminal = sys.stdout.isatty()
 incomplete: set[str] = set()
 
 
@@ -36,7 +34,7 @@ def handle(record: Record) -> None:
         "ts_ms": time.time_ns() // 1_000_000,
     }
     line = msgspec.json.encode(envelope).decode()
-    sys.stdout.write((printable_json(line) if on_a_terminal else line) + "\n")
+    write_json(line + "\n")
 
 
 def source(record: Record) -> dict[str, str | int | None]:

@@ -1,12 +1,11 @@
 """Print what changed, attribute by attribute: old -> new."""
 
-import sys
-
 from watcher import Record
 from watcher.formatting.differences import change_lines
 from watcher.formatting.style import highlighted, table_prefix
+from watcher.formatting.terminal import write_text
 
 
 def handle(record: Record) -> None:
     before = table_prefix(record)
-    sys.stdout.write("".join(f"{before}{highlighted(line)}\n" for line in change_lines(record)))
+    write_text("".join(f"{before}{highlighted(line)}\n" for line in change_lines(record)))

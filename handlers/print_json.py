@@ -8,7 +8,7 @@ from watcher import Record
 from watcher.files import WholeFile, append_lines
 from watcher.formatting.plain_records import plain_record
 from watcher.formatting.style import are_tables_shown
-from watcher.formatting.text import printable_json
+from watcher.formatting.terminal import write_json
 from watcher.records.page import RecordPage
 
 OPTIONS = {
@@ -100,7 +100,7 @@ def write(line: str) -> None:
     if file is not None:
         file.write(line.encode("utf-8", "backslashreplace") + b"\n")
     else:
-        sys.stdout.write((printable_json(line) if on_a_terminal else line) + "\n")
+        write_json(line + "\n")
 
 
 def close() -> None:

@@ -1,10 +1,9 @@
 """Print each change in full, the item before and after."""
 
-import sys
-
 from watcher import Record
 from watcher.formatting.differences import shown_item
 from watcher.formatting.style import highlighted, paint, shown_time, table_prefix
+from watcher.formatting.terminal import write_text
 
 
 def handle(record: Record) -> None:
@@ -17,4 +16,4 @@ def handle(record: Record) -> None:
     if record.new is not None:
         lines.append(f"  new {shown_item(record.new, keys)}")
     before = table_prefix(record)
-    sys.stdout.write("".join(f"{before}{highlighted(line)}\n" for line in lines))
+    write_text("".join(f"{before}{highlighted(line)}\n" for line in lines))

@@ -1,10 +1,10 @@
 """Print one line per change: when, what kind, which item."""
 
-import sys
 from datetime import datetime
 
 from watcher import Record
 from watcher.formatting.style import highlighted, paint, shown_time, table_prefix
+from watcher.formatting.terminal import write_text
 from watcher.formatting.text import printable_key, printable_wire_key
 from watcher.records.page import RecordPage
 from watcher.records.record import creation_time
@@ -17,7 +17,7 @@ def handle(record: Record) -> None:
     change, kind = record["dynamodb"], record["eventName"]
     start = beginning(record, change.get("ApproximateCreationDateTime"), kind)
     by_ttl = BY_TTL if kind == "REMOVE" and record.expired_by_ttl else ""
-    sys.stdout.write(f"{start}{highlighted(printable_key(change['Keys']))}{by_ttl}\n")
+    write_text(f"{start}{highlighted(printable_key(change['Keys']))}{by_ttl}\n")
 
 
 def handle_page(page: RecordPage) -> bool:
@@ -35,7 +35,7 @@ def handle_page(page: RecordPage) -> bool:
             start = starts[kind, seconds] = beginning(page, created, kind)
         by_ttl = BY_TTL if kind == "REMOVE" and is_by_ttl(wire) else ""
         lines.append(f"{start}{highlighted(printable_wire_key(change.Keys))}{by_ttl}\n")
-    sys.stdout.write("".join(lines))
+    write_text("".join(lines))
     return True
 
 

@@ -13,6 +13,7 @@ from watcher.formatting.style import (
     shown_time,
     time_of_day,
 )
+from watcher.formatting.terminal import write_text
 from watcher.formatting.text import printable_key
 
 MOST = 40
@@ -36,13 +37,13 @@ def handle(record: Record) -> None:
     if not widths:
         widths[:] = [len(cells[0]), 6, *(16 for _ in names[2:])]
         fit(cells)
-        sys.stdout.write(row(names, "CHANGES") + "\n")
+        write_text(row(names, "CHANGES") + "\n")
     fit(cells)
     line = row(cells, change_text(record))
     start = sum(widths[:1]) + 2
     end = start + len(kind)
-    sys.stdout.write(line[:start] + paint(line[start:end], record.event_name))
-    sys.stdout.write(highlighted(line[end:]) + "\n")
+    write_text(line[:start] + paint(line[start:end], record.event_name))
+    write_text(highlighted(line[end:]) + "\n")
 
 
 def fit(cells: list[str]) -> None:

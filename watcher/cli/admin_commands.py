@@ -6,7 +6,6 @@ import json
 import keyword
 import logging
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,6 +75,8 @@ def _policy(
     to: _To = None,
     **values: Any,
 ) -> int:
+    from watcher.formatting.terminal import write_json
+
     if not streams and not (values["everything"] or values["tags"]):
         raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")
     statements = [
@@ -83,7 +84,7 @@ def _policy(
         for sid, actions, resources in _statements(streams or ("*",), for_, account, to, values)
     ]
     document = {"Version": "2012-10-17", "Statement": statements}
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    write_json(json.dumps(document, indent=2) + "\n")
     return 0
 
 

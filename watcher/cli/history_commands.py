@@ -26,7 +26,8 @@ from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines, change_lines, path_text
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import shown_time, time_text
-from watcher.formatting.text import counted, grouped, printable_json, printable_key
+from watcher.formatting.terminal import write_json, write_text
+from watcher.formatting.text import counted, grouped, printable_key
 from watcher.options import WatchOptions, end
 from watcher.records.diff import ABSENT, Absent, Attribute, changed_values, differences
 from watcher.records.filters import record_filter
@@ -167,7 +168,7 @@ def _told(found: History) -> Iterator[Record | _State]:
 def _as_text(found: History) -> None:
     for each in _told(found):
         lines = _state_lines(each, found) if isinstance(each, _State) else change_lines(each)
-        sys.stdout.write("\n".join(lines) + "\n")
+        write_text("\n".join(lines) + "\n")
 
 
 def _state_lines(state: _State, found: History) -> Iterator[str]:
@@ -181,7 +182,7 @@ def _state_lines(state: _State, found: History) -> Iterator[str]:
 
 def _as_json(found: History) -> None:
     rows = [_row(each) for each in _told(found)]
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
+    write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
 
 
 def _row(each: Record | _State) -> dict[str, Any]:
@@ -387,12 +388,11 @@ def _write(found: ItemsAsOf, form: str, wire: bool, out: IO[str], *, csv_raw: bo
     texts = (image.decode() for image in found.images()) if wire else _plain_items(found)
     if form in ("csv", "table"):
         return _write_rows(found, form, out, csv_raw=csv_raw)
-    shown = printable_json if out.isatty() else str
     count = 0
     for text in texts:
         if form == "json":
             out.write("[\n" if not count else ",\n")
-        out.write(shown(text) + ("\n" if form == "jsonl" else ""))
+        write_json(text + ("\n" if form == "jsonl" else ""), out)
         count += 1
     if form == "json":
         out.write("\n]\n" if count else "[]\n")
@@ -522,7 +522,7 @@ def _print_counts(
     names = *by, "changes"
     if output == "json":
         found = [dict(zip(names, (*row.values, row.changes), strict=True)) for row in rows]
-        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        write_json(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
         return
     cells = [(*row.values, str(row.changes)) for row in rows]
     if output == "csv":

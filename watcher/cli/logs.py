@@ -86,7 +86,9 @@ class _Lines(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:
         """Others' errors quote URLs as they are."""
-        return without_passwords(super().formatException(ei))
+        from watcher.formatting.text import printable_lines
+
+        return printable_lines(without_passwords(super().formatException(ei)))
 
 
 class _JsonLines(logging.Formatter):

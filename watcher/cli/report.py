@@ -6,7 +6,6 @@ import functools
 import logging
 import os
 import stat
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from watcher.aws.retry import retry_at_start
 from watcher.cli import completers, options
 from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
+from watcher.formatting.terminal import write_text
 from watcher.formatting.text import grouped
 from watcher.options import WatchOptions
 from watcher.records.filters import record_filter
@@ -274,7 +274,7 @@ def _target(output: str) -> Path | None:
 def _write(text: str, target: Path | None) -> None:
     """Aside, then in its place: nobody ever sees half a page."""
     if target is None:
-        sys.stdout.write(text)
+        write_text(text)
         return
     content = text.encode("utf-8", "backslashreplace")
     place = target.resolve()  # a link stays one

@@ -22,7 +22,8 @@ from watcher.aws.price import dollars, polling
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.differences import shortened
-from watcher.formatting.text import counted
+from watcher.formatting.terminal import write_json
+from watcher.formatting.text import counted, printable
 from watcher.options import WatchOptions
 from watcher.options import price as checked_price
 
@@ -59,7 +60,7 @@ def _shards(stream: options.Stream, /, *, output: options.Output = "text", **val
     except ServiceError as error:
         raise StreamError(str(error)) from error
     if output == "json":
-        sys.stdout.write(json.dumps(as_json(listing), indent=2) + "\n")
+        write_json(json.dumps(as_json(listing), indent=2) + "\n")
         return 0
     # In a file or a pipe a line each, however long: the tree may go to grep.
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ANY_COLUMNS
@@ -116,7 +117,8 @@ def _width(branch: Tree) -> int:
 
 def _tree(listing: Listing, form: _Form) -> Tree:
     name = listing.arn if form is _Form.WHOLE else listing.table
-    whole = Tree(Text(f"{name} ({listing.status.lower()}, {listing.view_type})"))
+    title = f"{name} ({listing.status.lower()}, {listing.view_type})"
+    whole = Tree(Text(printable(title)))
     branches: dict[str, Tree] = {}
     known = {shard.id: shard for shard in listing.shards}
     parents = {shard.parent for shard in listing.shards}
@@ -137,10 +139,12 @@ def _tree(listing: Listing, form: _Form) -> Tree:
 
 def _line(shard: Shard, now: datetime, is_open: bool, form: _Form) -> Text:
     is_short = form in (_Form.SHORT, _Form.SHORTEST)
-    line = Text(shortened(shard.id, _FEW) if is_short else shard.id)
+    # Whatever an endpoint calls it.
+    name = printable(shard.id)
+    line = Text(shortened(name, _FEW) if is_short else name)
     line.append("  ").append("open" if is_open else "closed", "green" if is_open else "")
     if form is _Form.WHOLE:
-        line.append(f"  {shard.start or '?'}..{shard.end or ''}")
+        line.append(printable(f"  {shard.start or '?'}..{shard.end or ''}"))
     return line if form is _Form.SHORTEST else line.append(_age(shard, now))
 
 

@@ -45,6 +45,7 @@ def streams_command(line: CommandLine) -> Callable[..., int]:
 def _streams(*, table: _Table = None, output: options.Output = "text", **values: Any) -> int:
     from watcher.aws.arns import region_in
     from watcher.aws.client import StreamsClient
+    from watcher.formatting.terminal import write_json, write_text
 
     streams = StreamsClient(options.connection(values), table and region_in(table))
     names = _names(streams, table)
@@ -55,10 +56,10 @@ def _streams(*, table: _Table = None, output: options.Output = "text", **values:
         logger.info(f"{len(names):,} streams: view types, shards and ages for up to 200; --table")
     rows = _details(streams, names) if detailed else map(_plain, names)
     if output == "json":
-        sys.stdout.write(json.dumps(list(rows), indent=2, default=_iso) + "\n")
+        write_json(json.dumps(list(rows), indent=2, default=_iso) + "\n")
         return 0
     for row in rows:
-        sys.stdout.write("\t".join(_texts(row)) + "\n")
+        write_text("\t".join(_texts(row)) + "\n")
         sys.stdout.flush()
     return 0
 

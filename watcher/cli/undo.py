@@ -19,6 +19,7 @@ from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
 from watcher.formatting.style import paint, time_text
+from watcher.formatting.terminal import write_json, write_text
 from watcher.formatting.text import grouped, printable_key
 from watcher.options import WatchOptions
 from watcher.records.record import wire_item
@@ -181,7 +182,7 @@ def _show(plan: Undo, output: str) -> int:
         _write([_row(step) for step in (*plan, *plan.kept)])
     else:
         for step in (*plan, *plan.kept):
-            sys.stdout.writelines(f"{line}\n" for line in _lines(step))
+            write_text("".join(f"{line}\n" for line in _lines(step)))
     kinds = Counter(_kind(step) for step in plan if not step.conflict)
     parts = [grouped(sum(kinds.values()), "item")]
     if kinds:
@@ -246,7 +247,7 @@ def _row(step: UndoStep) -> dict[str, Any]:
 
 
 def _write(rows: list[dict[str, Any]]) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
+    write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
 
 
 def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
@@ -261,7 +262,7 @@ def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
                 rows.append({**row, "reason": reason or None})
             elif reason:
                 word = "CONFLICT" if outcome is Outcome.CONFLICT else "KEPT  "
-                sys.stdout.write(f"{word} {printable_key(wire_item(step.key))}: {reason}\n")
+                write_text(f"{word} {printable_key(wire_item(step.key))}: {reason}\n")
     except StreamError as error:
         error.add(f"; {_said(counts)} until then: go on with the same command")
         raise

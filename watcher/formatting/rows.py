@@ -12,6 +12,7 @@ from typing import IO, Annotated
 from cyclopts import Parameter
 
 from watcher.formatting.style import max_characters
+from watcher.formatting.terminal import write_text
 from watcher.formatting.text import printable
 
 CsvRaw = Annotated[
@@ -53,6 +54,8 @@ def write_row(file: IO[str], row: Sequence[str], *, raw: bool = False) -> None:
     """Writes one row of CSV; see `write_csv`."""
     # A lone carriage return ends a line for many readers, and Python leaves it unquoted.
     is_quoted = any("\r" in cell for cell in row)
+    if file.isatty():  # as text, so that a row stays on its line
+        row = [*map(printable, row)]
     written = row if raw else [*map(_inert, row)]
     if is_quoted:
         csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(written)
@@ -79,7 +82,7 @@ def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str
         if is_cut:
             row = [_cut(cell, width) for cell, width in zip(row, widths, strict=True)]
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        file.write(_cut(line.rstrip(), columns) + "\n")
+        write_text(_cut(line.rstrip(), columns) + "\n", file)
     return len(rows)
 
 

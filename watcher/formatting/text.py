@@ -42,6 +42,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
+def printable_lines(text: str) -> str:
+    """Returns several lines with all other control characters as escapes."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
 def printable_json(line: str) -> str:
     """Returns JSON text with the control characters that JSON allows as JSON's own escapes."""
     if line.isprintable():

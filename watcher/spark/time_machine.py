@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
@@ -16,7 +15,7 @@ from pyspark.sql import functions as sql
 
 from watcher.aws.model import CLOCKS_APART
 from watcher.errors import StreamError, UsageError
-from watcher.formatting.text import printable_json
+from watcher.formatting.terminal import write_json
 from watcher.records.filters import record_filter
 from watcher.records.plain_json import plain_json
 from watcher.records.record import Record
@@ -131,10 +130,9 @@ class ArchivesAsOf:
             raise UsageError(plain.INEXACT_ARCHIVE)
         rows = self.rows(wire=wire)
         if to is None:
-            shown = printable_json if sys.stdout.isatty() else str
             count = 0
             for row in rows.toLocalIterator():
-                sys.stdout.write(f"{shown(row.item)}\n")
+                write_json(f"{row.item}\n")
                 count += 1
             return count
         if output == "parquet":

@@ -12,6 +12,7 @@ from pyspark.sql.functions import window
 
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
+from watcher.formatting.terminal import write_json, write_text
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
@@ -151,11 +152,11 @@ def _rows(batch: DataFrame) -> list[tuple[str, str, str, int]]:
 def _print_json(batch: DataFrame, number: int) -> None:
     for start, end, name, count in _rows(batch):
         row = {"start": start, "end": end, "event_name": name, "count": count}
-        sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+        write_json(msgspec.json.encode(row).decode() + "\n")
     sys.stdout.flush()
 
 
 def _print_lines(batch: DataFrame, number: int) -> None:
     for start, _, name, count in _rows(batch):
-        sys.stdout.write(f"{start}  {name:<6}  {count}\n")
+        write_text(f"{start}  {name:<6}  {count}\n")
     sys.stdout.flush()

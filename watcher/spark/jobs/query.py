@@ -12,6 +12,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
+from watcher.formatting.terminal import write_json
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import all_changes
@@ -80,7 +81,7 @@ def _print(result: DataFrame, output: str, file: IO[str], *, csv_raw: bool) -> i
         count = 0
         whole = to_json(struct("*"), {"ignoreNullFields": "false"})
         for (line,) in result.select(whole).toLocalIterator():
-            file.write(f"{line}\n")
+            write_json(f"{line}\n", file)
             count += 1
         return count
     rows = ([_text(value) for value in row] for row in _exact(result).toLocalIterator())

@@ -1,0 +1,33 @@
+"""The one way to standard output: on a terminal, nothing in item data steers that terminal.
+
+To a file or a pipe everything goes as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import IO, Final
+
+from watcher.formatting.text import printable_json, printable_lines
+
+# What `style` paints with; none of these hides a text.
+_PAINT: Final = re.compile(r"(\x1b\[(?:0|7|27|3[1-7]|9[0-7])m)")
+
+
+def write_text(text: str, file: IO[str] | None = None) -> None:
+    """Writes lines for people (default: to standard output)."""
+    out = file or sys.stdout
+    if out.isatty():
+        parts = _PAINT.split(text)
+        parts[::2] = map(printable_lines, parts[::2])
+        text = "".join(parts)
+    out.write(text)
+
+
+def write_json(text: str, file: IO[str] | None = None) -> None:
+    """Writes JSON, on one line or several (default: to standard output); it stays JSON."""
+    out = file or sys.stdout
+    if out.isatty():
+        text = "\n".join(map(printable_json, text.split("\n")))
+    out.write(text)
