@@ -230,6 +230,7 @@ class Stream:
         self._steps = StepThread(self._readers.poll)
         self._token: dict[str, Any] = {}
         self._stepped_at = 0.0
+        self._step_found = False
         self._in_a_row = 0
         self.move_to(start)
 
@@ -333,12 +334,13 @@ class Stream:
         """Waits for one read of the shards that are due, or a moment where none is."""
         if not self._steps.is_under_way:
             left = self._stepped_at + _STEP_SECONDS - self._clock.monotonic()
-            if left > 0 and not self._readers.has_buffered:
+            if left > 0 and not (self._readers.has_buffered or self._step_found):
                 await asyncio.sleep(left)
                 return
             self._token = self._token_now()
         await self._steps.wait()
         self._stepped_at = self._clock.monotonic()
+        self._step_found = self._readers.has_buffered  # more may follow at once
 
     def _next_read(self) -> Record | None:
         """Returns the next buffered record; None where an earlier one may still come."""

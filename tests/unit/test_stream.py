@@ -13,7 +13,10 @@ import pytest
 
 from tests.simulator import Simulator, judge
 from tests.support import hanging_parents
+from tests.support.hand_clock import HandClock
 from watcher import DataLossError, Record, Stream, StreamError, UsageError
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.timing import Timing
 
@@ -340,6 +343,28 @@ async def taken(made: Stream, count: int) -> list[str]:
         if len(numbers) == count:
             break
     return numbers
+
+
+def test_a_task_does_not_pause_between_the_pages_of_a_backlog(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim.bulk(4000)
+    written = [record.sequence_number for record in sim.records]
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def seen(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(seconds)
+
+    async def run() -> list[str]:
+        service, arn = connect(sim.stream_arn, AwsConfig("us-east-1", endpoint_url=sim.endpoint))
+        with Stream.over(service, arn, "trim_horizon", clock=HandClock()) as made:
+            monkeypatch.setattr("watcher.stream.asyncio.sleep", seen)
+            return await taken(made, len(written))
+
+    assert sorted(asyncio.run(run())) == sorted(written)
+    assert not [seconds for seconds in pauses if seconds > 0]
 
 
 def test_a_task_gets_all_records_in_order_and_waits_for_more(sim: Simulator) -> None:
