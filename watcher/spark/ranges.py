@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
-import msgspec
-
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.credentials import handed_credentials
-from watcher.aws.model import AfterSequence, Service
+from watcher.aws.model import AfterSequence, Service, TrimHorizon
 from watcher.clock import CLOCK, Clock
-from watcher.errors import StreamError, StreamGoneError, TransientError
+from watcher.errors import TransientError
 from watcher.pull import executor
 from watcher.records.wire import WireRecord
 from watcher.spark.offsets import Range
 from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.timing import TIMING, Timing
-from watcher.streams.lineage import TrackedShard
+from watcher.streams.coordinator import Coordinator, ShardEnd
+from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Finished, Loss, Message, Notice, Page, Retrying
-from watcher.streams.persistent_errors import PersistentErrors
+from watcher.streams.messages import Finished, Loss, Message, Page, Retrying
 from watcher.streams.rate_limit import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 from watcher.streams.timing import TIMING as CORE_TIMING
-
-logger = logging.getLogger("watcher")
 
 # Some seconds after the reading has begun, rather than at a moment by the service's clock.
 _WHENEVER = datetime.max.replace(tzinfo=UTC)
@@ -79,92 +74,82 @@ class RangeReader:
             self._losses.report(str(between), end)
 
     def _pages(self, between: Range) -> Iterator[Page]:
-        shard = TrackedShard(between.shard_id, None, between.start)
-        task = between
-        # A position that is no record's may turn into the trim horizon without an error.
-        if not isinstance(between.start, AfterSequence):
-            task = _up_to_now(between)
-        rate = self._rates.setdefault(between.shard_id, AdaptiveRateLimit(self._clock))
-        reader = self._reader(shard, task, rate)
-        notices = set[str]()
-        # A stream's driver has read before; a batch begins here.
-        refusals = PersistentErrors(self._clock, has_worked=between.catch_up_after is None)
+        shard = TrackedShard(between.shard_id, None, between.start, ShardStatus.RUNNING)
+        coordinator = self._coordinator(shard, between)
+        rate = self._rates.setdefault(shard.id, AdaptiveRateLimit(self._clock))
+        reader = self._reader(coordinator, shard, between, rate)
         trouble_since: float | None = None
         self._clock.sleep(rate.pause())  # the range before this may be of the same shard
-        while not reader.finished:
-            messages = executor.read(reader, self._service)
-            for message in messages:
-                match message:
-                    case Page():
-                        shard.on_records()
-                        shard.position = AfterSequence(message.last_sequence_number)
-                        yield message
-                    case Loss():
-                        self._lost(message, between)
-                        shard.position, task = reader.position, _up_to_now(between)
-                        reader = self._reader(shard, task, rate)
-                    case Notice(text) if text not in notices:
-                        notices.add(text)
-                        logger.warning(f"{between}: {text}")
-                    case Finished(closed=False, proven=False) if not (
-                        task.closed or self._is_listed_open(shard)
-                    ):
-                        task = msgspec.structs.replace(task, closed=True)
-                        reader = self._reader(shard, task, rate)
-                    case Finished(gone=Loss() as loss) if self._is_listed_open(shard):
-                        shard.refusals += 1
-                        messages = [Retrying(loss.reason, shard.refusals)]
-                        reader = self._reader(shard, task, rate)
+        while True:
+            in_trouble = False
+            for message in executor.read(reader, self._service):
+                self._list_if_in_doubt(coordinator, between, message)
+                in_trouble |= isinstance(message, Retrying)
+                match coordinator.on_message(shard, message):
+                    case Page() as page:
+                        shard.position = AfterSequence(page.last_sequence_number)
+                        yield page
+                    case ShardEnd.READ_AGAIN:
+                        in_trouble = True
+                        reader = self._reader(coordinator, shard, between, rate)
                         reader.pause = CORE_TIMING.read_again_seconds
-                    case Finished(gone=Loss() as loss):
-                        self._lost(loss, between)
-            trouble_since = self._in_trouble(messages, trouble_since, between, refusals)
+                    case ShardEnd():
+                        return
+                if isinstance(message, Loss):  # the range's last record may be gone, too
+                    reader = self._reader(coordinator, shard, between, rate)
+            now = self._clock.monotonic()
+            trouble_since = (trouble_since or now) if in_trouble else None
+            self._give_up_if_late(between, coordinator, trouble_since)
             self._clock.sleep(reader.pause)
 
-    def _reader(self, shard: TrackedShard, task: Range, rate: AdaptiveRateLimit) -> ShardReader:
+    def _coordinator(self, shard: TrackedShard, between: Range) -> Coordinator:
+        """Returns what knows the meaning of a reader's messages; it lists only where in doubt."""
+        coordinator = Coordinator(
+            self._arn,
+            TrimHorizon(),
+            [shard],
+            losses=self._losses,
+            in_use={shard.id},
+            clock=self._clock,
+        )
+        # A stream's driver has read before; a batch begins here.
+        coordinator.persistent_errors.has_worked = between.catch_up_after is None
+        return coordinator
+
+    def _reader(
+        self, coordinator: Coordinator, shard: TrackedShard, between: Range, rate: AdaptiveRateLimit
+    ) -> ShardReader:
+        # At a position that is no record's, all up to the range's end may be gone without an
+        # error; and an idle shard goes on for ever.
+        may_be_gone = between.upto is not None and not isinstance(shard.position, AfterSequence)
         return ShardReader(
             self._arn,
             shard.id,
             shard.position,
-            closed=task.closed,
-            catch_up_after=task.catch_up_after,
-            end=task.end,
+            closed=coordinator.is_closed(shard.id) or (between.closed and not may_be_gone),
+            catch_up_after=_WHENEVER if may_be_gone else between.catch_up_after,
+            end=between.end,
             make_page=_DecodedPage.part,
             clock=self._clock,
             rate=rate,
         )
 
-    def _lost(self, loss: Loss, between: Range) -> None:
-        self._losses.report(f"{between} from {loss.since} to what is left", loss.reason)
+    def _list_if_in_doubt(self, coordinator: Coordinator, between: Range, message: Message) -> None:
+        """Makes a listing where only that tells what a reader's end means."""
+        if not isinstance(message, Finished) or (message.closed and message.gone is None):
+            return
+        executor.refresh(coordinator, self._service)
+        while not (coordinator.has_listed or coordinator.is_gone):
+            self._give_up_if_late(between, coordinator, coordinator.schedule.failing_since)
+            self._clock.sleep(CORE_TIMING.listing_retry_seconds)
+            executor.refresh(coordinator, self._service)
 
-    def _is_listed_open(self, shard: TrackedShard) -> bool:
-        """True where the service lists a shard as open that it refuses: nothing is gone yet."""
-        try:
-            return self._service.list_shards(self._arn).is_open(shard.id)
-        except StreamGoneError:
-            return False
-        except (TransientError, StreamError):
-            return True
-
-    def _in_trouble(
-        self,
-        messages: list[Message],
-        since: float | None,
-        between: Range,
-        refusals: PersistentErrors,
-    ) -> float | None:
-        """Returns since when the service has answered nothing but errors; None where it works."""
-        troubles = [message for message in messages if isinstance(message, Retrying)]
-        if not troubles:
-            refusals.on_answer()
-            return None
-        refusals.on_error(between.shard_id, troubles[-1])
-        if troubles[-1].is_worth_logging:
-            logger.warning(f"{between}: {troubles[-1].line}")
-        now = self._clock.monotonic()
-        if since is not None and now > since + self._timing.give_up_seconds:
-            raise TransientError(f"{between} can't be read: {troubles[-1].text}")
-        return since if since is not None else now
+    def _give_up_if_late(
+        self, between: Range, coordinator: Coordinator, since: float | None
+    ) -> None:
+        """Raises TransientError where there was nothing but trouble for minutes."""
+        if since is not None and self._clock.monotonic() > since + self._timing.give_up_seconds:
+            raise TransientError(f"{between} can't be read: {coordinator.persistent_errors.last}")
 
 
 class _DecodedPage(Page, frozen=True):
@@ -181,13 +166,6 @@ class _DecodedPage(Page, frozen=True):
     def records(self) -> list[WireRecord]:
         """Returns its records, their images undecoded."""
         return self.wires
-
-
-def _up_to_now(between: Range) -> Range:
-    """Returns a range that ends even if its last record is gone: an idle shard goes on for ever."""
-    if between.upto is None:
-        return between
-    return msgspec.structs.replace(between, closed=False, catch_up_after=_WHENEVER)
 
 
 @lru_cache(maxsize=8)
