@@ -301,8 +301,8 @@ def replayed(query: Query) -> list[str]:
     query.start()
     records: list[str] = []
     for between in offsets.ranges(query.before, query.offset):
-        query.planner.report_if_trimmed(between, query.before, query.offset)
-        records.extend(query.read(between))
+        task = query.planner.for_executors(between, query.before, query.offset)
+        records.extend(query.read(task))
     return records
 
 

@@ -7,11 +7,13 @@ import pytest
 pytest.importorskip("pyspark")
 
 import logging
+from datetime import UTC, datetime, timedelta
 
-from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, number
+from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, number, numbers
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, TrimHorizon
-from watcher.errors import CredentialsError, TransientError
+from watcher.errors import CredentialsError, DataLossError, TransientError
+from watcher.spark import offsets
 from watcher.spark.offsets import Range
 
 
@@ -77,6 +79,55 @@ def test_a_range_of_which_nothing_is_left_ends_on_an_idle_shard(
         assert "nothing is left of it" in caplog.text
         caplog.clear()
     assert clock.passed < 60
+
+
+def test_a_range_whose_first_records_are_gone_is_a_loss(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    stream.write("a", range(30))
+    query = PlayedQuery(stream, clock)
+    query.run(1)
+    start, _ = query.batches[0]
+    _, end = query.batches[-1]
+    (between,) = offsets.ranges(start, end)
+    stream.trimmed = 3  # between the plan and the executor's turn
+
+    with pytest.raises(DataLossError, match=f"shard a from sequence number {number(0)}"):
+        query.read(between)
+
+
+def test_a_micro_batch_read_again_begins_with_the_same_record_where_time_tells_another(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    """A time is refused at first (the service's clock is behind) and then tells a later record."""
+    stream.write("a", range(30))
+    query = PlayedQuery(stream, clock, startingPosition="2023-11-14T22:13:50Z")
+    query.run(1)
+    (start, _), (_, end) = query.batches[0], query.batches[-1]
+    stream.tip = 20
+
+    again = [each for between in offsets.ranges(start, end) for each in query.read(between)]
+
+    assert numbers(again) == query.delivered == list(range(30))
+
+
+def test_a_closed_shard_that_an_executor_reads_a_day_late_is_a_loss(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    """Without a number to begin at, the service says nothing of what was there."""
+    opened = datetime.fromtimestamp(clock.time(), UTC)
+    shard_id = f"shardId-{int(opened.timestamp() * 1000):020d}-a"
+    stream.write(shard_id, range(30))
+    stream.closed.add(shard_id)
+    query = PlayedQuery(stream, clock)
+    between = Range(shard_id, TrimHorizon(), since=opened)
+    assert len(query.read(between)) == 3
+
+    clock.sleep(timedelta(hours=25).total_seconds())
+    stream.trimmed = 9
+
+    with pytest.raises(DataLossError, match=f"{shard_id}, unread since"):
+        query.read(between)
 
 
 def test_a_page_is_cut_at_the_end_of_a_range(stream: PlayedStream, clock: HandClock) -> None:

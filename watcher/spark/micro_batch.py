@@ -36,7 +36,13 @@ def end_offset(
             position = AfterSequence(upto)
         finished = shard.has_ended and len(pages) == len(shard.pages)
         if upto is not None or (finished and not (before and before.finished)):
-            moved[shard_id] = ShardOffset(position, tracked.parent, finished, not tracked.expected)
+            moved[shard_id] = ShardOffset(
+                position,
+                tracked.parent,
+                finished,
+                not tracked.expected,
+                first=(before and before.first) or shard.first,
+            )
     return Offset(start.stream, _pruned(start.shards, moved, shards, lineage)) if moved else None
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from watcher.aws.model import AfterSequence, Position, TrimHorizon, opened_at
+from watcher.aws.model import AfterSequence, AtSequence, Position, TrimHorizon, opened_at
 from watcher.errors import UsageError
 from watcher.streams.lineage import ShardStatus, TrackedShard
 
@@ -28,6 +28,8 @@ class ShardOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     """No listing has shown it: a parent that only its child named, most often gone since long."""
     since: datetime | None = None
     """From when on it was the query's to read, where it was there before the query."""
+    first: str | None = None
+    """The number of the first record the query has read, where it began at no record's number."""
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -51,7 +53,8 @@ class Range(msgspec.Struct, frozen=True):
 
     `upto` is the sequence number of the last one. Without it a shard is read to its end, or, where
     it is not `closed`, up to now: `catch_up_after` is then that of a `ShardReader`, and `end` the
-    latest moment that a record is made at, if any.
+    latest moment that a record is made at, if any. `since` is when an executor was to read it, of
+    one that starts at no record's number: what left retention later is a loss.
     """
 
     shard_id: str
@@ -60,6 +63,12 @@ class Range(msgspec.Struct, frozen=True):
     closed: bool = True
     catch_up_after: datetime | None = None
     end: datetime | None = None
+    since: datetime | None = None
+
+    @property
+    def starts_at_number(self) -> bool:
+        """True where the service itself says if records are gone from its start on."""
+        return isinstance(self.start, AtSequence | AfterSequence)
 
     def __str__(self) -> str:
         if self.catch_up_after is not None:
@@ -108,7 +117,10 @@ def ranges(start: Offset, end: Offset) -> list[Range]:
         if reached.position != before.position:
             assert isinstance(reached.position, AfterSequence)
             number = reached.position.sequence_number
-            between.append(Range(shard_id, before.position, number))
+            first = before.position
+            if reached.first is not None and not isinstance(first, AfterSequence):
+                first = AtSequence(reached.first)  # nothing before it was there, or was asked for
+            between.append(Range(shard_id, first, number))
         elif reached.finished:
             between.append(Range(shard_id, before.position))
     return between
@@ -142,6 +154,8 @@ def described(position: Position) -> str:
     match position:
         case AfterSequence(number):
             return f"after sequence number {number}"
+        case AtSequence(number):
+            return f"sequence number {number}"
         case TrimHorizon():
             return "its trim horizon"
     return str(msgspec.to_builtins(position))

@@ -10,7 +10,7 @@ import msgspec
 
 from watcher.aws.background import BackgroundService
 from watcher.aws.connect import connect, for_worker
-from watcher.aws.model import AfterSequence, AtTime, Service, TrimHorizon, opened_at
+from watcher.aws.model import AtTime, Service, TrimHorizon, opened_at
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
@@ -153,13 +153,13 @@ class Planner:
             shard = self._ahead.shards.get(between.shard_id)
             return None if shard is None else shard.pages_between(between.start, between.upto)
 
-    def report_if_trimmed(self, between: Range, start: Offset, end: Offset) -> None:
-        """Reports a loss where records have left a range's shard before executors read it.
+    def for_executors(self, between: Range, start: Offset, end: Offset) -> Range:
+        """Returns a range as executors read it; reports a loss where records have left its shard.
 
         The planner did so when the shard's turn came; after a crash that may be long ago.
         """
-        if isinstance(between.start, AfterSequence):
-            return  # the service says it itself
+        if between.starts_at_number:
+            return between
         if self._coordinator is not None:
             now = self._coordinator.now
             shard = self._coordinator.lineage.shards.get(between.shard_id)
@@ -169,6 +169,7 @@ class Planner:
         self._losses.report_if_outwaited(
             shard or offsets.tracked(between.shard_id, start, end), now
         )
+        return msgspec.structs.replace(between, since=now)
 
     def report(self) -> Report:
         """Returns the query's progress: how far behind it is, how much is buffered."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.credentials import handed_credentials
-from watcher.aws.model import AfterSequence, Service, TrimHorizon
+from watcher.aws.model import AfterSequence, AtSequence, Service, TrimHorizon
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
 from watcher.pull import executor
@@ -74,7 +74,9 @@ class RangeReader:
             self._losses.report(str(between), end)
 
     def _pages(self, between: Range) -> Iterator[Page]:
-        shard = TrackedShard(between.shard_id, None, between.start, ShardStatus.RUNNING)
+        shard = TrackedShard(
+            between.shard_id, None, between.start, ShardStatus.RUNNING, since=between.since
+        )
         coordinator = self._coordinator(shard, between)
         rate = self._rates.setdefault(shard.id, AdaptiveRateLimit(self._clock))
         reader = self._reader(coordinator, shard, between, rate)
@@ -121,7 +123,8 @@ class RangeReader:
     ) -> ShardReader:
         # At a position that is no record's, all up to the range's end may be gone without an
         # error; and an idle shard goes on for ever.
-        may_be_gone = between.upto is not None and not isinstance(shard.position, AfterSequence)
+        is_numbered = isinstance(shard.position, AtSequence | AfterSequence)
+        may_be_gone = between.upto is not None and not is_numbered
         return ShardReader(
             self._arn,
             shard.id,

@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from watcher.aws.model import AfterSequence, Position, Service
+from watcher.aws.model import AfterSequence, AtSequence, Position, Service
 from watcher.clock import Clock
 from watcher.pull import executor
 from watcher.spark.deferred_range import BacklogDetector, DeferredRange
@@ -105,6 +105,8 @@ class BufferedShard:
         self.pages: deque[BufferedPage] = deque()
         self.frontier = tracked.position
         """The position from which nothing was read yet."""
+        self.first: str | None = None
+        """The number of its first record, where it is read from a position that is no record's."""
         self.bytes = 0
         self.attempted = False
         self.backlog: BacklogDetector | None = None
@@ -141,12 +143,22 @@ class BufferedShard:
             self.reader.pause = reads.pause()
         else:
             messages = executor.read(self.reader, service)
+            self._note_first(messages)
             if backlog is not None and not self.reader.finished:
                 deferred = executor.run(backlog.on_messages(messages, reads), service)
         if deferred is None:
             return [self._buffered(message) for message in messages]
         self.frontier = AfterSequence(deferred.upto)
         return [*(each for each in messages if not isinstance(each, Page)), deferred]
+
+    def _note_first(self, messages: list[Message]) -> None:
+        if self.first is not None or isinstance(self.frontier, AfterSequence):
+            return
+        for each in messages:
+            if isinstance(each, Page):
+                self.first = each.records()[0].dynamodb.SequenceNumber
+                self.frontier = AtSequence(self.first)
+                return
 
     def _buffered(self, message: Message) -> ReaderEvent:
         if not isinstance(message, Page):

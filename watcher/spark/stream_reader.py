@@ -113,14 +113,13 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         if begin is None or finish is None:
             return []
         refuse_changed_images(finish.images, self._images)
-        ranges = [
-            BufferedRange(between, self._planner.pages(between))
-            for between in offsets.ranges(begin, finish)
-        ]
-        for each in ranges:
+        ranges = list[BufferedRange]()
+        for between in offsets.ranges(begin, finish):
+            pages = self._planner.pages(between)
             # As of a shard that had its turn long ago, or of a micro-batch before a restart.
-            if each.pages is None:
-                self._planner.report_if_trimmed(each.between, begin, finish)
+            if pages is None:
+                between = self._planner.for_executors(between, begin, finish)
+            ranges.append(BufferedRange(between, pages))
         full = [each for each in ranges if each.pages != []]
         tasks = share_among_tasks(full, self._parallelism, self._options.min_partitions)
         keys = self._keys(self._options.connection, finish.stream) if tasks else None
