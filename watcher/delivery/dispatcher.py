@@ -199,7 +199,9 @@ class Dispatcher:
             is_short = not self.shutdown.has_time_for_more or left > self.shutdown.seconds_left
             if self.shutdown.poll() and is_short:
                 which = which_of(failure.records)
-                raise Overdue(f"handler {handler.name} still fails on {which}: it is left as it is")
+                raise Overdue(
+                    f"handler {handler.name} still fails on {which}, which is not handled"
+                )
             if left <= 0:
                 return True
             self._clock.sleep(min(left, _POLL_SECONDS))

@@ -68,6 +68,8 @@ def test_nothing_is_lost_by_default_where_there_is_a_checkpoint() -> None:
     for without in (WatchOptions(), WatchOptions(checkpoint="state.json", on_error="log")):
         policy = without.failure_policy
         assert (policy.then, policy.retries) == ("log", 0)
+    letters: list[object] = []
+    assert WatchOptions(on_error=letters.append).failure_policy.then == "dead-letter"
     with pytest.raises(UsageError, match="on_error"):
         WatchOptions(on_error=5)  # type: ignore[arg-type]
 
