@@ -177,6 +177,9 @@ def test_the_first_screen_is_there() -> None:
 
 @pytest.mark.parametrize("command", HERE)
 def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> None:
+    if "--apply plan.jsonl" in command:
+        (plan,) = (line for line in HERE if "--to plan.jsonl" in line)
+        run_until_it_prints(plan, place)
     status, out, err = run_until_it_prints(command, place)
     # One of the items that it puts back was changed since.
     assert status == ("--apply" in command), err
