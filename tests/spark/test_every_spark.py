@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyspark.sql.datasource
+from pyspark.errors import PySparkException
 
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE, options
@@ -82,6 +83,22 @@ def test_batches_and_streams_bring_every_change_once(
     until(lake.is_whole)
     query.stop()
     assert max(each["numInputRows"] for each in query.recentProgress) == 100
+
+
+def test_what_a_stream_can_not_have_is_told(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    """Spark 4.0 hides what is raised as the reader is made (UnboundLocalError: 'reader')."""
+    wrong = [({"endingPosition": "1h", "checkpointLocation": str(tmp_path)}, "a stream has no end")]
+    if not compat.HAS_ADMISSION_CONTROL:
+        wrong.append(({}, r'needs .option\("checkpointLocation", …\) on readStream'))
+    for number, (given, text) in enumerate(wrong):
+        frame = spark.readStream.format("dynamodb_streams").options(**options(sim, **given)).load()
+        writer = frame.writeStream.format("noop").option(
+            "checkpointLocation", f"{tmp_path}/{number}"
+        )
+        with pytest.raises(PySparkException, match=text):
+            writer.trigger(availableNow=True).start().awaitTermination()
 
 
 @pytest.fixture

@@ -2,10 +2,13 @@
 
 import os
 import re
+import signal
 import socket
 import struct
 import sys
+import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from subprocess import CompletedProcess, run
 from typing import Any
@@ -16,6 +19,7 @@ pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE, Run
+from tests.support.program import Program
 from watcher.errors import UsageError
 from watcher.spark import session
 from watcher.spark.lake import Lake
@@ -54,13 +58,15 @@ def pid_of(spark: Any) -> int:
     return int(spark._jvm.java.lang.ProcessHandle.current().pid())
 
 
-def listening(pid: int) -> set[str]:
+def listening(pid: int) -> list[str]:
     """The addresses, as /proc has them, at which a process waits for connections."""
-    files = (os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink())
-    sockets = {found[1] for each in files if (found := re.fullmatch(r"socket:\[(\d+)\]", each))}
+    sockets = set()
+    with suppress(OSError):  # it, or one of its files, is gone
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            sockets |= {*re.findall(r"socket:\[(\d+)\]", os.readlink(each))}
     lines = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     rows = [line.split() for line in lines.splitlines()]
-    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and row[9] in sockets}
+    return [row[1].split(":")[0] for row in rows if row[3] == "0A" and row[9] in sockets]
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="Linux tells who listens where")
@@ -68,7 +74,7 @@ def test_a_local_spark_listens_on_this_machine_s_own_address_only(spark: Any) ->
     found = listening(pid_of(spark))
 
     assert found
-    assert found <= {"0100007F", "0000000000000000FFFF00000100007F"}, "127.0.0.1"
+    assert {*found} <= {"0100007F", "0000000000000000FFFF00000100007F"}, "127.0.0.1"
 
 
 def test_a_local_spark_reads_no_object_of_who_does_not_know_its_secret(spark: Any) -> None:
@@ -135,6 +141,46 @@ def test_a_job_on_spark_connect_is_refused_in_a_sentence_that_says_what_works(
         session.start(**given)
     assert str(error.value).startswith(f"{name} asks for Spark Connect, ")
     assert "secret" not in str(error.value)
+
+
+def processes_with(variable: str) -> list[int]:
+    """Those that have it in their environment."""
+    found = []
+    for process in Path("/proc").iterdir():
+        with suppress(OSError):
+            if process.name.isdigit() and variable.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+    return found
+
+
+def is_java(pid: int) -> bool:
+    with suppress(OSError):
+        return b"org.apache.spark.deploy.SparkSubmit" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="Linux tells what has started")
+@pytest.mark.parametrize("ports", [None, 0, 2], ids=["at once", "Java starts", "Spark starts"])
+def test_ctrl_c_while_spark_starts_is_a_quiet_end_that_leaves_no_jvm(
+    sim: RemoteSimulator, ports: int | None
+) -> None:
+    mark = f"CTRL_C_{os.getpid()}_{ports}"
+    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
+    asked = ["query", sim.stream_arn, "SELECT count(*) FROM changes", *place]
+    with Program(*asked, env={mark: "1"}) as program:
+        program.wait_for_status("Starting Spark")
+        deadline = time.monotonic() + PATIENCE
+        while ports is not None and program.process.poll() is None:
+            started = [pid for pid in processes_with(mark) if is_java(pid)]
+            if any(len(listening(pid)) >= ports for pid in started):
+                break
+            assert time.monotonic() < deadline, "no JVM"
+            time.sleep(0.01)
+        os.killpg(program.process.pid, signal.SIGINT)
+
+        assert program.wait(PATIENCE) == 130, program.err
+    assert program.err == ["Starting Spark (local[*])"]
+    assert [pid for pid in processes_with(mark) if is_java(pid)] == []
 
 
 def test_packages_reach_spark_and_stdout_is_for_data(

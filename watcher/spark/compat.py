@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
 from typing import Any, Protocol, TypeVar
 
@@ -22,7 +22,7 @@ from pyspark.sql.pandas import types
 from pyspark.sql.types import StructType
 
 from watcher.clock import CLOCK, Clock
-from watcher.errors import UsageError
+from watcher.errors import UsageError, WatcherError
 from watcher.spark.offsets import OffsetJson
 from watcher.spark.picklable import SparkPicklable
 from watcher.spark.timing import TIMING, Timing
@@ -207,6 +207,35 @@ def adapted_reader(reader: _Reader, checkpoint: str | None) -> _Reader | Spark40
             "the same as on writeStream (4.2 and newer do not)"
         )
     return Spark40Reader(reader, checkpoint)
+
+
+class _RefusedReader(SparkPicklable, DataSourceStreamReader):
+    """In place of a reader that could not be made: raises why where Spark shows it."""
+
+    def __init__(self, error: WatcherError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> OffsetJson:
+        """Raises the error."""
+        raise self._error
+
+    def latestOffset(self) -> OffsetJson:  # type: ignore[override]
+        """Raises the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises the error."""
+        raise self._error
+
+
+def reader_or_refusal(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
+    """Returns what `make` does; what it raises Spark 4.0 would show as an UnboundLocalError."""
+    if HAS_ADMISSION_CONTROL:
+        return make()
+    try:
+        return make()
+    except WatcherError as error:
+        return _RefusedReader(error)
 
 
 def stored_offset(checkpoint: str, arn: str) -> OffsetJson:

@@ -292,6 +292,9 @@ def launch(settings: Mapping[str, str], *, is_private: bool) -> JvmOutput | None
             gateway = start(
                 conf, {"stdout": output.writer, "stderr": output.writer, "umask": umask}
             )
+    except KeyboardInterrupt as error:
+        _end(_process_in(error))
+        raise
     except Exception as error:
         os.close(output.writer)
         raise UsageError(
@@ -301,6 +304,34 @@ def launch(settings: Mapping[str, str], *, is_private: bool) -> JvmOutput | None
     SparkContext._ensure_initialized(gateway=gateway)
     STARTED.append(output)
     return output
+
+
+def _process_in(error: BaseException) -> subprocess.Popen[bytes] | None:
+    """Returns the JVM that pyspark was starting: it is known to nobody else yet."""
+    trace = error.__traceback__
+    while trace is not None:
+        if isinstance(found := trace.tb_frame.f_locals.get("proc"), subprocess.Popen):
+            return found
+        trace = trace.tb_next
+    return None
+
+
+def end() -> None:
+    """Ends the JVM that this process has started, where Spark in it can't be asked to."""
+    if STARTED:
+        silence()
+        _end(getattr(SparkContext._gateway, "proc", None))
+
+
+def _end(process: subprocess.Popen[bytes] | None) -> None:
+    """Ends a JVM, which never hears of Ctrl-C, with its temporary files."""
+    if process is None:
+        return
+    process.terminate()
+    try:
+        process.wait(TIMING.jvm_end_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def silence() -> None:
@@ -324,4 +355,4 @@ def hush_py4j() -> None:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    return record.msg != "Exception while sending command."
+    return not str(record.msg).endswith(" while sending command.")  # Exception, KeyboardInterrupt

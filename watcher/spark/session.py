@@ -99,6 +99,8 @@ def start(
     if SparkContext._gateway is None:
         # It takes some seconds, in which there is nothing else to see.
         logger.info(f"Starting Spark ({settings['spark.master']})")
+    if not logger.isEnabledFor(logging.DEBUG):
+        jvm.hush_py4j()
     output = jvm.launch(settings, is_private=_is_local(settings["spark.master"]))
     try:
         with warnings.catch_warnings():
@@ -109,6 +111,9 @@ def start(
                 builder = builder.config(name, value)
             spark = builder.getOrCreate()
         register(spark)
+    except KeyboardInterrupt:
+        jvm.end()
+        raise
     except Exception as error:
         raise UsageError(f"Spark did not start: {one_line(error)}") from error
     finally:
@@ -118,8 +123,6 @@ def start(
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda request, address: None
-    if not logger.isEnabledFor(logging.DEBUG):
-        jvm.hush_py4j()
     # They write a page of JSON to stderr for what is raised all the same.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True

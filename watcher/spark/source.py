@@ -45,6 +45,9 @@ class DynamoDBStreams(SparkPicklable, DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Returns the reader of `spark.readStream`."""
+        return compat.reader_or_refusal(lambda: self._stream_reader(schema))
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse(dict(self.options), streaming=True)
 
         def of_one(options: SourceOptions) -> StreamReader:

@@ -80,6 +80,8 @@ class Timing:
 
     java_version_seconds: float = 20.0
     """`java -version` answers within this, also on a busy machine."""
+    jvm_end_seconds: float = 5.0
+    """How long a JVM may take to end as Spark starts, until it is killed."""
     jvm_output_seconds: float = 5.0
     """The output of a JVM that has ended is read to its end by then."""
     unused_archive_seconds: float = 30 * 24 * 3600.0
