@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import logging
+import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -196,7 +197,11 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
 
     def run(stream: options.Stream, /, **values: Any) -> int:
         given = options.values(mirror, values)
-        done = mirror(stream, **given, connection=options.connection(values))
+        before = os.umask(0o077)  # delta-rs has no option for it: items are nobody else's to read
+        try:
+            done = mirror(stream, **given, connection=options.connection(values))
+        finally:
+            os.umask(before)
         text = f"{counted(done.items, 'item')} copied, {counted(done.changes, 'change')} applied"
         if values["once"] and done.signal:
             logger.warning(f"Stopped early: {text}; the same command goes on")

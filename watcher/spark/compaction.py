@@ -89,7 +89,7 @@ def compact_day(
     small = [path for path, size in found.items() if size < limits.small_file_bytes]
     if len(small) < 2:
         return 0
-    (home / _COMPACTED).mkdir(parents=True, exist_ok=True)
+    (home / _COMPACTED).mkdir(mode=0o700, parents=True, exist_ok=True)
     merged = Path(tempfile.mkdtemp(dir=home / _COMPACTED, prefix=f"{day.name}-"))
     merged.chmod(stat.S_IMODE(day.stat().st_mode))
     for path in found.keys() - set(small):
@@ -124,7 +124,8 @@ def _merged(
     table = next(parts, None)
     while table is not None:
         made.append(folder / f"compacted-{name}-{len(made):05}.parquet")
-        with open(made[-1], "xb") as file:
+        with open(made[-1], "xb", opener=_private) as file:
+            os.fchmod(file.fileno(), stat.S_IMODE(paths[0].stat().st_mode))
             with ParquetWriter(file, schema) as writer:
                 while table is not None and file.tell() < limits.file_bytes:
                     if not go_on():
@@ -145,6 +146,10 @@ def _merged(
     finally:
         os.close(place)
     return len(made)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _row_groups(

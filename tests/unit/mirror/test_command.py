@@ -36,6 +36,9 @@ def test_a_table_is_mirrored_and_read_by_others(
         assert main([*mirror, "--history"]) == 2
         assert "was begun without --history" in capsys.readouterr().err
 
+    made = [Path("lake"), *Path("lake").rglob("*")]
+    assert {path.stat().st_mode & 0o077 for path in made} == {0}, "nobody else reads them"
+
     orders = DeltaTable(to).to_pyarrow_dataset()
     found = duckdb.execute("SELECT sum(total) FROM orders").fetchall()
     assert orders and found == [(polars.read_delta(to)["total"].sum(),)] == [(Decimal("3.50"),)]
