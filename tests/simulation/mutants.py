@@ -57,7 +57,7 @@ def tried(mutant: Mutant) -> Catch:
         package = Path(folder, "watcher")
         shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
         Path(package, place.path.relative_to(PACKAGE)).write_text(text)
-        for each in ("simulator", "simulation"):
+        for each in ("simulator", "simulation", "support"):
             shutil.copytree(_ROOT / "tests" / each, Path(folder, "tests", each))
         # Else the tests of an installed tree would be found before these.
         shutil.copy(_ROOT / "tests" / "__init__.py", Path(folder, "tests"))

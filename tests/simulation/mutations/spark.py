@@ -88,8 +88,15 @@ SPARK = [
     ),
     Mutant(
         "an executor that can't read does not say so",
-        "RangeReader._in_trouble",
-        condition("is_worth_logging", becomes="False"),
+        "Coordinator._in_trouble",
+        condition("subject", becomes="False and {1}"),
         "spark",
+    ),
+    Mutant(
+        "a range that began at a time is read again from that time on",
+        "offsets.ranges",
+        condition("first", becomes="False"),
+        "spark",
+        given={"start": "at_time"},
     ),
 ]
