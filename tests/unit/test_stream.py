@@ -348,7 +348,7 @@ async def taken(made: Stream, count: int) -> list[str]:
 def test_a_task_does_not_pause_between_the_pages_of_a_backlog(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sim.bulk(4000)
+    sim.bulk(16_000)
     written = [record.sequence_number for record in sim.records]
     pauses: list[float] = []
     sleep = asyncio.sleep
