@@ -328,13 +328,15 @@ def test_a_range_from_the_trim_horizon_that_is_read_again_too_late_is_a_loss(
         sim.advance(23.5 * 3600)
 
         if fail == "true":
-            with pytest.raises(
-                DataLossError, match=r"shard shardId-\S+, unread since \d.*the retention"
-            ):
+            # Of an open shard the first record is known: the service itself says that it is gone.
+            said = (
+                r", unread since \d.*the retention" if closed else " from sequence number .*Trimmed"
+            )
+            with pytest.raises(DataLossError, match=rf"shard shardId-\S+{said}"):
                 replayed(query)
         else:
             assert len(replayed(query)) == 50
-            assert query.planner.report()["data_losses"] == 1
+            assert query.planner.report()["data_losses"] == closed  # else an executor warns
         stop_planners()
 
 
