@@ -210,3 +210,9 @@ def lock_file(path: str) -> WholeFile:
         return os.open(path, flags | os.O_NOFOLLOW, _PRIVATE)
 
     return WholeFile(path, "ab", opener=opened)
+
+
+def is_terminal(file: object) -> bool:
+    """True for a stream that is a terminal; what a host program puts in its place may not know."""
+    isatty = getattr(file, "isatty", None)
+    return isatty is not None and bool(isatty())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union, cast
 
 from cyclopts import Parameter
 
@@ -18,6 +18,7 @@ from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import UsageError, blame
+from watcher.files import is_terminal
 from watcher.stores.protocol import CheckpointStorage
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
@@ -358,7 +359,7 @@ def poll_seconds(given: float | None) -> float:
     Who looks on wants to see a change soon; elsewhere each call is money.
     """
     if given is None:
-        return 1.0 if sys.stderr.isatty() else 5.0
+        return 1.0 if is_terminal(sys.stderr) else 5.0
     refuse_bad_seconds(poll_max=given)
     return given
 
@@ -439,6 +440,17 @@ def on_stale(given: str) -> str:
     if given not in ("fail", "trim-horizon", "snapshot"):
         raise UsageError("give fail, trim-horizon or snapshot", "on_stale", repr(given))
     return given
+
+
+def handlers(given: object) -> "list[Handler]":
+    """Returns the handlers of what callers give: one by itself, or several.
+
+    Raises UsageError as `handler`.
+    """
+    from watcher.delivery.handler import Handler
+
+    is_one = isinstance(given, str | ModuleType | Handler) or not isinstance(given, Iterable)
+    return [handler(each) for each in ([given] if is_one else cast("Iterable[object]", given))]
 
 
 def handler(each: object) -> "Handler":

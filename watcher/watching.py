@@ -42,6 +42,6 @@ def watch(
     options.refuse_in_child()
     from watcher.build import open_watch
 
-    handlers = [options.handler(each) for each in observers]
+    handlers = options.handlers(observers)
     with open_watch(how, named=stream, handlers=handlers) as manager:
         return manager.run()

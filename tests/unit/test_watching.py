@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import pydoc
@@ -336,3 +337,110 @@ def test_a_range_that_is_none_is_refused(until: Any, start: str, says: str) -> N
     with pytest.raises(UsageError, match=says) as caught:
         watch("orders", [print], start=start, until=until)
     assert caught.value.option == "until"
+
+
+class Replaced:
+    """A host program's stream, which knows how to write and no more."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("err", [None, Replaced()], ids=["none", "replaced"])
+def test_a_host_program_may_have_streams_of_its_own_making(
+    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch, err: object
+) -> None:
+    sim.bulk(3)
+    out = Replaced()
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(sys, "stdout", out)
+    see(sim, "print_summary")
+    assert out.text.count("\n") == 3
+    monkeypatch.setattr(sys, "stdout", None)
+    assert see(sim, "print_summary").failures == 0
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {"filters": '{"eventName": ["INSERT", "MODIFY", "REMOVE"]}'},
+        {"filters": {"eventName": ["INSERT", "MODIFY", "REMOVE"]}},
+        {"exclude": "users"},
+    ],
+)
+def test_one_by_itself_stands_for_a_list_of_one(sim: RemoteSimulator, one: dict[str, Any]) -> None:
+    sim.bulk(3)
+    settings = {"start": "trim_horizon", "follow": False, "endpoint_url": sim.endpoint, **one}
+    seen: list[Record] = []
+    watch("orders", seen.append, region="us-east-1", **settings)  # type: ignore[arg-type]
+    assert len(seen) == 3
+
+
+def test_one_key_and_one_handlers_name_stand_for_lists_of_one(
+    sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim.write("a", 2)
+    sim.write("b", 1)
+    settings = {"start": "trim_horizon", "follow": False, "endpoint_url": sim.endpoint}
+    watch("orders", "print_summary", region="us-east-1", key="pk=b", **settings)  # type: ignore[arg-type]
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_a_host_programs_signal_handler_is_called_at_the_end_of_the_watch(
+    sim: RemoteSimulator,
+) -> None:
+    sim.bulk(3)
+    told: list[tuple[int, int]] = []
+    seen: list[Record] = []
+
+    def take(record: Record) -> None:
+        seen.append(record)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def on_sigterm(number: int, frame: object) -> None:
+        told.append((number, len(seen)))
+
+    before = signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        totals = see(sim, take, follow=True)
+        assert signal.getsignal(signal.SIGTERM) is on_sigterm
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert totals.stopped and told == [(signal.SIGTERM, 1)]
+
+
+def test_a_second_signal_breaks_the_watch_off_and_not_the_host_program(
+    sim: RemoteSimulator,
+) -> None:
+    sim.bulk(3)
+    told: list[int] = []
+
+    def take(record: Record) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            see(sim, take, follow=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert told == [signal.SIGTERM]
+
+
+def test_what_a_host_program_has_frozen_stays_frozen(sim: RemoteSimulator) -> None:
+    sim.bulk(3)
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        see(sim, lambda record: None)
+        assert gc.get_freeze_count() > frozen / 2  # some are no more
+    finally:
+        gc.unfreeze()

@@ -142,12 +142,15 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         cls,
         texts: str | Iterable[str],
         everything: bool = False,
-        tags: Iterable[str] | None = None,
+        tags: Iterable[str] | Mapping[str, str] | None = None,
         exclude: Iterable[str] | None = None,
     ) -> WantedStreams:
         """From what is given to `watch()`. Raises UsageError where it means nothing."""
         texts = [texts] if isinstance(texts, str) else list(dict.fromkeys(texts))
-        tags, exclude = list(tags or ()), list(exclude or ())
+        if isinstance(tags, Mapping):
+            tags = [f"{name}={value}" for name, value in tags.items()]
+        tags = [tags] if isinstance(tags, str) else list(tags or ())
+        exclude = [exclude] if isinstance(exclude, str) else list(exclude or ())
         globs = list(filter(is_glob, texts))
         names = [text for text in texts if text not in globs]
         for glob in globs:

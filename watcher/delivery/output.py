@@ -60,7 +60,7 @@ def flush() -> None:
 
 
 def _flush(out: TextIO) -> None:
-    if out.closed:  # a handler's doing
+    if getattr(out, "closed", False):  # a handler's doing
         return
     try:
         out.flush()

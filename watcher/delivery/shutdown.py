@@ -9,7 +9,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from types import FrameType
+from typing import cast
 
 from watcher.clock import CLOCK, Clock
 
@@ -162,8 +164,10 @@ class Shutdown:
         """Stop on the first SIGINT, SIGTERM or SIGHUP, and end the process on the second.
 
         The first calls `on_request`; what is at work when the time is up is interrupted. The second
-        calls `at_once`. An ignored SIGHUP (nohup) stays so. In another thread than the main one
-        nothing of this can be had.
+        calls `at_once`. Where a host program has a handler of its own, it is called at the end of
+        the run, and the second signal breaks the run off (KeyboardInterrupt), not the process. An
+        ignored SIGHUP (nohup) stays so. In another thread than the main one nothing of this can be
+        had.
         """
         global _in_charge
         if threading.current_thread() is not threading.main_thread():
@@ -176,6 +180,8 @@ class Shutdown:
             yield
         finally:
             signals.restore()
+            if signals.after is not None:
+                signals.after()
 
 
 class _Signals:
@@ -191,6 +197,8 @@ class _Signals:
         self._on_request = on_request
         self._at_once = at_once
         self._before: dict[signal.Signals, _Handler] = {}
+        self.after: Callable[[], object] | None = None
+        """A host program's handler of the signal that stopped the run; called at its end."""
 
     def install(self) -> None:
         """Handle them from now on."""
@@ -205,14 +213,27 @@ class _Signals:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for each, handler in self._before.items():
             signal.signal(each, handler)
+        self._before.clear()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        of_host = self._handler_of_host(number)
         if self._run.signal:
             for each in self._at_once:
                 each()
-            os._exit(128 + number)
+            if of_host is None:
+                os._exit(128 + number)
+            self.restore()
+            raise KeyboardInterrupt
         self._run.signal = number
+        if of_host is not None:
+            self.after = partial(of_host, number, None)
         self._stop()
+
+    def _handler_of_host(self, number: int) -> Callable[[int, FrameType | None], object] | None:
+        """Returns the handler that a host program has for a signal; None for Python's own."""
+        handler = self._before.get(signal.Signals(number))
+        is_own = callable(handler) and handler is not signal.default_int_handler
+        return cast("Callable[[int, FrameType | None], object]", handler) if is_own else None
 
     def _stop(self) -> None:
         self._on_request()

@@ -11,6 +11,7 @@ from typing import IO, Annotated
 
 from cyclopts import Parameter
 
+from watcher.files import is_terminal
 from watcher.formatting.style import max_characters
 from watcher.formatting.terminal import write_text
 from watcher.formatting.text import printable
@@ -54,7 +55,7 @@ def write_row(file: IO[str], row: Sequence[str], *, raw: bool = False) -> None:
     """Writes one row of CSV; see `write_csv`."""
     # A lone carriage return ends a line for many readers, and Python leaves it unquoted.
     is_quoted = any("\r" in cell for cell in row)
-    if file.isatty():  # as text, so that a row stays on its line
+    if is_terminal(file):  # as text, so that a row stays on its line
         row = [*map(printable, row)]
     written = row if raw else [*map(_inert, row)]
     if is_quoted:
@@ -74,7 +75,7 @@ def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str
     """
     shown = [[printable(cell) for cell in row] for row in (names, *rows)]
     widths = [max(map(len, column)) for column in zip(*shown[:_SAMPLE], strict=True)]
-    is_cut = file.isatty() and max_characters() is not None
+    is_cut = is_terminal(file) and max_characters() is not None
     columns = shutil.get_terminal_size().columns if is_cut else sys.maxsize
     widths = _narrowed(widths, columns)
     shown.insert(1, ["-" * width for width in widths])

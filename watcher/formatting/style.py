@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from watcher.aws.arns import apart, table_of
 from watcher.errors import UsageError
+from watcher.files import is_terminal
 
 if TYPE_CHECKING:
     from watcher.records.page import RecordPage
@@ -119,7 +120,7 @@ def set_up(
     _style.color = color == "always" or (color == "auto" and _wants_color())
     _style.utc = utc or time == "utc"
     _style.time = time
-    _style.max_characters = None if full or not sys.stdout.isatty() else _MAX_CHARACTERS
+    _style.max_characters = None if full or not is_terminal(sys.stdout) else _MAX_CHARACTERS
     words = [re.escape(each) for each in highlight or () if each]
     _style.highlight = re.compile("|".join(words), re.IGNORECASE) if words else None
     _forget_times()
@@ -146,7 +147,7 @@ def _wants_color() -> bool:
         return False
     if (forced := os.environ.get("FORCE_COLOR", "")) != "":
         return forced != "0"
-    return sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
+    return is_terminal(sys.stdout) and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 
 def show_tables(several: bool, arns: Iterable[str] = ()) -> None:

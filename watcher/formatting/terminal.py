@@ -9,6 +9,7 @@ import re
 import sys
 from typing import IO, Final
 
+from watcher.files import is_terminal
 from watcher.formatting.text import printable_json, printable_lines
 
 # What `style` paints with; none of these hides a text.
@@ -18,7 +19,9 @@ _PAINT: Final = re.compile(r"(\x1b\[(?:0|7|27|3[1-7]|9[0-7])m)")
 def write_text(text: str, file: IO[str] | None = None) -> None:
     """Writes lines for people (default: to standard output)."""
     out = file or sys.stdout
-    if out.isatty():
+    if out is None:  # a host program's: as `print`
+        return
+    if is_terminal(out):
         parts = _PAINT.split(text)
         parts[::2] = map(printable_lines, parts[::2])
         text = "".join(parts)
@@ -28,6 +31,8 @@ def write_text(text: str, file: IO[str] | None = None) -> None:
 def write_json(text: str, file: IO[str] | None = None) -> None:
     """Writes JSON, on one line or several (default: to standard output); it stays JSON."""
     out = file or sys.stdout
-    if out.isatty():
+    if out is None:  # a host program's: as `print`
+        return
+    if is_terminal(out):
         text = "\n".join(map(printable_json, text.split("\n")))
     out.write(text)

@@ -23,8 +23,8 @@ _ONLY = (*KINDS, _TTL, SNAPSHOT)
 
 
 def record_filter(
-    filters: Iterable[str | Pattern] | None = None,
-    key: Iterable[str] | Mapping[str, Any] | None = None,
+    filters: str | Pattern | Iterable[str | Pattern] | None = None,
+    key: str | Iterable[str] | Mapping[str, Any] | None = None,
     only: str | Iterable[str] | None = None,
     is_ttl: Test = is_by_ttl,
 ) -> RecordFilter | None:
@@ -37,7 +37,9 @@ def record_filter(
     if isinstance(only, str) or only:
         with blame("only"):
             kinds = _kinds(only)
-    keys = _accepted(key) if key else {}
+    keys = _accepted([key] if isinstance(key, str) else key) if key else {}
+    if isinstance(filters, str | Mapping):
+        filters = [filters]
     with blame("filters"):
         patterns = [pattern for each in filters or () for pattern in _patterns(each)]
         made = RecordFilter(patterns, keys, kinds, is_ttl)

@@ -105,7 +105,9 @@ class ProcessStarter:
             daemon=True,
         )
         # Else the first garbage collection in a child copies every page that it looks at.
-        gc.freeze()
+        is_ours = not gc.get_freeze_count()  # not a host program's, which stays
+        if is_ours:
+            gc.freeze()
         try:
             refuse_scarce(writing.fileno())
             process_start.start(process)
@@ -113,7 +115,8 @@ class ProcessStarter:
             commands.close()
             raise
         finally:
-            gc.unfreeze()
+            if is_ours:
+                gc.unfreeze()
             reading.close()
         return WorkerProcess(process, commands, credentials=credentials, keys=keys)
 

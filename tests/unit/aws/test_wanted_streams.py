@@ -45,6 +45,19 @@ def test_globs_are_of_whole_table_names(
     assert newest(WantedStreams.parse(texts, exclude=exclude)) == tables
 
 
+def test_tags_may_be_a_mapping_and_one_by_itself_stands_for_a_list() -> None:
+    tags = {"orders": {"env": "prod"}, "users": {"env": "test"}}
+
+    def tags_of(arn: str) -> Mapping[str, str]:
+        return tags.get(arn.rpartition("/")[2], {})
+
+    for given in ({"env": "prod"}, "env=prod", ["env=prod"]):
+        wanted = WantedStreams.parse((), tags=given)
+        assert sorted(wanted.newest(ROWS, tags_of)) == ["orders"]
+    assert sorted(WantedStreams.parse((), tags="env").newest(ROWS, tags_of)) == ["orders", "users"]
+    assert newest(WantedStreams.parse((), everything=True, exclude="shop-*")) == ["orders", "users"]
+
+
 def test_all_is_all_but_what_is_excluded() -> None:
     wanted = WantedStreams.parse((), everything=True, exclude=["shop-*"])
     assert newest(wanted) == ["orders", "users"]
