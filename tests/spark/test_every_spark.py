@@ -88,7 +88,7 @@ def test_batches_and_streams_bring_every_change_once(
 def test_what_a_stream_can_not_have_is_told(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
-    """Spark 4.0 hides what is raised as the reader is made (UnboundLocalError: 'reader')."""
+    """Spark hides what is raised as the reader is made (UnboundLocalError: 'reader')."""
     wrong = [({"endingPosition": "1h", "checkpointLocation": str(tmp_path)}, "a stream has no end")]
     if not compat.HAS_ADMISSION_CONTROL:
         wrong.append(({}, r'needs .option\("checkpointLocation", …\) on readStream'))

@@ -229,9 +229,7 @@ class _RefusedReader(SparkPicklable, DataSourceStreamReader):
 
 
 def reader_or_refusal(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
-    """Returns what `make` does; what it raises Spark 4.0 would show as an UnboundLocalError."""
-    if HAS_ADMISSION_CONTROL:
-        return make()
+    """Returns what `make` does; what it raises Spark would show as an UnboundLocalError."""
     try:
         return make()
     except WatcherError as error:
