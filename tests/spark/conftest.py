@@ -13,7 +13,7 @@ from tests.simulator import RemoteSimulator, Simulator
 Options = dict[str, Any]
 
 # For one step, such as Spark's start: 5 s here, half a minute there. What takes longer hangs.
-PATIENCE = 120.0
+PATIENCE = 240.0
 # For a test as a whole, of several steps.
 WHOLE = 300.0
 
