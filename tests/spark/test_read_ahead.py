@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.spark.played import ARN, PlayedStream, number, numbers
 from tests.support.hand_clock import HandClock
-from watcher.aws.model import AfterSequence, TrimHorizon
+from watcher.aws.model import AfterSequence, AtSequence, TrimHorizon
 from watcher.spark.read_ahead import BufferedPage, ReadAhead
 from watcher.spark.timing import SourceLimits
 from watcher.streams.lineage import TrackedShard
@@ -151,8 +151,8 @@ def test_a_range_is_here_only_as_a_whole(ahead: ReadAhead, stream: PlayedStream)
 
     first = shard.split(shard.pages[0], 4)
 
-    assert shard.pages_between(TrimHorizon(), number(3)) == [first]
-    assert shard.pages_between(TrimHorizon(), number(5)) is None
+    assert shard.pages_between(AtSequence(number(0)), number(3)) == [first]
+    assert shard.pages_between(AtSequence(number(0)), number(5)) is None
     assert shard.pages_between(TrimHorizon(), None) is None, "it has not ended"
     ahead.delivered(shard, AfterSequence(number(3)))
     assert shard.pages_between(AfterSequence(number(3)), number(9)) == [shard.pages[0]]

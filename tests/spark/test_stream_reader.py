@@ -215,8 +215,9 @@ def test_only_several_have_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "table_name" not in ddl(parse({"stream": "orders"}, streaming=True))
     assert ddl(parse({"stream": "shop-*"}, streaming=True)).endswith("table_name string")
     monkeypatch.setattr(compat, "HAS_ADMISSION_CONTROL", False)
+    refused = DynamoDBStreams({"stream": "one,two"}).streamReader(StructType())
     with pytest.raises(UsageError, match="union them"):
-        DynamoDBStreams({"stream": "one,two"}).streamReader(StructType())
+        refused.initialOffset()
 
 
 # On the command line, as in a watch

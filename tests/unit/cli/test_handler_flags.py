@@ -53,7 +53,7 @@ def test_one_that_two_declare_is_theirs_together(folder: Path) -> None:
     assert chosen("--counters", "--other", "--loud") == [{"loud": True}] * 2
     assert chosen("--other", "--loud") == [{"loud": True}]
     with pytest.raises(
-        UsageError, match="--loud is an option of --other and --counters: choose one"
+        UsageError, match="--loud is an option of --counters and --other: choose one"
     ):
         chosen("--loud")
 
