@@ -242,6 +242,7 @@ class _Server:
             raise RuntimeError("what forks the programs has ended; see its standard error")
         pid, status = json.loads(message)
         if status is None:
+            self._statuses.pop(pid, None)  # of one before that had the same id
             self._started.append(pid)
         else:
             self._statuses[pid] = status
