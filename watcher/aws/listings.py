@@ -135,7 +135,7 @@ def to_shard(row: dict[str, Any]) -> Shard:
             id=row["ShardId"],
             parent=row.get("ParentShardId") or None,
             start=numbers.get("StartingSequenceNumber"),
-            end=numbers.get("EndingSequenceNumber"),
+            end=numbers.get("EndingSequenceNumber") or None,
         )
 
 

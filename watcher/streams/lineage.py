@@ -151,14 +151,14 @@ class Lineage:
 
         A parent that only its child named has told nothing of its own parent yet: that one is not
         over when a listing shows both at last. On a first pass at LATEST all with a child are,
-        whether they look closed or not.
+        whether they look closed or not, and all that look closed: what stands in them came before.
         """
         parents = {shard.id: shard.parent for shard in listed.values()}
         for shard in self.shards.values():
             above = shard.parent or (parents.get(shard.id) if shard.expected else None)
             parents[shard.id] = above
         latest = self._first and isinstance(self._start, Latest)
-        past: set[str] = set()
+        past = {shard.id for shard in listed.values() if latest and shard.end is not None}
         for shard_id in parents if latest else self.shards:
             parent = parents[shard_id]
             while parent and parent not in past and parent not in self.shards:

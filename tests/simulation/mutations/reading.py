@@ -223,15 +223,6 @@ READING = [
         given={"start": "latest", "shards": 6, "events": ["no more processes", "stop a process"]},
     ),
     Mutant(
-        "a token leaves out what waits for its parent",
-        "token.make",
-        condition(
-            "status",
-            "children",
-            becomes="{object}.status is not ShardStatus.WAITING and ({it})",
-        ),
-    ),
-    Mutant(
         "after_sequence is resumed as at_sequence",
         "token._position",
         called("AfterSequence", becomes="AtSequence({0})"),

@@ -102,6 +102,15 @@ def test_at_latest_an_unlisted_parent_is_past() -> None:
     assert ready(lineage) == [2]
 
 
+def test_at_latest_what_looks_closed_is_past_though_no_child_of_it_is_listed_yet() -> None:
+    lineage = Lineage(Latest())
+    lineage.update([Shard("1", end="9"), Shard("4", parent="2")])
+    assert ready(lineage) == [4]
+    lineage.update([Shard("2", parent="1", end="19"), Shard("3", parent="1")])
+    assert ready(lineage) == [3, 4]
+    assert lineage.shards["3"].position == TrimHorizon()
+
+
 def test_a_sibling_that_is_listed_late_is_read_though_its_parent_is_forgotten() -> None:
     lineage = watched({0: [1]})
     finish(lineage, 0, 1)
