@@ -663,10 +663,13 @@ def test_a_shard_that_waited_too_long_before_a_restart_is_a_loss(
         query.run(5)
 
 
-def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard() -> None:
+def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("watcher.aws.timing.CALLS", hanging_parents.PATIENT)
     with Simulator(shards=hanging_parents.SHARDS) as sim:
         expected = hanging_parents.hang(sim)
         query = Query(sim)
-        query.until(len(expected), hanging_parents.SECONDS)
+        query.until(len(expected), hanging_parents.PATIENT.read_seconds)
         stop_planners()
         assert set(query.delivered) == expected

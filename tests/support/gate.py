@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
+from typing import Self
 
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST
@@ -133,3 +137,34 @@ class ThreadsClock(HandClock):
             self._pool.settle()
         else:
             time.sleep(0.002)
+
+
+class DrippingCalls:
+    """Calls that end only with the `with` block; the first sends Ctrl-C once it is waited for."""
+
+    def __init__(self) -> None:
+        self.ended: list[int] = []
+        self._end = threading.Event()
+
+    def drip(self, number: int) -> None:
+        """Make the call of this number, from 0."""
+        if number == 0:
+            while not self._is_waited_for():
+                time.sleep(0.001)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        self._end.wait()
+        self.ended.append(number)
+
+    def _is_waited_for(self) -> bool:
+        frame = sys._current_frames()[threading.main_thread().ident or 0]
+        while frame.f_code is not Future.result.__code__:
+            if frame.f_back is None:
+                return False
+            frame = frame.f_back
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end.set()

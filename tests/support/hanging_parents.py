@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from tests.simulator import Simulator
+from watcher.aws import timing
 
 COUNT = 40
 SHARDS = COUNT + 2
-SECONDS = 25.0
-"""Ten at a time, each until it is given up, would take 40 s and more."""
+PATIENT = timing.CallTiming(read_seconds=200, loop_read_seconds=200)
+"""Ten at a time, each until it is given up, would then outlast any test's patience."""
 
 
 def hang(sim: Simulator) -> set[str]:

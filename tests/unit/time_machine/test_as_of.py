@@ -1,8 +1,5 @@
 """What was it: equal to a ledger at any second, whoever writes meanwhile."""
 
-import signal
-import threading
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.ledger.ledger import DisturbedTables, Ledger, by_key
+from tests.support.gate import DrippingCalls
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import Description, TablesClient
 from watcher.errors import DataLossError, StreamError, UsageError
@@ -158,17 +156,12 @@ def test_without_a_stream_it_can_t_be_told(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_waits_for_no_part_of_a_scan() -> None:
-    drips = threading.Event()
+    with DrippingCalls() as calls:
 
-    def scan(segment: int) -> Iterator[list[msgspec.Raw]]:
-        if segment == 0:
-            time.sleep(0.1)  # until the calls are waited for
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        drips.wait(10)
-        yield []
+        def scan(segment: int) -> Iterator[list[msgspec.Raw]]:
+            calls.drip(segment)
+            yield []
 
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        scan_segments(ItemsAsOf(moment(0)), scan, 2)
-    assert time.monotonic() - began < 8
-    drips.set()
+        with pytest.raises(KeyboardInterrupt):
+            scan_segments(ItemsAsOf(moment(0)), scan, 2)
+        assert not calls.ended

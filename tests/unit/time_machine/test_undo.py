@@ -1,10 +1,7 @@
 """Put it back: equal to a ledger without those changes, killed or not, whoever writes meanwhile."""
 
 import re
-import signal
 import stat
-import threading
-import time
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -13,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.ledger.ledger import DisturbedTables, Ledger, native
+from tests.support.gate import DrippingCalls
 from watcher.errors import DeniedError, StreamError, UsageError
 from watcher.time_machine.sources import TableHandle
 from watcher.time_machine.undo import (
@@ -561,21 +559,17 @@ def test_a_log_of_a_former_version_without_times_is_still_one(tmp_path: Path) ->
 
 
 def test_ctrl_c_waits_for_no_call_that_drips() -> None:
-    drips, asked = threading.Event(), iter(range(9))
-
-    class Dripping:
-        def get(self, table: str, key: object) -> None:
-            if next(asked) == 0:
-                time.sleep(0.1)  # until the calls are waited for
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-            drips.wait(10)
-
+    asked = iter(range(9))
     nothing: Any = None
-    tables: Any = Dripping()
+
+    class Tables:
+        def get(self, table: str, key: object) -> None:
+            calls.drip(next(asked))
+
+    tables: Any = Tables()
     made = WriteBack(TableHandle(tables, "orders", nothing), nothing, FAST)
     steps = [UndoStep(b'{"pk":{"S":"%d"}}' % number, None, None, None) for number in range(3)]
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        list(made.run(steps))
-    assert time.monotonic() - began < 8
-    drips.set()
+    with DrippingCalls() as calls:
+        with pytest.raises(KeyboardInterrupt):
+            list(made.run(steps))
+        assert not calls.ended
