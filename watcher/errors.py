@@ -6,6 +6,11 @@ from contextlib import contextmanager
 from typing import Any
 
 _USER_IN_URL = re.compile(r"(?<=://)[^\s/?#\"'<>]*@")
+# What is behind a URL's host, and the form that requests and urllib3 give it in their errors.
+_BEHIND_HOST = re.compile(
+    r"(?:(?<=url: )|(?P<host>\bhttps?://[^\s/?#\"'<>]*))[/?#][^\s\"'<>]+?(?=[:;,.)\]}]*(?:[\s\"'<>]|$))",
+    re.IGNORECASE,
+)
 
 
 def without_passwords(text: str) -> str:
@@ -13,11 +18,16 @@ def without_passwords(text: str) -> str:
     return _USER_IN_URL.sub("***@", text)
 
 
+def without_secrets(text: str) -> str:
+    """Removes all but the hosts of the URLs in a text: a webhook's path is its password."""
+    return _BEHIND_HOST.sub(lambda found: f"{found['host'] or ''}/***", without_passwords(text))
+
+
 def error_text(error: BaseException) -> str:
     """Returns what an error of somebody else's code says, also where its `__str__` raises."""
     try:
         text = str(error).encode("utf-8", "backslashreplace").decode()
-        return without_passwords(text)
+        return without_secrets(text)
     except KeyboardInterrupt:
         raise
     except BaseException as another:

@@ -135,3 +135,13 @@ def test_what_the_sdk_says_again_and_again_is_said_once(
     for seconds in range(3):
         logging.getLogger("opentelemetry.exporter").warning("retrying in %s s", seconds)
     assert caplog.messages == ["OpenTelemetry: retrying in 0 s"]
+
+
+def test_the_sdk_quotes_no_collectors_password(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("opentelemetry"), "handlers", [])
+    telemetry.forward_sdk_log()
+    trouble = "HTTPSPool(host='c'): Max retries exceeded with url: /v1/metrics?key=S (Caused by X)"
+    logging.getLogger("opentelemetry.exporter").error("at https://c/v1/metrics?key=S: %s", trouble)
+    assert "key" not in caplog.text and "(host='c')" in caplog.text and "https://c/" in caplog.text

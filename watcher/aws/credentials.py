@@ -46,7 +46,7 @@ from watcher.aws.deadline import log_if_slow
 from watcher.aws.http import tls_context
 from watcher.aws.timing import CredentialsTiming
 from watcher.clock import CLOCK, Clock
-from watcher.errors import CredentialsError, StreamError
+from watcher.errors import CredentialsError, StreamError, error_text
 from watcher.retry import worth_logging
 
 logger = logging.getLogger("watcher")
@@ -195,7 +195,7 @@ class OwnCredentials:
         self._loaded_at = now
         self._failures += 1
         self._due = now + self._timing.backoff.after(self._failures)
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = " ".join(error_text(error).split()) or type(error).__name__
         if self._keys.expires is not None and self._keys.expires <= now:
             self._error = f"no new AWS credentials: {text}"
         if worth_logging(self._failures, from_failure=2):
@@ -436,7 +436,7 @@ def _load(connection: AwsConfig, region: str | None, refused: str | None, may_as
     except (boto.BotoCoreError, boto.ClientError, CredentialsError):
         raise
     except Exception as error:  # a provider's program or file that is not there, or not JSON
-        raise CredentialsError(f"can't get AWS credentials: {error}") from error
+        raise CredentialsError(f"can't get AWS credentials: {error_text(error)}") from error
     expires = getattr(found, "_expiry_time", None)
     return Keys(
         frozen.access_key,

@@ -24,6 +24,7 @@ from watcher.errors import (
     TransientError,
     TrimmedDataError,
     WatcherError,
+    error_text,
 )
 
 # What the service's own codes mean to a reader. Those that botocore takes for throttling, or for
@@ -153,5 +154,5 @@ def one_line(error: Exception) -> str:
     page = None
     if isinstance(error, boto.ClientError):
         page = error_hints.html_page_hint(error.response)
-    text = page or " ".join(str(error).split())
+    text = page or " ".join(error_text(error).split())
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import msgspec
 
 from watcher.delivery.shutdown import Overdue, in_charge
-from watcher.errors import without_passwords
+from watcher.errors import error_text, without_passwords, without_secrets
 from watcher.files import give_up
 
 logger = logging.getLogger("watcher")
@@ -88,7 +88,7 @@ class _Lines(logging.Formatter):
         """Others' errors quote URLs as they are."""
         from watcher.formatting.text import printable_lines
 
-        return printable_lines(without_passwords(super().formatException(ei)))
+        return printable_lines(without_secrets(super().formatException(ei)))
 
 
 class _JsonLines(logging.Formatter):
@@ -106,6 +106,7 @@ class _JsonLines(logging.Formatter):
         }
         if record.name != logger.name:
             line["logger"] = record.name
+            line["message"] = without_secrets(line["message"])
         line |= {name: vars(record)[name] for name in _FIELDS if name in vars(record)}
         if record.exc_info and record.exc_info[0] is not None:
             line["traceback"] = self.formatException(record.exc_info)
@@ -152,12 +153,15 @@ def _log_elsewhere(
 ) -> None:
     """Logs an error that nobody catches, and that ends nothing, in place of Python."""
     about = (kind, error, trace) if error is not None else None
-    logger.error(f"{kind.__name__} {where}: {error}", exc_info=about)
+    text = error_text(error) if error is not None else None
+    logger.error(f"{kind.__name__} {where}: {text}", exc_info=about)
 
 
 def _log_crash(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     logger.critical(
-        f"{kind.__name__}: {error}", exc_info=(kind, error, trace), extra={"exit_status": 1}
+        f"{kind.__name__}: {error_text(error)}",
+        exc_info=(kind, error, trace),
+        extra={"exit_status": 1},
     )

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from watcher.errors import without_secrets
 from watcher.version import install
 
 # An extra, imported only where the environment asks for it.
@@ -124,7 +125,7 @@ class _SdkLogHandler(logging.Handler):
         if now - self._logged_at.get(str(record.msg), -math.inf) > _REPEAT_SECONDS:
             self._logged_at[str(record.msg)] = now
             text = " ".join(record.getMessage().split())
-            logger.log(record.levelno, f"OpenTelemetry: {text}")
+            logger.log(record.levelno, f"OpenTelemetry: {without_secrets(text)}")
 
 
 def forward_sdk_log() -> None:

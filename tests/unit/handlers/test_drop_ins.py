@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import threading
 from base64 import b64decode
@@ -73,8 +74,10 @@ class Post(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.send_response(answer)
-        self.send_header("Content-Length", "0")
+        text = f"Cannot POST {self.path}".encode() if answer >= 400 else b""
+        self.send_header("Content-Length", str(len(text)))
         self.end_headers()
+        self.wfile.write(text)
 
     def log_message(self, *arguments: Any) -> None:
         pass
@@ -135,6 +138,24 @@ def test_what_a_webhook_refuses_is_a_failure_without_its_password(
     url = receiver.url.replace("//", "//user:secret@")
     assert deliver(load("webhook", url), [1, 2, 3], f"dead-letter:{dead}").failures == 2
     assert "answered 500" in dead.read_text() and "secret" not in dead.read_text()
+
+
+@pytest.mark.parametrize("port", [None, 1, 99_999])
+def test_the_path_and_query_of_a_webhook_are_shown_nowhere(
+    port: int | None, receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a chat service's webhook they are the password; a server may quote them."""
+    receiver.answers = [500, 404]
+    dead = tmp_path / "dead.jsonl"
+    url = f"http://127.0.0.1:{port or receiver.server_port}/services/T0A/w%6frd-1?key=w%6frd-2"
+    caplog.set_level(logging.DEBUG, "watcher")
+    try:
+        assert deliver(load("webhook", url), [1, 2], f"dead-letter:{dead}").failures == 2
+        told = caplog.text + dead.read_text()
+    except UsageError as error:
+        told = str(error)
+    assert "http://127.0.0.1" in told or "refused" in told
+    assert not any(each in told for each in ("services", "T0A", "w%6frd", "word"))
 
 
 def test_a_connection_that_a_webhook_has_closed_meanwhile_loses_no_change(
