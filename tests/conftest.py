@@ -81,10 +81,16 @@ def the_log_as_it_was() -> Iterator[None]:
     logger = logging.getLogger("watcher")
     before = logger.level, logger.handlers[:], logger.propagate
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
+    # A Spark session handles Ctrl-C itself, for as long as the process lives.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
     level, logger.handlers[:], logger.propagate = before
     logger.setLevel(level)
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        # pytest adds its handlers to those that don't propagate, and pyspark makes them write JSON.
+        if made := logger.manager.loggerDict.get(name):
+            setattr(made, "propagate", True)  # noqa: B010 - it may be a placeholder
 
 
 @pytest.fixture
