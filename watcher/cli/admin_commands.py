@@ -39,9 +39,12 @@ _OF_TABLE = {
     "as-of": ("GetItem", "Scan"),
     "undo": ("DescribeTimeToLive",),
     "undo-apply": ("DescribeTimeToLive", "GetItem", "PutItem", "DeleteItem"),
+    "mirror": ("Scan",),
     "replicate": ("Scan",),
+    "streams": (),
+    "shards": (),
 }
-_TARGET = ("CreateTable", "DescribeTable", "PutItem", "DeleteItem", "BatchWriteItem")
+_TARGET = ("CreateTable", "DescribeTable", "BatchWriteItem")
 _QUEUE = re.compile(r"https://sqs\.([\w-]+)\.[^/]+/(\d+)/([\w.-]+)")
 _DEAD_LETTERS = re.compile(r"(?:.*,)?dead-letter:(?P<kind>sqs|sns|s3)://(?P<place>.+)")
 _STORE = re.compile(r"dynamodb://(?P<table>[\w.-]+)(?:/.*)?")
@@ -53,7 +56,7 @@ _For = Annotated[
         choices=tuple(_OF_TABLE),
         metavar="COMMAND",
         help="the command to be allowed: watch (default), history, as-of, undo (its plan), "
-        "undo-apply, report, count, query, archive, metrics, replicate",
+        "undo-apply, report, count, streams, shards, mirror, query, archive, metrics, replicate",
     ),
 ]
 _Account = Annotated[
@@ -77,7 +80,7 @@ def _policy(
 ) -> int:
     from watcher.formatting.terminal import write_json
 
-    if not streams and not (values["everything"] or values["tags"]):
+    if not streams and not (values["everything"] or values["tags"] or for_ == "streams"):
         raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")
     statements = [
         {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": resources}
@@ -93,14 +96,16 @@ def _statements(
 ) -> Iterator[Statement]:
     place = _Whereabouts(values["region"], account)
     tables = [place.table(each) for each in streams]
-    yield "ReadTheStream", _READ, [place.stream(each) for each in streams]
+    read = _READ[:1] if name == "shards" else _READ
+    yield "ReadTheStream", read, [place.stream(each) for each in streams]
     of_table = {f"dynamodb:{each}" for each in _OF_TABLE[name]}
     if values["snapshot"] or values["on_stale"] == "snapshot":
         of_table.add("dynamodb:Scan")
-    if of_table or not all(map(is_stream, streams)):
+    if of_table or (name != "streams" and not all(map(is_stream, streams))):
         of_table.add("dynamodb:DescribeTable")
         yield "AskTheTable", [*of_table], tables
-    if values["everything"] or values["tags"] or any(set("*?[") & {*each} for each in streams):
+    is_search = values["everything"] or values["tags"] or name == "streams"
+    if is_search or any(set("*?[") & {*each} for each in streams):
         # It names no resource but by its TableName.
         yield "FindStreams", ["dynamodb:ListStreams"], ["*"]
     if values["tags"]:
