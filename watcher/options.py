@@ -85,7 +85,6 @@ class WatchOptions:
     max_records: Annotated[
         int | None,
         Parameter(
-            alias="-n",
             metavar="N",
             group="start",
             help="end after N records (those that a filter drops don't count)",

@@ -36,7 +36,9 @@ def retained(replay: Replay) -> Iterator[Row]:
     replay.begin(Scenario(_RETAINED, pages=1, records=100))
     began = time.monotonic()
     records = str(_RETAINED * 100)
-    command = commands.watcher(ARN, "--read-keys", "--from", "trim-horizon", "-n", records)
+    command = commands.watcher(
+        ARN, "--read-keys", "--from", "trim-horizon", "--max-records", records
+    )
     process = commands.start(command, replay.endpoint)
     complaint = process.communicate()[1]
     commands.check(process, complaint)

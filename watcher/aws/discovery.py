@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
+import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,12 +15,15 @@ import msgspec
 from watcher.aws.arns import is_aws_region, is_other_table, region_in, table_name, table_of
 from watcher.aws.error_mapping import error_code, error_operation
 from watcher.aws.model import StreamName
-from watcher.errors import DeniedError, ShardNotFoundError, StreamError, UsageError
+from watcher.errors import DeniedError, ShardNotFoundError, StreamError, UsageError, WatcherError
 
 logger = logging.getLogger("watcher")
 
 _READING = ("ENABLED", "ENABLING")
 _ABOUT = ("region", "profile", "endpoint_url")
+# ListStreams gives 100 a call: a wrong name is not worth more than a second or two.
+_MOST_NAMES = 1000
+_CLOSE = 0.7
 
 
 class Tables(Protocol):
@@ -70,10 +75,21 @@ def _described(tables: Tables, table: str) -> dict[str, Any]:
                 raise
             return tables.describe_table(table_name(table))
     except ShardNotFoundError:
-        raise StreamError(
-            f"no table {table!r} in {tables.region}: check the name, --region and --profile",
-            about=_ABOUT,
-        ) from None
+        near = _nearest(tables, table_name(table))
+        hint = f"did you mean {near!r}?" if near else "check the name, --region and --profile"
+        raise StreamError(f"no table {table!r} in {tables.region}: {hint}", about=_ABOUT) from None
+
+
+def _nearest(tables: Tables, name: str) -> str | None:
+    """The table with a stream that may have been meant, where ListStreams tells."""
+    try:
+        rows = list(itertools.islice(tables.list_streams(), _MOST_NAMES))
+    except WatcherError as error:
+        logger.debug(f"Can't list the streams: {error}")
+        return None
+    names = {row.table.casefold(): row.table for row in rows if row.table != name}
+    close = difflib.get_close_matches(name.casefold(), names, 1, _CLOSE)
+    return names[close[0]] if close else None
 
 
 def _refuse_another(table: str, described: dict[str, Any], region: str) -> None:
@@ -151,6 +167,8 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
             tags = [f"{name}={value}" for name, value in tags.items()]
         tags = [tags] if isinstance(tags, str) else list(tags or ())
         exclude = [exclude] if isinstance(exclude, str) else list(exclude or ())
+        if texts and not (everything or tags or any(map(is_glob, texts))):
+            _refuse_useless(exclude, map(table_name, texts))
         globs = list(filter(is_glob, texts))
         names = [text for text in texts if text not in globs]
         for glob in globs:
@@ -244,6 +262,15 @@ def _matches(row: StreamName, glob: str) -> bool:
     if glob.startswith("arn:"):
         return fnmatch.fnmatchcase(table_of(row.arn), table_of(glob))
     return fnmatch.fnmatchcase(row.table, glob)
+
+
+def _refuse_useless(exclude: Iterable[str], names: Iterable[str]) -> None:
+    """Names alone are what is watched: what leaves none of them out is meant for changes."""
+    names = list(names)
+    for glob in exclude:
+        if not any(_any([glob], name) for name in names):
+            text = "it leaves out tables, and no glob is named; changes are left out by --filter"
+            raise UsageError(text, "exclude", glob)
 
 
 def _any(globs: Iterable[str], table: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,11 +11,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
+from botocore.session import get_session
 
 # "… is not authorized to perform: kms:Decrypt on resource: arn:… because no … policy allows it"
 _ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 # "Signature expired: OURS is now earlier than … (THEIRS - 5 min.)"; "Signature not yet current: …"
 _STAMPS = re.compile(r"(\d{8}T\d{6}Z) is .* \((\d{8}T\d{6}Z) [+-]")
+_REGION_IN_ENDPOINT = re.compile(r"https://(?:streams\.)?dynamodb\.([\w-]+)\.amazonaws\.com")
 _TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,100}?)\s*</title>", re.IGNORECASE)
 _SHOWN_BYTES = 60
 _CLOCKS_MAY_DIFFER = timedelta(minutes=4)  # AWS lets 5 pass
@@ -131,10 +134,24 @@ def tls_hint(text: str) -> str:
     return f"{text}; where TLS is inspected, set AWS_CA_BUNDLE to the file with that certificate"
 
 
-def closed_connection_hint(text: str) -> str:
-    """Returns what may be wrong where a connection is closed before anything came."""
-    is_plain = "Connection was closed" in text and '"http://' in text
-    return " (is it an https:// endpoint?)" if is_plain else ""
+def unreachable_hint(text: str) -> str:
+    """Returns what may be wrong where nothing answers, or closes the connection; or ""."""
+    if "Connection was closed" in text and '"http://' in text:
+        return " (is it an https:// endpoint?)"
+    region = _REGION_IN_ENDPOINT.search(text)
+    if region is None:
+        return ""
+    known = _regions()
+    close = difflib.get_close_matches(region[1], known, 1, 0.6)
+    if region[1] in known or not close:
+        return ""
+    return f" (no region {region[1]}; did you mean {close[0]}?)"
+
+
+def _regions() -> list[str]:
+    session = get_session()
+    parts = session.get_available_partitions()
+    return [name for part in parts for name in session.get_available_regions("dynamodb", part)]
 
 
 def endpoints_hint(tables: str, streams: str, is_unknown: bool) -> str:

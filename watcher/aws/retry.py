@@ -129,5 +129,6 @@ def retry_at_start(
             sleep=clock.sleep,
         )
     except TransientError as error:
-        text = f"can't reach the stream: {error}{error_hints.closed_connection_hint(str(error))}"
+        hint = error_hints.unreachable_hint(str(error))
+        text = f"can't reach the stream: {error}{hint}"
         raise StreamError(text, about=("endpoint_url", "region")) from error

@@ -10,12 +10,12 @@ import contextlib
 import importlib
 import inspect
 import itertools
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from cyclopts import App, Argument, ArgumentCollection, CycloptsError, Parameter
 
-from watcher.cli import completers, mistakes
+from watcher.cli import completers, mistakes, synonyms
 from watcher.cli.commands import COMMANDS, TOPICS, WITHOUT_DEFAULTS
 from watcher.cli.defaults import Defaults, keys
 from watcher.cli.options import Given, flags_of, option
@@ -53,21 +53,6 @@ HELP = option(
 VERSION = option("version", bool, False, Parameter(alias="-V", negative=(), help="the version"))
 OF_ALL = (VERBOSE, QUIET, LOG_FORMAT, HELP, VERSION)
 """The options that every command has."""
-# What hands used to other tools type: kubectl, stern, kcat, aws logs, jq.
-_SYNONYMS = {
-    "--since": "--from",
-    "--limit": "--max-records",
-    "--max-items": "--max-records",
-    "--once": "--no-follow",
-    "-f": "--follow",
-    "--query": "--jmespath",
-    "--jq": "--jmespath",
-    "--json": "--print-json",
-    "--summary": "--print-summary",
-    "--diff": "--print-diff",
-    "--debug": "--verbose",
-    "--no-color": "--color never",
-}
 # Before a word that Cyclopts would take for an option that it does not know.
 _COVER = "\0"
 # The last of several values counts; a list has no option that empties it.
@@ -151,13 +136,19 @@ class Invocation:
         collection = arguments(made)
         self._arguments = {each.field_info.name: each for each in collection}
         known = [each for argument in self._arguments.values() for each in argument.names]
-        words = list(map(_covered, _translated(line.words, known)))
+        if "-n" not in known:
+            synonyms.refuse_count(line.words)
+        words = list(map(_covered, synonyms.translated(line.words, known)))
         try:
             self._command, bound, unparsed = made.parse_args(
                 [line.name, *words], print_error=False, exit_on_error=False
             )
         except CycloptsError as error:
-            raise mistakes.explained(error, words, self._arguments.values()) from None
+            wrong = mistakes.explained(error, words, self._arguments.values())
+            near = synonyms.command_for(next(iter(line.words), ""), COMMANDS)
+            if line.name == "watch" and near not in (None, "watch"):
+                wrong.add(f"; or did you mean the command {near}?")
+            raise wrong from None
         typed = [name for name in _named_in(words, collection) if name in bound.kwargs]
         defaults = line.defaults
         # A short option may have its value with it: -n5.
@@ -228,19 +219,6 @@ def shown(argument: Argument) -> list[str]:
     """Returns an option's names; of a switch that is on, those that turn it off."""
     names = [name for name in argument.names if name not in argument.negatives]
     return list(argument.negatives) if argument.field_info.default is True else names
-
-
-def _translated(words: Sequence[str], known: Container[str]) -> list[str]:
-    """Returns the words with other tools' options as ours; those that the command has stay."""
-    translated: list[str] = []
-    left = list(words)
-    while left and left[0] != "--":
-        name, equals, value = left.pop(0).partition("=")
-        ours, *more = _SYNONYMS[name].split() if name in _SYNONYMS else [name]
-        if name in known or ours not in known:
-            ours, more = name, []
-        translated += [ours + equals + value, *more]
-    return translated + left
 
 
 def _options_of_all() -> set[str] | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from watcher.cli import synonyms
 
 PROGRAM = "python -m watcher"
 
@@ -68,27 +69,18 @@ GROUPS = {
 TOPICS = (*GROUPS, "defaults", "all")
 """The topics that `--help` takes."""
 
-_OTHER_NAMES = {"ls": "streams"}
-_COUNT = re.compile(r"-n=?(\d+)")
-_STARTS = ("--tail", "--from", "--since", "--checkpoint")
-
 
 def named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Returns the command of a line, and the words that are its own."""
     name = words[0] if words else ""
     if name in COMMANDS:
         return name, words[1:]
-    if name in _OTHER_NAMES:
-        return _OTHER_NAMES[name], words[1:]
+    if name in synonyms.COMMANDS:
+        return synonyms.COMMANDS[name], words[1:]
+    if words == ["version"]:
+        return "watch", ["--version"]
     # A table may be called so; but hardly beside another.
-    return "watch", _tail(words[1:]) if name == "tail" and words[1:] else words
-
-
-def _tail(words: Sequence[str]) -> list[str]:
-    """`tail orders -n 5` is a watch that begins with the last changes."""
-    words = [_COUNT.sub(r"--tail=\1", "--tail" if word == "-n" else word) for word in words]
-    begins = any(word.partition("=")[0] in _STARTS for word in words)
-    return words if begins else ["--tail=10", *words]
+    return "watch", synonyms.tail(words[1:]) if name == "tail" and words[1:] else words
 
 
 def sentence(name: str) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import logging
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from watcher.cli import commands, handler_flags, live, mistakes, options, output
+from watcher.cli import commands, handler_flags, live, options, output, synonyms
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
@@ -71,26 +71,31 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
         if not (streams or given.typed or values["everything"]):
             sys.stderr.write(_FIRST)
             return UsageError.exit_status
-        _refuse_a_command_misspelled(streams)
+        _refuse_a_command_misspelled(streams, line.words)
         _refuse_an_option_behind_dashes(streams)
         try:
             return _watch(streams, handlers, given, values)
         except StreamError as error:
-            if near := mistakes.nearest("".join(streams), commands.COMMANDS):
+            near = synonyms.command_for("".join(streams), commands.COMMANDS)
+            if near and near != "watch":
                 error.add(f"; or did you mean the command {near}?")
             raise
 
     return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
-def _refuse_a_command_misspelled(streams: Sequence[str]) -> None:
-    """`archve orders` is hardly meant for two tables."""
-    near = difflib.get_close_matches(streams[0], commands.COMMANDS, 1, 0.8) if streams[1:] else ()
-    if near:
-        text = f"no command {streams[0]}; did you mean {near[0]}?"
-        if near[0] == streams[0]:
-            text = f"{near[0]} is a command: it stands before all options"
-        raise UsageError(f"{text} (a table of this name may stand behind another)")
+def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -> None:
+    """`archve orders` and `rollback orders` are hardly meant for two tables."""
+    word = streams[0]
+    near = synonyms.command_for(word, commands.COMMANDS) if streams[1:] else None
+    if near is None:
+        return
+    text = f"{near} is a command: it stands before all options"
+    if near != word:
+        name = [] if near == "watch" else [near]
+        line = shlex.join([*name, *(each for each in words if each != word)])
+        text = f"no command {word}; did you mean: {commands.PROGRAM} {line}"
+    raise UsageError(f"{text} (a table of this name may stand behind another)")
 
 
 def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:

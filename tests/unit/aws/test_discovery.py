@@ -7,7 +7,8 @@ import pytest
 from tests.simulator import Simulator
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
-from watcher.errors import StreamError
+from watcher.aws.discovery import WantedStreams
+from watcher.errors import StreamError, UsageError
 
 ELSEWHERE = "999999999999"
 
@@ -77,3 +78,28 @@ def test_alternators_tables_and_streams_are_found_by_all_their_names(naming: str
             sim.set_faults(table_arns=table_arns)
             for text in (sim.table_name, sim.table_arn, sim.stream_arn):
                 assert of(sim, text) == sim.stream_arn
+
+
+@pytest.mark.parametrize("asked", ["oders", "Orders", "orders2"])
+def test_a_mistyped_table_is_told_the_nearest_with_a_stream(
+    simulator: Simulator, asked: str
+) -> None:
+    with pytest.raises(
+        StreamError, match=f"no table '{asked}' in us-east-1: did you mean 'orders'"
+    ):
+        of(simulator, asked)
+
+
+def test_a_table_that_is_near_to_none_is_told_what_to_check(simulator: Simulator) -> None:
+    with pytest.raises(StreamError, match="no table 'invoices' in us-east-1: check the name"):
+        of(simulator, "invoices")
+    simulator.set_faults(auth_error="AccessDeniedException", auth_operations=("ListStreams",))
+    with pytest.raises(StreamError, match="no table 'oders' in us-east-1: check the name"):
+        of(simulator, "oders")
+
+
+def test_tables_are_left_out_of_globs_alone() -> None:
+    with pytest.raises(UsageError, match="exclude ada: it leaves out tables, and no glob is named"):
+        WantedStreams.parse(["orders"], exclude=["ada"])
+    assert WantedStreams.parse(["orders", "test-a"], exclude=["test-*"]).names == ("orders",)
+    assert WantedStreams.parse(["shop-*"], exclude=["ada"]).exclude == ("ada",)

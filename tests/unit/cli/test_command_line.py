@@ -74,8 +74,8 @@ def test_a_commands_own_option_wins_over_another_tools() -> None:
 @pytest.mark.parametrize(
     ("words", "name", "value"),
     [
-        ("-n5", "max_records", 5),
-        ("-n 5", "max_records", 5),
+        ("--limit=5", "max_records", 5),
+        ("--limit 5", "max_records", 5),
         ("--max-records=5", "max_records", 5),
         ("--max-records 5 --max-records 6", "max_records", 6),
         ("--retries -1 --lambda a.f", "retries", -1),
@@ -122,7 +122,8 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
         ("orders --from", "--from: give a value (START)"),
         ("orders --from -2h", "--from: give a value (START)"),
         ("orders --max-records 1.7", "--max-records 1.7 is not a whole number"),
-        ("orders -n x", "-n x is not a whole number"),
+        ("orders -n 3", "-n: say --tail 3 (the last 3, then go on; --no-follow: only those) or "),
+        ("orders -n3", "-n3: say --tail 3"),
         ("orders --max-records -", "--max-records - is not a whole number"),
         ("orders --poll-max soon", "--poll-max soon is not a number"),
         ("orders --utc=maybe", "--utc maybe is not yes or no"),

@@ -83,7 +83,17 @@ def test_dead_letters_take_what_their_place_asks_for(
         (["--tag", "env=prod"], {"ListStreams", "ListTagsOfResource"}),
         (["orders", "--snapshot"], {"Scan"}),
         (["orders", "--on-stale", "snapshot"], {"Scan"}),
-        (["orders", "--print-json", "-n5", "--metrics-port", "9464", "--concurrency=3"], set()),
+        (
+            [
+                "orders",
+                "--print-json",
+                "--max-records=5",
+                "--metrics-port",
+                "9464",
+                "--concurrency=3",
+            ],
+            set(),
+        ),
         (["orders", "--sqs", "https://sqs.eu-west-1.amazonaws.com/1/q"], {"sqs:SendMessage"}),
         (["orders", "--sqs", "q"], {"sqs:GetQueueUrl", "sqs:SendMessage"}),
         (["orders", "--checkpoint", "dynamodb://leases/a"], {"CreateTable", "GetItem", "PutItem"}),

@@ -1,0 +1,94 @@
+"""What hands used to other tools type: it works, or the line that does is named."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.simulator import Simulator
+from watcher import cli
+from watcher.cli.command_line import CommandLine, Invocation
+from watcher.cli.commands import COMMANDS, named
+from watcher.cli.synonyms import OPTIONS, VERBS, command_for
+from watcher.errors import UsageError
+
+
+def values(words: str) -> dict[str, object]:
+    name, rest = named(words.split())
+    return Invocation(CommandLine(name, rest)).values
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ("orders --csv", "handler_print_csv", True),
+        ("orders --table", "handler_print_table", True),
+        ("orders --format jsonl", "output", "jsonl"),
+        ("orders --start-time 2h", "start", "2h"),
+        ("orders --end-time=1h", "until", "1h"),
+        ("orders --from-beginning", "start", "trim-horizon"),
+        ("orders --lines 3", "tail", 3),
+        ("orders --timeout 5", "max_seconds", 5.0),
+        ("orders --event-type INSERT", "only", ["INSERT"]),
+        ("orders --no-color", "color", "never"),
+    ],
+)
+def test_other_tools_options_work(words: str, name: str, value: object) -> None:
+    assert values(words)[name] == value
+
+
+@pytest.mark.parametrize(
+    "words", ["--table-name orders", "--table-name=orders", "--stream-arn orders", "--arn orders"]
+)
+def test_what_stands_behind_a_table_option_is_the_stream(words: str, simulator: Simulator) -> None:
+    line = [*words.split(), "--from", "trim-horizon", "--no-follow", "--region", "us-east-1"]
+    assert cli.main([*line, "--endpoint-url", simulator.endpoint]) == 0
+
+
+def test_list_tables_and_version_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in ("list", "tables", "list-tables", "list-streams", "ls"):
+        assert named([word, "--region", "r"]) == ("streams", ["--region", "r"])
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out.startswith("watcher ")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("rollback orders --from 1h", "python -m watcher undo orders --from 1h"),
+        ("blame orders --key PK=a", "python -m watcher history orders --key PK=a"),
+        ("logs orders", "python -m watcher orders"),
+        ("stats orders", "python -m watcher count orders"),
+        ("archve orders", "python -m watcher archive orders"),
+        ("rolback orders", "python -m watcher undo orders"),
+    ],
+)
+def test_an_unknown_word_before_a_table_starts_no_watch(
+    words: str, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, "watcher")
+    with pytest.raises(UsageError) as caught:
+        Invocation(CommandLine("watch", words.split())).run()
+    assert f"no command {words.split()[0]}; did you mean: {line} (" in str(caught.value)
+
+
+def test_a_wrong_option_of_a_mistyped_command_names_the_command() -> None:
+    with pytest.raises(UsageError, match=r"unknown --to; .*; or did you mean the command archive"):
+        values("archve orders --to x")
+
+
+def test_every_synonym_leads_to_something_that_there_is() -> None:
+    assert not set(VERBS) & set(COMMANDS)
+    assert set(VERBS.values()) <= set(COMMANDS)
+    taken = Invocation(CommandLine("watch", ["orders"])).values
+    assert taken
+    for ours in filter(None, OPTIONS.values()):
+        flag = ours.split()[0]
+        with pytest.raises(UsageError) as caught:
+            Invocation(CommandLine("watch", ["orders", flag, "--no-such"]))
+        assert f"unknown {flag};" not in str(caught.value)
+
+
+def test_a_word_that_is_near_to_nothing_may_be_a_table() -> None:
+    assert command_for("customers", COMMANDS) is None
