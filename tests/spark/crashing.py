@@ -1,11 +1,12 @@
-"""Runs the archive job and kills itself, JVM and all, at a chosen point of a micro-batch."""
+"""Runs archive jobs on one Spark, each to a point of a micro-batch, and kills JVM and driver."""
 
+import json
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,67 +21,72 @@ from watcher.spark.options import parse
 from watcher.spark.source import DynamoDBStreams
 from watcher.spark.stream_reader import StreamReader
 
-POINT, STREAM, ENDPOINT, TO = sys.argv[1:]
-FLAG = Path(TO + ".crash-now")
+JOBS: dict[str, list[str]] = json.loads(sys.argv[1])
+"""By its point, a job's stream, endpoint and folder."""
 
 
 class CrashingReader(StreamReader):
-    """Stops at the chosen point and says that it is there."""
+    """Stops behind its first page, and says so."""
 
     def read(self, partition: Any) -> Iterator[Any]:
         for index, batch in enumerate(super().read(partition)):
             yield batch
-            if POINT == "reading" and index == 1:
-                stop_here()
+            if index == 1:
+                stop_here("reading")
 
 
 class CrashingStreams(DynamoDBStreams):
     def streamReader(self, schema: StructType) -> StreamReader:
-        return CrashingReader(parse(dict(self.options), streaming=True), schema, self.parallelism)
+        options = parse(dict(self.options), streaming=True)
+        is_it = self.options["endpointUrl"] == JOBS["reading"][1]
+        return (CrashingReader if is_it else StreamReader)(options, schema, self.parallelism)
 
 
-def stop_here() -> None:
-    FLAG.touch()
+def flag(point: str) -> Path:
+    return Path(JOBS[point][-1] + ".crash-now")
+
+
+def stop_here(point: str) -> None:
+    flag(point).touch()
     time.sleep(600)
 
 
 def move(self: Folder, name: str, to: Folder, as_name: str) -> None:
     """Of the second batch's files one is moved, and no other."""
-    if POINT == "moving" and MOVED and "/batch-000000002-" in as_name:
-        stop_here()
+    is_it = to.path == JOBS["moving"][-1] and "/batch-000000002-" in as_name
+    if is_it and MOVED:
+        stop_here("moving")
     sane_move(self, name, to, as_name)
-    MOVED.extend([as_name] if "/batch-000000002-" in as_name else ())
+    MOVED.extend([as_name] if is_it else ())
 
 
 def append(self: Lake, write: Callable[[str], None], number: int) -> list[str]:
     """The second batch is in, and Spark does not know."""
     files = sane_append(self, write, number)
-    if POINT == "moved" and number == 2:
-        stop_here()
+    if self.folder.path == JOBS["moved"][-1] and number == 2:
+        stop_here("moved")
     return files
 
 
-def crash(jvm: int) -> None:
-    while not FLAG.exists():
-        time.sleep(0.0005)
-    os.kill(jvm, signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+def run(stream: str, endpoint: str, to: str) -> None:
+    connection = AwsConfig("us-east-1", None, endpoint)
+    archive(stream, to=to, once=True, max_records=3000, connection=connection, spark=spark)
 
 
 MOVED: list[str] = []
 sane_move, sane_append = Folder.move, Lake.append
 Folder.move = move  # type: ignore[method-assign]
 Lake.append = append  # type: ignore[method-assign]
-spark = session.start(master="local[2]")
+spark = session.start(master="local[3]")  # one of its tasks stands still
 spark.dataSource.register(CrashingStreams)
 jvm: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-threading.Thread(target=crash, args=(jvm,), daemon=True).start()
-archive(
-    STREAM,
-    to=TO,
-    once=True,
-    # Without a limit, all but two pages of an open shard is left to executors.
-    max_records=None if POINT == "read" else 3000,
-    connection=AwsConfig("us-east-1", None, ENDPOINT),
-    spark=spark,
-)
+jobs = [ThreadPoolExecutor(1).submit(run, *job) for job in JOBS.values()]
+while not (ended := [job for job in jobs if job.done()]) and not all(
+    flag(point).exists() for point in JOBS
+):
+    time.sleep(0.0005)
+if not ended:
+    os.kill(jvm, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+print([job.exception() for job in ended], file=sys.stderr, flush=True)
+os._exit(1)

@@ -10,8 +10,9 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ import polars
 import pyarrow.dataset
 import pyarrow.parquet
 
-from tests.simulator import RemoteSimulator
+from tests.simulator import RemoteSimulator, Simulator
 from tests.spark.conftest import PATIENCE, Run, options
 from watcher.aws.config import AwsConfig
 from watcher.cli import main
@@ -109,23 +110,35 @@ def test_every_change_is_archived_by_date_over_two_runs_and_is_in_a_report(
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"Wrote {page}: 7,100 changes, ")
 
 
-@pytest.mark.parametrize("point", ["reading", "moving", "moved"])
+POINTS = ("reading", "moving", "moved")
+
+
+@pytest.fixture(scope="module")
+def killed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, tuple[RemoteSimulator, Path]]]:
+    """By the point at which a job was killed, its stream and its folder; all on one Spark."""
+    place = tmp_path_factory.mktemp("killed")
+    with ExitStack() as stack:
+        sims = {point: stack.enter_context(Simulator.spawn(shards=2)) for point in POINTS}
+        for sim in sims.values():
+            grow(sim)
+            sim.advance(60)  # a backlog
+        jobs = {
+            point: (sim.stream_arn, sim.endpoint, str(place / point)) for point, sim in sims.items()
+        }
+        script = [sys.executable, "-m", "tests.spark.crashing", json.dumps(jobs)]
+        done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == -9, done.stderr
+        yield {point: (sim, place / point) for point, sim in sims.items()}
+
+
+@pytest.mark.parametrize("point", POINTS)
 def test_a_job_killed_at_any_point_goes_on_exactly(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, point: str
+    spark: Any, killed: dict[str, tuple[RemoteSimulator, Path]], point: str
 ) -> None:
-    grow(sim)
-    sim.advance(60)  # a backlog
-    lake = tmp_path / "lake"
-    script = [sys.executable, "-m", "tests.spark.crashing", point]
-    killed = subprocess.run(
-        [*script, sim.stream_arn, sim.endpoint, str(lake)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert killed.returncode == -9, killed.stderr
-    kept = tmp_path / "lake.checkpoint"
+    sim, lake = killed[point]
+    kept = lake.with_name(f"{point}.checkpoint")
     begun, done = (numbers(kept / log) for log in ("offsets", "commits"))
     assert max(begun) > max(done), "it was to be killed in the middle of a batch"
     found = [row["sequence_number"] for row in rows(lake)]
