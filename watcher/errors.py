@@ -118,6 +118,12 @@ class StreamError(WatcherError):
     exit_status = 3
 
 
+class ResourceError(WatcherError):
+    """Raised where the system gives no process, open file or folder for temporary files."""
+
+    exit_status = 3
+
+
 class CredentialsError(StreamError):
     """Raised for missing or refused credentials; a running watch waits, as new ones may come."""
 

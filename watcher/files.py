@@ -9,10 +9,13 @@ import logging
 import os
 import select
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from watcher.errors import ResourceError
 
 logger = logging.getLogger("watcher")
 
@@ -210,6 +213,24 @@ def lock_file(path: str) -> WholeFile:
         return os.open(path, flags | os.O_NOFOLLOW, _PRIVATE)
 
     return WholeFile(path, "ab", opener=opened)
+
+
+def temporary_folder(longest: int | None = None) -> str:
+    """Returns a folder for temporary files; its path has at most `longest` bytes.
+
+    A container's only one may be /dev/shm. Raises ResourceError.
+    """
+    places = ["/tmp", "/var/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"]  # noqa: S108
+    with suppress(FileNotFoundError):  # TMPDIR's comes first
+        places.insert(0, tempfile.gettempdir())
+    for place in filter(None, places):
+        if longest is None or len(os.fsencode(place)) <= longest:
+            with suppress(OSError), tempfile.TemporaryFile(dir=place):
+                return place
+    raise ResourceError(
+        f"temporary files have no place: {', '.join(dict.fromkeys(filter(None, places)))} can't be "
+        "written to; mount a volume at /tmp, or set TMPDIR to a folder that can"
+    )
 
 
 def is_terminal(file: object) -> bool:

@@ -6,17 +6,24 @@ import errno
 import functools
 import multiprocessing
 import os
+import resource
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from multiprocessing import util
 from multiprocessing.context import BaseContext, ForkProcess
 from multiprocessing.process import BaseProcess
 from types import MethodType
 from typing import Any
 
-from watcher import safe_path
+from watcher import files, safe_path
+from watcher.errors import ResourceError
+
+# A socket's path has 104 bytes on macOS (108 on Linux): less "/pymp-12345678/listener-12345678".
+_FOLDER_MAX = 70
 
 # Not `weakref.WeakMethod`: where an object ends together with it, as a program does, that says on
 # stderr that 'NoneType' has no `_alive`.
@@ -59,15 +66,48 @@ def processes(*, with_threads: bool = False) -> BaseContext:
     A process of the server takes 30 MB and 300 ms. No fork where other threads run (or are to,
     `with_threads`), whose locks it would copy as they stand; nor elsewhere, as macOS's libraries do
     not survive one. Both are why Python 3.14 has made the fork server its default: here it is
-    looked into, so the default, of Python or of the program, does not count.
+    looked into, so the default, of Python or of the program, does not count. The server listens on
+    a socket in a folder; where none takes one, each process starts anew (300 ms more).
     """
     if sys.platform == "linux" and not with_threads:
         _call_all(_before_fork)  # which may end ours
         if threading.active_count() == 1:
             return multiprocessing.get_context("fork")
+    if not _has_room_for_sockets():
+        return multiprocessing.get_context("spawn")
+    if not _has_room_for_sockets():
+        return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["watcher.runtime.worker"])  # 130 ms are left
     return context
+
+
+def _has_room_for_sockets() -> bool:
+    """True where a socket's path fits into the folder that multiprocessing keeps for this process.
+
+    That is made in the folder for temporary files, whose path may be long (macOS's, a CI's).
+    """
+    before = tempfile.tempdir
+    try:
+        tempfile.tempdir = files.temporary_folder(_FOLDER_MAX)
+        return len(os.fsencode(util.get_temp_dir())) <= _FOLDER_MAX + len("/pymp-12345678")
+    except (OSError, ResourceError):
+        return False
+    finally:
+        tempfile.tempdir = before
+
+
+def failed_start(error: OSError) -> str:
+    """Returns why no process can be started, and what to do about it."""
+    reason = error.strerror or str(error)
+    if error.filename:
+        reason += f": {error.filename}"
+    if error.errno == errno.EMFILE:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"{reason}: {limit} are allowed (ulimit -n), and it takes some 64, and 3 a shard"
+    if error.errno == errno.EAGAIN:
+        return f"{reason}: allow more processes (ulimit -u; a container's limit of pids)"
+    return reason
 
 
 def take_environment(environment: Mapping[str, str] | None) -> None:

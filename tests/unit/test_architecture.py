@@ -31,7 +31,8 @@ ROOMS = [
     ["formatting"],
     ["records"],
     ["aws"],
-    ["sockets", "process_start", "files"],
+    ["sockets", "process_start"],
+    ["files"],
     ["clock", "declared", "errors", "retry", "safe_path", "version"],
 ]
 LEVEL = {name: -level for level, names in enumerate(ROOMS) for name in names}

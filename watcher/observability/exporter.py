@@ -22,11 +22,12 @@ from typing import BinaryIO
 import msgspec
 
 from watcher import process_start
-from watcher.errors import UsageError
+from watcher.errors import ResourceError, UsageError
 from watcher.observability import telemetry
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.instruments import LatestMetrics
 from watcher.observability.watch_stats import Display, WatchStats
+from watcher.process_start import failed_start
 from watcher.sockets import listening, url
 from watcher.version import install
 
@@ -136,8 +137,14 @@ class Exporter(Display):
             name="watcher metrics",
             daemon=True,
         )
-        process_start.start(self.process)
-        receiving.close()
+        try:
+            process_start.start(self.process)
+        except OSError as error:
+            self.close()
+            text = f"can't start the process that serves the metrics: {failed_start(error)}"
+            raise ResourceError(text) from error
+        finally:
+            receiving.close()
 
     def show(self, stats: WatchStats) -> None:
         """Sends the statistics, unless the last ones were sent within a second."""

@@ -13,6 +13,8 @@ class WorkersTiming:
     """A process that lived so long did not die of what killed the ones before."""
     deaths_at_start: int = 3
     """So many processes in a row that end as they start: they can't live here at all."""
+    first_start_seconds: float = 15.0
+    """Where no process can be started for so long from the beginning, none ever can."""
     no_more_processes_seconds: float = 60.0
     """Where the system allows no more processes, another try is worth it after so long."""
     poll_now_seconds: float = 30.0

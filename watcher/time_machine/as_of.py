@@ -22,6 +22,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.tables import BATCH, Description, TablesClient
 from watcher.errors import StreamError, UsageError
+from watcher.files import temporary_folder
 from watcher.pull.calls import CallPool
 from watcher.records.filters import record_filter
 from watcher.records.record import Record, image_of, native_item, wire_item
@@ -94,8 +95,9 @@ class ItemsAsOf:
         """False where types are lost: an archive's plain JSON does not tell a set from a list."""
         self._test = test
         self._then: dict[Identity, tuple[int, int] | None] = {}  # offset and length of the image
-        self._images: IO[bytes] = tempfile.TemporaryFile()
-        self._now: IO[bytes] = tempfile.TemporaryFile()
+        folder = temporary_folder()
+        self._images: IO[bytes] = tempfile.TemporaryFile(dir=folder)
+        self._now: IO[bytes] = tempfile.TemporaryFile(dir=folder)
         for file in (self._images, self._now):
             weakref.finalize(self, file.close)
 

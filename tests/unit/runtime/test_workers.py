@@ -14,7 +14,7 @@ from tests.support.wire import shard_key
 from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, TrimHorizon
-from watcher.errors import WatcherError
+from watcher.errors import ResourceError, WatcherError
 from watcher.runtime.protocol import (
     CredentialsRefused,
     MessageQueue,
@@ -136,7 +136,8 @@ def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
 ) -> None:
     played.refuse = True
     played.start("a")
-    assert caplog.messages == ["Can't start a process for shard a: Too many open files"]
+    (text,) = caplog.messages
+    assert text.startswith("Can't start a process for shard a: Too many open files: ")
     assert played.queue.receive(0.0) is None
     played.clock.sleep(1)
     assert played.workers.to_restart() == [shard_key("a")]
@@ -245,11 +246,28 @@ def test_where_no_further_process_can_be_started_shards_share_them_and_it_is_sai
 def test_where_none_can_be_started_it_is_said_ever_less_often(
     played: Played, caplog: pytest.LogCaptureFixture
 ) -> None:
+    played.start("a")
+    played.die("a")
+    caplog.clear()
     played.refuse = True
     for _ in range(20):
         played.start("a")
         played.clock.sleep(20)
     assert len(caplog.messages) == 5
+
+
+def test_where_none_could_ever_be_started_that_is_an_error(
+    played: Played, caplog: pytest.LogCaptureFixture
+) -> None:
+    played.refuse = True
+    with pytest.raises(
+        ResourceError, match=r"can't start a process: Too many.*ulimit -n"
+    ) as caught:
+        for _ in range(60):
+            played.start("a")
+            played.clock.sleep(1)
+    assert caught.value.exit_status == 3
+    assert len(caplog.messages) == 1
 
 
 def test_a_shard_given_to_a_process_that_is_dying_is_due_again_with_the_others(two: Played) -> None:

@@ -19,6 +19,7 @@ from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import WatcherError
+from watcher.files import temporary_folder
 from watcher.spark import handlers_sink
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs.run import JobTotals, StopRequest, changes, run, triggered
@@ -73,7 +74,9 @@ def watch(
         wireRecords=True,
         failOnDataLoss=fail_on_data_loss,
     )
-    with tempfile.TemporaryDirectory(prefix="watcher-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="watcher-", dir=temporary_folder(), ignore_cleanup_errors=True
+    ) as folder:
         # Spark has one in any case; without the user's it is for this run only.
         place = checkpoint or Path(folder).as_uri()
         writer = frame.writeStream.format(handlers_sink.FORMAT).option("checkpointLocation", place)

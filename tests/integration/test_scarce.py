@@ -1,0 +1,132 @@
+"""Where the system gives little: a read-only root, a long TMPDIR, few open files."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_deploy import CONTAINER, ECS, POD, TASK
+from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import PATIENCE
+
+UP_TO_NOW = ["orders", "--from", "trim-horizon", "--no-follow"]
+VOLUMES = [
+    *(each["mountPath"] for each in CONTAINER["volumeMounts"]),
+    "/dev/shm",  # a container's runtime puts it there by itself
+]
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2) as simulator:
+        simulator.write("a", 3)
+        yield simulator
+
+
+def run(
+    sim: RemoteSimulator, *words: str, before: str = "", **more: str
+) -> subprocess.CompletedProcess[str]:
+    """The command line as it is, after some lines of a shell's."""
+    program = shlex.join([sys.executable, "-m", "watcher", *words])
+    return shell(f"{before}\nexec {program}", [], {**os.environ, **sim.environment, **more})
+
+
+def shell(
+    lines: str, inside: list[str], environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*inside, "bash", "-ec", lines],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def run_in_read_only_root(
+    sim: RemoteSimulator, *words: str, writable: list[str]
+) -> subprocess.CompletedProcess[str]:
+    """The command line in a root as a container has it; only these folders can be written to."""
+    unshare = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
+    tried = shell("mount -o remount,bind,ro /", unshare, dict(os.environ))
+    if tried.returncode:
+        reason = f"no mounts of one's own here: {tried.stderr.strip()}"
+        if os.environ.get("CI") and not os.geteuid():
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    here = shlex.quote(str(Path.cwd()))
+    lines = [f"mount --bind {here} {here}", f"mount -o remount,bind,ro {here}"]
+    for folder in ("/var/tmp", "/dev/shm", "/tmp"):
+        mode = "rw" if folder in writable else "ro"
+        lines.append(f"mount -t tmpfs -o {mode} none {folder}")
+    lines += ["mount -o remount,bind,ro /", f"cd {here}"]
+    lines.append(shlex.join(["exec", sys.executable, "-m", "watcher", *words]))
+    environment = {**os.environ, **sim.environment, "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in ("TMPDIR", "TEMP", "TMP", "XDG_RUNTIME_DIR"):
+        environment.pop(name, None)
+    return shell("\n".join(lines), unshare, environment)
+
+
+@pytest.mark.parametrize("words", [CONTAINER["args"], TASK["command"]], ids=["kubernetes", "ecs"])
+@pytest.mark.parametrize("more", [[], ["--concurrency", "3"]], ids=["", "concurrent"])
+def test_the_manifests_roots_have_what_a_watch_writes_to(
+    words: list[str], more: list[str], sim: RemoteSimulator
+) -> None:
+    asked = [each for each in words if "checkpoint" not in each and "metrics" not in each]
+    done = run_in_read_only_root(
+        sim, *asked, *UP_TO_NOW[1:], *more, "--metrics-port", "0", writable=VOLUMES
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_the_manifests_mount_the_same_volume() -> None:
+    assert [each["name"] for each in POD["volumes"]] == ["tmp"]
+    assert ECS["volumes"] == [{"name": "tmp"}]
+    assert TASK["mountPoints"] == [{"sourceVolume": "tmp", "containerPath": "/tmp"}]
+    assert VOLUMES[:-1] == ["/tmp"]
+
+
+@pytest.mark.parametrize("more", [[], ["--concurrency", "3"]], ids=["", "concurrent"])
+def test_a_watch_needs_no_folder_that_it_can_write_to(
+    more: list[str], sim: RemoteSimulator
+) -> None:
+    done = run_in_read_only_root(sim, *UP_TO_NOW, *more, "--print-json", writable=[])
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_what_needs_temporary_files_says_where_it_looked(sim: RemoteSimulator) -> None:
+    done = run_in_read_only_root(sim, "as-of", "orders", "1s", writable=[])
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: temporary files have no place: ") and "set TMPDIR" in line
+
+
+def test_a_folder_with_a_long_path_is_as_good_as_any(sim: RemoteSimulator, tmp_path: Path) -> None:
+    """The socket of Python's fork server has a hundred characters."""
+    place = tmp_path / ("x" * 90)
+    place.mkdir()
+    done = run(sim, *UP_TO_NOW, "--concurrency", "3", "--print-json", TMPDIR=str(place))
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize("limit", [14, 20])
+def test_too_few_open_files_are_said_in_a_line_that_names_the_limit(
+    limit: int, sim: RemoteSimulator
+) -> None:
+    done = run(sim, *UP_TO_NOW, before=f"ulimit -n {limit}")
+    assert done.returncode == 3
+    (error,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
+    assert error.startswith(
+        f"error: can't start a process: Too many open files: {limit} are allowed"
+    )
+    assert done.stderr.count("Can't start a process") <= 2  # a line for each shard
