@@ -128,10 +128,19 @@ class WatchOptions:
         list[str] | Iterable[str | Mapping[str, Any]] | None,
         Parameter(
             name="--filter",
+            alias="--where",
             metavar="PATTERN",
             group="filters",
-            help="only changes that match: Lambda's event filtering, as JSON or @FILE; "
-            "repeatable (any of them)",
+            help="only changes that match: a condition ('total > 200 and status = \"paid\"') "
+            "or Lambda's event filtering, as JSON or @FILE; repeatable (any of them)",
+        ),
+    ] = None
+    grep: Annotated[
+        str | None,
+        Parameter(
+            metavar="TEXT",
+            group="filters",
+            help="only changes with this text in their key or images, in a name or a value",
         ),
     ] = None
     checkpoint: Annotated[
@@ -317,7 +326,7 @@ class WatchOptions:
         """Which records go to the handlers; None: every one."""
         from watcher.records.filters import record_filter
 
-        return record_filter(self.filters, self.key, self.only)
+        return record_filter(self.filters, self.key, self.only, self.grep)
 
     @property
     def on_wire(self) -> "Callable[[WireRecord], bool] | None":

@@ -100,7 +100,7 @@ class Stream:
 
     `stream` names streams as for `watch()`; globs are resolved once, here. `start` is `"latest"`,
     `"trim_horizon"`, a datetime (aware, or in local time), or a token, as a dict or its JSON.
-    `filters`, `key`, `only`, `snapshot`, `on_stale` (for a token) and `poll_max` work as in
+    `filters`, `key`, `only`, `grep`, `snapshot`, `on_stale` (for a token) and `poll_max` work as in
     `watch()`; a record that is filtered out moves the token, and counts in `filtered`. Of several
     streams, one that can't be read is skipped as long as that lasts, with its error in `errors`.
     Raises StreamError where the stream (or all of them) can't be used, UsageError for a bad start
@@ -119,6 +119,7 @@ class Stream:
         filters: Iterable[str | Mapping[str, Any]] | None = None,
         key: Iterable[str] | Mapping[str, Any] | None = None,
         only: str | Iterable[str] | None = None,
+        grep: str | None = None,
         snapshot: bool = False,
         on_stale: str = "trim-horizon",
         fail_on_data_loss: bool = False,
@@ -127,7 +128,7 @@ class Stream:
         profile: str | None = None,
         endpoint_url: str | None = None,
     ) -> None:
-        test, on_stale = record_filter(filters, key, only), checked_policy(on_stale)
+        test, on_stale = record_filter(filters, key, only, grep), checked_policy(on_stale)
         asked = WantedStreams.parse(stream)
         _position(start)  # raises here, before any call, for what is none
         connection = AwsConfig.here(region, profile, endpoint_url)

@@ -478,7 +478,7 @@ _CountForm = Annotated[
 
 def count_command(line: CommandLine) -> Callable[..., int]:
     """Counts changes by what one names."""
-    names = "start", "until", "only", "key", "filters", *options.AWS
+    names = "start", "until", "only", "key", "filters", "grep", *options.AWS
     return options.spelled(
         _count, options.of(WatchOptions, *names, start="trim-horizon"), options.of(style.set_up)
     )
@@ -496,7 +496,7 @@ def _count(
     if top < 0:
         raise UsageError("give 0 (all) or more", "top", str(top))
     made = Counts(counts.dimensions(by or "kind"))
-    is_wanted = record_filter(values["filters"], values["key"], values["only"])
+    is_wanted = record_filter(values["filters"], values["key"], values["only"], values["grep"])
     start, until = start_time(values["start"]), end(values["until"], values["start"])
     found = Sources.named(sources, options.connection(values))
     _refuse_bad_key(found, values["key"])

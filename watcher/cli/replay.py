@@ -52,7 +52,9 @@ def replay_command(line: CommandLine) -> Callable[..., int]:
     """Hands the records of a file to handlers, with a watch's options for them."""
     handlers = handler_flags.found(line)
     parts = [
-        *options.of(WatchOptions, "until", "only", "key", "filters", "on_error", "stop_timeout"),
+        *options.of(
+            WatchOptions, "until", "only", "key", "filters", "grep", "on_error", "stop_timeout"
+        ),
         *options.of(WatchOptions, "region", "profile"),
         *options.of(style.set_up),
         *options.of(output.status_line),
@@ -98,7 +100,7 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
 
 
 def _test(values: dict[str, Any]) -> Callable[[Record], bool] | None:
-    test = record_filter(values["filters"], values["key"], values["only"])
+    test = record_filter(values["filters"], values["key"], values["only"], values["grep"])
     last = end(values["until"], "trim-horizon")
     if last is None:
         return test

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-_CHOICE = ("only", "key", "filters")
-_FILTERS = ("filters", "key", "only")
+_CHOICE = ("only", "key", "filters", "grep")
+_FILTERS = ("filters", "key", "only", "grep")
 _STREAM_ONLY = ("start", "until", "fail_on_data_loss", *options.AWS)
 
 
@@ -248,9 +248,10 @@ def _choice(values: dict[str, Any], filtered: int) -> list[str]:
     given = [f"--only {each}" for each in values["only"] or ()]
     given += [f"--key {each}" for each in values["key"] or ()]
     given += [f"--filter {each}" for each in values["filters"] or ()]
+    given += [f"--grep {values['grep']}"] * bool(values["grep"])
     if not given:
         return []
-    return [f"PageFilter by {' '.join(given)}; {filtered:,} other changes are left out."]
+    return [f"Filtered by {' '.join(given)}; {filtered:,} other changes are left out."]
 
 
 def _unreadable(count: int) -> list[str]:

@@ -281,7 +281,7 @@ def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler
     style.set_prefix(**options.values(style.set_prefix, values))
     style.show_tables(several)
     observers = choice.load(handler_flags.DEFAULT_HANDLER)
-    test = record_filter(values["filters"], values["key"], values["only"])
+    test = record_filter(values["filters"], values["key"], values["only"], values["grep"])
     return observers if test is None else [_filtered(each, test) for each in observers]
 
 

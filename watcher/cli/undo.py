@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-_CHOICE = ("key", "filters", "only")
+_CHOICE = ("key", "filters", "only", "grep")
 
 _Sources = Annotated[
     str,
@@ -103,7 +103,7 @@ _Force = Annotated[
 
 def undo_command(line: CommandLine) -> Callable[..., int]:
     """Puts items back, or says what it would do."""
-    parts = options.of(WatchOptions, "only", "key", "filters", *options.AWS)
+    parts = options.of(WatchOptions, "only", "key", "filters", "grep", *options.AWS)
     return options.spelled(_undo, parts, options.of(style.set_up))
 
 
@@ -143,7 +143,7 @@ def _undo(
         return _show(plan_revert(Path(revert), connection, place), output)
     if not sources:
         raise UsageError("name a stream, or a plan with --apply or --revert")
-    choice = ChangeSelection(start, until, *(values[name] or None for name in _CHOICE))
+    choice = ChangeSelection(start, until, **{name: values[name] or None for name in _CHOICE})
     named = Sources.named(sources, connection, strict=True)
     return _show(plan_undo(named, choice, place), output)
 

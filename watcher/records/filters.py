@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 
 from watcher.errors import UsageError, blame
 from watcher.records.diff import to_number
+from watcher.records.expressions import compile_expression, contains_text
 from watcher.records.filter_patterns import Pattern, Prefilter, Test, compile_patterns, refuse
 from watcher.records.record import Record
 from watcher.records.wire import KINDS, SNAPSHOT, WireRecord, is_by_ttl
@@ -26,11 +28,14 @@ def record_filter(
     filters: str | Pattern | Iterable[str | Pattern] | None = None,
     key: str | Iterable[str] | Mapping[str, Any] | None = None,
     only: str | Iterable[str] | None = None,
+    grep: str | None = None,
+    *,
     is_ttl: Test = is_by_ttl,
 ) -> RecordFilter | None:
-    """Builds the filter of records that match any pattern, have the key and are of the kinds.
+    """Builds the filter of records that match any pattern, have the key, kinds and text.
 
-    `is_ttl` tells the removals by time-to-live.
+    A pattern is Lambda's, or a text with a condition (see `records/expressions.py`). `is_ttl` tells
+    the removals by time-to-live.
     Returns None where every record passes. Raises UsageError with the place of a mistake.
     """
     kinds: set[str] = set()
@@ -42,8 +47,8 @@ def record_filter(
         filters = [filters]
     with blame("filters"):
         patterns = [pattern for each in filters or () for pattern in _patterns(each)]
-        made = RecordFilter(patterns, keys, kinds, is_ttl)
-    return made if patterns or keys or kinds else None
+        made = RecordFilter(patterns, keys, kinds, grep=grep, is_ttl=is_ttl)
+    return made if patterns or keys or kinds or grep else None
 
 
 class RecordFilter:
@@ -51,24 +56,33 @@ class RecordFilter:
 
     def __init__(
         self,
-        patterns: Sequence[Pattern],
+        patterns: Sequence[Pattern | str],
         keys: Mapping[str, set[str]],
         kinds: set[str],
+        *,
+        grep: str | None = None,
         is_ttl: Test = is_by_ttl,
     ) -> None:
-        self._parts = patterns, keys, kinds, is_ttl
+        self._parts = patterns, keys, kinds
+        self._new = partial(RecordFilter, grep=grep, is_ttl=is_ttl)
         tests: list[Test] = []
         if kinds:
             tests.append(_only(kinds, is_ttl))
         if keys:
             tests.append(_key(keys))
-        if patterns:
-            tests.append(compile_patterns(patterns))
+        of_lambda = [each for each in patterns if not isinstance(each, str)]
+        conditions = [compile_expression(each) for each in patterns if isinstance(each, str)]
+        if of_lambda:
+            conditions.append(compile_patterns(of_lambda))
+        if conditions:
+            tests.append(_any_of(conditions))
+        if grep:
+            tests.append(contains_text(grep))
         self.matches_wire: Callable[[WireRecord], bool] = (
             tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
         )
         # A key that the table does not have is an error, whatever a pattern leaves out before.
-        self._prefilter = Prefilter([] if keys else patterns)
+        self._prefilter = Prefilter([] if keys or len(of_lambda) < len(patterns) else of_lambda)
 
     def matching_indexes(self, records: Sequence[WireRecord]) -> list[int]:
         """Returns the indexes of the records that pass."""
@@ -81,7 +95,11 @@ class RecordFilter:
 
     def __reduce__(self) -> tuple[Any, ...]:
         patterns, *rest = self._parts
-        return RecordFilter, (_plain(patterns), *rest)
+        return self._new, (_plain(patterns), *rest)
+
+
+def _any_of(tests: Sequence[Test]) -> Test:
+    return tests[0] if len(tests) == 1 else lambda record: any(test(record) for test in tests)
 
 
 def words(only: str | Iterable[str] | None) -> set[str]:
@@ -143,8 +161,13 @@ def _is_among(text: str, values: Iterable[str]) -> bool:
     return any(to_number(value) == to_number(text) for value in values)
 
 
-def _patterns(text: str | Pattern) -> list[Pattern]:
-    """Returns the patterns in JSON, in a file (`@file`), or in Lambda's `{"Filters": [...]}`."""
+def _patterns(text: str | Pattern) -> list[Pattern | str]:
+    """Returns the patterns in JSON, in a file (`@file`), or in Lambda's `{"Filters": [...]}`.
+
+    Text that is no JSON is a condition in one line.
+    """
+    if isinstance(text, str) and text.strip()[:1] not in ("{", "[", "@"):
+        return [text]
     pattern = _read(text) if isinstance(text, str) else text
     if isinstance(pattern, dict) and list(pattern) == ["Filters"]:
         rows = pattern["Filters"]
@@ -168,8 +191,7 @@ def _read(text: str) -> Any:
     try:
         return json.loads(text, parse_float=_decimal)
     except (ValueError, RecursionError) as error:
-        hint = "" if text[:1] in "{[" else "; @ and a name are a file's; for one item there is key"
-        raise UsageError(f"{source}{': ' * bool(source)}not JSON: {error}{hint}") from None
+        raise UsageError(f"{source}{': ' * bool(source)}not JSON: {error}") from None
 
 
 def _decimal(text: str) -> Decimal:

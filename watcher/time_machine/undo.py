@@ -179,6 +179,7 @@ def undo(
     key: Iterable[str] | Mapping[str, Any] | None = None,
     filters: Iterable[str | Mapping[str, Any]] | None = None,
     only: str | Iterable[str] | None = None,
+    grep: str | None = None,
     plan: str | os.PathLike[str] | None = None,
     region: str | None = None,
     profile: str | None = None,
@@ -186,10 +187,10 @@ def undo(
 ) -> Undo:
     """Plans to undo the changes of a table from `start` to `until` (None: now).
 
-    Both seconds count. `key`, `filters` and `only` choose among the changes, as for `watch`;
-    removals by time-to-live are undone only with `only="ttl"`. `sources` are a stream, and before
-    it archives in DynamoDB's JSON for older changes. `plan` names the plan's new file; without
-    sources, that of a plan to go on with, or to revert.
+    Both seconds count. `key`, `filters`, `only` and `grep` choose among the changes, as for
+    `watch`; removals by time-to-live are undone only with `only="ttl"`. `sources` are a stream, and
+    before it archives in DynamoDB's JSON for older changes. `plan` names the plan's new file;
+    without sources, that of a plan to go on with, or to revert.
 
     Raises UsageError (a time in the future, or before what the sources hold), StreamError (a stream
     without both images), DataLossError (changes in between are gone).
@@ -200,7 +201,7 @@ def undo(
         if place is None:
             raise UsageError("name a stream, or a plan")
         return open_plan(place, connection)
-    choice = ChangeSelection(start, until, key, filters, only)
+    choice = ChangeSelection(start, until, key=key, filters=filters, only=only, grep=grep)
     return plan_undo(Sources.named(sources, connection, strict=True), choice, place)
 
 
@@ -211,9 +212,11 @@ class ChangeSelection:
         self,
         start: str | datetime | None,
         until: str | datetime | None = None,
+        *,
         key: Iterable[str] | Mapping[str, Any] | None = None,
         filters: Iterable[str | Mapping[str, Any]] | None = None,
         only: str | Iterable[str] | None = None,
+        grep: str | None = None,
     ) -> None:
         if start is None:
             raise UsageError("give the time of the first change that is to be undone", "start")
@@ -222,7 +225,7 @@ class ChangeSelection:
         if self.until is not None and self.until < self.start:
             raise UsageError("it is before the beginning", "until", str(until))
         self.key = key
-        self._filter = partial(record_filter, filters, key, only)
+        self._filter = partial(record_filter, filters, key, only, grep)
         self._filter()  # raises here for a wrong one
         self._ttl = "ttl" in words(only)
         self.expired = 0
@@ -232,7 +235,7 @@ class ChangeSelection:
         """Returns the test whether a change is chosen; `now` ends an open interval."""
         first = self.start.timestamp()
         end = (self.until or now).timestamp() + 1
-        is_wanted = self._filter(is_ttl)
+        is_wanted = self._filter(is_ttl=is_ttl)
 
         def chosen(record: Record) -> bool:
             created = record.wire.dynamodb.ApproximateCreationDateTime

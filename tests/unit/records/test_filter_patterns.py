@@ -154,7 +154,7 @@ def test_a_pattern(pattern: dict[str, Any], expected: bool) -> None:
     ("pattern", "words"),
     [
         ("{", "filters: not JSON: "),
-        ("f.json", "; @ and a name are a file's; for one item there is key"),
+        ("f.json", "filters: 'f.json': a comparison (= <> < <= > >= between in) should stand at"),
         ("[]", "filters: not a JSON object"),
         ("{}", "filters: pattern: empty"),
         ("@no/such/file", "can't read filter no/such/file: No such file"),

@@ -103,7 +103,7 @@ def test_an_item_of_an_archive_or_a_file(tmp_path: Path) -> None:
         lake = archive(ledger, tmp_path / "lake")
     page = report(tmp_path, str(lake), "--key", "pk=item-0", "--only", "modify")
     assert "What happened to pk=item-0" in page
-    assert "PageFilter by --only modify --key pk=item-0" in page
+    assert "Filtered by --only modify --key pk=item-0" in page
     counts = re.search(r"<dt>MODIFY</dt><dd>(\d+)<", page)
     assert counts and page.count('<li><p><b class="kind modify') == int(counts[1]) > 5
     assert report(tmp_path, str(lake)).count('<li><p><b class="kind') == 20

@@ -322,7 +322,7 @@ def test_lines_of_json_are_read_plain_zipped_and_chosen(
         assert main(["report", str(path), "-o", str(target)]) == 0
         assert capsys.readouterr().err == f"Wrote {target}: 20 changes\n"
     assert main(["report", str(lines), "-o", str(target), "--only", "insert"]) == 0
-    assert "PageFilter by --only insert; 20 other changes are left out." in target.read_text()
+    assert "Filtered by --only insert; 20 other changes are left out." in target.read_text()
 
 
 def test_a_table_is_not_mistaken_for_a_path(

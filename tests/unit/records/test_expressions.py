@@ -1,0 +1,173 @@
+"""Conditions in one line: what they let through, beside patterns that say the same."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watcher.errors import UsageError
+from watcher.records.expressions import compile_expression, contains_text
+from watcher.records.filters import record_filter
+from watcher.records.wire import NO_IMAGE, WireChange, WireRecord
+
+Item = dict[str, Any]
+
+
+def record(new: Item | None = None, old: Item | None = None, key: Item | None = None) -> WireRecord:
+    def raw(item: Item | None) -> msgspec.Raw:
+        return NO_IMAGE if item is None else msgspec.Raw(json.dumps(item).encode())
+
+    keys = raw({"PK": {"S": "user-1"}} if key is None else key)
+    return WireRecord(WireChange("1", Keys=keys, NewImage=raw(new), OldImage=raw(old)))
+
+
+PAID = record(
+    {
+        "PK": {"S": "user-1"},
+        "total": {"N": "250"},
+        "status": {"S": "paid"},
+        "tags": {"SS": ["new", "gift"]},
+        "lines": {"L": [{"N": "1"}, {"M": {"sku": {"S": "a'b"}}}]},
+        "odd name": {"BOOL": True},
+        "raw": {"B": "AAE="},
+        "new": {"M": {"x": {"NULL": True}}},
+    },
+    {"PK": {"S": "user-1"}, "status": {"S": "open"}, "total": {"N": "1E+2"}},
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'total > 200 and status = "paid"',
+        "total > 200 AND Not status = 'open'",
+        "old.status <> new.status",
+        "old.total = 100 and old.total == 100.0",
+        "status = 'open' or (total >= 250 and total <= 250)",
+        "total between 200 and 300",
+        "total in (1, 2.5e2)",
+        'lines[0] = 1 and lines[1].sku = "a\'b"',
+        r"lines[1].sku = 'a\'b'",
+        "`odd name` = true",
+        "`new`.x = null and attribute_type(`new`.x, 'NULL')",
+        "begins_with(PK, 'user-') and key.PK = 'user-1'",
+        "contains(tags, 'gift') and contains(status, 'ai') and contains(lines, 1)",
+        "size(tags) = 2 and size(status) = 4 and size(raw) = 2",
+        "attribute_not_exists(note) and note <> 5",
+        "'a' < new.status and total > -3",
+    ],
+)
+def test_a_condition_lets_through_what_it_says(text: str) -> None:
+    assert compile_expression(text)(PAID)
+    assert not compile_expression(f"not ({text})")(PAID)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "total = '250'",  # a text is no number
+        "total > 'a'",
+        "note = 5",
+        "note > 5",
+        "not note <> 5",
+        "lines[2] = 1",
+        "status.x = 1",
+        "begins_with(total, '2')",
+        "contains(total, '2')",
+        "size(total) = 3",
+        "status in ('open', 'closed')",
+    ],
+)
+def test_as_in_dynamodb_types_differ_and_what_is_not_there_compares_with_nothing(text: str) -> None:
+    assert not compile_expression(text)(PAID)
+
+
+def test_a_path_is_of_the_item_after_the_change_or_else_before_it_or_else_of_its_key() -> None:
+    condition = compile_expression("PK = 'b'")
+    b = {"PK": {"S": "b"}}
+    assert condition(record(new=b, old=b, key=b))
+    assert condition(record(old=b, key=b))
+    assert condition(record(key=b))
+    assert compile_expression("attribute_not_exists(new.PK)")(record(old=b, key=b))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("status = paid", "put paid into quotes, as a text, or say new.paid, as an attribute"),
+        ("PK=user-1", "put user-1 into quotes"),
+        ("total >", "an attribute or a value should stand at character 8, in place of the end"),
+        ("total 5", "a comparison (= <> < <= > >= between in) should stand at character 7"),
+        ("(total > 5", ") should stand at character 11, in place of the end"),
+        ("total > 5 und x", "and, or, or the end should stand at character 11, in place of und"),
+        ("upper(total) > 5", "one of attribute_exists, attribute_not_exists, size"),
+        ("status = 'a", "can't read \"'a\", at character 10"),
+        ("lines[x] = 1", "the index of a list should stand at character 7"),
+        ("total ! 5", "can't read '! 5', at character 7"),
+        ("", "an attribute or a value should stand at character 1"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compile_expression(text)
+    assert words in str(caught.value)
+
+
+def test_a_text_is_found_in_names_and_values_of_the_key_and_both_images() -> None:
+    for text in ("user-1", "paid", "open", "250", "gift", "a'b", "odd", "true"):
+        assert contains_text(text)(PAID), text
+    for text in ("NULL", "AAE", "Paid", "SS"):
+        assert not contains_text(text)(PAID), text
+
+
+def test_a_filter_takes_conditions_patterns_and_a_text_and_can_be_sent_elsewhere() -> None:
+    pattern = {"dynamodb": {"NewImage": {"status": {"S": ["open"]}}}}
+    made = record_filter([pattern, "total > 200"], grep="gift")
+    assert made is not None
+    for test in (made, pickle.loads(pickle.dumps(made))):
+        assert test.matching_indexes([PAID, record({"status": {"S": "open"}})]) == [0]
+
+
+_numbers = st.decimals(-1000, 1000, places=2, allow_nan=False).map(Decimal)
+_values = st.one_of(
+    st.none(),
+    _numbers.map(lambda number: {"N": str(number)}),
+    st.text("ab'\"\\", max_size=3).map(lambda text: {"S": text}),
+)
+
+
+@given(_values, _numbers, st.sampled_from(("=", "<", "<=", ">", ">=")))
+def test_a_comparison_of_numbers_means_what_lambdas_numeric_means(
+    value: Item | None, number: Decimal, sign: str
+) -> None:
+    one = record({} if value is None else {"x": value})
+    image = {"x": {"N": [{"numeric": [sign, number]}]}}
+    assert matches(one, {"dynamodb": {"NewImage": image}}) is matches(one, f"new.x {sign} {number}")
+
+
+@given(_values, st.text("ab'\"\\", max_size=3))
+def test_texts_prefixes_and_presence_mean_what_lambdas_patterns_mean(
+    value: Item | None, text: str
+) -> None:
+    one = record({} if value is None else {"x": value})
+    quoted = json.dumps(text)
+    for condition, image in (
+        (f"new.x = {quoted}", {"x": {"S": [text]}}),
+        (f"begins_with(new.x, {quoted})", {"x": {"S": [{"prefix": text}]}}),
+        ("attribute_exists(new.x)", {"x": [{"exists": True}]}),
+        ("attribute_not_exists(new.x)", {"x": [{"exists": False}]}),
+    ):
+        assert matches(one, {"dynamodb": {"NewImage": image}}) is matches(one, condition), condition
+
+
+def matches(one: WireRecord, filter_: str | Item) -> bool:
+    made = record_filter([filter_])
+    assert made is not None
+    return made.matches_wire(one)
