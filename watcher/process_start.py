@@ -11,8 +11,8 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from multiprocessing import util
 from multiprocessing.context import BaseContext, ForkProcess
 from multiprocessing.process import BaseProcess
@@ -121,6 +121,22 @@ def take_environment(environment: Mapping[str, str] | None) -> None:
         os.environ.update(environment)
 
 
+@contextmanager
+def _children_allowed() -> Iterator[None]:
+    """Lets a daemonic process (of a `Pool`, or Celery's) start one: it may be ended at any time.
+
+    So may we: a child of ours ends by itself once its parent has.
+    https://docs.python.org/3/library/multiprocessing.html#multiprocessing.Process.daemon
+    """
+    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    before = config.pop("daemon", False)
+    try:
+        yield
+    finally:
+        if before:
+            config["daemon"] = before
+
+
 def start(process: BaseProcess) -> None:
     """Start a process, also where nobody reads any more what this one says. Raises OSError.
 
@@ -137,7 +153,10 @@ def start(process: BaseProcess) -> None:
         pass  # there is none, or it is closed
     # A fork server is a `python -c`, which would look into the working folder before all others.
     is_fork = isinstance(process, ForkProcess)
-    with nullcontext() if is_fork or not safe_path.is_kept() else safe_path.inherited():
+    with (
+        nullcontext() if is_fork or not safe_path.is_kept() else safe_path.inherited(),
+        _children_allowed(),
+    ):
         try:
             process.start()
         except EOFError as error:  # 3.14 greets the server, and has an OSError

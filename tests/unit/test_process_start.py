@@ -90,3 +90,27 @@ def test_what_is_started_looks_into_the_working_folder_only_if_the_program_does(
         check=True,
     )
     assert done.stdout.strip() == ("True [] False" if is_here else "False ['-P'] False")
+
+
+@pytest.mark.parametrize("with_threads", [False, True])
+def test_a_daemonic_process_may_start_one(with_threads: bool) -> None:
+    """Those of a `Pool` are, and Celery's."""
+    program = (
+        "import multiprocessing, os; from watcher import process_start\n"
+        "def inner():\n"
+        f"    context = process_start.processes(with_threads={with_threads})\n"
+        "    process = context.Process(target=os._exit, args=(7,))\n"
+        "    process_start.start(process); process.join()\n"
+        "    assert multiprocessing.current_process().daemon\n"
+        "    os._exit(process.exitcode)\n"
+        "outer = multiprocessing.get_context('fork').Process(target=inner, daemon=True)\n"
+        "outer.start(); outer.join(); print(outer.exitcode)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout.split(), done.stderr) == (["7"], "")
