@@ -1,7 +1,6 @@
 """The live view on a terminal, over a real watch."""
 
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -87,11 +86,7 @@ def test_what_can_not_be_is_said_in_a_line(
 def test_what_a_browser_is_shown_is_a_view_also_where_a_variable_asks_for_the_browser(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    commands: list[str] = []
-    monkeypatch.setattr("watcher.live.web.serve", lambda command, address: commands.append(command))
-    monkeypatch.setattr(sys, "argv", ["watcher", "orders"])
     monkeypatch.setenv("WATCHER_LIVE_WEB", "0")
-    live.serve_in_browser("0")
-    words = shlex.split(commands[0])
+    words = live.viewer_words(["orders", "--live-web", "0"])
     values = Invocation(CommandLine("watch", words[words.index("watcher") + 1 :])).values
     assert values["live"] and not values["live_web"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,11 @@ def is_asked(values: Mapping[str, Any]) -> bool:
     return bool(values["live"] or values["live_web"])
 
 
+def is_viewer() -> bool:
+    """True in a program that shows a browser another process's watch."""
+    return "TEXTUAL_WATCHER_DESCRIPTOR" in os.environ
+
+
 def view(
     streams: Sequence[str],
     chosen: Sequence[str],
@@ -74,10 +79,18 @@ def view(
         if flag.startswith("--print-"):
             raise UsageError(f"the view shows the changes itself: leave out {flag}", "live")
     if values.get("live_web"):
-        serve_in_browser(values["live_web"])
-        return None
+        _refuse_missing("textual_serve")
+        from watcher.live.watch_process import WatchProcess
+        from watcher.live.web import serve
+
+        return serve(WatchProcess(watch), viewer_words(sys.argv[1:]), values["live_web"])
     if not (sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ):
         raise UsageError("it is for a terminal: standard output is none", "live")
+    if is_viewer():
+        from watcher.live.shared_watch import DESCRIPTOR, run_shared
+
+        shared = functools.partial(run_shared, int(os.environ[DESCRIPTOR]))
+        return _shown(shared, streams, values)
     from watcher.live.watch_process import WatchProcess
 
     apart = WatchProcess(watch)
@@ -136,15 +149,11 @@ def _listings(
     return listings
 
 
-def serve_in_browser(address: str) -> None:
-    """Serve the view to browsers that know the token, until Ctrl-C."""
-    _refuse_missing("textual_serve")
-    from watcher.live.web import serve
-
+def viewer_words(words: Sequence[str]) -> list[str]:
+    """Returns the program that shows a browser the watch of this command line."""
     # The last one empties what a variable or a file of defaults may say.
-    own = [*_without_web(sys.argv[1:]), "--live", "--live-web="]
-    words = [*safe_path.interpreter(), "-m", "watcher", *own]
-    serve(shlex.join(words), address)
+    own = [*_without_web(words), "--live", "--live-web="]
+    return [*safe_path.interpreter(), "-m", "watcher", *own]
 
 
 def _without_web(words: Sequence[str]) -> list[str]:

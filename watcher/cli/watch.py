@@ -119,7 +119,9 @@ def _watch(
     if choice.has_lambda:
         handler_flags.set_region(streams, values["region"])
     if live.is_asked(values):
-        own, settings = choice.load(), options.values(WatchOptions, values)
+        # In a browser's program the handlers are another process's.
+        own = [] if live.is_viewer() else choice.load()
+        settings = options.values(WatchOptions, values)
 
         def run(observer: Handler, display: Display) -> Totals:
             return watch(streams, [*own, observer], **settings, display=display)

@@ -49,30 +49,42 @@ class WatchProcess:
         while True:
             if stop.is_set() and not is_stopping:
                 is_stopping = True
-                self._process.terminate()
+                self.terminate()
             if not self._receiving.poll(_POLL_SECONDS):
                 continue
             try:
-                message = self._receiving.recv()
-            except EOFError:
-                self._process.join()
+                message = self.receive()
+            except WatcherError:
                 if is_stopping:  # it was terminated before it could stop in order
                     return None
-                text = f"the watch's process has ended by itself ({self._process.exitcode})"
-                raise WatcherError(text) from None
+                raise
             if isinstance(message, Totals):
                 return message
-            _on_message(message, on_record, display)
+            on_message(message, on_record, display)
+
+    def receive(self) -> object:
+        """Waits for a message. Raises WatcherError where the process has ended without its last."""
+        try:
+            return self._receiving.recv()
+        except EOFError:
+            self._process.join()
+            text = f"the watch's process has ended by itself ({self._process.exitcode})"
+            raise WatcherError(text) from None
+
+    def terminate(self) -> None:
+        """Has the watch stop in order."""
+        if self._process.is_alive():
+            self._process.terminate()
 
     def close(self) -> None:
         """Ends the process."""
-        if self._process.is_alive():
-            self._process.terminate()
+        self.terminate()
         self._process.join()
         self._receiving.close()
 
 
-def _on_message(message: object, on_record: Callable[[Record], None], display: Display) -> None:
+def on_message(message: object, on_record: Callable[[Record], None], display: Display) -> None:
+    """Takes a message of the watch's process."""
     match message:
         case list():
             for raw, shard_key in message:
