@@ -416,23 +416,44 @@ def test_a_host_programs_signal_handler_is_called_at_the_end_of_the_watch(
     assert totals.stopped and told == [(signal.SIGTERM, 1)]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("of_host", ["a handler", "the system's", "Python's"])
 def test_a_second_signal_breaks_the_watch_off_and_not_the_host_program(
-    sim: RemoteSimulator,
+    number: signal.Signals, of_host: str, sim: RemoteSimulator
 ) -> None:
     sim.bulk(3)
     told: list[int] = []
+    handlers: dict[str, Any] = {
+        "a handler": lambda number, frame: told.append(number),
+        "the system's": signal.SIG_DFL,
+        "Python's": signal.default_int_handler,
+    }
 
     def take(record: Record) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
 
-    before = signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    before = signal.signal(number, handlers[of_host])
     try:
         with pytest.raises(KeyboardInterrupt):
             see(sim, take, follow=True)
+        assert signal.getsignal(number) is handlers[of_host]
     finally:
-        signal.signal(signal.SIGTERM, before)
-    assert told == [signal.SIGTERM]
+        signal.signal(number, before)
+    assert told == [number] * (of_host == "a handler")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_the_host_program_ignores_stays_ignored(
+    number: signal.Signals, sim: RemoteSimulator
+) -> None:
+    sim.bulk(3)
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        totals = see(sim, lambda record: os.kill(os.getpid(), number))
+    finally:
+        signal.signal(number, before)
+    assert totals.records == 3 and not totals.stopped
 
 
 def test_what_a_host_program_has_frozen_stays_frozen(sim: RemoteSimulator) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import watcher
 from watcher.cli import commands, logs, output
 from watcher.cli.command_line import LOG_FORMAT, CommandLine, Invocation
+from watcher.delivery.shutdown import ending_process
 from watcher.errors import WatcherError
 
 logger = logging.getLogger("watcher")
@@ -28,7 +29,8 @@ def main(argv: list[str] | None = None) -> int:
     before = signal.signal(signal.SIGINT, quietly)
     try:
         output.set_up_streams()
-        return _run(name, words)
+        with ending_process():
+            return _run(name, words)
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:

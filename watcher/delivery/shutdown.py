@@ -161,13 +161,12 @@ class Shutdown:
     def handle_signals(
         self, on_request: Callable[[], object], at_once: Iterable[Callable[[], object]] = ()
     ) -> Iterator[None]:
-        """Stop on the first SIGINT, SIGTERM or SIGHUP, and end the process on the second.
+        """Stop on the first SIGINT, SIGTERM or SIGHUP, and break the run off on the second.
 
         The first calls `on_request`; what is at work when the time is up is interrupted. The second
-        calls `at_once`. Where a host program has a handler of its own, it is called at the end of
-        the run, and the second signal breaks the run off (KeyboardInterrupt), not the process. An
-        ignored SIGHUP (nohup) stays so. In another thread than the main one nothing of this can be
-        had.
+        calls `at_once`, and raises KeyboardInterrupt; within `ending_process` it ends the process.
+        A host program's own handler is called at the end of the run. A signal that is ignored
+        (nohup) stays so. In another thread than the main one nothing of this can be had.
         """
         global _in_charge
         if threading.current_thread() is not threading.main_thread():
@@ -220,7 +219,7 @@ class _Signals:
         if self._run.signal:
             for each in self._at_once:
                 each()
-            if of_host is None:
+            if _ends_process:
                 os._exit(128 + number)
             self.restore()
             raise KeyboardInterrupt
@@ -259,6 +258,20 @@ class _Signals:
             run.interrupt()
 
 
+_ends_process = False
+
+
+@contextmanager
+def ending_process() -> Iterator[None]:
+    """Has a second signal end the process: for a program that is nothing but its run."""
+    global _ends_process
+    before, _ends_process = _ends_process, True
+    try:
+        yield
+    finally:
+        _ends_process = before
+
+
 _in_charge = Shutdown()
 
 
@@ -272,8 +285,4 @@ def in_charge() -> Shutdown:
 
 def stopping_signals() -> list[signal.Signals]:
     """Returns those that ask a program to stop in order."""
-    return [
-        each
-        for each in _SIGNALS
-        if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN
-    ]
+    return [each for each in _SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
