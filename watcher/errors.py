@@ -112,6 +112,31 @@ def blame(option: str) -> Iterator[None]:
         raise
 
 
+def texts(given: object, option: str) -> list[str]:
+    """Returns the texts that a caller gives: one by itself, several, or None. Raises UsageError."""
+    found: list[str] = []
+    several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for each in several if given is not None else ():
+        if not isinstance(each, str):
+            raise UsageError("give a text, or several", option, repr(each))
+        found.append(each)
+    return found
+
+
+def refuse_other_than_text(**given: object) -> None:
+    """Raises UsageError for a value that is neither a text nor None, by its parameter's name."""
+    for name, value in given.items():
+        if not isinstance(value, str | None):
+            raise UsageError("give a text", name, repr(value))
+
+
+def refuse_text_for_bool(**given: object) -> None:
+    """Raises UsageError for a text where True or False is meant: "no" would be true."""
+    for name, value in given.items():
+        if isinstance(value, str):
+            raise UsageError("give True or False", name, repr(value))
+
+
 class StreamError(WatcherError):
     """Raised where a stream can't be used: not found, disabled, no permission, unreachable."""
 

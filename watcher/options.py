@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
 from types import ModuleType
@@ -17,7 +17,7 @@ from watcher.aws.price import PRICE
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.delivery.shutdown import STOP_SECONDS
-from watcher.errors import UsageError, blame
+from watcher.errors import UsageError, blame, refuse_text_for_bool
 from watcher.files import is_terminal
 from watcher.stores.protocol import CheckpointStorage
 
@@ -277,6 +277,8 @@ class WatchOptions:
 
     def __post_init__(self) -> None:
         """Checks every value, before anything is asked of the service."""
+        flags = [each.name for each in fields(self) if isinstance(each.default, bool)]
+        refuse_text_for_bool(**{name: getattr(self, name) for name in flags})
         for name in ("position", "end", "poll_max_seconds", "record_filter", "failure_policy"):
             getattr(self, name)  # worked out once; raises for what can't be used
         _refuse_bad_tail(self.tail, self.start, self.until)

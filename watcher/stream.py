@@ -19,7 +19,7 @@ from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import Latest, Position, Service
 from watcher.aws.tables import TableItems
 from watcher.clock import CLOCK, Clock
-from watcher.errors import StreamError, UsageError
+from watcher.errors import StreamError, UsageError, refuse_text_for_bool
 from watcher.options import on_stale as checked_policy
 from watcher.options import poll_seconds, position
 from watcher.pull.calls import CallPool
@@ -128,6 +128,7 @@ class Stream:
         profile: str | None = None,
         endpoint_url: str | None = None,
     ) -> None:
+        refuse_text_for_bool(snapshot=snapshot, fail_on_data_loss=fail_on_data_loss)
         test, on_stale = record_filter(filters, key, only, grep), checked_policy(on_stale)
         asked = WantedStreams.parse(stream)
         _position(start)  # raises here, before any call, for what is none

@@ -8,13 +8,14 @@ import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 
 from tests.simulator import Simulator, judge
 from tests.support import hanging_parents
 from tests.support.hand_clock import HandClock
-from watcher import DataLossError, Record, Stream, StreamError, UsageError
+from watcher import DataLossError, Record, Stream, StreamError, UsageError, watch
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.pull.shard_pool import PullOptions
@@ -501,3 +502,43 @@ def test_a_read_that_drips_keeps_no_other_shard_and_no_next() -> None:
         assert next(made) is None
         assert time.monotonic() - began < 8
         made.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"stream": print}, "stream <built-in function print>: give a text, or several"),
+        ({"stream": ["orders", 5]}, "stream 5: give a text, or several"),
+        ({"filters": print}, "filters: not a JSON object: <built-in function print>"),
+        ({"key": 5}, "key 5: give a text, or several"),
+        ({"only": print}, "only <built-in function print>: give a text, or several"),
+        ({"grep": ["a"]}, "grep ['a']: give a text"),
+        ({"snapshot": "no"}, "snapshot 'no': give True or False"),
+        ({"fail_on_data_loss": "false"}, "fail_on_data_loss 'false': give True or False"),
+        ({"region": ["us-east-1"]}, "region ['us-east-1']: give a text"),
+        ({"endpoint_url": 8000}, "endpoint_url 8000: give a text"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_the_parameters_name(
+    given: dict[str, Any], text: str
+) -> None:
+    for engine in (Stream, lambda stream, **how: watch(stream, [print], **how)):
+        with pytest.raises(UsageError) as caught:
+            engine(**{"stream": "orders", **given})
+        assert str(caught.value) == text
+
+
+def test_one_value_by_itself_stands_for_a_list(sim: Simulator) -> None:
+    sim.put({"pk": {"S": "a"}})
+    here = {"region": "us-east-1", "endpoint_url": sim.endpoint}
+    for one in (
+        {"filters": {"eventName": ["INSERT"]}},
+        {"filters": "eventName = 'INSERT'"},
+        {"key": "pk=a"},
+        {"key": {"pk": "a"}},
+        {"only": "insert"},
+    ):
+        how: dict[str, Any] = {**here, **one}
+        with Stream(sim.stream_arn, "trim_horizon", **how) as stream:
+            found = next(stream)
+            assert found is not None and found.key == {"pk": "a"}

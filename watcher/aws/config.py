@@ -11,7 +11,7 @@ import msgspec
 from botocore import exceptions as boto
 
 from watcher.aws.arns import is_aws_region
-from watcher.errors import UsageError, error_text
+from watcher.errors import UsageError, error_text, refuse_other_than_text
 
 # Files of botocore's; a handler may change the folder that their names begin in.
 _FILES = ("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "REQUESTS_CA_BUNDLE")
@@ -55,6 +55,7 @@ class AwsConfig(msgspec.Struct, frozen=True):
         cls, region: str | None = None, profile: str | None = None, endpoint_url: str | None = None
     ) -> AwsConfig:
         """Returns one that stays the same, whatever handlers do to `os.environ` later."""
+        refuse_other_than_text(region=region, profile=profile, endpoint_url=endpoint_url)
         return cls(region, profile, endpoint_url, Environment.now())
 
     def to_blame(self, error: Exception) -> str | None:

@@ -15,7 +15,14 @@ import msgspec
 from watcher.aws.arns import is_aws_region, is_other_table, region_in, table_name, table_of
 from watcher.aws.error_mapping import error_code, error_operation
 from watcher.aws.model import StreamName
-from watcher.errors import DeniedError, ShardNotFoundError, StreamError, UsageError, WatcherError
+from watcher.errors import (
+    DeniedError,
+    ShardNotFoundError,
+    StreamError,
+    UsageError,
+    WatcherError,
+    texts,
+)
 
 logger = logging.getLogger("watcher")
 
@@ -156,25 +163,25 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def parse(
         cls,
-        texts: str | Iterable[str],
+        named: str | Iterable[str],
         everything: bool = False,
         tags: Iterable[str] | Mapping[str, str] | None = None,
         exclude: Iterable[str] | None = None,
     ) -> WantedStreams:
         """From what is given to `watch()`. Raises UsageError where it means nothing."""
-        texts = [texts] if isinstance(texts, str) else list(dict.fromkeys(texts))
+        names = list(dict.fromkeys(texts(named, "stream")))
         if isinstance(tags, Mapping):
             tags = [f"{name}={value}" for name, value in tags.items()]
-        tags = [tags] if isinstance(tags, str) else list(tags or ())
-        exclude = [exclude] if isinstance(exclude, str) else list(exclude or ())
-        if texts and not (everything or tags or any(map(is_glob, texts))):
-            _refuse_useless(exclude, map(table_name, texts))
-        globs = list(filter(is_glob, texts))
-        names = [text for text in texts if text not in globs]
+        tags, exclude = texts(tags, "tags"), texts(exclude, "exclude")
+        if names and not (everything or tags or any(map(is_glob, names))):
+            _refuse_useless(exclude, map(table_name, names))
+        globs = list(filter(is_glob, names))
+        is_narrowed = bool(names)
+        names = [name for name in names if name not in globs]
         for glob in globs:
             if glob.startswith("arn:") and not _ARN_GLOB.fullmatch(glob):
                 raise UsageError(f"{glob!r}: name the region; the table's name may be a glob")
-        if everything or (tags and not texts):
+        if everything or (tags and not is_narrowed):
             globs = ["*"]
         if not (names or globs):
             raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")

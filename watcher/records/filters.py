@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from watcher.errors import UsageError, blame
+from watcher.errors import UsageError, blame, refuse_other_than_text, texts
 from watcher.records.diff import to_number
 from watcher.records.expressions import compile_expression, contains_text
 from watcher.records.filter_patterns import Pattern, Prefilter, Test, compile_patterns, refuse
@@ -38,14 +38,17 @@ def record_filter(
     the removals by time-to-live.
     Returns None where every record passes. Raises UsageError with the place of a mistake.
     """
+    refuse_other_than_text(grep=grep)
     kinds: set[str] = set()
     if isinstance(only, str) or only:
         with blame("only"):
-            kinds = _kinds(only)
-    keys = _accepted([key] if isinstance(key, str) else key) if key else {}
+            kinds = _kinds(texts(only, "only"))
+    keys = _accepted(key if isinstance(key, Mapping) else texts(key, "key")) if key else {}
     if isinstance(filters, str | Mapping):
         filters = [filters]
     with blame("filters"):
+        if not isinstance(filters, Iterable | None):
+            raise UsageError(f"not a JSON object: {filters}")
         patterns = [pattern for each in filters or () for pattern in _patterns(each)]
         made = RecordFilter(patterns, keys, kinds, grep=grep, is_ttl=is_ttl)
     return made if patterns or keys or kinds or grep else None
@@ -104,8 +107,8 @@ def _any_of(tests: Sequence[Test]) -> Test:
 
 def words(only: str | Iterable[str] | None) -> set[str]:
     """Returns the kinds of change that `only` names, in lower case."""
-    texts = [only] if isinstance(only, str) else only or ()
-    return {word.strip().lower() for text in texts for word in text.split(",")}
+    named = [only] if isinstance(only, str) else only or ()
+    return {word.strip().lower() for text in named for word in text.split(",")}
 
 
 def _kinds(only: str | Iterable[str]) -> set[str]:
