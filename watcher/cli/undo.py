@@ -45,9 +45,10 @@ _CHOICE = ("key", "filters", "only", "grep")
 _Sources = Annotated[
     str,
     Parameter(
-        name="[ARCHIVE…] STREAM",
+        name="[[ARCHIVE…] STREAM]",
         completer=completers.files,
-        help="a stream ARN, a table ARN or a table name; before it, archives for what is older",
+        help="a stream ARN, a table ARN or a table name; before it, archives for what is older; "
+        "none with --apply and --revert, whose plan names it",
     ),
 ]
 _Start = Annotated[
