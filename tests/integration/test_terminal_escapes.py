@@ -143,6 +143,33 @@ def test_so_it_is_on_a_terminal_with_a_status_line(there: Simulator) -> None:
     refuse_steering(written)
 
 
+# Textual writes sequences of its own; of these none is.
+OF_THE_TABLE = "\x1b]0;owned", "\x1b[8m", "\x1b[31mred", "\x9b", "\x9d", "\u202e", "\u2066", "\x08"
+
+
+def test_so_it_is_in_the_live_view(there: Simulator, tmp_path: Path) -> None:
+    """In its list, and in the line that quotes a handler's error."""
+    place = tmp_path / "handlers"
+    place.mkdir()
+    (place / "raising.py").write_text(
+        "def handle(record): raise ValueError(chr(27) + ']0;owned' + record.key['pk'])\n"
+    )
+    words = ["orders", *WATCH[:2], "--live", "--raising", "--handlers", str(place)]
+    command = sys.executable, "-m", "watcher", *words
+    with Terminal(*command, env=there.environment, columns=300) as terminal:
+
+        def sees(text: str) -> None:
+            terminal.wait_for(lambda: any(text in line for line in terminal.screen.display))
+
+        sees("2 changes")
+        sees("handler raising")
+        terminal.press(b"q")
+        assert terminal.end() == 0
+        written = terminal.written.decode()
+    assert "hidden" in written
+    assert not [ascii(each) for each in OF_THE_TABLE if each in written]
+
+
 def test_a_pipe_gets_it_as_it_is(there: Simulator) -> None:
     now = datetime.fromtimestamp(there.now, UTC).isoformat()
     (item,) = json.loads(piped("as-of", "orders", now, "-o", "json"))

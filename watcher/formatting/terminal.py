@@ -21,11 +21,14 @@ def write_text(text: str, file: IO[str] | None = None) -> None:
     out = file or sys.stdout
     if out is None:  # a host program's: as `print`
         return
-    if is_terminal(out):
-        parts = _PAINT.split(text)
-        parts[::2] = map(printable_lines, parts[::2])
-        text = "".join(parts)
-    out.write(text)
+    out.write(painted_alone(text) if is_terminal(out) else text)
+
+
+def painted_alone(text: str) -> str:
+    """Returns lines for people with all control characters but our own paint as escapes."""
+    parts = _PAINT.split(text)
+    parts[::2] = map(printable_lines, parts[::2])
+    return "".join(parts)
 
 
 def write_json(text: str, file: IO[str] | None = None) -> None:

@@ -16,7 +16,7 @@ from textual.widgets import Footer, Input, Static
 
 from watcher.aws.model import Listing
 from watcher.errors import UsageError
-from watcher.formatting.text import counted
+from watcher.formatting.text import counted, printable
 from watcher.live.buffer import ChangeBuffer, ChangeLine, parse_search
 from watcher.live.changes import ChangeList
 from watcher.live.screens import (
@@ -160,7 +160,7 @@ class LiveView(App[Totals | None]):
 
     def note(self, text: str) -> None:
         """Shows a message in the line above the keys."""
-        self.query_one("#notes", Static).update(Text(text))
+        self.query_one("#notes", Static).update(Text(printable(text)))
 
     def on_change_list_opened(self, message: ChangeList.Opened) -> None:
         """Opens the change that the user chose."""

@@ -15,6 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from watcher.formatting.style import time_of_day
+from watcher.formatting.text import printable
 from watcher.live.buffer import MAX_CHANGES, ChangeBuffer, ChangeLine, LineTest
 
 _COLORS: Final = {"INSERT": "green", "MODIFY": "yellow", "REMOVE": "red", "TTL": "magenta"}
@@ -124,8 +125,12 @@ class ChangeList(ScrollView, can_focus=True):
         color = Style(color=_COLORS.get(entry.kind))
         segments = [
             Segment(f"{self._time(entry)} ", Style(dim=True)),
-            Segment(f"{entry.kind:<6} ", color),
-            *([Segment(f"{tables[entry.table]} ", Style(color="cyan"))] if len(tables) > 1 else []),
+            Segment(printable(f"{entry.kind:<6} "), color),
+            *(
+                [Segment(printable(f"{tables[entry.table]} "), Style(color="cyan"))]
+                if len(tables) > 1
+                else []
+            ),
             Segment(entry.key, _PLAIN),
         ]
         strip = Strip(segments).adjust_cell_length(self.size.width)

@@ -18,6 +18,7 @@ from watcher.aws.arns import apart, table_of
 from watcher.aws.model import Listing, ShardKey, opened_at
 from watcher.errors import WatcherError
 from watcher.formatting.differences import change_lines, shortened, shown_item
+from watcher.formatting.terminal import painted_alone
 from watcher.formatting.text import printable
 from watcher.records.record import Record
 
@@ -68,7 +69,7 @@ class TextScreen(ModalScreen[None]):
 
     def show_text(self, text: str) -> None:
         """Shows a text in the colours of its escape sequences."""
-        self.query_one("#text", Static).update(Text.from_ansi(text))
+        self.query_one("#text", Static).update(Text.from_ansi(painted_alone(text)))
 
     def action_copy(self) -> None:
         """Copies the wire JSON to the clipboard."""
@@ -170,13 +171,15 @@ class ShardsScreen(ModalScreen[None]):
         if not self.is_attached:
             return
         tree: Tree[None] = self.query_one(Tree)
-        tree.root.set_label(Text(error_text or "streams"))
+        tree.root.set_label(Text(printable(error_text) or "streams"))
         tree.guide_depth = _GUIDE
         names = apart(listing.arn for listing in listings)
         for listing in listings:
             shown_name = names[table_of(listing.arn)]
             name = shown_name if "/" in shown_name else listing.table
-            stream = tree.root.add(Text(f"{name} ({listing.status.lower()})"), expand=True)
+            stream = tree.root.add(
+                Text(printable(f"{name} ({listing.status.lower()})")), expand=True
+            )
             add_lineage(stream, listing, self._lags(), tree.size.width)
         tree.root.expand()
 
@@ -209,7 +212,7 @@ def add_lineage(
 
 
 def _label(shard_id: str, *, is_open: bool, lag: float | None, opened: datetime | None) -> Text:
-    label = Text(f"{shard_id} ")
+    label = Text(f"{printable(shard_id)} ")
     label.append("open" if is_open else "closed", "green" if is_open else "dim")
     if lag is not None:
         label.append(f"  lag {lag:.0f} s", "yellow" if lag > 10 else "")
@@ -240,7 +243,10 @@ class TablesScreen(ModalScreen[set[str]]):
         """Builds a box for each table."""
         if not self._tables:
             yield Label("no change has come yet")
-        rows = [(Text(name), arn, arn not in self._hidden) for arn, name in self._tables.items()]
+        rows = [
+            (Text(printable(name)), arn, arn not in self._hidden)
+            for arn, name in self._tables.items()
+        ]
         yield SelectionList[str](*rows)
 
     def action_done(self) -> None:
