@@ -24,6 +24,7 @@ import pytest
 
 from tests.integration.test_readme import PAGES, blocks
 from tests.simulator import Simulator
+from tests.spark import home
 from tests.spark.conftest import PATIENCE, WHOLE, missing
 
 pyspark = pytest.importorskip("pyspark")
@@ -153,7 +154,8 @@ def compile_catalog(folder: Path) -> None:
     folder.mkdir()
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else "java"
-    compiler = [str(java), "-Xss4m", "-cp", f"{SPARK / 'jars'}/*", "scala.tools.nsc.Main"]
+    compiler = [str(java), "-Xss4m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    compiler += ["-cp", f"{SPARK / 'jars'}/*", "scala.tools.nsc.Main"]
     options = ["-usejavacp", "-nowarn", "-d", str(folder), str(_CATALOG)]
     done = subprocess.run([*compiler, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -180,8 +182,9 @@ def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
         "spark.ui.enabled": "false",
     }
     confs = [each for key, value in settings.items() for each in ("--conf", f"{key}={value}")]
+    spark = home.link(folder / "spark", all_jars=True)  # it lacks no MLlib
     submit = [
-        str(SPARK / "bin" / "spark-submit"),
+        str(spark / "bin" / "spark-submit"),
         "--master",
         "local[2]",
         "--class",
@@ -191,7 +194,11 @@ def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
     with (
         open(folder / "server.log", "wb") as log,
         subprocess.Popen(
-            [*submit, "spark-internal"], cwd=folder, env=os.environ | env, stdout=log, stderr=log
+            [*submit, "spark-internal"],
+            cwd=folder,
+            env=os.environ | env | {"SPARK_HOME": str(spark)},
+            stdout=log,
+            stderr=log,
         ) as server,
     ):
         try:

@@ -1,7 +1,8 @@
-"""The Spark that tests run: as it is installed, but its Python modules are compiled only once.
+"""The Spark that tests run: as it is installed, but its processes start in half of the CPU time.
 
-Spark's Python processes take pyspark out of a zip of sources. Each of the hundreds that the tests
-start would compile it anew, half of its CPU time: here the installed folders stand for the zips.
+Spark's Python processes take pyspark out of a zip of sources, and each of hundreds would compile it
+anew: here the installed folders stand for the zips. Its JVMs look for each class in 280 jars, one
+after the other, and MLlib has its part in each session: here are the jars that the tests need.
 """
 
 from __future__ import annotations
@@ -12,25 +13,44 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+# Of Kubernetes and Hadoop's cluster, Hive and its database, MLlib and its sums, other systems.
+_NOT_NEEDED = re.compile(
+    r"kubernetes|volcano|vertx|zjsonpatch|jjwt|spark-yarn"
+    r"|spark-hive|hive-(?!storage)|datanucleus|derby|jdo|HikariCP|commons-(dbcp|pool)|lib(fb|thrift)"
+    r"|ST4|antlr-runtime|jta|transaction-api|jline|opencsv|super-csv|jpam"
+    r"|mllib|graphx|breeze|spire|cats-|algebra|arpack|lapack|blas|JLarge|JTransforms"
+    r"|-(osx|windows)-"
+)
+
 
 def make() -> Path | None:
     """A folder of links, SPARK_HOME from here on; None where that is set, or Spark not installed.
 
     Its maker removes it.
     """
-    spark = None if "SPARK_HOME" in os.environ else _folder("pyspark")
-    if spark is None:
+    if "SPARK_HOME" in os.environ or _folder("pyspark") is None:
         return None
-    home = Path(tempfile.mkdtemp(prefix="watcher-spark-home-"))
-    library = home / "python" / "lib"
+    home = link(Path(tempfile.mkdtemp(prefix="watcher-spark-home-")))
+    os.environ["SPARK_HOME"] = str(home)
+    return home
+
+
+def link(home: Path, *, all_jars: bool = False) -> Path:
+    """Make the links in this folder, which may not be there yet; `all_jars` for Spark Connect."""
+    spark = _folder("pyspark")
+    assert spark is not None
+    library, jars = home / "python" / "lib", home / "jars"
+    jars.mkdir(parents=True)
     for path in spark.iterdir():
-        if path.name != "python":
+        if path.name not in ("jars", "python"):
             (home / path.name).symlink_to(path)
+    for jar in (spark / "jars").iterdir():
+        if all_jars or not _NOT_NEEDED.search(jar.name):
+            (jars / jar.name).symlink_to(jar)
     for zipped in (spark / "python" / "lib").iterdir():
         name = re.split(r"[-.]", zipped.name)[0]
         (library / zipped.name).mkdir(parents=True)
         (library / zipped.name / name).symlink_to(_folder(name) or zipped)
-    os.environ["SPARK_HOME"] = str(home)
     return home
 
 
