@@ -181,7 +181,7 @@ class Ledger:
         missing = []
         self._age()
         for stream in self._table.streams[self._first_stream :]:
-            if self._scenario.engine != "processes" and stream is not self._table.streams[0]:
+            if not self._scenario.of_table and stream is not self._table.streams[0]:
                 continue  # it does not follow the table
             for shard in stream.shards.values():
                 index = self.accounted(shard)

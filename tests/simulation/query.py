@@ -15,7 +15,9 @@ from pyspark.sql.types import StructType
 from tests.simulation.client import SimulatedClient
 from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Killed, Life, Scheduler
-from tests.simulation.universe import Universe
+from tests.simulation.universe import TABLE, Universe
+from watcher.aws.arns import is_stream
+from watcher.aws.retry import retry_at_start
 from watcher.records.wire import WireRecord
 from watcher.spark.options import SourceOptions
 from watcher.spark.planner import Planner
@@ -112,7 +114,8 @@ class Query(Program):
         limited = self._judge.runs[-1].number < LIMITED_RUNS
         scenario = self._scenario
         options = SourceOptions(
-            stream=self._universe.table.streams[0].arn,
+            stream=TABLE if scenario.of_table else self._universe.table.streams[0].arn,
+            of_table=scenario.of_table,
             start=self._start(),
             max_records=scenario.limit,
             fail_on_data_loss=scenario.fail_on_data_loss and limited,
@@ -218,9 +221,12 @@ class Query(Program):
     def _planner(self, options: SourceOptions, life: Life) -> Planner:
         client = self._client(life)
         timing = Timing(behind_seconds=self._scenario.behind_seconds)
-        ahead = ReadAhead(options.stream, life, timing=timing)
+        arn = options.stream
+        if not is_stream(arn):
+            arn = retry_at_start(lambda: client.latest_stream(arn), life)
+        ahead = ReadAhead(arn, life, timing=timing)
         step = Step(ahead, life, self._scheduler, self._universe.client)
-        return Planner(options, options.stream, client, step, clock=life)
+        return Planner(options, arn, client, step, clock=life)
 
     def _range_reader(self, options: SourceOptions, arn: str, life: Life) -> RangeReader:
         if self._life is None:

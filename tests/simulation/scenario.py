@@ -94,7 +94,7 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     scenario.before = rng.choice((0, 0, 5, 60))
     scenario.older = rng.choice((0, 0, 1, 4))
     scenario.start = rng.choices(STARTS, (2, 4, 1))[0]
-    scenario.of_table = rng.random() < 0.3 and scenario.engine == "processes"
+    scenario.of_table = rng.random() < 0.3 and scenario.engine != "stream"
     scenario.poll_max = rng.choice((0.3, 1.0, 1.0))
     scenario.processes = random.Random(f"processes {seed}").choice((1, 2, 3, 64, 64, 64))
     if scenario.engine == "processes":

@@ -20,25 +20,27 @@ class StreamEnd(msgspec.Struct, frozen=True):
 
     successor: str | None = None
     """The ARN of the table's next stream, to go on with; None: the watch of it is over."""
+    newer: str | None = None
+    """The ARN of the table's next stream where that is not to be gone on with."""
 
 
 class SuccessorSearch:
     """Looks for the stream that took an ended one's place.
 
-    A watch `of_table` goes on there, and with `wait` looks for a minute; a watch of one stream
-    only names it.
+    A watch `of_table` goes on there; a watch of one stream only names it. It is looked for during
+    `wait_seconds`.
     """
 
     def __init__(
         self,
         *,
         of_table: bool,
-        wait: bool,
+        wait_seconds: float = 0.0,
         clock: Clock = CLOCK,
         timing: StreamsTiming = STREAMS_TIMING,
     ) -> None:
         self.of_table = of_table
-        self._wait = of_table and wait
+        self.wait_seconds = wait_seconds
         self._clock = clock
         self._timing = timing
         self._since: float | None = None
@@ -67,7 +69,7 @@ class SuccessorSearch:
         stream = f"The stream of {table}" if table else "The stream"
         if self._since is None:
             self._since = now
-            if self._wait:
+            if self.wait_seconds:
                 text = f"{stream} is {ended}; looking for a new one of its table"
                 logger.info(text, extra=about)
         elif now < self._due:
@@ -80,9 +82,9 @@ class SuccessorSearch:
         if new and self.of_table:
             self._since = None
             return StreamEnd(new)
-        if self._wait and now - self._since < self._timing.successor_wait_seconds:
+        if not new and now - self._since < self.wait_seconds:
             return None
         logger.info(f"{stream} is {ended}: nothing more will come", extra=about)
         if new:
             logger.info(f"Its table has a new one: python -m watcher {new} --from trim-horizon")
-        return StreamEnd()
+        return StreamEnd(newer=new)

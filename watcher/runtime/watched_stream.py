@@ -92,8 +92,12 @@ class WatchedStream:
         self._start_service = start_service or service
         self._listing_service = background_service or self._start_service
         self._clock = clock
+        waits = of_table and settings.follows
         self._successor = SuccessorSearch(
-            of_table=of_table, wait=settings.follows, clock=clock, timing=timing
+            of_table=of_table,
+            wait_seconds=timing.successor_wait_seconds if waits else 0.0,
+            clock=clock,
+            timing=timing,
         )
         self.catch_up_after: datetime | None = None
         """The time up to which it is read; None: without an end."""

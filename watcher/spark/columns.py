@@ -80,8 +80,10 @@ Shape: TypeAlias = "dict[str, Shape] | list[Shape] | str"
 def columns(options: SourceOptions) -> dict[str, str]:
     """Returns the columns of a read, in their order, with their types in Spark's DDL."""
     if options.wire_records:
-        of_several = {"event_source_arn": "string"} if options.table_names else {}
-        return _chosen({"shard_id": "string", "record": "string"} | of_several, options)
+        wire = {"shard_id": "string", "record": "string"}
+        if options.table_names or options.columns:
+            wire["event_source_arn"] = "string"
+        return _chosen(wire, options)
     whole = dict(_COLUMNS)
     if options.image_schema:
         whole["new_image"] = whole["old_image"] = f"struct<{options.image_schema}>"

@@ -105,8 +105,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 class Spark42Reader(Protocol):
     """The streaming read as Spark 4.2 and newer call it."""
 
-    @property
-    def arn(self) -> str: ...
+    def reads(self, stream: str) -> bool: ...
     def initialOffset(self) -> OffsetJson: ...
     def getDefaultReadLimit(self) -> ReadLimit: ...
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson: ...
@@ -149,7 +148,7 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
             self._start = self._end
             self._end = self._reader.latestOffset(self._start, limit)
             return self._end
-        self._start = stored_offset(self._checkpoint, self._reader.arn)
+        self._start = stored_offset(self._checkpoint, self._reader.reads)
         if self._start:
             self._end = self._first(self._start, limit)
         else:
@@ -164,6 +163,8 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
         """
         began = quiet_since = self._clock.monotonic()
         end = self._reader.latestOffset(start, limit)
+        while end["stream"] != start["stream"]:  # all of that stream is done: the next one's turn
+            start, end = end, self._reader.latestOffset(end, limit)
         while True:
             now = self._clock.monotonic()
             if now >= min(
@@ -236,10 +237,11 @@ def reader_or_refusal(make: Callable[[], DataSourceStreamReader]) -> DataSourceS
         return _RefusedReader(error)
 
 
-def stored_offset(checkpoint: str, arn: str) -> OffsetJson:
-    """Returns the newest offset of a stream in a query's checkpoint; an empty one before the first.
+def stored_offset(checkpoint: str, reads: Callable[[str], bool]) -> OffsetJson:
+    """Returns the newest offset in a query's checkpoint; an empty one before the first.
 
-    Raises UsageError where the folder can't be read.
+    Of the source that `reads` the offset's stream. Raises UsageError where the folder can't be
+    read.
     """
     try:
         system, path = _file_system(checkpoint)
@@ -253,7 +255,7 @@ def stored_offset(checkpoint: str, arn: str) -> OffsetJson:
         raise UsageError(f"can't be read: {error}", "checkpointLocation", checkpoint) from error
     # A version, what Spark notes, and then an offset for each source.
     offsets = [json.loads(line) for line in lines[2:] if line.startswith("{")]
-    mine = [each for each in offsets if each.get("stream") == arn]
+    mine = [each for each in offsets if reads(str(each.get("stream")))]
     if len(mine) > 1:
         raise UsageError(f"Spark {pyspark.__version__} reads a stream once in a query, not twice")
     return mine[0] if mine else {}

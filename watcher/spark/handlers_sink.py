@@ -38,8 +38,6 @@ class HandlersTask(msgspec.Struct, frozen=True):
 
     load: Callable[[], list[Handler]]
     on_error: FailurePolicy
-    arn: str
-    """The stream's; empty where the records say it, as of several streams."""
     is_terminal: bool
     """True where what they print ends on a terminal: colours, and control characters escaped."""
     address: tuple[str, int]
@@ -114,8 +112,7 @@ class HandlersWriter(SparkPicklable, DataSourceStreamArrowWriter):
         dispatcher.flush()
 
     def _columns(self, batch: pa.RecordBatch) -> Iterator[list[str]]:
-        named = "event_source_arn" in batch.schema.names
-        yield batch["event_source_arn"].to_pylist() if named else [self._task.arn] * len(batch)
+        yield batch["event_source_arn"].to_pylist()
         yield batch["shard_id"].to_pylist()
         yield batch["record"].to_pylist()
 

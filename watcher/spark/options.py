@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from watcher.aws.arns import is_stream
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import parse_stream_name
 from watcher.aws.discovery import WantedStreams
@@ -28,6 +29,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `format("dynamodb_streams")`."""
 
     stream: str
+    of_table: bool = False
+    """True where `stream` names a table: its next stream is gone on with, too."""
     start: Position
     """`startingPosition`: as `--from`; default latest for a stream, trim_horizon for a batch."""
     end: datetime | None = None
@@ -73,7 +76,10 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if not streaming and name in values:
             raise UsageError(f"{name} is for spark.readStream")
     values.setdefault("startingPosition", "latest" if streaming else "trim_horizon")
-    fields: dict[str, Any] = {"table_names": wanted_streams(values["stream"]).are_several}
+    fields: dict[str, Any] = {
+        "table_names": wanted_streams(values["stream"]).are_several,
+        "of_table": not is_stream(values["stream"]),
+    }
     for name, (field, parsed) in _FIELDS.items():
         if name in values:
             with blame(name):

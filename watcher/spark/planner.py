@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -15,6 +16,8 @@ from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
 from watcher.pull import executor
+from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
+from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.spark import micro_batch, offsets
 from watcher.spark.deferred_range import DeferredRange
 from watcher.spark.offsets import Offset, Range, ShardOffset
@@ -33,6 +36,8 @@ from watcher.streams.lineage import RETENTION, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.timing import TIMING as CORE_TIMING
 
+logger = logging.getLogger("watcher")
+
 Report: TypeAlias = dict[str, int]
 """Figures of a query's progress, by their names."""
 
@@ -42,8 +47,8 @@ class _StoppingPoint(msgspec.Struct, frozen=True):
 
     written: datetime
     """Some seconds later: what was written by then is in its shard."""
-    closed: set[str]
-    """The shards that were closed by then: their records were written before."""
+    closed: set[str] | None
+    """The shards that were closed by then, whose records were written before; None: not known."""
 
 
 class Planner:
@@ -64,8 +69,11 @@ class Planner:
         clock: Clock = CLOCK,
         background: Service | None = None,
         timing: Timing = TIMING,
+        streams_timing: StreamsTiming = STREAMS_TIMING,
     ) -> None:
         self.arn = arn
+        self.successor: str | None = None
+        """The ARN of the table's next stream, once this one has ended and is delivered."""
         self._options = options
         self._service = service
         self._background = background or service
@@ -74,6 +82,12 @@ class Planner:
         self._clock = clock
         self._timing = timing
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
+        self._streams_timing = streams_timing
+        self._search = SuccessorSearch(
+            of_table=options.of_table, clock=clock, timing=streams_timing
+        )
+        self._end: StreamEnd | None = None
+        self._succeeds = False
         self._coordinator: Coordinator | None = None
         self._first_shards: set[str] = set()  # of the first offset
         self._stop_at: _StoppingPoint | None = None
@@ -114,9 +128,22 @@ class Planner:
         written = listing.time + timedelta(seconds=CORE_TIMING.written_seconds + 1)
         self._stop_at = _StoppingPoint(written, listing.closed())
 
+    def take_over(self, former: Planner) -> None:
+        """Takes the place of the planner of another stream of the table, in the same query."""
+        self._succeeds = former.successor == self.arn
+        self._losses.lines = former._losses.lines
+        if former._stop_at is not None:
+            self._stop_at = _StoppingPoint(former._stop_at.written, None)
+
     def latest(self, start: Offset, max_records: int | None) -> Offset:
-        """Returns the end of the next micro-batch; `start` itself where there is none now."""
-        coordinator = self._resume(start)
+        """Returns the end of the next micro-batch; `start` itself where there is none now.
+
+        Once all of a stream that has ended is delivered, that is where the table's next one begins.
+        """
+        try:
+            coordinator = self._resume(start)
+        except StreamGoneError as error:
+            return self._beyond_lost_stream(error)
         coordinator.schedule.stream_count = self.stream_count
         idle_seconds = self._timing.idle_answer_seconds / self.stream_count
         now = self._clock.monotonic()
@@ -143,6 +170,9 @@ class Planner:
                     return end
                 if coordinator.due(pending) is not None:
                     continue  # the children of one that has just finished
+                end_of_stream = self._poll_end(coordinator)
+                if end_of_stream is not None and end_of_stream.successor is not None:
+                    return self._move_on(end_of_stream.successor)
                 if self._has_nothing(coordinator, deadline):
                     return start
                 self._driver.wait(idle_seconds)
@@ -222,7 +252,8 @@ class Planner:
             )
         if self._coordinator is None:
             coordinator = self._new_coordinator(start)
-            executor.start(coordinator, self._service, self._clock)
+            if not self._succeeds:  # a running query lists as ever
+                executor.start(coordinator, self._service, self._clock)
             self._coordinator = coordinator
             self._first_shards = set(start.shards)
             self._first_until = self._clock.monotonic() + self._timing.first_answer_seconds
@@ -242,11 +273,10 @@ class Planner:
         ready = coordinator.to_start()
         if not ready:
             return
-        catch_up_after, closed = None, set[str]()
+        catch_up_after, closed = None, coordinator.listing.closed()
         if self._stop_at is not None:
-            catch_up_after, closed = self._stop_at.written, self._stop_at.closed
-        elif self._options.max_records is None:
-            closed = coordinator.listing.closed()
+            catch_up_after = self._stop_at.written
+            closed = closed if self._stop_at.closed is None else self._stop_at.closed
         for shard in ready:
             if shard.id not in self._first_shards:
                 # It has begun after the query: its first record on is the query's to read.
@@ -292,14 +322,79 @@ class Planner:
 
     def _has_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
         """True once the answer is that there is nothing now. Raises StreamGoneError."""
-        shards = self._ahead.shards.values()
-        is_done = all(shard.is_complete for shard in shards) and coordinator.is_exhausted()
         if self._stop_at is not None:
-            return is_done
-        if is_done and coordinator.is_gone:
-            raise StreamGoneError(f"no stream {self.arn}: it was deleted")
+            is_over = self._end is not None or not self._has_ended(coordinator)
+            return is_over and self._is_done(coordinator)
+        if self._end is not None:
+            raise self._over(self._end, coordinator)
         now = self._clock.monotonic()
         return now >= deadline and (self._are_tried() or now >= self._first_until)
+
+    def _is_done(self, coordinator: Coordinator) -> bool:
+        """True once all is delivered that there was, and no child can show up any more."""
+        shards = self._ahead.shards.values()
+        was_never_listed = coordinator.is_gone and not coordinator.has_listed
+        return all(shard.is_complete for shard in shards) and (
+            was_never_listed or coordinator.is_exhausted()
+        )
+
+    # The end of the stream
+
+    @staticmethod
+    def _has_ended(coordinator: Coordinator) -> bool:
+        """True where nothing more comes of the stream, also behind `availableNow`."""
+        return coordinator.has_ended and not coordinator.left
+
+    def _poll_end(self, coordinator: Coordinator) -> StreamEnd | None:
+        """Returns the end of the stream once all of it is delivered; None while more may come.
+
+        A query waits for the next stream of a disabled one for as long as it takes.
+        """
+        if self._end is None and self._has_ended(coordinator) and self._is_done(coordinator):
+            search, table = self._search, coordinator.listing.table
+            search.wait_seconds = math.inf
+            if self._stop_at is not None or (coordinator.is_gone and not search.of_table):
+                search.wait_seconds = 0.0
+            elif coordinator.is_gone:
+                search.wait_seconds = self._streams_timing.successor_wait_seconds
+            ended = "gone" if coordinator.is_gone else "disabled"
+            self._end = search.poll(self._background, self.arn, ended, table)
+            if self._end is not None and self._end.newer and self._stop_at is not None:
+                logger.warning(str(self._over(self._end, coordinator)))
+        return self._end
+
+    def _over(self, end: StreamEnd, coordinator: Coordinator) -> StreamGoneError:
+        if end.newer is None:
+            return StreamGoneError(f"no stream {self.arn}: it was deleted")
+        ended = "gone" if coordinator.is_gone else "disabled"
+        return StreamGoneError(
+            f"stream {self.arn} is {ended}, and all of it is read; its table has a new one, "
+            f"{end.newer}: name that, with another checkpoint"
+        )
+
+    def _move_on(self, successor: str) -> Offset:
+        """Returns where the table's next stream begins.
+
+        Changes made between the two are in neither. None may have been made: that is a warning,
+        and no error.
+        """
+        if self.successor is None:
+            self.successor = successor
+            between = f"between the table's streams {self.arn} and {successor}"
+            gap = Losses(clock=self._clock, lines=self._losses.lines)
+            gap.report(between, "the first one was disabled, or deleted")
+        return Offset(self.successor, {})
+
+    def _beyond_lost_stream(self, error: StreamGoneError) -> Offset:
+        """Returns where the table's next stream begins, of a checkpoint whose own is gone.
+
+        Raises the error where there is none to go on with, and DataLossError.
+        """
+        successor = self._search.newest(self._service, self.arn)
+        if successor is None or not self._options.of_table:
+            raise error
+        self._losses.report(f"stream {self.arn}, from the checkpoint on", "it is gone")
+        return self._move_on(successor)
 
     def _are_tried(self) -> bool:
         """True once each shard was read once, or tried to."""

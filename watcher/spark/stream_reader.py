@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from watcher.aws.arns import table_of
 from watcher.aws.model import TrimHorizon
 from watcher.clock import CLOCK, Clock
 from watcher.errors import ServiceError, StreamGoneError, UsageError
@@ -22,8 +23,8 @@ from watcher.spark.compat import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from watcher.spark.offsets import OffsetJson
-from watcher.spark.options import SourceOptions
+from watcher.spark.offsets import Offset, OffsetJson
+from watcher.spark.options import SourceOptions, wanted_streams
 from watcher.spark.picklable import SparkPicklable
 from watcher.spark.planner import Planner, Report
 from watcher.spark.ranges import RangeReader
@@ -74,10 +75,23 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         self._made_planner.stream_count = self.stream_count
         return self._made_planner
 
-    @property
-    def arn(self) -> str:
-        """The stream's ARN."""
-        return self._planner.arn
+    def _planner_of(self, stream: str) -> Planner:
+        """Returns the planner of an offset's stream: also one that was, or is, a table's newest."""
+        planner = self._planner
+        if stream == planner.arn or not self.reads(stream):
+            return planner
+        planner.stop()
+        logger.info(f"Going on with the table's stream {stream}")
+        options = msgspec.structs.replace(self._options, stream=stream)
+        self._made_planner = self._make_planner(options)
+        self._made_planner.take_over(planner)
+        return self._planner
+
+    def reads(self, stream: str) -> bool:
+        """True for the ARN of the stream that is named, or of one of the table that is."""
+        planner = self._planner
+        of_table = self._options.of_table and table_of(stream) == table_of(planner.arn)
+        return of_table or stream in (planner.arn, planner.successor)
 
     def initialOffset(self) -> OffsetJson:
         """Returns a constant; the first micro-batch is empty and ends at the real positions."""
@@ -99,7 +113,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
             return offsets.to_json(self._planner.anchor(), self._images)
         refuse_changed_images(begin.images, self._images)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = self._planner.latest(begin, most)
+        end = self._planner_of(begin.stream).latest(begin, most)
         return start if end is begin else offsets.to_json(end, self._images)
 
     def reportLatestOffset(self) -> Report | None:
@@ -112,13 +126,16 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         begin = offsets.from_json(start) or (finish and offsets.start_of_first_batch(finish))
         if begin is None or finish is None:
             return []
+        if begin.stream != finish.stream:  # all of that was delivered before this one's turn came
+            begin = Offset(finish.stream, {})
         refuse_changed_images(finish.images, self._images)
+        planner = self._planner_of(finish.stream)
         ranges = list[BufferedRange]()
         for between in offsets.ranges(begin, finish):
-            pages = self._planner.pages(between)
+            pages = planner.pages(between)
             # As of a shard that had its turn long ago, or of a micro-batch before a restart.
             if pages is None:
-                between = self._planner.for_executors(between, begin, finish)
+                between = planner.for_executors(between, begin, finish)
             ranges.append(BufferedRange(between, pages))
         full = [each for each in ranges if each.pages != []]
         tasks = share_among_tasks(full, self._parallelism, self._options.min_partitions)
@@ -182,7 +199,12 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Returns the end of the next micro-batch; a limit is shared by all."""
         starts = offsets_by_stream(start)
-        arns = [each for each in dict.fromkeys([*starts, *self._find()]) if each not in self._gone]
+        # A table's next stream comes once its last one is delivered.
+        tables = {table_of(each) for each in starts.keys() - self._gone}
+        news = [
+            each for each in self._find() if not (self._moves_on(each) and table_of(each) in tables)
+        ]
+        arns = [each for each in dict.fromkeys([*starts, *news]) if each not in self._gone]
         if isinstance(limit, ReadMaxRows):
             limit = ReadMaxRows(max(1, limit.max_rows // len(arns)))
         ends = {}
@@ -190,7 +212,9 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
             try:
                 reader = self._reader(arn, joins=bool(starts) and arn not in starts)
                 reader.stream_count = len(arns)
-                ends[arn] = reader.latestOffset(starts.get(arn, {}), limit)
+                end = reader.latestOffset(starts.get(arn, {}), limit)
+                ends[end["stream"]] = end
+                self._readers[end["stream"]] = self._readers.pop(arn)
             except StreamGoneError as error:
                 if arn in starts and arn not in self._answered and self._options.fail_on_data_loss:
                     raise
@@ -243,9 +267,14 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
             logger.warning(f"Can't list streams, trying again: {error}")
         return self._found
 
+    def _moves_on(self, arn: str) -> bool:
+        """True for the stream of a table that is named, or matches; not for one that is itself."""
+        return arn not in wanted_streams(self._options.stream).names
+
     def _reader(self, arn: str, *, joins: bool) -> StreamReader:
         if arn not in self._readers:
-            options = msgspec.structs.replace(self._options, stream=arn)
+            moves_on = self._moves_on(arn)
+            options = msgspec.structs.replace(self._options, stream=arn, of_table=moves_on)
             if joins:
                 logger.info(f"Another stream matches: {arn}")
                 options = msgspec.structs.replace(options, start=TrimHorizon())

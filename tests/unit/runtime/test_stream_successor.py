@@ -18,11 +18,11 @@ def service() -> PlayedService:
 
 
 def up_to_now(service: PlayedService) -> SuccessorSearch:
-    return SuccessorSearch(of_table=True, wait=False, clock=service.clock)
+    return SuccessorSearch(of_table=True, clock=service.clock)
 
 
 def of_one_stream(service: PlayedService) -> SuccessorSearch:
-    return SuccessorSearch(of_table=False, wait=True, clock=service.clock)
+    return SuccessorSearch(of_table=False, clock=service.clock)
 
 
 def asked(service: PlayedService, successor: SuccessorSearch, seconds: float) -> StreamEnd | None:
@@ -35,14 +35,14 @@ def asked(service: PlayedService, successor: SuccessorSearch, seconds: float) ->
 
 
 def test_a_watch_of_a_table_goes_on_with_its_new_stream(service: PlayedService) -> None:
-    successor = SuccessorSearch(of_table=True, wait=True, clock=service.clock)
+    successor = SuccessorSearch(of_table=True, wait_seconds=60, clock=service.clock)
     assert asked(service, successor, 20) is None
     service.newest = NEW_ARN
     assert asked(service, successor, 6) == StreamEnd(NEW_ARN)
 
 
 def test_it_waits_a_minute_for_one(service: PlayedService) -> None:
-    successor = SuccessorSearch(of_table=True, wait=True, clock=service.clock)
+    successor = SuccessorSearch(of_table=True, wait_seconds=60, clock=service.clock)
     assert asked(service, successor, 55) is None
     assert asked(service, successor, 11) == StreamEnd()
 
@@ -88,9 +88,7 @@ def test_it_asks_by_the_tables_whole_arn_and_by_its_name_where_there_is_none(
 
     monkeypatch.setattr(service, "latest_stream", latest)
     assert (
-        SuccessorSearch(of_table=True, wait=False, clock=service.clock).poll(
-            service, arn, "gone", "orders"
-        )
+        SuccessorSearch(of_table=True, clock=service.clock).poll(service, arn, "gone", "orders")
         == StreamEnd()
     )
     assert asked_for == [table]

@@ -57,21 +57,20 @@ def watch(
     given = ("retry" if checkpoint else "log") if on_error is None else on_error
     aws = AwsConfig(connection.region, connection.profile)
     policy = FailurePolicy.parse(given, aws)  # raises here what would else be raised by an executor
-    several = wanted_streams(stream).are_several
-    arn = "" if several else connect(stream, connection)[1]
+    if not wanted_streams(stream).are_several:
+        connect(stream, connection)  # what is no stream is refused here, before Spark has begun
     stop = StopRequest()
     printer = handlers_sink.Printer(stop.event)
     is_terminal = sys.stdout.isatty()
-    task = handlers_sink.HandlersTask(
-        load, policy, arn, is_terminal, printer.address, printer.authkey
-    )
+    task = handlers_sink.HandlersTask(load, policy, is_terminal, printer.address, printer.authkey)
     handlers_sink.register(spark, task)
     frame = changes(
         spark,
-        arn or stream,
+        stream,
         connection,
         startingPosition=start,
         wireRecords=True,
+        columns="event_source_arn,shard_id,record",
         failOnDataLoss=fail_on_data_loss,
     )
     with tempfile.TemporaryDirectory(

@@ -1,0 +1,256 @@
+"""A table's stream is disabled and enabled again: a query goes on with the next one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import StructType
+
+from tests.simulator import Simulator
+from tests.spark.conftest import options
+from watcher.errors import DataLossError, StreamGoneError, UsageError
+from watcher.spark.options import parse
+from watcher.spark.stream_reader import SeveralStreamsReader, StreamReader
+
+SCHEMA = StructType().add("shard_id", "string").add("record", "string")
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator(shards=2) as simulator:
+        yield simulator
+
+
+class Query:
+    """What Spark does with the reader, one micro-batch after the other."""
+
+    def __init__(self, sim: Simulator, stream: str, *, once: bool = False, **more: str) -> None:
+        given = {**options(sim), "startingPosition": "trim_horizon", "wireRecords": "true"}
+        self.options = parse(
+            {**given, "columns": "shard_id,record", "stream": stream, **more}, streaming=True
+        )
+        self.once = once
+        self.start: dict[str, Any] = {}
+        self.before: dict[str, Any] = {}
+        self.numbers: list[str] = []
+        self.restart()
+
+    def restart(self) -> None:
+        def of_one(options: Any) -> StreamReader:
+            return StreamReader(options, SCHEMA, 2)
+
+        several = self.options.table_names
+        self.reader = (
+            SeveralStreamsReader(self.options, of_one) if several else of_one(self.options)
+        )
+        if self.once:
+            self.reader.prepareForTriggerAvailableNow()
+
+    def batch(self) -> bool:
+        end = self.reader.latestOffset(self.start, self.reader.getDefaultReadLimit())
+        if json.dumps(end) == json.dumps(self.start):
+            return False
+        self.numbers += self.read(self.start, end)
+        self.before, self.start = self.start, json.loads(json.dumps(end))
+        return True
+
+    def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+        return [
+            json.loads(row["record"])["dynamodb"]["SequenceNumber"]
+            for partition in self.reader.partitions(start, end)
+            for batch in self.reader.read(partition)
+            for row in batch.to_pylist()
+        ]
+
+    def until(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not done() and time.monotonic() < deadline:
+            self.batch()
+        assert done()
+
+    def until_count(self, count: int) -> None:
+        self.until(lambda: len(self.numbers) >= count)
+        self.batch()
+
+
+def written(sim: Simulator) -> list[str]:
+    return [each.sequence_number for each in sim.records]
+
+
+@pytest.mark.parametrize(
+    ("stream", "limit", "restarts"),
+    [
+        ("orders", None, False),
+        ("orders", "7", True),
+        ("ord*", None, True),
+        ("orders,other", "7", False),
+    ],
+)
+def test_a_query_of_a_table_goes_on_with_its_next_stream(
+    sim: Simulator, stream: str, limit: str | None, restarts: bool
+) -> None:
+    sim.add_table("other")
+    more: dict[str, Any] = {"maxRecordsPerTrigger": limit} if limit else {}
+    query = Query(sim, stream, **more)
+    sim.bulk(50, keys=5)
+    query.until_count(20)
+    first = sim.stream_arn
+    sim.bulk(40, keys=5)
+    sim.disable_stream()
+    if restarts:
+        query.reader.stop()
+        query.restart()
+        query.batch()
+    second = sim.enable_new_stream(2)
+    sim.bulk(60, keys=5)
+    if restarts:
+        query.reader.stop()
+        query.restart()
+
+    query.until_count(150)
+    query.reader.stop()
+
+    assert first != second
+    assert sorted(query.numbers) == sorted(written(sim)), "each once"
+    assert query.numbers[:90] != query.numbers[90:]
+    assert set(query.numbers[:90]) == set(written(sim)[:90]), "the first stream's come first"
+    assert second in json.dumps(query.start) and first not in json.dumps(query.start)
+
+
+def test_a_restart_between_goes_on_where_the_next_stream_begins(sim: Simulator) -> None:
+    query = Query(sim, "orders")
+    sim.bulk(30, keys=5)
+    query.until_count(30)
+    sim.disable_stream()
+    second = sim.enable_new_stream(1)
+    query.until(lambda: query.start["stream"] == second)
+    assert query.start["shards"] == {}
+    sim.bulk(20, keys=5)
+    query.reader.stop()
+    query.restart()
+
+    query.until_count(50)
+    again = query.read(query.before, query.start)
+    query.reader.stop()
+
+    assert sorted(query.numbers) == sorted(written(sim))
+    assert again == query.numbers[-len(again) :]
+
+
+def test_the_gap_between_two_streams_is_a_warning_and_counted(
+    sim: Simulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(sim, "orders")
+    sim.bulk(5)
+    query.until_count(5)
+    first = sim.stream_arn
+    sim.disable_stream()
+    second = sim.enable_new_stream(1)
+    sim.bulk(5)
+
+    query.until_count(10)
+    report = query.reader.reportLatestOffset()
+    query.reader.stop()
+
+    (told,) = [each for each in caplog.messages if "DATA LOSS" in each]
+    assert f"between the table's streams {first} and {second}" in told
+    assert report is not None and report["data_losses"] == 1
+
+
+def test_a_stream_by_its_own_arn_ends_the_query_and_names_the_next_one(sim: Simulator) -> None:
+    query = Query(sim, sim.stream_arn)
+    sim.bulk(5)
+    query.until_count(5)
+    sim.disable_stream()
+    for _ in range(20):
+        query.batch()  # nothing has followed it yet
+    second = sim.enable_new_stream(1)
+
+    with pytest.raises(StreamGoneError, match=f"its table has a new one, {second}: name that"):
+        query.until_count(6)
+    query.reader.stop()
+
+
+def test_available_now_goes_on_with_the_next_stream_and_ends(sim: Simulator) -> None:
+    query = Query(sim, "orders")
+    sim.bulk(5)
+    query.until_count(5)
+    sim.bulk(5)
+    sim.disable_stream()
+    sim.enable_new_stream(1)
+    sim.bulk(5)
+    query.reader.stop()
+    query.once = True
+    query.restart()
+
+    while query.batch():
+        pass
+    query.reader.stop()
+
+    assert sorted(query.numbers) == sorted(written(sim))
+
+
+def test_available_now_ends_on_a_stream_that_nothing_follows(
+    sim: Simulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    sim.bulk(5)
+    first = sim.stream_arn
+    sim.disable_stream()
+    query = Query(sim, "orders", once=True)
+    while query.batch():
+        pass
+    query.reader.stop()
+    assert len(query.numbers) == 5
+
+    second = sim.enable_new_stream(1)
+    query = Query(sim, first, once=True)
+    while query.batch():
+        pass
+    query.reader.stop()
+
+    assert len(query.numbers) == 5
+    assert f"its table has a new one, {second}" in caplog.text
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_stream_that_is_gone_before_it_was_read_is_a_loss(sim: Simulator, fails: bool) -> None:
+    """Its last records were left unread for longer than a day."""
+    query = Query(sim, "orders", failOnDataLoss=str(fails))
+    sim.bulk(5)
+    query.until_count(5)
+    sim.bulk(5)
+    query.reader.stop()
+    sim.disable_stream()
+    first = sim.stream_arn
+    sim.advance(25 * 3600)
+    second = sim.enable_new_stream(1)
+    sim.bulk(5)
+    query.restart()
+
+    if fails:
+        with pytest.raises(DataLossError, match=f"{first}.*failOnDataLoss=false"):
+            query.until_count(10)
+    else:
+        query.until_count(10)
+        assert query.start["stream"] == second
+        assert query.numbers[5:] == written(sim)[10:]
+    query.reader.stop()
+
+
+def test_a_checkpoint_of_another_table_is_refused(sim: Simulator) -> None:
+    sim.add_table("other")
+    query = Query(sim, "orders")
+    query.batch()
+    query.reader.stop()
+    start, query = query.start, Query(sim, "other")
+    query.start = start
+
+    with pytest.raises(UsageError, match=r"the checkpoint is of .*table/orders/"):
+        query.batch()
