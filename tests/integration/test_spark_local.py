@@ -83,6 +83,14 @@ def wait_for(job: subprocess.Popen[str], condition: Any) -> None:
         time.sleep(0.05)
 
 
+def enable_again(server: DynamoDBLocal, table: str) -> None:
+    """The table gets another stream."""
+    update = server.client().update_table
+    update(TableName=table, StreamSpecification={"StreamEnabled": False})
+    view = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
+    update(TableName=table, StreamSpecification=view)
+
+
 def numbers(lake: Path) -> list[str]:
     data = pyarrow.dataset.dataset(lake, format="parquet", partitioning="hive")
     found: list[str] = data.to_table(columns=["sequence_number"])["sequence_number"].to_pylist()
@@ -113,6 +121,58 @@ def test_an_archive_killed_with_sigkill_goes_on_exactly_once(
     found = numbers(lake)
     assert totals.records > 0
     assert len(found) == len(set(found)) == len(printed(server, arn))
+
+
+def test_an_archive_of_a_table_goes_on_with_its_next_stream_over_a_restart(
+    fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
+) -> None:
+    from watcher.spark.jobs import archive
+
+    server, lake = fresh_dynamodb_local, tmp_path / "lake"
+    first = server.create_table("shop")
+    write(server, "shop", 0, 50)
+    job = start(server, "archive", "shop", "--to", str(lake), "--every", "500ms")
+    wait_for(job, lambda: any(lake.rglob("*.parquet")) and len(numbers(lake)) == 50)
+    server.rollover()
+    write(server, "shop", 50, 25)
+    enable_again(server, "shop")
+    write(server, "shop", 75, 25)
+    wait_for(job, lambda: len(numbers(lake)) == 100)
+    write(server, "shop", 100, 20)
+    job.send_signal(signal.SIGKILL)
+    job.communicate()
+    enable_again(server, "shop")
+    write(server, "shop", 120, 30)
+
+    archive("shop", to=str(lake), once=True, connection=here(server), spark=spark)
+
+    streams = server.client("dynamodbstreams").list_streams(TableName="shop")["Streams"]
+    assert len(streams) == 3
+    written = [each for row in streams for each in printed(server, row["StreamArn"])]
+    expected = [each["dynamodb"]["SequenceNumber"] for each in written]
+    assert sorted(numbers(lake)) == sorted(expected)
+    assert sum(arn["StreamArn"] == first for arn in streams) == 1
+
+
+def test_handlers_on_spark_go_on_with_a_table_s_next_stream(
+    fresh_dynamodb_local: DynamoDBLocal, command: Run, tmp_path: Path
+) -> None:
+    server = fresh_dynamodb_local
+    first = server.create_table("shop")
+    place = ["--endpoint-url", server.endpoint_url, "--region", "us-east-1"]
+    options = ["--engine", "spark", "--checkpoint", str(tmp_path / "c"), "--from", "trim-horizon"]
+    write(server, "shop", 0, 5)
+    one = command("shop", *place, *options, "--no-follow", "--print-json")
+    enable_again(server, "shop")
+    write(server, "shop", 5, 5)
+
+    two = command("shop", *place, *options, "--no-follow", "--print-json")
+
+    lines = [json.loads(line) for line in (one.out + two.out).splitlines()]
+    second = server.client().describe_table(TableName="shop")["Table"]["LatestStreamArn"]
+    assert one.status == two.status == 0, two.err
+    assert [each["eventSourceARN"] for each in lines] == [first] * 5 + [second] * 5
+    assert "Done: 5 changes" in two.err
 
 
 def printed(server: DynamoDBLocal, arn: str) -> list[dict[str, Any]]:

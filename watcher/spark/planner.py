@@ -88,6 +88,7 @@ class Planner:
         )
         self._end: StreamEnd | None = None
         self._succeeds = False
+        self._newest: str | None = None  # where that is another stream, which was there first
         self._coordinator: Coordinator | None = None
         self._first_shards: set[str] = set()  # of the first offset
         self._stop_at: _StoppingPoint | None = None
@@ -131,6 +132,7 @@ class Planner:
     def take_over(self, former: Planner) -> None:
         """Takes the place of the planner of another stream of the table, in the same query."""
         self._succeeds = former.successor == self.arn
+        self._newest = None if self._succeeds else former.arn
         self._losses.lines = former._losses.lines
         if former._stop_at is not None:
             self._stop_at = _StoppingPoint(former._stop_at.written, None)
@@ -194,7 +196,11 @@ class Planner:
             now = self._coordinator.now
             shard = self._coordinator.lineage.shards.get(between.shard_id)
         else:
-            now = retry_at_start(lambda: self._service.list_shards(self.arn), self._clock).time
+            try:
+                now = retry_at_start(lambda: self._service.list_shards(self.arn), self._clock).time
+            except StreamGoneError:
+                self._losses.report(str(between), "its stream is gone")
+                return between
             shard = None
         self._losses.report_if_outwaited(
             shard or offsets.tracked(between.shard_id, start, end), now
@@ -390,11 +396,10 @@ class Planner:
 
         Raises the error where there is none to go on with, and DataLossError.
         """
-        successor = self._search.newest(self._service, self.arn)
-        if successor is None or not self._options.of_table:
+        if self._newest is None:
             raise error
         self._losses.report(f"stream {self.arn}, from the checkpoint on", "it is gone")
-        return self._move_on(successor)
+        return self._move_on(self._newest)
 
     def _are_tried(self) -> bool:
         """True once each shard was read once, or tried to."""

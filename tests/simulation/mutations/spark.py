@@ -13,6 +13,7 @@ from tests.simulation.mutations.edits import (
 from tests.simulation.mutations.mutant import Mutant
 
 _BEHIND = {"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"}
+_ENABLED_AGAIN = {"of_table": True, "events": ["disable"]}
 
 SPARK = [
     Mutant(
@@ -98,5 +99,33 @@ SPARK = [
         condition("first", becomes="False"),
         "spark",
         given={"start": "at_time"},
+    ),
+    Mutant(
+        "a table's next stream is gone on with before all of the last one is delivered",
+        "Planner._poll_end",
+        condition("_is_done", becomes="{0} and {1}"),
+        "spark",
+        given=_ENABLED_AGAIN,
+    ),
+    Mutant(
+        "a query of a table stays with a stream that has ended",
+        "Planner._poll_end",
+        condition("_is_done", becomes="False"),
+        "spark",
+        given=_ENABLED_AGAIN,
+    ),
+    Mutant(
+        "a stream that is gone with what was unread of it is no loss",
+        "Planner._beyond_lost_stream",
+        without("report"),
+        "spark",
+        given={**_ENABLED_AGAIN, "events": ["disable", "stay away"]},
+    ),
+    Mutant(
+        "all of a table's streams are planned by the newest one's planner",
+        "StreamReader._planner_of",
+        condition("reads", becomes="True"),
+        "spark",
+        given=_ENABLED_AGAIN,
     ),
 ]

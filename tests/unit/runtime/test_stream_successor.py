@@ -56,7 +56,7 @@ def test_a_watch_of_one_stream_names_the_new_one_and_ends(
 ) -> None:
     caplog.set_level(logging.INFO, "watcher")
     service.newest = NEW_ARN
-    assert asked(service, of_one_stream(service), 1) == StreamEnd()
+    assert asked(service, of_one_stream(service), 1) == StreamEnd(newer=NEW_ARN)
     assert caplog.messages[-1].endswith(f"python -m watcher {NEW_ARN} --from trim-horizon")
 
 
