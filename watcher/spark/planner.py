@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 import msgspec
@@ -125,9 +125,14 @@ class Planner:
 
     def stop_at_now(self) -> None:
         """Plans from here on as if nothing was written after this moment (`availableNow`)."""
-        listing = retry_at_start(lambda: self._service.list_shards(self.arn), self._clock)
-        written = listing.time + timedelta(seconds=CORE_TIMING.written_seconds + 1)
-        self._stop_at = _StoppingPoint(written, listing.closed())
+        closed: set[str] | None = None
+        try:
+            listing = retry_at_start(lambda: self._service.list_shards(self.arn), self._clock)
+            now, closed = listing.time, listing.closed()
+        except StreamGoneError:  # what that means is known where it is to be read
+            now = datetime.fromtimestamp(self._clock.time(), UTC)
+        written = now + timedelta(seconds=CORE_TIMING.written_seconds + 1)
+        self._stop_at = _StoppingPoint(written, closed)
 
     def take_over(self, former: Planner) -> None:
         """Takes the place of the planner of another stream of the table, in the same query."""
