@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
+from watcher.aws.discovery import is_glob
 from watcher.cli import commands, handler_flags, live, options, output, synonyms
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
@@ -73,6 +74,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
             return UsageError.exit_status
         _refuse_a_command_misspelled(streams, line.words)
         _refuse_an_option_behind_dashes(streams)
+        _refuse_a_first_word_that_is_no_table(streams, values)
         try:
             return _watch(streams, handlers, given, values)
         except StreamError as error:
@@ -96,6 +98,20 @@ def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -
         line = shlex.join([*name, *(each for each in words if each != word)])
         text = f"no command {word}; did you mean: {commands.PROGRAM} {line}"
     raise UsageError(f"{text} (a table of this name may stand behind another)")
+
+
+def _refuse_a_first_word_that_is_no_table(streams: Sequence[str], values: dict[str, Any]) -> None:
+    """`enable orders` is no watch of orders: of several tables the first is one, by the service."""
+    if not streams[1:] or is_glob(streams[0]) or streams[0].startswith("arn:"):
+        return
+    from watcher.aws.connect import Clients
+
+    try:
+        Clients(options.connection(values)).resolved(streams[0])
+    except StreamError as error:
+        if str(error).startswith("no table"):
+            error.add("; nothing is watched, as this may be meant for a command: see --help")
+            raise
 
 
 def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:

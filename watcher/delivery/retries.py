@@ -127,7 +127,7 @@ class Retries:
     def succeeded(self, shard_key: ShardKey) -> None:
         """Note that what was tried again of a shard went well."""
         retry = self.under_way.pop(shard_key, None)
-        if retry is not None and retry.times_told:
+        if retry is not None:
             lasted = self._clock.monotonic() - retry.since
             logger.info(
                 f"handler {retry.handler} has processed {which_of(retry.records)} after "
@@ -145,6 +145,8 @@ class Retries:
 
 
 def _span(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
     minutes = int(seconds // 60)
     return f"{minutes // 60} h" if minutes >= 60 else f"{minutes} min"
 

@@ -32,7 +32,7 @@ def grouped(number: int, what: str) -> str:
 
 # C0, DEL, C1 (a terminal takes U+009B as it does ESC [), line separators, and the marks that
 # turn the direction of writing.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:

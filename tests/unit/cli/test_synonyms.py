@@ -73,6 +73,18 @@ def test_an_unknown_word_before_a_table_starts_no_watch(
     assert f"no command {words.split()[0]}; did you mean: {line} (" in str(caught.value)
 
 
+def test_a_first_word_that_is_no_table_starts_no_watch(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["enable", "orders", "--region", "us-east-1", "--endpoint-url", simulator.endpoint]
+    assert cli.main([*line, "--no-follow"]) == 3
+    told = capsys.readouterr().err
+    assert "no table 'enable' in us-east-1: check the name" in told
+    assert "nothing is watched" in told
+    assert cli.main(["orders", "nope", *line[2:], "--no-follow"]) == 3
+    assert "the others are watched" in capsys.readouterr().err
+
+
 def test_a_wrong_option_of_a_mistyped_command_names_the_command() -> None:
     with pytest.raises(UsageError, match=r"unknown --to; .*; or did you mean the command archive"):
         values("archve orders --to x")
