@@ -37,6 +37,7 @@ _OF_TABLE = {
     "metrics": (),
     "history": ("GetItem",),
     "as-of": ("GetItem", "Scan"),
+    "verify": ("Scan",),
     "undo": ("DescribeTimeToLive",),
     "undo-apply": ("DescribeTimeToLive", "GetItem", "PutItem", "DeleteItem"),
     "mirror": ("Scan",),
@@ -55,7 +56,7 @@ _For = Annotated[
         name="--for",
         choices=tuple(_OF_TABLE),
         metavar="COMMAND",
-        help="the command to be allowed: watch (default), history, as-of, undo (its plan), "
+        help="the command to be allowed: watch (default), history, as-of, verify, undo (its plan), "
         "undo-apply, report, count, streams, shards, mirror, query, archive, metrics, replicate",
     ),
 ]

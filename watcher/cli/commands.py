@@ -27,6 +27,7 @@ COMMANDS = {
     "history": Command("show what happened to an item, and how it is now", "history_commands"),
     "as-of": Command("give a table's items as they were at a moment", "history_commands"),
     "undo": Command("put items back to how they were before some changes; first as a plan", "undo"),
+    "verify": Command("prove that a copy is equal to its table, or name what it lacks", "verify"),
     "count": Command("count changes by kind, time, key, attribute or table", "history_commands"),
     "replay": Command("hand the records of a dead-letter file to handlers again", "replay"),
     "policy": Command(

@@ -17,8 +17,8 @@ from watcher.records.typed_values import RESCUED, Converter, converter
 Item = dict[str, dict[str, Any]]
 """`{"PK": {"S": "user-1"}}`, binary values in base64."""
 
-_KIND: Final = b"dynamodb"
-# Of its field: the one type of attributes that a column has grown from.
+KIND: Final = b"dynamodb"
+"""Of a column's field: the one type of attributes that it has grown from."""
 _DECIMAL: Final = pa.decimal128(38, 18)
 _GROWN: Final[Mapping[str, pa.DataType]] = {
     **dict.fromkeys(("S", "M", "L", "NS", "BS"), pa.string()),
@@ -132,7 +132,7 @@ class MirrorColumns:
         field = self._fields.get(name)
         if field is None:
             return None
-        kind = (field.metadata or {}).get(_KIND)
+        kind = (field.metadata or {}).get(KIND)
         return self._converters[name](value) if kind is None or kind.decode() in value else None
 
     def _add(self, field: pa.Field) -> None:
@@ -147,7 +147,7 @@ class MirrorColumns:
 
 
 def _grown(name: str, kind: str) -> pa.Field:
-    return pa.field(name, _GROWN[kind], metadata={_KIND: kind.encode()})
+    return pa.field(name, _GROWN[kind], metadata={KIND: kind.encode()})
 
 
 _SIMPLE: Final[Mapping[str, pa.DataType]] = {

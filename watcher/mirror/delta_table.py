@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.dataset
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -34,6 +35,8 @@ class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
     """The stream's position."""
     copied: bool = False
     """True once all items were copied that were there when it began."""
+    copied_at: datetime | None = None
+    """The time at which they were; None in mirrors of former versions."""
     number: int = 0
     """The commit's number, among the mirror's own."""
     tidied: datetime
@@ -81,6 +84,17 @@ class MirrorTable:
         """Returns its columns."""
         assert self._table is not None
         return pa.schema(self._table.schema().to_arrow())
+
+    @property
+    def version(self) -> int:
+        """The version that was opened, or written last."""
+        assert self._table is not None
+        return int(self._table.version())
+
+    def rows(self) -> pyarrow.dataset.Dataset:
+        """Returns the rows of that version."""
+        assert self._table is not None
+        return self._table.to_pyarrow_dataset()
 
     def create(self, schema: pa.Schema, state: MirrorState) -> None:
         """Creates it, or empties what a copy that was killed has left. Raises WatcherError."""

@@ -153,9 +153,8 @@ class MirrorJob:
             self._mirror.append(self._rows.items(self._columns, items), state)
             self.items += len(items)
             logger.info(f"copied: {self.items} items")
-        self._mirror.append(
-            self._whole_schema.empty_table(), msgspec.structs.replace(state, copied=True)
-        )
+        done = msgspec.structs.replace(state, copied=True, copied_at=self._clock.now())
+        self._mirror.append(self._whole_schema.empty_table(), done)
 
     def _scan(self) -> Iterator[msgspec.Raw]:
         """Yields all items; a page of each segment at a time."""
@@ -232,5 +231,6 @@ class MirrorJob:
             history=self._history,
             token=tokens.to_dict(self._stream.token),
             copied=copied,
+            copied_at=self._mirror.state.copied_at if copied and self._mirror.state else None,
             tidied=datetime.now(UTC),
         )

@@ -24,13 +24,17 @@ from watcher.pull.shard_pool import PooledShard, PullOptions, ShardPool
 from watcher.pull.timing import TIMING, Timing
 from watcher.records import page as pages
 from watcher.records.record import Record
+from watcher.streams import token as tokens
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses, held_since
 from watcher.streams.messages import PageFilter
+from watcher.streams.token import Token
 
 
 class BacklogReader:
     """A stream's records, from `start` (None: its trim horizon) up to now, and later on up to then.
+
+    A token as `start` means all records behind its positions.
 
     The changes of one item come in their order, page by page: to merge the shards by time, each
     would have to wait for the slowest. `clients` makes so many services, for one thread each;
@@ -44,7 +48,7 @@ class BacklogReader:
         self,
         arn: str,
         service: Service,
-        start: datetime | None = None,
+        start: datetime | Token | None = None,
         *,
         clients: Callable[[int], Sequence[Service]] | None = None,
         strict: bool = False,
@@ -64,9 +68,12 @@ class BacklogReader:
         self._calls = CallPool()
         self._new_clients = clients
         self._clients: Sequence[Service] = []
-        self._pool = self._new_pool(
-            TrimHorizon() if start is None else AtTime(start.astimezone(UTC))
-        )
+        if isinstance(start, Token):
+            self._pool = self._new_pool(Latest(), tokens.resume(start, clock.now()))
+        else:
+            self._pool = self._new_pool(
+                TrimHorizon() if start is None else AtTime(start.astimezone(UTC))
+            )
 
     @property
     def listing(self) -> Listing:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol
 
 import msgspec
 
@@ -309,8 +309,15 @@ def _take(
             found.on_later_change(record)
 
 
+class ItemSink(Protocol):
+    """An object that takes in a scan's items."""
+
+    def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
+        """Takes in a page of items."""
+
+
 def scan_segments(
-    found: ItemsAsOf, scan: Callable[[int], Iterator[list[msgspec.Raw]]], segments: int
+    found: ItemSink, scan: Callable[[int], Iterator[list[msgspec.Raw]]], segments: int
 ) -> None:
     """Scans the segments side by side; each thread holds one page at a time."""
     parts = [scan(segment) for segment in range(segments)]

@@ -21,6 +21,12 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of DynamoDB Local's times; the service's are seconds."""
     created_together: timedelta = timedelta(seconds=5)
     """The difference between the times of creation of a table and a stream made with it."""
+    partitions: int = 128
+    """The files of a comparison, of which memory holds one: 80 MB of a table of 10 GB."""
+    told_differences: int = 10_000
+    """The items that differ that are held in memory, each with its cause."""
+    progress_items: int = 100_000
+    """A comparison logs its progress after so many items."""
     writes_at_once: int = 25
     """The items that are logged, and written, before the next ones are read."""
     write_threads: int = 8

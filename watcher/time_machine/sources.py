@@ -26,6 +26,7 @@ from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.streams.lineage import RETENTION
 from watcher.streams.messages import PageFilter
+from watcher.streams.token import Token
 from watcher.time_machine import archives
 from watcher.time_machine.archives import Archive
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
@@ -95,7 +96,7 @@ class StreamSource:
         )
 
     def backlog(
-        self, start: datetime | None, *, strict: bool, page_filter: PageFilter | None = None
+        self, start: datetime | Token | None, *, strict: bool, page_filter: PageFilter | None = None
     ) -> BacklogReader:
         """Returns a reader of the retained records from `start` on (None: all of them)."""
         return BacklogReader(
@@ -137,7 +138,7 @@ class Sources:
         self._limits = limits
         self.exact = True
         """False once an archive of plain JSON was read, whose images are not in wire types."""
-        self._files = files
+        self._files = self._named_files = files
         self._gaps: list[str] = []
         self._strict = strict
         self._seen: set[str] = set()
@@ -179,6 +180,17 @@ class Sources:
                 self._check_reconstructable(self._backlog, start)
             elif not self._files:  # else they may hold it, and a gap is reported later
                 self._backlog.warn_if_starting_late()
+
+    def open_behind(self, token: Token) -> None:
+        """Fixes the positions to read from, of the stream alone. Raises StreamError."""
+        assert self.stream is not None
+        self._files = ()
+        self._backlog = self.stream.backlog(token, strict=self._strict)
+        self.check_not_ended()
+
+    def anew(self) -> Sources:
+        """Returns the same sources, to be read again; what is missing in them is a warning."""
+        return Sources(self._named_files, self.stream, limits=self._limits)
 
     def reopen(self, start: datetime) -> None:
         """Reads from an earlier time than `open` was given, as far as the stream goes back."""
@@ -239,12 +251,12 @@ class Sources:
         if self._backlog is None:
             warn_if_ends_before(self._files, self._newest, end)
 
-    def check_view_type(self) -> None:
+    def check_view_type(self, purpose: str = "undo") -> None:
         """Raises StreamError where the stream does not have both images."""
         view_type = self._reader.listing.view_type
         if view_type != "NEW_AND_OLD_IMAGES":
             raise StreamError(
-                f"the stream's view type is {view_type}: it takes NEW_AND_OLD_IMAGES to undo"
+                f"the stream's view type is {view_type}: it takes NEW_AND_OLD_IMAGES to {purpose}"
             )
 
     def check_not_ended(self) -> None:

@@ -99,6 +99,7 @@ def test_dead_letters_take_what_their_place_asks_for(
         (["orders", "--checkpoint", "dynamodb://leases/a"], {"CreateTable", "GetItem", "PutItem"}),
         (["orders", "--checkpoint", "file.json"], set()),
         (["orders", "--for", "undo"], {"DescribeTimeToLive"}),
+        (["orders", "--for", "verify"], {"Scan"}),
         (
             ["orders", "--for", "undo-apply"],
             {"DescribeTimeToLive", "GetItem", "PutItem", "DeleteItem"},

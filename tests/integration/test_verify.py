@@ -1,0 +1,161 @@
+"""Every block of docs/verify.md runs as it is written."""
+
+import csv
+import json
+import re
+import shlex
+import sqlite3
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable, write_deltalake
+
+from tests.simulator import Simulator
+from tests.support.hand_clock import HandClock
+from watcher.cli import main
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "verify.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    line.removeprefix("python -m watcher ")
+    for kind, text in BLOCKS
+    for line in text.splitlines()
+    if kind == "sh" and "--with orders-copy" not in line  # that is test_verify_local's
+]
+
+
+def key(name: str, order: int) -> dict[str, dict[str, str]]:
+    return {"PK": {"S": name}, "SK": {"S": f"order-{order}"}}
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator]:
+    """Orders of an hour ago, and a few changes since."""
+    began = time.time() - 3600
+    monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
+    monkeypatch.chdir(tmp_path)
+    with Simulator(table="orders", key_names=("PK", "SK"), clock=lambda: began) as simulator:
+        for name, value in simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        for number in range(29):
+            simulator.put({**key("user", number), "total": {"N": str(number)}})
+        simulator.put({**key("eve", 9), "city": {"S": "Koeln"}})
+        simulator.put({**key("ada", 7), "total": {"N": "250"}})
+        simulator.put({**key("bob", 2), "total": {"N": "7"}})
+        simulator.advance(1800)
+        simulator.put({**key("ada", 7), "total": {"N": "260"}})
+        simulator.client("dynamodb").delete_item(TableName="orders", Key=key("bob", 2))
+        simulator.advance(1800)
+        yield simulator
+
+
+def test_the_first_block_shows_what_is_printed(
+    shop: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split("mirror orders --to mirror/orders --once")) == 0
+    command = "verify orders --with ./mirror/orders"
+    assert main(shlex.split(command)) == 0
+    assert capsys.readouterr().out.endswith(": 31 items, 0 differ\n")
+    table = DeltaTable("mirror/orders")
+    table.update(updates={"total": "250"}, predicate="PK = 'ada'")
+    table.update(updates={"city": "'Köln'"}, predicate="PK = 'eve'")
+    rows = table.to_pyarrow_table()
+    ada = rows.slice(rows["PK"].to_pylist().index("ada"), 1)
+    for at, text in enumerate(("bob", "order-2")):
+        ada = ada.set_column(at, rows.schema.field(at), [[text]])
+    write_deltalake(table, ada, mode="append")
+    capsys.readouterr()
+
+    assert main(shlex.split(command)) == 1
+    printed = capsys.readouterr().out
+    (shown,) = [text for kind, text in BLOCKS if kind == "console"]
+    first, *rest = shown.splitlines()
+    assert first == f"$ python -m watcher {command}"
+    assert pattern("\n".join(rest)) == pattern(printed.rstrip("\n"))
+
+    assert main([*shlex.split(command), "-o", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["items"], found["differ"]) == (32, 3)
+    assert {each["cause"] for each in found["differences"]} == {"missing", "unexplained"}
+    assert main([*shlex.split(command), "--ignore", "city"]) == 1
+    assert "32 items, 2 differ" in capsys.readouterr().out
+
+
+def pattern(text: str) -> str:
+    """Without what is another each time: times, versions and sequence numbers."""
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d", "TIME", text)
+    text = re.sub(r"change \S+ ", "change ID ", text)
+    return re.sub(r"version \d+: \d+", "version V: N", text)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_finds_an_equal_copy_equal_and_a_wrong_value_wrong(
+    command: str, shop: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for wrong in (False, True):
+        make_copies(shop, capsys, wrong=wrong)
+        assert main(shlex.split(command)) == int(wrong), capsys.readouterr()
+        out = capsys.readouterr().out
+        assert f" items, {int(wrong)} differ\n" in out
+        if wrong:
+            assert "PK=user, SK=order-3   total: 3.5 there, 3 here   no change explains it" in out
+
+
+def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: bool) -> None:
+    """Copies of all kinds that the page shows, in the working folder."""
+    client = shop.client("dynamodb")
+    items = client.scan(TableName="orders")["Items"]
+    for item in items:
+        if wrong and item["SK"]["S"] == "order-3":
+            item["total"] = {"N": "3.5"}
+    rows = [{name: next(iter(value.values())) for name, value in item.items()} for item in items]
+    with open("export.jsonl", "w") as file:
+        for row in rows:
+            typed = {**row, "total": float(row["total"])} if "total" in row else row
+            file.write(json.dumps(typed) + "\n")
+    with open("export.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["customer", "number", "total", "city"])
+        for row in rows:
+            writer.writerow([row["PK"], row["SK"], row.get("total"), row.get("city")])
+    Path("shop.db").unlink(missing_ok=True)
+    with sqlite3.connect("shop.db") as database:
+        database.execute("CREATE TABLE orders (PK TEXT, SK TEXT, total NUMERIC)")
+        for row in rows:
+            total = Decimal(row["total"]) if "total" in row else None
+            values = row["PK"], row["SK"], None if total is None else float(total)
+            database.execute("INSERT INTO orders VALUES (?, ?, ?)", values)
+    database.close()
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("", "name the copy"),
+        ("--with postgresql://x/y", "only sqlite:///FILE"),
+        ("--with ./nothing", "there is no such file"),
+        ("--with sqlite:///x.db", "give sqlite:///FILE?table=NAME"),
+        ("--with ./x.jsonl --map PK", "give ATTRIBUTE=COLUMN"),
+        ("--with ./x.jsonl --read-limit 0", "more than 0 read units"),
+    ],
+)
+def test_what_can_not_be_compared_is_said_in_a_line(
+    shop: Simulator, capsys: pytest.CaptureFixture[str], words: str, text: str
+) -> None:
+    Path("x.jsonl").write_text("{}\n")
+    assert main(["verify", "orders", *shlex.split(words)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert text in line
+
+
+def test_every_file_that_it_links_to_is_there() -> None:
+    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", PAGE)
+    assert [name for name in linked if not (DOCS / name).exists()] == []

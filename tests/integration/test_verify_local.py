@@ -1,0 +1,95 @@
+"""Two tables of Amazon's own DynamoDB Local, both written meanwhile: no difference is made up."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.ledger.ledger import an_item
+from tests.support.dynamodb_local import DynamoDBLocal
+from watcher.cli import main
+from watcher.records.record import wire_item
+
+RUNS = 4
+
+
+@contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Goes on with this work until the block ends."""
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.is_set():
+            work()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+class Orders:
+    """A table, and a consumer that copies each change a little later."""
+
+    def __init__(self, server: DynamoDBLocal) -> None:
+        self.chance = random.Random(5)
+        self.client = server.client()
+        self.late: list[tuple[str, dict[str, Any] | None]] = []
+        for name in ("orders", "orders-copy"):
+            server.create_table(name)
+
+    def write(self) -> None:
+        name = f"item-{self.chance.randint(0, 60)}"
+        item = None
+        if self.chance.random() < 0.8:
+            item = {**key(name), **an_item(self.chance)}
+        self.apply("orders", name, item)
+        self.late.append((name, item))
+        if len(self.late) > 10 or self.chance.random() < 0.3:
+            self.copy()
+
+    def copy(self) -> None:
+        if self.late:
+            self.apply("orders-copy", *self.late.pop(0))
+
+    def apply(self, table: str, name: str, item: dict[str, Any] | None) -> None:
+        if item is None:
+            self.client.delete_item(TableName=table, Key=key(name))
+        else:
+            self.client.put_item(TableName=table, Item=wire_item(msgspec.json.encode(item)))
+
+
+def key(name: str) -> dict[str, dict[str, str]]:
+    return {"PK": {"S": name}, "SK": {"S": "é"}}
+
+
+def test_a_copy_that_is_a_little_behind_is_equal_while_both_are_written(
+    fresh_dynamodb_local: DynamoDBLocal,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in fresh_dynamodb_local.environment.items():
+        monkeypatch.setenv(name, value)
+    orders = Orders(fresh_dynamodb_local)
+    for _ in range(200):
+        orders.write()
+    command = ["verify", "orders", "--with", "orders-copy"]
+    with beside(orders.write):
+        for number in range(RUNS):
+            assert main(command) == 0, capsys.readouterr()
+            if number == RUNS // 2:
+                fresh_dynamodb_local.rollover()
+    assert capsys.readouterr().out.count(" items, 0 differ\n") == RUNS
+
+    orders.apply("orders-copy", "by-hand", {**key("by-hand"), "city": {"S": "Köln"}})
+    with beside(orders.write):
+        assert main(command) == 1
+    *_, line = capsys.readouterr().out.splitlines()
+    assert line.startswith("  PK=by-hand, SK=é   only there   no change explains it: no such item")

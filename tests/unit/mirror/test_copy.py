@@ -1,0 +1,93 @@
+"""A mirror is equal to its table at its own position, however far it lags, and whoever writes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable
+
+from tests.ledger.ledger import DisturbedTables, Ledger
+from tests.unit.mirror.test_job import job, run
+from watcher.errors import UsageError
+from watcher.mirror.columns import given_columns
+from watcher.mirror.copy import MirrorCopy
+from watcher.mirror.delta_table import MirrorLimits
+from watcher.time_machine.copied_items import CauseKind
+from watcher.time_machine.verify import Verification, Verifier
+
+
+def verified(ledger: Ledger, to: Path) -> Verification:
+    tables = DisturbedTables(ledger, lambda: ledger.write(5))
+    return Verifier(ledger.sources(tables), MirrorCopy(str(to))).run()
+
+
+@pytest.mark.parametrize(
+    ("history", "columns"),
+    [(False, ""), (True, "a decimal(12,2), b string, c timestamp, d float")],
+)
+def test_no_difference_is_made_up(tmp_path: Path, history: bool, columns: str) -> None:
+    given = given_columns(columns) if columns else None
+    to = tmp_path / "orders"
+    with Ledger(31) as ledger:
+        ledger.write(200)
+        disturbed = DisturbedTables(ledger, lambda: ledger.write(15))
+        run(job(ledger, to, disturbed, history=history, given=given))
+        for _ in range(2):
+            assert verified(ledger, to).found == []
+            ledger.write(60)
+            # It lags behind by all of these.
+            found = verified(ledger, to)
+            assert found.found == []
+            assert found.items > 10
+            run(job(ledger, to, history=history, given=given))
+
+
+def test_a_mirror_that_is_still_catching_up_is_not_wrong(tmp_path: Path) -> None:
+    to = tmp_path / "orders"
+    with Ledger(32) as ledger:
+        ledger.write(100)
+        copying = job(
+            ledger,
+            to,
+            DisturbedTables(ledger, lambda: ledger.write(30)),
+            limits=MirrorLimits(items=7),
+        )
+        copying.run(1.0, stop_after(copying, 25))
+        assert copying.items
+        for _ in range(4):
+            ledger.write(5)
+            assert verified(ledger, to).found == []
+            more = job(ledger, to, limits=MirrorLimits(items=7))
+            more.run(1.0, stop_after(more, 10))
+
+
+def stop_after(mirror: object, changes: int) -> Callable[[], bool]:
+    return lambda: getattr(mirror, "changes") >= changes  # noqa: B009 (any job)
+
+
+def test_a_row_that_somebody_has_changed_is_found(tmp_path: Path) -> None:
+    to = tmp_path / "orders"
+    with Ledger(33) as ledger:
+        ledger.change("a", {"pk": {"S": "a"}, "city": {"S": "Koeln"}, "n": {"N": "1"}})
+        ledger.change("b", {"pk": {"S": "b"}, "city": {"S": "Bonn"}})
+        run(job(ledger, to))
+        table = DeltaTable(str(to))
+        table.update(updates={"city": "'Köln'"}, predicate="pk = 'a'")
+        table.delete("pk = 'b'")
+        found = verified(ledger, to)
+    causes = {
+        item.key["pk"]["S"]: [(each.attribute, each.cause.kind) for each in item.differences]
+        for item in found.found
+    }
+    assert causes == {
+        "a": [("city", CauseKind.UNEXPLAINED)],
+        "b": [(None, CauseKind.MISSING)],
+    }
+
+
+def test_a_folder_that_is_no_mirror_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="it is no mirror"):
+        MirrorCopy(str(tmp_path))

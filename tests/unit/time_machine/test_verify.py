@@ -1,0 +1,312 @@
+"""A copy is equal to its table, whoever writes meanwhile; where it is not, the cause is told."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from tests.ledger.ledger import DisturbedTables, Item, Ledger, an_item
+from watcher.records.diff import ABSENT
+from watcher.time_machine.copied_items import (
+    CauseKind,
+    Change,
+    CopyDifference,
+    Form,
+    ItemHistory,
+    copy_differences,
+)
+from watcher.time_machine.copies import CopyPosition
+from watcher.time_machine.verify import Verifier
+
+
+def raw(item: Item | None) -> msgspec.Raw | None:
+    return None if item is None else msgspec.Raw(msgspec.json.encode(item))
+
+
+def history(*states: Item | None, certain: int | None = None, possible: int = 0) -> ItemHistory:
+    changes = []
+    for number, (before, after) in enumerate(pairwise(states), 1):
+        kind = "INSERT" if before is None else "REMOVE" if after is None else "MODIFY"
+        changes.append(Change(str(number), kind, float(number), raw(after)))
+    count = len(changes) if certain is None else certain
+    return ItemHistory(raw(states[0]), changes, count, count + possible)
+
+
+def told(found: list[CopyDifference]) -> list[tuple[str | None, CauseKind, str | None]]:
+    return [
+        (each.attribute, each.cause.kind, each.cause.change.number if each.cause.change else None)
+        for each in found
+    ]
+
+
+def n(number: object, **more: Item) -> Item:
+    return {"pk": {"S": "a"}, "v": {"N": str(number)}, **more}
+
+
+TAGS = {"t": {"SS": ["a", "b", "c"]}}
+
+
+@pytest.mark.parametrize(
+    ("states", "there", "expected"),
+    [
+        # lost: the last one, one of which another attribute is left, one of several additions
+        ((n(1), n(2)), n(1), [("v", CauseKind.MISSING, "1")]),
+        ((n(1), n(2), n(2, w={"S": "x"})), n(1, w={"S": "x"}), [("v", CauseKind.MISSING, "1")]),
+        ((n(10), n(15), n(22)), n(17), [("v", CauseKind.MISSING, "1")]),
+        ((None, n(1)), None, [(None, CauseKind.MISSING, "1")]),
+        ((n(1), None), n(1), [(None, CauseKind.MISSING, "1")]),
+        # repeated
+        ((n(10), n(15), n(22)), n(27), [("v", CauseKind.TWICE, "1")]),
+        (
+            (n(1, w={"L": []}), n(1, w={"L": [{"S": "x"}]})),
+            n(1, w={"L": [{"S": "x"}, {"S": "x"}]}),
+            [("w", CauseKind.TWICE, "1")],
+        ),
+        # out of order
+        (
+            (n(1), n(2), n(3, w={"S": "x"})),
+            n(2, w={"S": "x"}),
+            [("v", CauseKind.OUT_OF_ORDER, "1")],
+        ),
+        ((n(1), None, n(2), n(3)), None, [(None, CauseKind.OUT_OF_ORDER, "1")]),
+        # stale
+        ((n(1), n(2), n(3), n(4)), n(1), [("v", CauseKind.STALE, "1")]),
+        # what no change explains
+        ((n("12.345678901234567890"),), n("12.345678901234567"), [("v", CauseKind.CUT, None)]),
+        ((n("12.75"),), n("12"), [("v", CauseKind.CUT, None)]),
+        (
+            (n(1, **TAGS),),
+            n(1, t={"SS": ["a", "c"]}),
+            [("t", CauseKind.LACKS_MEMBERS, None)],
+        ),
+        (
+            (n(1, t={"SS": ["a"]}), n(1, t={"SS": ["a", "b"]}), n(1, **TAGS)),
+            n(1, t={"SS": ["a", "c"]}),
+            [("t", CauseKind.MISSING, "1")],
+        ),
+        ((n(1),), {"pk": {"S": "a"}, "v": {"S": "1"}}, [("v", CauseKind.OTHER_TYPE, None)]),
+        ((None,), n(1), [(None, CauseKind.ORPHAN, None)]),
+        ((n(1),), None, [(None, CauseKind.NEVER_COPIED, None)]),
+        (
+            (n(1, c={"S": "Koeln"}),),
+            n(1, c={"S": "Köln"}),
+            [("c", CauseKind.UNEXPLAINED, None)],
+        ),
+    ],
+)
+def test_a_difference_has_its_cause(
+    states: tuple[Item | None, ...],
+    there: Item | None,
+    expected: list[tuple[str | None, CauseKind, str | None]],
+) -> None:
+    assert told(copy_differences(history(*states), there, Form.WIRE)) == expected
+
+
+@pytest.mark.parametrize("form", Form)
+def test_each_state_that_a_copy_may_have_is_equal_in_every_form_of_a_thousand_histories(
+    form: Form,
+) -> None:
+    chance = random.Random(7)
+    for _ in range(1_000):
+        states = [
+            {"pk": {"S": "a"}, **an_item(chance)} if chance.random() < 0.8 else None
+            for _ in range(chance.randint(1, 7))
+        ]
+        certain = chance.randint(0, len(states) - 1)
+        possible = chance.randint(0, len(states) - 1 - certain)
+        past = history(*states, certain=certain, possible=possible)
+        for state in states[certain : certain + possible + 1]:
+            there = None if state is None else copied(state, form)
+            assert copy_differences(past, there, form) == []
+
+
+def copied(item: Item, form: Form) -> Item:
+    """The item as a copy of this form has it."""
+    return {name: value_of(value, form) for name, value in item.items()}
+
+
+def value_of(value: Item, form: Form) -> Item:
+    ((kind, content),) = value.items()
+    if form is Form.WIRE:
+        return value
+    match kind:
+        case "SS" | "NS" | "BS":
+            part = "N" if kind == "NS" else "S"
+            made: Item = {"L": [{part: each} for each in reversed(content)]}
+        case "L":
+            made = {"L": [value_of(each, Form.JSON) for each in content]}
+        case "M":
+            made = {"M": copied(content, Form.JSON)}
+        case "B":
+            made = {"S": content}
+        case _:
+            made = value
+    if form is Form.TEXT:
+        if "N" in made or "BOOL" in made:
+            return {"S": str(content)}
+        if "L" in made or "M" in made:
+            return {"S": json.dumps(plain(made))}
+    return made
+
+
+def plain(value: Item) -> object:
+    ((kind, content),) = value.items()
+    match kind:
+        case "L":
+            return [plain(each) for each in content]
+        case "M":
+            return {name: plain(each) for name, each in content.items()}
+        case "N":
+            return json.loads(content)
+        case "NULL":
+            return None
+    return content
+
+
+class HandCopy:
+    """A copy as a test says it is."""
+
+    label = "copy"
+    form = Form.WIRE
+    columns = None
+
+    def __init__(self, items: dict[str, Item], position: CopyPosition | None = None) -> None:
+        self.held = items
+        self.position = position or CopyPosition()
+
+    def items(self) -> Iterator[Item]:
+        return iter(self.held.values())
+
+    def as_copied(self, image: msgspec.Raw) -> Item:
+        found: Item = msgspec.json.decode(image)
+        return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_difference_is_made_up_while_others_write(seed: int) -> None:
+    with Ledger(seed) as ledger:
+        ledger.write(400)
+        # Some items of the copy are behind, by less than a minute.
+        late = dict(ledger.now)
+        ledger.write(100)
+        copy = HandCopy(
+            {
+                key: each
+                for key in {*late, *ledger.now}
+                if (each := (late if ledger.random.random() < 0.5 else ledger.now).get(key))
+            }
+        )
+        tables = DisturbedTables(ledger, lambda: ledger.write(7))
+        found = Verifier(ledger.sources(tables), copy).run()
+        assert found.differing == 0, found.found
+        assert found.items >= len(copy.held)
+
+
+def test_a_copy_of_a_second_is_compared_with_that_second() -> None:
+    with Ledger(3) as ledger:
+        ledger.write(300)
+        ledger.clock.sleep(2)
+        items, at = dict(ledger.now), datetime.fromtimestamp(ledger.second - 1, UTC)
+        ledger.write(300)
+        key = sorted(items)[0]
+        copy = HandCopy(items, CopyPosition(at=at))
+        assert Verifier(ledger.sources(), copy).run().differing == 0
+        items[key] = {**items[key], "by": {"S": "hand"}}
+        (found,) = Verifier(ledger.sources(), copy).run().found
+        assert found.key == {"pk": {"S": key}}
+        (difference,) = found.differences
+        assert (difference.attribute, difference.here) == ("by", ABSENT)
+        assert difference.cause.kind is CauseKind.UNEXPLAINED
+
+
+EACH = 5
+"""So many errors of each of ten kinds."""
+
+
+def test_fifty_errors_of_ten_kinds_are_found_each_with_its_cause_and_no_other() -> None:
+    with Ledger(11) as ledger:
+        expected = {}
+        for number in range(EACH):
+            for kind, _, cause in ERRORS:
+                expected[f"{kind} {number}"] = cause
+        # All changes of all items in a mix, each item's own in their order.
+        left = {
+            f"{kind} {number}": list(states) for number in range(EACH) for kind, states, _ in ERRORS
+        }
+        while left:
+            key = ledger.random.choice(sorted(left))
+            put(ledger, key, left[key].pop(0))
+            if not left[key]:
+                del left[key]
+            ledger.write(2)
+        ledger.clock.sleep(600)
+        there = dict(ledger.now)
+        for number in range(EACH):
+            for kind, *_ in ERRORS:
+                spoil(there, f"{kind} {number}", kind)
+        ledger.write(100)
+        found = Verifier(
+            ledger.sources(DisturbedTables(ledger, lambda: ledger.write(3))), HandCopy(there)
+        ).run()
+        assert found.differing == len(found.found) == len(expected) == 50
+        assert {
+            item.key["pk"]["S"]: [
+                (each.attribute, each.cause.kind, kind_of(each)) for each in item.differences
+            ]
+            for item in found.found
+        } == {key: [cause] for key, cause in expected.items()}
+
+
+def kind_of(difference: CopyDifference) -> str | None:
+    change = difference.cause.change
+    return None if change is None else change.kind
+
+
+def put(ledger: Ledger, key: str, item: Item | None) -> None:
+    if item is None:
+        ledger.simulator.remove(key)
+        ledger.note(key, None)
+    else:
+        ledger.change(key, {**item, "pk": {"S": key}})
+
+
+X = {"w": {"S": "x"}}
+LONG = "12.345678901234567890123"
+ERRORS: list[tuple[str, list[Item | None], tuple[str | None, CauseKind, str | None]]] = [
+    ("lost", [n(10), n(15), n(22)], ("v", CauseKind.MISSING, "MODIFY")),
+    ("repeated", [n(10), n(15), n(22)], ("v", CauseKind.TWICE, "MODIFY")),
+    ("reordered", [n(1), n(2), n(3, **X)], ("v", CauseKind.OUT_OF_ORDER, "MODIFY")),
+    ("stale", [n(1), n(2), n(3), n(4)], ("v", CauseKind.STALE, "MODIFY")),
+    ("truncated", [n(1), n(LONG)], ("v", CauseKind.CUT, None)),
+    ("member", [n(1, **TAGS)], ("t", CauseKind.LACKS_MEMBERS, None)),
+    ("type", [n(7)], ("v", CauseKind.OTHER_TYPE, None)),
+    ("orphan", [n(1), None], (None, CauseKind.MISSING, "REMOVE")),
+    ("missing", [n(1)], (None, CauseKind.MISSING, "INSERT")),
+    ("by hand", [n(1, c={"S": "Koeln"})], ("c", CauseKind.UNEXPLAINED, None)),
+]
+
+
+def spoil(there: dict[str, Item], key: str, kind: str) -> None:
+    """Makes the copy's item wrong in this way."""
+    item = there.get(key, {})
+    wrong: dict[str, Item] = {
+        "lost": {"v": {"N": "17"}},
+        "repeated": {"v": {"N": "27"}},
+        "reordered": {"v": {"N": "2"}},
+        "stale": {"v": {"N": "2"}},
+        "truncated": {"v": {"N": str(float(LONG))}},
+        "member": {"t": {"SS": ["a", "c"]}},
+        "type": {"v": {"S": "7"}},
+        "orphan": n(1, pk={"S": key}),
+        "by hand": {"c": {"S": "K\u00f6ln"}},
+    }
+    if kind == "missing":
+        del there[key]
+    else:
+        there[key] = {**item, **wrong[kind]}

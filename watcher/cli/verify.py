@@ -1,0 +1,263 @@
+"""`verify`: proves that a copy is equal to its table, or names the changes that it lacks."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from watcher.aws.arns import table_name
+from watcher.aws.config import AwsConfig
+from watcher.cli import completers, options
+from watcher.errors import UsageError, blame
+from watcher.formatting import style
+from watcher.formatting.differences import path_text, shortened, shown_pair
+from watcher.formatting.style import paint, shown_time, time_text
+from watcher.formatting.terminal import write_json, write_text
+from watcher.formatting.text import grouped, printable, printable_key
+from watcher.options import WatchOptions
+from watcher.records.diff import Absent, Attribute, differences
+from watcher.records.record import creation_time, native, wire_item
+from watcher.streams.position import parse_time
+from watcher.time_machine.copied_items import Cause, CauseKind, Change, CopyDifference
+from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy
+from watcher.time_machine.sources import Sources, open_table, source_path
+from watcher.time_machine.times import past_time
+from watcher.time_machine.verify import DifferentItem, Verification, Verifier
+from watcher.version import install
+
+if TYPE_CHECKING:
+    from watcher.cli.command_line import CommandLine
+
+logger = logging.getLogger("watcher")
+
+_ID_CHARACTERS = 12
+_Sources = Annotated[
+    str,
+    Parameter(
+        name="[ARCHIVE…] STREAM",
+        completer=completers.files,
+        help="a stream ARN, a table ARN or a table name; before it, archives for what is older",
+    ),
+]
+_With = Annotated[
+    str | None,
+    Parameter(
+        name="--with",
+        metavar="COPY",
+        completer=completers.files,
+        help="a mirror's folder, a table, a file or folder of Parquet, JSON lines or CSV, "
+        "sqlite:///FILE?table=NAME",
+    ),
+]
+_Map = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--map",
+        metavar="ATTRIBUTE=COLUMN",
+        help="an attribute that has another name in the copy; repeat it",
+    ),
+]
+_Ignore = Annotated[
+    list[str] | None,
+    Parameter(metavar="ATTRIBUTE", help="an attribute that does not count; repeat it"),
+]
+_At = Annotated[
+    str | None,
+    Parameter(
+        metavar="TIME", help="the second whose end files or SQLite show; default: they are current"
+    ),
+]
+_Lag = Annotated[
+    str,
+    Parameter(
+        metavar="AGE",
+        help="a copy without a position may lack changes as young as this; default 1m",
+    ),
+]
+_Limit = Annotated[
+    float | None,
+    Parameter(metavar="UNITS", help="read units a second for the table's scan; default no limit"),
+]
+
+
+def verify_command(line: CommandLine) -> Callable[..., int]:
+    """Compares a table with a copy."""
+    return options.spelled(
+        _verify, options.of(WatchOptions, *options.AWS), options.of(style.set_up)
+    )
+
+
+def _verify(
+    *sources: _Sources,
+    with_: _With = None,
+    map_: _Map = None,
+    ignore: _Ignore = None,
+    at: _At = None,
+    lag: _Lag = "1m",
+    read_limit: _Limit = None,
+    output: options.Output = "text",
+    **values: Any,
+) -> int:
+    style.set_up(**options.values(style.set_up, values))
+    if with_ is None:
+        raise UsageError("name the copy: verify orders --with ./mirror/orders")
+    if read_limit is not None and not read_limit > 0:
+        raise UsageError("give more than 0 read units a second", "read_limit", f"{read_limit:g}")
+    connection = options.connection(values)
+    moment = None if at is None else past_time(at, "at")
+    allowed = _age(lag)
+    copy = _copy(with_, _names(map_ or ()), moment, connection)
+    read = Sources.named(sources, connection, strict=True)
+    verifier = Verifier(read, copy, lag=allowed, ignore=ignore or (), read_limit=read_limit)
+    cost = grouped(verifier.read_units, "read unit")
+    logger.info(f"Compares {' '.join(sources)} with {copy.label}; the table's scan takes {cost}")
+    found = verifier.run()
+    name = table_name(verifier.table)
+    _print(f"{name} at {time_text(found.at)} = {copy.label}", found, output)
+    return 1 if found.differing else 0
+
+
+def _age(text: str) -> timedelta:
+    now = datetime.now(UTC)
+    with blame("lag"):
+        return now - parse_time(text, now).time
+
+
+def _names(pairs: Sequence[str]) -> dict[str, str]:
+    """Returns the copy's names by the attributes'. Raises UsageError."""
+    found = {}
+    for pair in pairs:
+        attribute, separator, column = pair.partition("=")
+        if not (attribute and separator and column):
+            raise UsageError("give ATTRIBUTE=COLUMN", "map", pair)
+        found[attribute] = column
+    return found
+
+
+def _copy(text: str, names: Mapping[str, str], at: datetime | None, connection: AwsConfig) -> Copy:
+    """Opens the copy that is named so. Raises UsageError, StreamError."""
+    if text.startswith("sqlite:"):
+        return SqliteCopy(text, names, at)
+    if "://" in text:
+        raise UsageError("of databases only sqlite:///FILE?table=NAME can be read", "with", text)
+    path = source_path(text)
+    if path is not None and not (path / "_delta_log").is_dir():
+        return FileCopy(path, names, at)
+    if names or at is not None:
+        raise UsageError("a mirror and a table have their names and times: without --map, --at")
+    if path is not None:
+        return _mirror(path)
+    # An ARN's own region counts, not that of the other table.
+    region = None if text.startswith("arn:") else connection.region
+    own = msgspec.structs.replace(connection, region=region)
+    return TableCopy(open_table(text, own), f"table {text}")
+
+
+def _mirror(path: Path) -> Copy:
+    if importlib.util.find_spec("deltalake") is None:
+        raise UsageError(f"a mirror is read by delta-rs: {install('mirror')}")
+    from watcher.mirror.copy import MirrorCopy
+
+    return MirrorCopy(str(path))
+
+
+def _print(head: str, found: Verification, output: str) -> None:
+    if output == "json":
+        write_json(msgspec.json.format(msgspec.json.encode(_document(found))).decode() + "\n")
+    else:
+        write_text(f"{head}: {found.items:,} items, {found.differing:,} differ\n")
+        for item in found.found:
+            for each in item.differences:
+                write_text(f"  {_line(item, each)}\n")
+        if found.differing > len(found.found):
+            write_text(f"  and {grouped(found.differing - len(found.found), 'item')} more\n")
+    if found.not_compared:
+        names = ", ".join(map(printable, sorted(found.not_compared)))
+        logger.info(f"Not compared, as the copy has no such columns: {names}")
+
+
+def _line(item: DifferentItem, difference: CopyDifference) -> str:
+    key = printable_key(wire_item(msgspec.json.encode(item.key)))
+    return f"{key}   {_sides(item, difference)}   {_reason(difference.cause)}"
+
+
+def _sides(item: DifferentItem, difference: CopyDifference) -> str:
+    name, there, here, _ = difference
+    if name is None:
+        if item.there is not None and item.here is not None:
+            return "several times there"
+        return "only here" if item.there is None else "only there"
+    parts = []
+    for path, old, new in differences(there, here, (name,)):
+        sides = "{} there, {} here".format(*_shown(old, new))
+        parts.append(f"{printable(path_text(path))}: {sides}")
+    return "; ".join(parts)
+
+
+def _shown(there: Attribute | Absent, here: Attribute | Absent) -> tuple[str, str]:
+    if isinstance(there, Absent) or isinstance(here, Absent):
+        shown = ["nothing" if isinstance(each, Absent) else _alone(each) for each in (there, here)]
+        return shown[0], shown[1]
+    return shown_pair(*map(native, (there, here)))
+
+
+def _alone(value: Attribute) -> str:
+    return shown_pair(native(value), None)[0]
+
+
+def _reason(cause: Cause) -> str:
+    text = cause.kind.value
+    if cause.change is None:
+        return text
+    if cause.kind is CauseKind.STALE:
+        later = grouped(cause.more, "later one")
+        text = f"and {later} are missing there, or an older one came after them"
+    return f"change {_change(cause.change)} {text}"
+
+
+def _change(change: Change) -> str:
+    when = "" if change.at is None else f" {shown_time(creation_time(change.at))}"
+    kind = paint(change.kind, change.kind)
+    return f"{shortened(change.number, _ID_CHARACTERS)} ({kind}{when})"
+
+
+def _document(found: Verification) -> dict[str, Any]:
+    return {
+        "at": time_text(found.at),
+        "items": found.items,
+        "differ": found.differing,
+        "not_compared": sorted(found.not_compared),
+        "differences": [
+            _row(item, difference) for item in found.found for difference in item.differences
+        ],
+    }
+
+
+def _row(item: DifferentItem, difference: CopyDifference) -> dict[str, Any]:
+    cause, name = difference.cause, difference.attribute
+    there, here = (item.there, item.here) if name is None else (difference.there, difference.here)
+    row = {
+        "key": item.key,
+        "attribute": name,
+        "there": None if isinstance(there, Absent) else there,
+        "here": None if isinstance(here, Absent) else here,
+        "cause": cause.kind.name.lower(),
+        "reason": _reason(cause),
+        "change": None,
+    }
+    if cause.change is not None:
+        at = cause.change.at
+        row["change"] = {
+            "sequence_number": cause.change.number,
+            "kind": cause.change.kind,
+            "time": None if at is None else time_text(creation_time(at)),
+            "later_ones": cause.more,
+        }
+    return row

@@ -1,0 +1,80 @@
+"""A mirror as a copy to be compared with its table: its rows, and the position in their commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset
+
+from watcher.errors import UsageError
+from watcher.mirror.columns import KIND, Item, item_of
+from watcher.mirror.delta_table import MirrorTable
+from watcher.records.typed_values import RESCUED, Converter, converter
+from watcher.streams import token as tokens
+from watcher.time_machine.copied_items import Form, parsed_value, plain_value
+from watcher.time_machine.copies import CopyPosition
+
+_BATCH: Final = 5_000
+_JSON_KINDS: Final = ("M", "L", "NS", "BS")
+
+
+class MirrorCopy:
+    """The mirror in this folder, at its newest version. Raises UsageError where there is none."""
+
+    form = Form.JSON
+    columns = None
+
+    def __init__(self, folder: str) -> None:
+        self._mirror = MirrorTable(folder)
+        state = self._mirror.state
+        if state is None:
+            raise UsageError("it is no mirror", "with", folder)
+        if not state.copied:
+            raise UsageError("its copy is not finished: let mirror go on first", "with", folder)
+        self._history = state.history
+        self.label = f"mirror at version {self._mirror.version}"
+        self.position = CopyPosition(token=tokens.from_json(state.token), copied_at=state.copied_at)
+        # Of columns whose types a user has chosen: what a value becomes there.
+        self._chosen: dict[str, tuple[pa.DataType, Converter]] = {
+            field.name: (field.type, converter(field.type))
+            for field in self._mirror.schema
+            if KIND not in (field.metadata or {}) and field.name not in _own(self._history)
+        }
+
+    def items(self) -> Iterator[Item]:
+        """Yields the items that its rows hold; with every version, those that are valid."""
+        fields = {field.name: field for field in self._mirror.schema}
+        valid = pyarrow.dataset.field("_valid_to").is_null() if self._history else None
+        for batch in self._mirror.rows().to_batches(filter=valid, batch_size=_BATCH):
+            yield from (self._item(row, fields) for row in batch.to_pylist())
+
+    def as_copied(self, image: msgspec.Raw) -> Item:
+        """Returns an item as its row has it: null is nothing, some values have chosen types."""
+        item = {name: value for name, value in item_of(image).items() if "NULL" not in value}
+        for name, (kind, convert) in self._chosen.items():
+            if name in item and (found := convert(item[name])) is not None:
+                item[name] = _value("", pa.scalar(found, kind).as_py())
+        return item
+
+    def _item(self, row: dict[str, Any], fields: dict[str, pa.Field]) -> Item:
+        item = item_of(row[RESCUED].encode()) if row[RESCUED] else {}
+        for name, value in row.items():
+            if value is not None and name not in _own(self._history):
+                kind = (fields[name].metadata or {}).get(KIND, b"").decode()
+                item[name] = _value(kind, value)
+        return item
+
+
+def _own(history: bool) -> tuple[str, ...]:
+    versions = ("_valid_from", "_valid_to", "_sequence_number") if history else ()
+    return (RESCUED, *versions)
+
+
+def _value(kind: str, value: Any) -> dict[str, Any]:
+    # A chosen column of text holds maps and lists as JSON, too.
+    if kind in _JSON_KINDS or (not kind and isinstance(value, str) and value[:1] in ("{", "[")):
+        return dict(parsed_value(value))
+    return {kind: value} if kind in ("SS", "S") else dict(plain_value(value))

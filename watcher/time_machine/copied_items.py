@@ -1,0 +1,447 @@
+"""Compares a copy's item with what its table's item was, and finds the change that it lacks.
+
+Nothing here reads or writes: an item's history and the copy's item go in, differences come out.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from watcher.records.diff import ABSENT, Absent, Attribute, same, to_number
+from watcher.records.keys import number_text
+
+Item: TypeAlias = Mapping[str, Attribute]
+"""An item in wire types."""
+Value: TypeAlias = Attribute | Absent
+
+_SETS: Final = ("SS", "NS", "BS")
+
+
+class Form(Enum):
+    """How much of a value's type a copy keeps."""
+
+    WIRE = "all of it"
+    JSON = "JSON's: a set is a list, a binary value is base64"
+    TEXT = "a column's: numbers may be text, lists and maps JSON text, null is nothing"
+
+
+def reads_as(wanted: Value, copied: Value, form: Form) -> bool:
+    """Returns True where a copy of this form has this value for the wanted one."""
+    if form is Form.TEXT:
+        wanted, copied = (ABSENT if _is_null(each) else each for each in (wanted, copied))
+    if isinstance(wanted, Absent) or isinstance(copied, Absent):
+        return wanted is copied
+    return same(wanted, copied) if form is Form.WIRE else _reads_as(wanted, copied, form)
+
+
+def _reads_as(wanted: Attribute, copied: Attribute, form: Form) -> bool:
+    kind, content = _part(wanted)
+    found_kind, found = _part(copied)
+    if form is Form.TEXT and found_kind == "S" and kind in ("M", "L", *_SETS):
+        found_kind, found = _part(parsed_value(found))
+    if kind == "M":
+        return found_kind == "M" and items_equal(content, found, form)
+    if kind == "L":
+        return found_kind == "L" and _lists_equal(content, found, form)
+    if kind in _SETS:
+        return _is_set(kind, content, found_kind, found)
+    if kind == "B" and found_kind in ("B", "S"):
+        return bool(content == found)
+    if form is Form.TEXT and kind != found_kind:
+        return _is_text(kind, content, found_kind, found)
+    return same(wanted, copied)
+
+
+def _lists_equal(wanted: Sequence[Attribute], copied: Sequence[Attribute], form: Form) -> bool:
+    return len(wanted) == len(copied) and all(
+        reads_as(one, other, form) for one, other in zip(wanted, copied, strict=True)
+    )
+
+
+def items_equal(
+    wanted: Item, copied: Item, form: Form, columns: frozenset[str] | None = None
+) -> bool:
+    """Returns True where a copy of this form has this item; only `columns` count, if given."""
+    names = (wanted.keys() | copied.keys()) if columns is None else columns
+    return all(reads_as(wanted.get(name, ABSENT), copied.get(name, ABSENT), form) for name in names)
+
+
+def plain_value(value: object) -> Attribute:
+    """Converts what a file or a database gives to wire types."""
+    match value:
+        case None:
+            return {"NULL": True}
+        case bool():
+            return {"BOOL": value}
+        case int() | float() | Decimal():
+            return {"N": number_text(str(value))}
+        case bytes() | bytearray() | memoryview():
+            return {"B": base64.b64encode(value).decode()}
+        case dict():
+            return {"M": {str(name): plain_value(part) for name, part in value.items()}}
+        case list() | tuple():
+            return {"L": [plain_value(part) for part in value]}
+        case datetime():
+            return {"S": value.isoformat()}
+    return {"S": str(value)}
+
+
+def _part(value: Attribute) -> tuple[str, Any]:
+    ((kind, content),) = value.items()
+    return kind, content
+
+
+def _is_null(value: Value) -> bool:
+    return not isinstance(value, Absent) and "NULL" in value
+
+
+def parsed_value(text: str) -> Attribute:
+    """Converts JSON text to wire types; other text stays text."""
+    try:
+        return plain_value(json.loads(text, parse_float=Decimal, parse_int=Decimal))
+    except (ValueError, RecursionError):
+        return {"S": text}
+
+
+def _is_set(kind: str, content: Sequence[str], found_kind: str, found: Any) -> bool:
+    if found_kind == kind:
+        members = list(found)
+    elif found_kind == "L":
+        members = [next(iter(each.values())) for each in found]
+        wanted_kinds = ("N",) if kind == "NS" else ("S", "B")
+        if not all(next(iter(each)) in wanted_kinds for each in found):
+            return False
+    else:
+        return False
+    return len(members) == len(content) and _members(kind, members) == _members(kind, content)
+
+
+def _members(kind: str, values: Iterable[str]) -> frozenset[object]:
+    return frozenset(map(to_number, values) if kind == "NS" else values)
+
+
+def _is_text(kind: str, content: Any, found_kind: str, found: Any) -> bool:
+    """Compares a value with a column's that has another type."""
+    if kind == "N" and found_kind == "S":
+        number = to_number(found)
+        return not isinstance(number, str) and number == to_number(content)
+    if kind == "S" and found_kind in ("N", "B"):
+        return bool(content == found)
+    if kind == "BOOL":
+        return str(found).lower() in (("true", "1") if content else ("false", "0"))
+    return False
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True):
+    """One change of an item."""
+
+    number: str
+    """Its sequence number."""
+    kind: str
+    at: float | None
+    """Its time in epoch seconds."""
+    after: msgspec.Raw | None
+    """The item after it; None after a removal."""
+
+
+class CauseKind(Enum):
+    """The kinds of causes of a difference; each is its text for people."""
+
+    MISSING = "is missing there"
+    STALE = "and later ones are missing there, or an older one came after them"
+    TWICE = "was applied twice there"
+    OUT_OF_ORDER = "was applied there after a later one"
+    CUT = "digits are lost there: a float, or a column too narrow?"
+    LACKS_MEMBERS = "members are lacking there, and no change took them: removed there by hand?"
+    OTHER_TYPE = "it has another type there"
+    REPEATED = "there are several items of this key there"
+    NEVER_COPIED = "no change explains it: it was never copied, or was removed there by hand?"
+    ORPHAN = "no change explains it: no such item is known, was it written there by hand?"
+    UNEXPLAINED = "no change explains it: written there by hand?"
+
+
+class Cause(NamedTuple):
+    """The reason of a difference."""
+
+    kind: CauseKind
+    change: Change | None = None
+    """The change that is missing there, was applied twice or too late."""
+    more: int = 0
+    """How many later changes are missing as well."""
+
+
+class CopyDifference(NamedTuple):
+    """One difference of a copy."""
+
+    attribute: str | None
+    """None where the whole item is only on one side, or there several times."""
+    there: Value
+    here: Value
+    cause: Cause
+
+
+class ItemHistory:
+    """An item's states at its table, of which a copy may have some.
+
+    `changes` are in their order, behind the state `before`. The first so many of them, `certain`,
+    are in the copy by its position; those behind may be as far as `possible`.
+    """
+
+    def __init__(
+        self,
+        before: msgspec.Raw | None,
+        changes: Sequence[Change],
+        certain: int,
+        possible: int,
+        read: Callable[[msgspec.Raw], Item] = msgspec.json.decode,
+    ) -> None:
+        self.changes = changes
+        self.certain = certain
+        self.possible = possible
+        images = [before, *(each.after for each in changes)]
+        self.states = [None if each is None else read(each) for each in images]
+
+    def allowed(self) -> Iterator[int]:
+        """Yields the indexes of the states that the copy may have, the newest first."""
+        return iter(range(self.possible, self.certain - 1, -1))
+
+    def values(self, attribute: str, until: int) -> list[Value]:
+        """Returns the attribute's value in each state up to that index."""
+        return [
+            ABSENT if state is None else state.get(attribute, ABSENT)
+            for state in self.states[: until + 1]
+        ]
+
+    def touching(self, values: Sequence[Value]) -> list[int]:
+        """Returns the indexes of the states in which the value differs from the one before."""
+        return [at for at in range(1, len(values)) if not same(values[at - 1], values[at])]
+
+
+def copy_differences(
+    history: ItemHistory,
+    copied: Item | None,
+    form: Form,
+    columns: frozenset[str] | None = None,
+) -> list[CopyDifference]:
+    """Returns how a copy's item differs from every state that it may have; empty if it is one."""
+    apart: dict[int, list[str]] = {}
+    for at in history.allowed():
+        state = history.states[at]
+        if state is None or copied is None:
+            if state is copied:
+                return []
+            continue
+        names = (state.keys() | copied.keys()) if columns is None else columns
+        apart[at] = [
+            name
+            for name in sorted(names)
+            if not reads_as(state.get(name, ABSENT), copied.get(name, ABSENT), form)
+        ]
+        if not apart[at]:
+            return []
+    if not apart:  # it is only on one side
+        whole = _only_there(history, copied) if copied is not None else _only_here(history)
+        return [CopyDifference(None, ABSENT, ABSENT, whole)]
+    assert copied is not None
+    # The state that explains most of it; the newest of several.
+    nearest = min(apart, key=lambda at: (len(apart[at]), -at))
+    state = history.states[nearest]
+    assert state is not None
+    causes = _Attributes(history, copied, form, nearest)
+    found = []
+    for name in apart[nearest]:
+        here = state.get(name, ABSENT)
+        there = copied.get(name, ABSENT)
+        if form is Form.TEXT:
+            there = _as_number(there, here)
+        found.append(CopyDifference(name, there, here, causes.cause(name, there)))
+    return found
+
+
+def _as_number(there: Value, here: Value) -> Value:
+    """Returns a text that is a number as one, where one is wanted."""
+    if isinstance(there, Absent) or isinstance(here, Absent) or "N" not in here:
+        return there
+    text = there.get("S")
+    return {"N": text} if text is not None and isinstance(to_number(text), Decimal) else there
+
+
+def _only_there(history: ItemHistory, copied: Item) -> Cause:
+    for at in range(history.certain, 0, -1):
+        if history.states[at] is None:
+            return Cause(CauseKind.MISSING, history.changes[at - 1])
+    return Cause(CauseKind.UNEXPLAINED if history.changes else CauseKind.ORPHAN)
+
+
+def _only_here(history: ItemHistory) -> Cause:
+    for at in range(history.certain, 0, -1):
+        if history.states[at - 1] is None:
+            earlier = [n for n in range(at) if n and history.states[n] is None]
+            if earlier and at < history.certain:
+                # Changes behind the insertion would have brought it back.
+                return Cause(CauseKind.OUT_OF_ORDER, history.changes[earlier[-1] - 1])
+            return Cause(CauseKind.MISSING, history.changes[at - 1])
+    return Cause(CauseKind.NEVER_COPIED)
+
+
+class _Attributes:
+    """Finds why attributes of a copy's item differ from those of the state at this index."""
+
+    def __init__(self, history: ItemHistory, copied: Item, form: Form, at: int) -> None:
+        self._history = history
+        self._copied = copied
+        self._form = form
+        self._at = at
+
+    def cause(self, name: str, found: Value) -> Cause:
+        """Returns the cause of an attribute's difference."""
+        values = self._history.values(name, self._at)
+        touching = self._history.touching(values)
+        for at in range(self._at - 1, -1, -1):
+            if reads_as(values[at], found, self._form):
+                return self._behind(name, at, touching)
+        return (
+            self._by_arithmetic(values, found, touching)
+            or self._of_value(values[-1], found)
+            or Cause(CauseKind.UNEXPLAINED)
+        )
+
+    def _behind(self, name: str, at: int, touching: Sequence[int]) -> Cause:
+        """Returns the cause where the copy has the value of an earlier state."""
+        changes = self._history.changes
+        later = [each for each in touching if each > at]
+        setters = [each for each in touching if each <= at]
+        for each in later:
+            if self._was_applied(each, name):
+                if setters:
+                    return Cause(CauseKind.OUT_OF_ORDER, changes[setters[-1] - 1])
+                return Cause(CauseKind.MISSING, changes[each - 1])
+        kind = CauseKind.STALE if len(later) > 1 else CauseKind.MISSING
+        return Cause(kind, changes[later[0] - 1], len(later) - 1)
+
+    def _was_applied(self, at: int, name: str) -> bool:
+        """Returns True where another attribute shows that the copy has had this change."""
+        before, after = self._history.states[at - 1] or {}, self._history.states[at] or {}
+        for other in before.keys() | after.keys():
+            was, now = before.get(other, ABSENT), after.get(other, ABSENT)
+            if (
+                other != name
+                and not same(was, now)
+                and reads_as(now, self._copied.get(other, ABSENT), self._form)
+            ):
+                return True
+        return False
+
+    def _by_arithmetic(
+        self, values: Sequence[Value], found: Value, touching: Sequence[int]
+    ) -> Cause | None:
+        """Returns the change whose effect the copy has twice, or lacks among later ones."""
+        for at in reversed(touching):
+            for kind, explains in _EFFECTS:
+                if explains(values[at - 1], values[at], values[-1], found):
+                    return Cause(kind, self._history.changes[at - 1])
+        return None
+
+    def _of_value(self, wanted: Value, found: Value) -> Cause | None:
+        """Returns what the value itself shows."""
+        if isinstance(wanted, Absent) or isinstance(found, Absent):
+            return None
+        (kind, content), (found_kind, other) = _part(wanted), _part(found)
+        if kind == "N" and _is_cut(to_number(content), to_number(str(other))):
+            return Cause(CauseKind.CUT)
+        if kind in _SETS and found_kind in (kind, "L"):
+            members = other if found_kind == kind else [next(iter(each.values())) for each in other]
+            if _members(kind, members) < _members(kind, content):
+                return Cause(CauseKind.LACKS_MEMBERS)
+        if kind != found_kind and reads_as(wanted, found, Form.TEXT):
+            return Cause(CauseKind.OTHER_TYPE)
+        if kind != found_kind and {kind, found_kind} == {"SS", "NS"}:
+            numbers = frozenset(map(to_number, content)), frozenset(map(to_number, other))
+            return Cause(CauseKind.OTHER_TYPE) if numbers[0] == numbers[1] else None
+        return None
+
+
+def _is_cut(whole: Decimal | str, part: Decimal | str) -> bool:
+    """Returns True where a number has lost digits: rounded, cut, or through a float."""
+    if isinstance(whole, str) or isinstance(part, str) or whole == part:
+        return False
+    if Decimal(repr(float(whole))) == part or Decimal(float(whole)) == part:
+        return True
+    digits = len(part.as_tuple().digits)
+    kept = whole.as_tuple().digits
+    exponent = part.as_tuple().exponent
+    assert isinstance(exponent, int)
+    if len(kept) <= digits and exponent <= int(whole.as_tuple().exponent):
+        return False
+    # No more than a unit of the last digit that is left.
+    return part.is_zero() is whole.is_zero() and abs(whole - part) < Decimal(1).scaleb(exponent)
+
+
+def _number(value: Value) -> Decimal | None:
+    if isinstance(value, Absent):
+        return Decimal(0)
+    made = to_number(str(value["N"])) if "N" in value else None
+    return made if isinstance(made, Decimal) else None
+
+
+def _adds(sign: int, before: Value, after: Value, wanted: Value, found: Value) -> bool:
+    """Returns True where the copy is off by what a change added, once too often or too rarely."""
+    if isinstance(wanted, Absent) or isinstance(found, Absent) or "N" not in found:
+        return False
+    numbers = [_number(each) for each in (before, after, wanted, found)]
+    if any(each is None for each in numbers):
+        return False
+    old, new, here, there = (each for each in numbers if each is not None)
+    return there - here == sign * (new - old)
+
+
+def _list(value: Value) -> list[Any] | None:
+    if isinstance(value, Absent):
+        return []
+    found = value.get("L")
+    return list(found) if found is not None else None
+
+
+def _appends(twice: bool, before: Value, after: Value, wanted: Value, found: Value) -> bool:
+    """Returns True where what a change appended is there twice, or is lacking."""
+    lists = [_list(each) for each in (before, after, wanted, found)]
+    if any(each is None for each in lists) or isinstance(found, Absent):
+        return False
+    old, new, here, there = (each for each in lists if each is not None)
+    if len(new) <= len(old) or new[: len(old)] != old or here[: len(new)] != new:
+        return False
+    tail = new[len(old) :]
+    if twice:
+        return there in (here + tail, new + tail + here[len(new) :])
+    return there == old + here[len(new) :]
+
+
+def _lacks_from_set(before: Value, after: Value, wanted: Value, found: Value) -> bool:
+    """Returns True where a set is off by what one change did to it."""
+    sets: list[frozenset[object]] = []
+    for each in (before, after, wanted, found):
+        if isinstance(each, Absent):
+            return False
+        kind, content = _part(each)
+        if kind not in _SETS:
+            return False
+        sets.append(_members(kind, content))
+    old, new, here, there = sets
+    return there ^ here == new ^ old
+
+
+_EFFECTS: Final[Sequence[tuple[CauseKind, Callable[[Value, Value, Value, Value], bool]]]] = (
+    (CauseKind.TWICE, lambda *values: _adds(1, *values)),
+    (CauseKind.TWICE, lambda *values: _appends(True, *values)),
+    (CauseKind.MISSING, lambda *values: _adds(-1, *values)),
+    (CauseKind.MISSING, lambda *values: _appends(False, *values)),
+    (CauseKind.MISSING, _lacks_from_set),
+)

@@ -1,0 +1,236 @@
+"""Copies of a table that can be compared with it: another table, files, SQLite."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any, Final, Protocol, cast
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+
+from watcher.errors import UsageError
+from watcher.streams.token import Token
+from watcher.time_machine.copied_items import Form, Item, plain_value
+from watcher.time_machine.sources import TableHandle
+from watcher.version import install
+
+_item: Final = msgspec.json.Decoder(dict[str, dict[str, Any]])
+
+
+class CopyPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the stream is in a copy. With neither a token nor a time, nobody knows."""
+
+    token: Token | None = None
+    """The positions up to which all changes are in it."""
+    copied_at: datetime | None = None
+    """The time until which its items were first copied: it may have changes up to then as well."""
+    at: datetime | None = None
+    """The second whose end it shows."""
+
+
+class Copy(Protocol):
+    """A copy of a table."""
+
+    @property
+    def label(self) -> str:
+        """Its name in the report: `mirror at version 41`."""
+
+    @property
+    def form(self) -> Form:
+        """How much of a value's type it keeps."""
+
+    @property
+    def columns(self) -> frozenset[str] | None:
+        """The attributes that it can hold; None where that is any. Known once it is read."""
+
+    @property
+    def position(self) -> CopyPosition:
+        """How much of the stream is in it."""
+
+    def items(self) -> Iterator[Item]:
+        """Yields its items. Raises UsageError, StreamError."""
+
+    def as_copied(self, image: msgspec.Raw) -> Item:
+        """Returns an item of the table as this copy would have it."""
+
+
+class TableCopy:
+    """Another table of DynamoDB, as it is now."""
+
+    form = Form.WIRE
+    columns = None
+    position = CopyPosition()
+
+    def __init__(self, table: TableHandle, label: str) -> None:
+        self.table = table
+        self.label = label
+
+    def items(self) -> Iterator[Item]:
+        """Yields its items."""
+        for page in self.table.tables.scan(self.table.name, 0, 1):
+            yield from map(_item.decode, page)
+
+    def as_copied(self, image: msgspec.Raw) -> Item:
+        """Returns the item."""
+        return _item.decode(image)
+
+
+class FileCopy:
+    """A folder, or a file, of Parquet, JSON lines or CSV; JSON lines may be DynamoDB's own.
+
+    `names` are the columns of attributes that have another name there.
+    """
+
+    def __init__(self, path: Path, names: Mapping[str, str], at: datetime | None) -> None:
+        self.label = str(path)
+        self.position = CopyPosition(at=at)
+        self.columns: frozenset[str] | None = None
+        self._attributes = {column: attribute for attribute, column in names.items()}
+        self._files, self._kind = _files_of(path)
+        is_wire = self._kind == "jsonl" and _is_wire(self._files)
+        lines_form = Form.WIRE if is_wire else Form.JSON
+        self.form = lines_form if self._kind == "jsonl" else Form.TEXT
+
+    def items(self) -> Iterator[Item]:
+        """Yields its items."""
+        for path in self._files:
+            try:
+                if self._kind == "parquet":
+                    yield from self._parquet(path)
+                elif self._kind == "csv":
+                    with _opened(path) as file:
+                        rows = csv.DictReader(line.decode() for line in file)
+                        self._has(rows.fieldnames or ())
+                        for row in rows:
+                            yield self._item({name: text for name, text in row.items() if text})
+                else:
+                    with _opened(path) as file:
+                        yield from (self._line(line) for line in file if line.strip())
+            except (OSError, EOFError, ValueError, csv.Error) as error:
+                text = (str(error).splitlines() or [type(error).__name__])[0]
+                raise UsageError(f"can't read {path}: {text}", "with") from None
+
+    def as_copied(self, image: msgspec.Raw) -> Item:
+        """Returns the item; a cell of CSV does not tell an empty text from nothing."""
+        item = _item.decode(image)
+        if self._kind != "csv":
+            return item
+        return {name: value for name, value in item.items() if value.get("S") != ""}
+
+    def _parquet(self, path: Path) -> Iterator[Item]:
+        try:
+            import pyarrow.parquet
+        except ImportError:
+            raise UsageError(f"Parquet is read with pyarrow: {install('spark')}") from None
+        with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+            self._has(file.schema_arrow.names)
+            for batch in file.iter_batches(2_000):
+                yield from map(self._item, batch.to_pylist())
+
+    def _has(self, columns: Iterable[str]) -> None:
+        names = frozenset(self._attributes.get(each, each) for each in columns)
+        self.columns = names | (self.columns or frozenset())
+
+    def _line(self, line: bytes) -> Item:
+        if self.form is Form.WIRE:
+            return self._renamed(_item.decode(line))
+        return self._item(json.loads(line, parse_float=Decimal, parse_int=Decimal))
+
+    def _item(self, row: Mapping[str, object]) -> Item:
+        return self._renamed({name: plain_value(value) for name, value in row.items()})
+
+    def _renamed(self, item: Item) -> Item:
+        return {self._attributes.get(name, name): value for name, value in item.items()}
+
+
+class SqliteCopy:
+    """A table of a SQLite database: `sqlite:///file.db?table=orders`."""
+
+    form = Form.TEXT
+    position = CopyPosition()
+
+    def __init__(self, url: str, names: Mapping[str, str], at: datetime | None) -> None:
+        parts = urlsplit(url)
+        self._path = unquote(parts.path).removeprefix("/")
+        (self._table,) = parse_qs(parts.query).get("table", [""])
+        if not self._table or not self._path:
+            raise UsageError("give sqlite:///FILE?table=NAME", "with", url)
+        self.label = f"table {self._table} of {self._path}"
+        self.position = CopyPosition(at=at)
+        self.columns: frozenset[str] | None = None
+        self._attributes = {column: attribute for attribute, column in names.items()}
+
+    def items(self) -> Iterator[Item]:
+        """Yields its rows, all of one moment."""
+        if not Path(self._path).is_file():
+            raise UsageError(f"there is no {self._path}", "with")
+        database = sqlite3.connect(f"{Path(self._path).absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            table = self._table.replace('"', '""')
+            rows = database.execute(f'SELECT * FROM "{table}"')  # noqa: S608 (a quoted name)
+            names = [self._attributes.get(each[0], each[0]) for each in rows.description]
+            self.columns = frozenset(names)
+            for row in rows:
+                yield {name: plain_value(value) for name, value in zip(names, row, strict=True)}
+        except sqlite3.Error as error:
+            raise UsageError(f"can't read {self.label}: {error}", "with") from None
+        finally:
+            database.close()
+
+    def as_copied(self, image: msgspec.Raw) -> Item:
+        """Returns the item."""
+        return _item.decode(image)
+
+
+_KINDS: Final = {
+    **dict.fromkeys((".jsonl", ".json", ".ndjson"), "jsonl"),
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
+
+
+def _files_of(path: Path) -> tuple[list[Path], str]:
+    """Returns a copy's files, and of what kind they are. Raises UsageError."""
+    if not path.exists():
+        raise UsageError("there is no such file or folder", "with", str(path))
+    files = [path]
+    if path.is_dir():
+        files = sorted(
+            each
+            for each in path.rglob("*")
+            if each.is_file() and not any(part[0] in "_." for part in each.relative_to(path).parts)
+        )
+    kinds = {_kind(each) for each in files}
+    if len(kinds) != 1 or None in kinds:
+        raise UsageError("give files of one kind: .parquet, .jsonl or .csv", "with", str(path))
+    return files, cast(str, kinds.pop())
+
+
+def _kind(path: Path) -> str | None:
+    suffixes = [each for each in path.suffixes if each != ".gz"]
+    return _KINDS.get(suffixes[-1]) if suffixes else None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path) if path.suffix == ".gz" else open(path, "rb"))
+
+
+def _is_wire(files: Iterable[Path]) -> bool:
+    """Returns True where the first item is in DynamoDB's own JSON: its values are all typed."""
+    for path in files:
+        with _opened(path) as file:
+            for line in file:
+                try:
+                    item = _item.decode(line)
+                except msgspec.DecodeError:
+                    return False
+                kinds = {"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"}
+                return all(len(value) == 1 and {*value} <= kinds for value in item.values())
+    return False
