@@ -113,6 +113,11 @@ def allow(guard: GuardedEndpoint, capsys: pytest.CaptureFixture[str], policy: st
         ("orders --for streams", ["streams --table orders"], set()),
         ("orders --for shards", ["shards orders"], set()),
         ("orders --for mirror", ["mirror orders --to mirrored --once"], set()),
+        (
+            "orders --for verify",
+            ["mirror orders --to mirrored --once", "verify orders --with ./mirrored"],
+            set(),
+        ),
     ],
 )
 def test_a_command_works_with_its_policy_and_calls_all_that_it_allows(

@@ -90,11 +90,11 @@ _Limit = Annotated[
 def verify_command(line: CommandLine) -> Callable[..., int]:
     """Compares a table with a copy."""
     return options.spelled(
-        _verify, options.of(WatchOptions, *options.AWS), options.of(style.set_up)
+        _compare, options.of(WatchOptions, *options.AWS), options.of(style.set_up)
     )
 
 
-def _verify(
+def _compare(
     *sources: _Sources,
     with_: _With = None,
     map_: _Map = None,
