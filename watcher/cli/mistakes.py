@@ -17,6 +17,7 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
+from watcher.cli import synonyms
 from watcher.errors import UsageError, WatcherError
 
 # "prefix" is to "profile" what 0.77 says.
@@ -103,8 +104,12 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     """Returns the error for a word that is no option, or part of one."""
     word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
-    near = nearest(word.strip("-"), names)
-    advice = f"did you mean {names[near]}?" if near else "--help lists what there is"
+    others = {name.strip("-"): name for name in synonyms.of(set(names.values()))}
+    meant = word.strip("-")
+    near = nearest(meant, names) or nearest(meant, others)
+    advice = (
+        f"did you mean {({**others, **names})[near]}?" if near else "--help lists what there is"
+    )
     return UsageError(f"unknown {word}; {advice}")
 
 

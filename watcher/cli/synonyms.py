@@ -125,6 +125,11 @@ def translated(words: Sequence[str], known: Container[str]) -> list[str]:
     return found + left
 
 
+def of(known: Container[str]) -> list[str]:
+    """Returns other tools' options for which there is one of these."""
+    return [name for name, ours in OPTIONS.items() if ours and ours.split()[0] in known]
+
+
 def refuse_count(words: Sequence[str]) -> None:
     """Raises UsageError for `-n`: tail's is the last N, aws logs' and kcat's the next N."""
     for place, word in enumerate(words):

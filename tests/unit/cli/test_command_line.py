@@ -112,6 +112,9 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
     [
         ("orders --zzz", "unknown --zzz; --help lists what there is"),
         ("orders --frm=1h", "unknown --frm; did you mean --from?"),
+        ("orders --sumary", "unknown --sumary; did you mean --summary?"),
+        ("orders --jsno", "unknown --jsno; did you mean --json?"),
+        ("orders -json", "unknown -json; did you mean --json?"),
         ("orders --form=1h", "unknown --form; did you mean --from?"),
         ("orders --local", "unknown --local; --help lists what there is"),
         ("orders --no-max-records", "unknown --no-max-records; did you mean --max-records?"),
