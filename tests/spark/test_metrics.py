@@ -116,16 +116,17 @@ def test_a_change_that_comes_too_late_is_in_no_file_and_one_in_time_is(
             },
         }
         sim.append(template)
-    metrics(command, sim, *options)
+    too_late = metrics(command, sim, *options)
     sim.advance(3600)
     sim.bulk(1, keys=1)
-    metrics(command, sim, *options)
-    metrics(command, sim, *options)
+    others = [metrics(command, sim, *options) for _ in range(2)]
 
     counts: Counter[str] = Counter()
     for row in written(to):
         counts[row["start"].isoformat()] += row["count"]
     assert sorted(counts.values()) == [1, 10, 10]
+    assert "At least 1 change came after their windows were final" in too_late.err
+    assert "At least" not in "".join(done.err for done in others)
 
 
 def test_files_checkpoint_and_window_stay_together(

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from watcher.aws.config import AwsConfig
 from watcher.delivery.shutdown import stopping_signals
 from watcher.errors import UsageError, WatcherError, blame
+from watcher.formatting.text import counted
 from watcher.spark import jvm
 from watcher.spark.error_mapping import one_line, translating_errors
 from watcher.spark.jobs.settings import LAST_BATCH_SECONDS
@@ -72,6 +73,8 @@ class JobTotals(msgspec.Struct):
     """The signal that has ended the job; 0 for none."""
     unhandled: int = 0
     """How many records a handler has failed on that are kept nowhere."""
+    too_late: int = 0
+    """How many rows a watermark has dropped; each stands for one change or more."""
 
 
 def changes(
@@ -224,6 +227,7 @@ class _ProgressLine:
         self._timing = timing
         self._seen = -1
         self._records = 0
+        self._too_late = 0
         self._due = 0.0
 
     def update(self, *, last: bool = False) -> None:
@@ -237,6 +241,9 @@ class _ProgressLine:
                 self._totals.records += self._uncounted.get(
                     each["batchId"], max(0, each["numInputRows"])
                 )
+                self._totals.too_late += sum(
+                    operator["numRowsDroppedByWatermark"] for operator in each["stateOperators"]
+                )
             lag = json.loads(source["latestOffset"] or "{}") or lag
         now = time.monotonic()
         if self._totals.records > self._records and (now >= self._due or last):
@@ -247,6 +254,17 @@ class _ProgressLine:
             behind = f", {lag['lag_seconds']} s behind" if is_behind else ""
             shards = f", {lag['shards_open']} open shards" if "shards_open" in lag else ""
             logger.info(f"{self._name}: {self._records} changes{shards}{behind}")
+            self._warn_of_too_late()
+
+    def _warn_of_too_late(self) -> None:
+        if self._totals.too_late > self._too_late:
+            self._too_late = self._totals.too_late
+            # Spark counts what is left of them once those of a task are summed by window.
+            logger.warning(
+                f"At least {counted(self._too_late, 'change')} came after their windows were "
+                "final, and are in none of them: a longer --late waits for such changes "
+                "(docs/spark.md, Watermarks)"
+            )
 
 
 @contextmanager
