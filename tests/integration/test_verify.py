@@ -30,6 +30,8 @@ COMMANDS = [
     if kind == "sh" and "--with orders-copy" not in line  # that is test_verify_local's
 ]
 
+CONSOLE = [text for kind, text in BLOCKS if kind == "console"]
+
 
 def key(name: str, order: int) -> dict[str, dict[str, str]]:
     return {"PK": {"S": name}, "SK": {"S": f"order-{order}"}}
@@ -75,7 +77,7 @@ def test_the_first_block_shows_what_is_printed(
 
     assert main(shlex.split(command)) == 1
     printed = capsys.readouterr().out
-    (shown,) = [text for kind, text in BLOCKS if kind == "console"]
+    shown, _ = CONSOLE
     first, *rest = shown.splitlines()
     assert first == f"$ python -m watcher {command}"
     assert pattern("\n".join(rest)) == pattern(printed.rstrip("\n"))
@@ -93,6 +95,43 @@ def pattern(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d", "TIME", text)
     text = re.sub(r"change \S+ ", "change ID ", text)
     return re.sub(r"version \d+: \d+", "version V: N", text)
+
+
+def test_a_consumers_log_is_compared_with_the_stream(
+    shop: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = shlex.split("orders --from trim-horizon --no-follow --print-json")
+    assert main(words) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    numbers = [row["dynamodb"]["SequenceNumber"] for row in rows]
+    of_ada = [at for at, row in enumerate(rows) if row["dynamodb"]["Keys"] == key("ada", 7)]
+    assert len(of_ada) == 2
+    ((of_3,), (of_5,)) = (
+        [at for at, row in enumerate(rows) if row["dynamodb"]["Keys"] == key("user", each)]
+        for each in (3, 5)
+    )
+    Path("processed.txt").write_text("\n".join(numbers))
+    assert main(["verify", "orders", "--log", "processed.txt"]) == 0
+    assert capsys.readouterr().out == "processed.txt: 34 changes, 0 of them wrong\n"
+
+    order = [*numbers, numbers[of_5]]
+    first, second = of_ada
+    order[first], order[second] = order[second], order[first]
+    del order[of_3]
+    Path("processed.txt").write_text("\n".join(order))
+    assert main(["verify", "orders", "--log", "processed.txt"]) == 1
+    printed = capsys.readouterr().out
+    _, shown = CONSOLE
+    assert sorted(log_pattern(shown).splitlines()[1:]) == sorted(log_pattern(printed).splitlines())
+    assert main(["verify", "orders", "--log", "processed.txt", "-o", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [each["fault"] for each in found["faults"]].count("missed") == 1
+
+
+def log_pattern(text: str) -> str:
+    """Without what is another each time, or depends on the shards' order."""
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d", "TIME", text)
+    return re.sub(r"\d+…\d+|(?<=[ (]line )\d+|(?<=lines )\d+, \d+", "N", text)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -24,11 +24,13 @@ from watcher.formatting.text import grouped, printable, printable_key
 from watcher.options import WatchOptions
 from watcher.records.diff import Absent, Attribute, differences
 from watcher.records.record import creation_time, native, wire_item
+from watcher.records.record_files import open_lines
 from watcher.streams.position import parse_time
 from watcher.time_machine.copied_items import Cause, CauseKind, Change, CopyDifference
 from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy
+from watcher.time_machine.processed_log import LogFault, ProcessedLog, check_log
 from watcher.time_machine.sources import Sources, open_table, source_path
-from watcher.time_machine.times import past_time
+from watcher.time_machine.times import past_time, start_time
 from watcher.time_machine.verify import DifferentItem, Verification, Verifier
 from watcher.version import install
 
@@ -54,6 +56,23 @@ _With = Annotated[
         completer=completers.files,
         help="a mirror's folder, a table, a file or folder of Parquet, JSON lines or CSV, "
         "sqlite:///FILE?table=NAME",
+    ),
+]
+_Log = Annotated[
+    str | None,
+    Parameter(
+        metavar="FILE",
+        completer=completers.files,
+        help="instead of a copy: the sequence numbers or event ids that a consumer processed, one "
+        "a line or in JSON lines",
+    ),
+]
+_Start = Annotated[
+    str | None,
+    Parameter(
+        name="--from",
+        metavar="START",
+        help="with --log: the first change that it should have; default the first it names",
     ),
 ]
 _Map = Annotated[
@@ -97,6 +116,8 @@ def verify_command(line: CommandLine) -> Callable[..., int]:
 def _compare(
     *sources: _Sources,
     with_: _With = None,
+    log: _Log = None,
+    start: _Start = None,
     map_: _Map = None,
     ignore: _Ignore = None,
     at: _At = None,
@@ -106,11 +127,14 @@ def _compare(
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
-    if with_ is None:
-        raise UsageError("name the copy: verify orders --with ./mirror/orders")
+    if (with_ is None) is (log is None):
+        raise UsageError("name a copy or a log: verify orders --with ./mirror/orders")
     if read_limit is not None and not read_limit > 0:
         raise UsageError("give more than 0 read units a second", "read_limit", f"{read_limit:g}")
     connection = options.connection(values)
+    if log is not None:
+        return _check_log(Sources.named(sources, connection), log, start, _age(lag), output)
+    assert with_ is not None
     moment = None if at is None else past_time(at, "at")
     allowed = _age(lag)
     copy = _copy(with_, _names(map_ or ()), moment, connection)
@@ -122,6 +146,58 @@ def _compare(
     name = table_name(verifier.table)
     _print(f"{name} at {time_text(found.at)} = {copy.label}", found, output)
     return 1 if found.differing else 0
+
+
+def _check_log(sources: Sources, log: str, start: str | None, lag: timedelta, output: str) -> int:
+    """Prints what a consumer missed, had twice or out of order."""
+    with open_lines(log) as lines:
+        processed = ProcessedLog(lines)
+    first = None if start is None else start_time(start)
+    until = datetime.now(UTC) - lag
+    sources.open(first)
+    found = check_log(processed, sources.records(), first, until)
+    if output == "json":
+        document = {
+            "changes": found.changes,
+            "unknown": found.unknown,
+            "faults": [_fault_row(each) for each in found.faults],
+        }
+        write_json(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
+    else:
+        write_text(f"{log}: {found.changes:,} changes, {len(found.faults):,} of them wrong\n")
+        for each in found.faults:
+            write_text(f"  {_fault_line(each)}\n")
+    if found.unknown:
+        lines_of = grouped(found.unknown, "line")
+        logger.info(f"{lines_of} of {log} name no change that the stream holds")
+    return 1 if found.faults else 0
+
+
+def _fault_line(fault: LogFault) -> str:
+    change, later = fault.change, fault.after
+    key = ", ".join(f"{printable(name)}={printable(text)}" for name, text in change.item)
+    places = ", ".join(map(str, change.lines))
+    text = {"missed": "was missed", "twice": f"stands in lines {places}"}.get(fault.kind, "")
+    if later is not None:
+        text = f"(line {change.lines[0]}) came after {shortened(later.number, _ID_CHARACTERS)} " + (
+            f"(line {later.lines[0]}), which is later"
+        )
+    kind = paint(change.kind, change.kind)
+    number = shortened(change.number, _ID_CHARACTERS)
+    return f"{key}   change {number} ({kind} {shown_time(change.at)}) {text}"
+
+
+def _fault_row(fault: LogFault) -> dict[str, Any]:
+    change = fault.change
+    return {
+        "fault": fault.kind,
+        "key": dict(change.item),
+        "sequence_number": change.number,
+        "kind": change.kind,
+        "time": time_text(change.at),
+        "lines": change.lines,
+        "after": None if fault.after is None else fault.after.number,
+    }
 
 
 def _age(text: str) -> timedelta:
