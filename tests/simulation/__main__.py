@@ -6,11 +6,13 @@ A failure names its seed; `--seed N --trace` shows what happened there, step by 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -136,22 +138,28 @@ def _play(job: tuple[int, str | None, Given]) -> Outcome:
     return outcome
 
 
+def _ignore_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _many(seeds: range, engine: str | None, given: Given, jobs: int) -> int:
     began = time.monotonic()
     gc.disable()  # a run is small, and most of it is gone with its references
     work = [(seed, engine, given) for seed in seeds]
     outcomes: list[Outcome] = []
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for outcome in pool.imap_unordered(_play, work, _CHUNK):
-            outcomes.append(outcome)
-            if sys.stderr.isatty():
-                print(f"\r{len(outcomes)} of {len(seeds)} seeds", end="", file=sys.stderr)
+    # Ctrl-C ends it with what was seen by then.
+    with multiprocessing.get_context("fork").Pool(jobs, _ignore_ctrl_c) as pool:
+        with contextlib.suppress(KeyboardInterrupt):
+            for outcome in pool.imap_unordered(_play, work, _CHUNK):
+                outcomes.append(outcome)
+                if sys.stderr.isatty():
+                    print(f"\r{len(outcomes)} of {len(seeds)} seeds", end="", file=sys.stderr)
     failed = [outcome for outcome in outcomes if outcome.complaints]
     _print_tables(outcomes)
     _print_complaints(sorted(failed))
     virtual = sum(outcome.virtual for outcome in outcomes)
     print(
-        f"{len(seeds)} seeds, {virtual / 3600:.0f} virtual hours in "
+        f"{len(outcomes)} seeds, {virtual / 3600:.0f} virtual hours in "
         f"{time.monotonic() - began:.0f} s: {len(failed)} failed"
     )
     return bool(failed)
