@@ -148,12 +148,14 @@ def _many(seeds: range, engine: str | None, given: Given, jobs: int) -> int:
     work = [(seed, engine, given) for seed in seeds]
     outcomes: list[Outcome] = []
     # Ctrl-C ends it with what was seen by then.
-    with multiprocessing.get_context("fork").Pool(jobs, _ignore_ctrl_c) as pool:
-        with contextlib.suppress(KeyboardInterrupt):
-            for outcome in pool.imap_unordered(_play, work, _CHUNK):
-                outcomes.append(outcome)
-                if sys.stderr.isatty():
-                    print(f"\r{len(outcomes)} of {len(seeds)} seeds", end="", file=sys.stderr)
+    with (
+        multiprocessing.get_context("fork").Pool(jobs, _ignore_ctrl_c) as pool,
+        contextlib.suppress(KeyboardInterrupt),
+    ):
+        for outcome in pool.imap_unordered(_play, work, _CHUNK):
+            outcomes.append(outcome)
+            if sys.stderr.isatty():
+                print(f"\r{len(outcomes)} of {len(seeds)} seeds", end="", file=sys.stderr)
     failed = [outcome for outcome in outcomes if outcome.complaints]
     _print_tables(outcomes)
     _print_complaints(sorted(failed))
