@@ -27,7 +27,8 @@ COMMANDS = [
     line.removeprefix("python -m watcher ")
     for kind, text in BLOCKS
     for line in text.splitlines()
-    if kind == "sh" and "--with orders-copy" not in line  # that is test_verify_local's
+    # Another table is test_verify_local's.
+    if kind == "sh" and "--with orders-copy" not in line and "--apply" not in line
 ]
 
 CONSOLE = [text for kind, text in BLOCKS if kind == "console"]
@@ -178,7 +179,8 @@ def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: b
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("", "name the copy"),
+        ("", "name a copy or a log"),
+        ("--with ./x.jsonl --repair p", "only a table can be repaired"),
         ("--with postgresql://x/y", "only sqlite:///FILE"),
         ("--with ./nothing", "there is no such file"),
         ("--with sqlite:///x.db", "give sqlite:///FILE?table=NAME"),

@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from tests.support.dynamodb_local import DynamoDBLocal
 from watcher.cli import main
 from watcher.records.record import wire_item
 
-RUNS = 4
+RUNS = 2
 
 
 @contextmanager
@@ -74,7 +75,9 @@ def test_a_copy_that_is_a_little_behind_is_equal_while_both_are_written(
     fresh_dynamodb_local: DynamoDBLocal,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     for name, value in fresh_dynamodb_local.environment.items():
         monkeypatch.setenv(name, value)
     orders = Orders(fresh_dynamodb_local)
@@ -93,3 +96,12 @@ def test_a_copy_that_is_a_little_behind_is_equal_while_both_are_written(
         assert main(command) == 1
     *_, line = capsys.readouterr().out.splitlines()
     assert line.startswith("  PK=by-hand, SK=é   only there   no change explains it: no such item")
+
+    while orders.late:
+        orders.copy()
+    orders.apply("orders-copy", "item-1", {**key("item-1"), "city": {"S": "Köln"}})
+    assert main([*command, "--repair", "plan.jsonl"]) == 1
+    assert "Plan to repair 2 items; nothing was written" in capsys.readouterr().err
+    assert main(["undo", "--apply", "plan.jsonl"]) == 0
+    assert "Undoes how orders-copy differs from orders\n" in capsys.readouterr().err
+    assert main(command) == 0

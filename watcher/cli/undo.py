@@ -171,6 +171,8 @@ def _about(plan: Undo) -> str:
     """Returns a plan's changes: the table's, and between which times."""
     start, until = plan.header.start, plan.header.until
     name = table_name(plan.header.table)
+    if plan.header.like:
+        return f"how {name} differs from {table_name(plan.header.like)}"
     if start is None or until is None:
         return f"what another undo wrote to {name}"
     first, last = (time_text(each.astimezone()) for each in (start, until))

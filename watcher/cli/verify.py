@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,7 +32,7 @@ from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy
 from watcher.time_machine.processed_log import LogFault, ProcessedLog, check_log
 from watcher.time_machine.sources import Sources, open_table, source_path
 from watcher.time_machine.times import past_time, start_time
-from watcher.time_machine.verify import DifferentItem, Verification, Verifier
+from watcher.time_machine.verify import DifferentItem, Verification, Verifier, save_repair
 from watcher.version import install
 
 if TYPE_CHECKING:
@@ -100,6 +101,14 @@ _Lag = Annotated[
         help="a copy without a position may lack changes as young as this; default 1m",
     ),
 ]
+_Repair = Annotated[
+    str | None,
+    Parameter(
+        metavar="FILE",
+        completer=completers.files,
+        help="write a plan that makes another table equal; undo --apply FILE does it",
+    ),
+]
 _Limit = Annotated[
     float | None,
     Parameter(metavar="UNITS", help="read units a second for the table's scan; default no limit"),
@@ -123,6 +132,7 @@ def _compare(
     at: _At = None,
     lag: _Lag = "1m",
     read_limit: _Limit = None,
+    repair: _Repair = None,
     output: options.Output = "text",
     **values: Any,
 ) -> int:
@@ -138,6 +148,8 @@ def _compare(
     moment = None if at is None else past_time(at, "at")
     allowed = _age(lag)
     copy = _copy(with_, _names(map_ or ()), moment, connection)
+    if repair is not None and not isinstance(copy, TableCopy):
+        raise UsageError("only a table can be repaired; make another copy anew", "repair", repair)
     read = Sources.named(sources, connection, strict=True)
     verifier = Verifier(read, copy, lag=allowed, ignore=ignore or (), read_limit=read_limit)
     cost = grouped(verifier.read_units, "read unit")
@@ -145,6 +157,10 @@ def _compare(
     found = verifier.run()
     name = table_name(verifier.table)
     _print(f"{name} at {time_text(found.at)} = {copy.label}", found, output)
+    if isinstance(copy, TableCopy) and repair is not None and found.found:
+        count = grouped(save_repair(found, copy.table, verifier.table, Path(repair)), "item")
+        how = f"undo --apply {shlex.quote(repair)} does it"
+        logger.info(f"Plan to repair {count}; nothing was written: {how}")
     return 1 if found.differing else 0
 
 

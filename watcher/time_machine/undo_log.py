@@ -39,6 +39,8 @@ class RunHeader(msgspec.Struct, tag_field="line", tag="undo"):
     """The first second to undo; None where another undo is taken back."""
     until: datetime | None = None
     """The last second to undo."""
+    like: str = ""
+    """The table that this one is to be equal to, where it is a copy to repair."""
 
 
 class PlannedStep(msgspec.Struct, tag_field="line", tag="step"):

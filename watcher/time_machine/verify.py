@@ -12,6 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import IO, Final
 
 import msgspec
@@ -35,8 +36,9 @@ from watcher.time_machine.copied_items import (
 from watcher.time_machine.copies import Copy
 from watcher.time_machine.item_keys import Identity, identity, identity_in
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
-from watcher.time_machine.sources import Sources
-from watcher.time_machine.undo_plan import is_same
+from watcher.time_machine.sources import Sources, TableHandle
+from watcher.time_machine.undo_log import RunHeader, save_plan
+from watcher.time_machine.undo_plan import UndoStep, is_same
 
 logger = logging.getLogger("watcher")
 
@@ -371,6 +373,22 @@ class Verifier:
             if line.item in wanted:
                 past.setdefault(line.item, []).append(line)
         return past
+
+
+def save_repair(found: Verification, copy: TableHandle, like: str, path: Path) -> int:
+    """Writes the plan to make a copy equal, which `undo --apply` does; returns its items' number.
+
+    An item that changes meanwhile is a conflict there. Raises UsageError.
+    """
+    about = copy.description
+    header = RunHeader(about.arn, about.identity, found.at, like=like)
+    steps = []
+    for each in found.found:
+        there = None if each.there is None else _encode(each.there)
+        here = None if each.here is None else bytes(each.here)
+        steps.append(UndoStep(_encode(each.key), here, there, there, changes=0))
+    save_plan(path, header, steps)
+    return len(steps)
 
 
 def _line_of(record: Record) -> _Line:
