@@ -115,13 +115,6 @@ SPARK = [
         given=_ENABLED_AGAIN,
     ),
     Mutant(
-        "a stream that is gone with what was unread of it is no loss",
-        "Planner._beyond_lost_stream",
-        without("report"),
-        "spark",
-        given={**_ENABLED_AGAIN, "events": ["disable", "stay away"]},
-    ),
-    Mutant(
         "all of a table's streams are planned by the newest one's planner",
         "StreamReader._planner_of",
         condition("reads", becomes="True"),
