@@ -103,7 +103,8 @@ class Stream:
     `filters`, `key`, `only`, `grep`, `snapshot`, `on_stale` (for a token) and `poll_max` work as in
     `watch()`; a record that is filtered out moves the token, and counts in `filtered`. Of several
     streams, one that can't be read is skipped as long as that lasts, with its error in `errors`.
-    Raises StreamError where the stream (or all of them) can't be used, UsageError for a bad start
+    Raises StreamError where the stream (or all of them) can't be used, or is disabled, read to its
+    end and replaced by another one of its table (which the error names), UsageError for a bad start
     or filter, and after `close`. Not for use by several threads at once.
 
     `next` reads before it returns None, each shard four times a second at most (less often where

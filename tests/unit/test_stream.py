@@ -18,6 +18,7 @@ from tests.support.hand_clock import HandClock
 from watcher import DataLossError, Record, Stream, StreamError, UsageError, watch
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
+from watcher.errors import StreamGoneError
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.timing import Timing
 
@@ -206,6 +207,30 @@ def test_a_tokens_shard_that_is_gone_is_a_loss_and_its_child_goes_on(sim: Simula
     strict = stream(sim, "latest", fail_on_data_loss=True)
     with pytest.raises(DataLossError, match="DATA LOSS"):
         strict.move_to(token)
+
+
+@pytest.mark.parametrize("of_table", [True, False])
+def test_a_stream_that_another_has_replaced_ends_once_it_is_read_and_names_that(
+    sim: Simulator, of_table: bool
+) -> None:
+    """As `orders` was disabled and enabled again, say: nothing more comes of the first stream."""
+    name = sim.table_name if of_table else sim.stream_arn
+    made = Stream(name, "trim_horizon", region="us-east-1", endpoint_url=sim.endpoint)
+    first = sim.write("a", 5)
+    new = sim.enable_new_stream()
+    sim.write("a", 3)
+    assert pull(made, 5) == first
+    with pytest.raises(StreamGoneError, match=f"all of it is read; .*go on with {new}"):
+        pull(made, 1)
+
+
+def test_a_disabled_stream_without_another_just_has_no_more(sim: Simulator) -> None:
+    made = stream(sim)
+    sim.write("a", 5)
+    sim.disable_stream()
+    pull(made, 5)
+    for _ in range(3):
+        assert next(made) is None
 
 
 def test_a_heartbeat_keeps_idle_shards_iterators_alive(sim: Simulator) -> None:

@@ -14,9 +14,10 @@ import msgspec
 
 from watcher.aws.arns import is_aws_region, is_other_table, region_in, table_name, table_of
 from watcher.aws.error_mapping import error_code, error_operation
-from watcher.aws.model import StreamName
+from watcher.aws.model import Service, StreamName
 from watcher.errors import (
     DeniedError,
+    ServiceError,
     ShardNotFoundError,
     StreamError,
     UsageError,
@@ -69,6 +70,21 @@ def current_stream(tables: Tables, table: str) -> str:
             "StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES"
         )
     return arn
+
+
+def newer_stream(service: Service, arn: str, table: str = "") -> str | None:
+    """Returns the ARN of another, newer stream of a stream's table; None if there is none.
+
+    `table` is its name, for a stream whose ARN has no table in it.
+    """
+    try:
+        # By its ARN: a name would be of our own account, whoever's stream this is.
+        its_table = table_of(arn)
+        newest = service.latest_stream(table or arn if its_table == arn else its_table)
+    except (ServiceError, StreamError) as error:
+        logger.debug(f"No new stream: {error}")
+        return None
+    return newest if newest != arn else None
 
 
 def _described(tables: Tables, table: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from watcher.aws.discovery import is_glob
 from watcher.cli import commands, handler_flags, live, options, output, synonyms
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
@@ -102,9 +101,13 @@ def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -
 
 def _refuse_a_first_word_that_is_no_table(streams: Sequence[str], values: dict[str, Any]) -> None:
     """`enable orders` is no watch of orders: of several tables the first is one, by the service."""
-    if not streams[1:] or is_glob(streams[0]) or streams[0].startswith("arn:"):
+    if not streams[1:] or streams[0].startswith("arn:"):
         return
     from watcher.aws.connect import Clients
+    from watcher.aws.discovery import is_glob
+
+    if is_glob(streams[0]):
+        return
 
     try:
         Clients(options.connection(values)).resolved(streams[0])

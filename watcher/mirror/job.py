@@ -14,7 +14,7 @@ import pyarrow as pa
 from watcher.aws.model import CLOCKS_APART, AtTime, Listing, Position, Service
 from watcher.aws.tables import Description, TablesClient
 from watcher.clock import CLOCK, Clock
-from watcher.errors import StreamError, UsageError
+from watcher.errors import StreamError, StreamGoneError, UsageError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
 from watcher.mirror.delta_table import LIMITS, MirrorLimits, MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
@@ -189,7 +189,13 @@ class MirrorJob:
         size = 0
         deadline = self._clock.monotonic() + every
         while not stopped():
-            if self._stream.poll() is None:
+            try:
+                is_idle = self._stream.poll() is None
+            except StreamGoneError:
+                if not found:
+                    raise
+                return found, False  # to be committed first
+            if is_idle:
                 if self._once and self._stream.has_caught_up:
                     return found, True
                 if self._clock.monotonic() >= deadline:

@@ -11,8 +11,10 @@ from operator import attrgetter
 import msgspec
 
 from watcher.aws.background import BackgroundService
+from watcher.aws.discovery import newer_stream
 from watcher.aws.model import AfterSequence, Latest, Listing, Position, Service, ShardKey
 from watcher.clock import CLOCK, Clock
+from watcher.errors import StreamGoneError
 from watcher.pull.calls import CallPool
 from watcher.pull.shard_pool import DEFAULTS, PooledShard, PullOptions, ShardPool
 from watcher.records import page as pages
@@ -58,6 +60,8 @@ class MergedReader:
         self.left_out = 0
         """The number of records that were left out as they do not match."""
         self._clock = clock
+        self._service = service
+        self._asked_at = -math.inf
         self._options = options
         self._timing = options.timing
         self._size_bytes = 0
@@ -107,8 +111,23 @@ class MergedReader:
             shards = self._pool.shards.values()
             more = any(each.may_have_more and each.allowed_at <= now for each in shards)
             if not self._heap and not (more and now < until):
+                self._refuse_to_wait_for_ever(now)
                 return None
         return self._heap[0][0]
+
+    def _refuse_to_wait_for_ever(self, now: float) -> None:
+        """Raises StreamGoneError once all is read of a stream that another one has replaced."""
+        coordinator = self._pool.coordinator
+        is_over = coordinator.has_ended and not coordinator.lineage.unfinished
+        if self._options.up_to_now or now < self._asked_at + self._timing.newer_stream_seconds:
+            return
+        if is_over and coordinator.is_exhausted():
+            self._asked_at = now
+            if new := newer_stream(self._service, self.arn, self.listing.table):
+                raise StreamGoneError(
+                    f"{self.arn} is disabled, and all of it is read; its table has another stream: "
+                    f"go on with {new}, from the trim horizon"
+                )
 
     def pop(self) -> Record:
         """Returns the record that `poll` has found; the token moves behind it."""

@@ -57,6 +57,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Streams that are being listed are looked after that often."""
     retry_stream_seconds: float = 30.0
     """Of several streams, one that can't be read is tried again so much later."""
+    newer_stream_seconds: float = 5.0
+    """After the end of a stream its table is asked that often for another one."""
     retry_items_seconds: float = 1.0
     """A table's items that can't be read are tried again first after so long, then ever later."""
     retry_items_seconds_max: float = 30.0

@@ -6,10 +6,10 @@ import logging
 
 import msgspec
 
-from watcher.aws.arns import table_of
+from watcher.aws.discovery import newer_stream
 from watcher.aws.model import Service
 from watcher.clock import CLOCK, Clock
-from watcher.errors import NoAnswerYetError, ServiceError, StreamError
+from watcher.errors import NoAnswerYetError
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 
 logger = logging.getLogger("watcher")
@@ -47,18 +47,8 @@ class SuccessorSearch:
         self._due = 0.0
 
     def newest(self, service: Service, arn: str, table: str = "") -> str | None:
-        """Returns the ARN of another, newer stream of the table; None if there is none.
-
-        `table` is its name, for a stream whose ARN has no table in it.
-        """
-        try:
-            # By its ARN: a name would be of our own account, whoever's stream this is.
-            its_table = table_of(arn)
-            newest = service.latest_stream(table or arn if its_table == arn else its_table)
-        except (ServiceError, StreamError) as error:
-            logger.debug(f"No new stream: {error}")
-            return None
-        return newest if newest != arn else None
+        """See `newer_stream`."""
+        return newer_stream(service, arn, table)
 
     def poll(self, service: Service, arn: str, ended: str, table: str = "") -> StreamEnd | None:
         """Asks for the successor where that is due; None: it is to be asked for again later.

@@ -1,6 +1,8 @@
 """`mirror` through the real command line."""
 
 import re
+import threading
+import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -58,3 +60,28 @@ def test_what_can_not_be_is_said_in_a_line(
 ) -> None:
     assert main(["mirror", "orders", "--to", "x", *options]) == 2
     assert text in capsys.readouterr().err
+
+
+def test_a_stream_that_another_has_replaced_ends_it_once_all_of_that_is_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "orders"
+
+    def replace() -> None:
+        while not (to / "_delta_log").exists():
+            time.sleep(0.05)
+        ledger.change("b", {"pk": {"S": "b"}})
+        news.append(ledger.simulator.enable_new_stream())
+
+    news: list[str] = []
+    with Ledger(22) as ledger:
+        for name, value in ledger.simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        ledger.change("a", {"pk": {"S": "a"}})
+        replacing = threading.Thread(target=replace)
+        replacing.start()
+        assert main(["mirror", "orders", "--to", str(to), "--every", "1h"]) == 3
+        replacing.join()
+
+    assert f"go on with {news[0]}" in capsys.readouterr().err
+    assert set(polars.read_delta(str(to))["pk"]) == {"a", "b"}
