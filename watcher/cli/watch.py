@@ -87,7 +87,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
 
 def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -> None:
     """`archve orders` and `rollback orders` are hardly meant for two tables."""
-    word = streams[0]
+    word = next(iter(streams), "")
     near = synonyms.command_for(word, commands.COMMANDS) if streams[1:] else None
     if near is None:
         return

@@ -85,6 +85,11 @@ def test_a_first_word_that_is_no_table_starts_no_watch(
     assert "the others are watched" in capsys.readouterr().err
 
 
+def test_a_watch_of_all_streams_has_no_first_word(simulator: Simulator) -> None:
+    line = ["--all", "--region", "us-east-1", "--endpoint-url", simulator.endpoint]
+    assert cli.main([*line, "--no-follow"]) == 0
+
+
 def test_a_wrong_option_of_a_mistyped_command_names_the_command() -> None:
     with pytest.raises(UsageError, match=r"unknown --to; .*; or did you mean the command archive"):
         values("archve orders --to x")
