@@ -78,7 +78,7 @@ def test_a_function_that_cannot_be_called_is_refused(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--grep=new"], "unknown --grep; --help lists what there is"),
+        (["--gripe=new"], "unknown --gripe; --help lists what there is"),
         (["-z"], "unknown -z; --help lists what there is"),
         (["--frum", "2h"], "did you mean --from?"),
         (["--batch-size", "3"], "--batch-size is a setting of --lambda"),
