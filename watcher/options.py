@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Union, cast
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from watcher.observability.watch_stats import Display
     from watcher.records.filters import RecordFilter
     from watcher.records.wire import WireRecord
+    from watcher.streams.position import Moment
 
 MOST_OF_TAIL = 100_000
 """So many changes at most can be counted back: their places are kept in memory."""
@@ -48,7 +49,7 @@ class WatchOptions:
     """
 
     start: Annotated[
-        Union[str, datetime, "Position"],
+        Union[str, datetime, timedelta, "Position"],
         Parameter(
             name="--from",
             metavar="START",
@@ -75,7 +76,7 @@ class WatchOptions:
         ),
     ] = True
     until: Annotated[
-        str | datetime | None,
+        str | datetime | timedelta | None,
         Parameter(
             metavar="END",
             group="start",
@@ -396,35 +397,30 @@ def price(dollars: float) -> float:
     return dollars
 
 
-def position(start: "str | datetime | Position") -> "Position":
+def position(start: "Moment | Position") -> "Position":
     """Returns where a start is, as the library and the command line take it. Raises UsageError."""
     from watcher.aws.model import Position
-    from watcher.streams.position import at_time, parse_start
+    from watcher.streams.position import parse_start
 
     if isinstance(start, Position):
         return start
     now = datetime.now(UTC)
-    if not isinstance(start, str | datetime):
-        raise UsageError("give a text such as 2h, or a datetime", "start", repr(start))
     with blame("start"):
-        return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
+        return parse_start(start, now)
 
 
-def end(until: str | datetime | None, start: "str | datetime | Position") -> datetime | None:
+def end(until: "Moment | None", start: "Moment | Position") -> datetime | None:
     """Returns the last moment that counts. Raises UsageError.
 
     What comes now and later is no range, so it has to be after a `start` in the past.
     """
     from watcher.aws.model import AtTime, Latest
-    from watcher.streams.position import at_time, parse_time
+    from watcher.streams.position import parse_time
 
     if until is None:
         return None
-    if not isinstance(until, str | datetime):
-        raise UsageError("give a text such as 2h, or a datetime", "until", repr(until))
-    now = datetime.now(UTC)
     with blame("until"):
-        found = at_time(until, now) if isinstance(until, datetime) else parse_time(until, now)
+        found = parse_time(until, datetime.now(UTC))
     begins = position(start)
     if isinstance(begins, Latest):
         raise UsageError("it has passed: give --from, too, an earlier one", "until", str(until))
@@ -433,7 +429,7 @@ def end(until: str | datetime | None, start: "str | datetime | Position") -> dat
     return found.time
 
 
-def _refuse_bad_tail(count: int | None, start: object, until: str | datetime | None) -> None:
+def _refuse_bad_tail(count: int | None, start: object, until: object) -> None:
     if count is None:
         return
     refuse_bad_counts(tail=count)

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Self, TypeAlias
 
@@ -33,6 +33,7 @@ from watcher.records.filters import RecordFilter, record_filter
 from watcher.records.record import Record
 from watcher.streams import token as tokens
 from watcher.streams.losses import Losses
+from watcher.streams.position import Moment
 from watcher.streams.token import Token
 
 
@@ -85,7 +86,7 @@ _STEP_SECONDS = 0.1
 # A task gets at most so many records before other tasks have a turn.
 _IN_A_ROW = 100
 
-Start: TypeAlias = str | datetime | dict[str, Any]
+Start: TypeAlias = Moment | dict[str, Any]
 
 
 def _position(start: Start) -> Position | None:
@@ -99,7 +100,8 @@ class Stream:
     """A table's changes, or several tables', pulled one by one, merged by creation time.
 
     `stream` names streams as for `watch()`; globs are resolved once, here. `start` is `"latest"`,
-    `"trim_horizon"`, a datetime (aware, or in local time), or a token, as a dict or its JSON.
+    `"trim_horizon"`, a datetime (aware, or in local time), a timedelta (so long ago), or
+    a token, as a dict or its JSON.
     `filters`, `key`, `only`, `grep`, `snapshot`, `on_stale` (for a token) and `poll_max` work as in
     `watch()`; a record that is filtered out moves the token, and counts in `filtered`. Of several
     streams, one that can't be read is skipped as long as that lasts, with its error in `errors`.
@@ -264,7 +266,7 @@ class Stream:
         self._kept: list[Token] = []
         found = _position(start)
         if found is None:
-            assert not isinstance(start, datetime)
+            assert not isinstance(start, datetime | timedelta)
             stored, self._kept = tokens.by_stream(tokens.all_from_json(start), self._services)
             self._log_kept()
             starts = {arn: stored.get(arn, Latest()) for arn in self._services}

@@ -310,7 +310,7 @@ def test_a_failing_close_ends_in_an_error_under_the_policy_that_stops(sim: Remot
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"start": None}, "start None: give a text such as 2h, or a datetime"),
+        ({"start": None}, "start None: give a text such as 2h, a datetime or a timedelta"),
         ({"max_records": "3"}, "max_records '3': give 1 or more"),
         ({"poll_max": "x"}, "poll_max 'x': give more than 0 seconds"),
     ],

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 from dateutil import parser as dates
 from dateutil import tz
@@ -24,6 +25,9 @@ _ISO = re.compile(
 _EPOCH = re.compile(r"\d{10}(\d{3})?")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DAYS = {"today": 0, "yesterday": 1}
+Moment: TypeAlias = str | datetime | timedelta
+"""A moment as users give it: a text, a datetime (naive: local time), or how long ago."""
+
 _OLDEST = ("trim-horizon", "earliest", "oldest", "beginning")
 
 
@@ -47,7 +51,7 @@ def at_time(time: datetime, now: datetime) -> AtTime:
     return AtTime(time.replace(microsecond=0))
 
 
-def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
+def parse_start(text: Moment, now: datetime) -> Latest | TrimHorizon | AtTime:
     """Reads `--from`: `latest`, `trim-horizon`, an age like `90s 15m 2h30m 1d`, or a time.
 
     Kafka's `earliest` and the like are the trim horizon, `now` is the latest. An age may be spelled
@@ -55,6 +59,8 @@ def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
     `today` or `yesterday` with or without one, or epoch seconds or milliseconds. Raises UsageError
     for anything else, also for what could mean two moments.
     """
+    if not isinstance(text, str):
+        return _given(text, now)
     word = _normal(text)
     if word in ("latest", "now"):
         return Latest()
@@ -66,13 +72,31 @@ def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
     return found
 
 
-def parse_time(text: str, now: datetime) -> AtTime:
+def parse_time(text: Moment, now: datetime) -> AtTime:
     """Reads a moment that has passed: `now`, or what `parse_start` takes for an age or a time."""
+    if not isinstance(text, str):
+        return _given(text, now)
     word = _normal(text)
     found = _moment("0s" if word == "now" else word, now) or _time(word, text, now)
     if found is None:
         raise _unreadable(text, "time")
     return found
+
+
+def _given(moment: datetime | timedelta, now: datetime) -> AtTime:
+    if isinstance(moment, datetime):
+        return at_time(moment, now)
+    if not isinstance(moment, timedelta):
+        text = "give a text such as 2h, a datetime or a timedelta"
+        raise UsageError(text, value=repr(moment))
+    return _ago(moment, str(moment), now)
+
+
+def _ago(age: timedelta, text: str, now: datetime) -> AtTime:
+    try:
+        return at_time(now - age, now)
+    except OverflowError:
+        raise UsageError(f"{text!r} is before all time; retention is 24 hours") from None
 
 
 def _time(word: str, text: str, now: datetime) -> AtTime | None:
@@ -94,9 +118,9 @@ def _moment(word: str, now: datetime) -> AtTime | None:
     ]
     try:
         age = sum((timedelta(**{unit: number}) for unit, number in parts), timedelta())
-        return at_time(now - age, now)
     except OverflowError:
-        raise UsageError(f"{word!r} is before all time; retention is 24 hours") from None
+        age = timedelta.max
+    return _ago(age, word, now)
 
 
 def _dated(word: str, now: datetime) -> str:

@@ -26,6 +26,7 @@ from watcher.files import temporary_folder
 from watcher.pull.calls import CallPool
 from watcher.records.filters import record_filter
 from watcher.records.record import Record, image_of, native_item, wire_item
+from watcher.streams.position import Moment
 from watcher.time_machine.exports import Baseline, ExportLine
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
@@ -188,7 +189,7 @@ def inserted(image: bytes, key_names: Iterable[str]) -> Record:
 
 def as_of(
     *sources: str,
-    at: str | datetime,
+    at: Moment,
     key: Iterable[str] | Mapping[str, Any] | None = None,
     filters: Iterable[str | Mapping[str, Any]] | None = None,
     baseline: str | Sequence[str] = (),

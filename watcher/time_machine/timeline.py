@@ -13,6 +13,7 @@ from watcher.aws.config import AwsConfig
 from watcher.errors import StreamError
 from watcher.records.keys import WireKey
 from watcher.records.record import Record, image_of, native_item, wire_item
+from watcher.streams.position import Moment
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
@@ -74,8 +75,8 @@ class History:
 def history(
     *sources: str,
     key: Iterable[str] | Mapping[str, Any],
-    start: str | datetime = "trim_horizon",
-    until: str | datetime | None = None,
+    start: Moment = "trim_horizon",
+    until: Moment | None = None,
     baseline: str | Sequence[str] = (),
     region: str | None = None,
     profile: str | None = None,

@@ -8,25 +8,24 @@ from datetime import UTC, datetime
 from watcher.aws.model import AtTime, Latest
 from watcher.errors import UsageError, blame
 from watcher.records.record import Record
-from watcher.streams.position import at_time, parse_start, parse_time
+from watcher.streams.position import Moment, parse_start, parse_time
 
 
-def start_time(start: str | datetime, option: str = "start") -> datetime | None:
+def start_time(start: Moment, option: str = "start") -> datetime | None:
     """Returns the time to read from; None for the trim horizon. Raises UsageError."""
     now = datetime.now(UTC)
     with blame(option):
-        position = at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
+        position = parse_start(start, now)
         if isinstance(position, Latest):
             raise UsageError(f"{start!r} is not in the past: give an age like 2h, or a time")
     return position.time if isinstance(position, AtTime) else None
 
 
-def past_time(text: str | datetime, option: str) -> datetime:
+def past_time(text: Moment, option: str) -> datetime:
     """Returns a time that has passed, or now, to the second. Raises UsageError."""
     now = datetime.now(UTC)
     with blame(option):
-        found = at_time(text, now) if isinstance(text, datetime) else parse_time(text, now)
-    return found.time
+        return parse_time(text, now).time
 
 
 def records_until(records: Iterable[Record], until: datetime | None) -> Iterable[Record]:

@@ -19,6 +19,7 @@ from watcher.records.filter_patterns import Test
 from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord, is_by_ttl, is_replicated_expiry
+from watcher.streams.position import Moment
 from watcher.time_machine.item_keys import Identity, check_key_values, identity
 from watcher.time_machine.sources import Sources, StreamSource, TableHandle, open_table
 from watcher.time_machine.times import past_time
@@ -174,8 +175,8 @@ def _changes_of(
 
 def undo(
     *sources: str,
-    start: str | datetime | None = None,
-    until: str | datetime | None = None,
+    start: Moment | None = None,
+    until: Moment | None = None,
     key: Iterable[str] | Mapping[str, Any] | None = None,
     filters: Iterable[str | Mapping[str, Any]] | None = None,
     only: str | Iterable[str] | None = None,
@@ -210,8 +211,8 @@ class ChangeSelection:
 
     def __init__(
         self,
-        start: str | datetime | None,
-        until: str | datetime | None = None,
+        start: Moment | None,
+        until: Moment | None = None,
         *,
         key: Iterable[str] | Mapping[str, Any] | None = None,
         filters: Iterable[str | Mapping[str, Any]] | None = None,

@@ -39,6 +39,20 @@ def test_an_age_is_a_moment_before_now(text: str, age: timedelta) -> None:
     assert parse_start(text, NOW) == AtTime((NOW - age).replace(microsecond=0))
 
 
+def test_a_timedelta_is_how_long_ago() -> None:
+    moment = AtTime((NOW - timedelta(hours=2)).replace(microsecond=0))
+    assert parse_start(timedelta(hours=2), NOW) == parse_time(timedelta(hours=2), NOW) == moment
+
+
+@pytest.mark.parametrize(
+    ("age", "says"),
+    [(timedelta(hours=-1), "is in the future"), (timedelta.max, "is before all time")],
+)
+def test_a_timedelta_that_is_no_moment_of_the_past_is_refused(age: timedelta, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        parse_start(age, NOW)
+
+
 def test_a_time_with_a_zone() -> None:
     moment = AtTime(datetime(2026, 11, 21, 8, 0, tzinfo=UTC))
     assert parse_start("2026-11-21T08:00Z", NOW) == moment
