@@ -62,10 +62,14 @@ def run_in_read_only_root(
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
     here = shlex.quote(str(Path.cwd()))
-    lines = [f"mount --bind {here} {here}", f"mount -o remount,bind,ro {here}"]
+    lines = [f"mount --bind {here} {here}", f"mount -o remount,bind,ro {here}", f"exec 9<{here}"]
     for folder in ("/var/tmp", "/dev/shm", "/tmp"):
-        mode = "rw" if folder in writable else "ro"
-        lines.append(f"mount -t tmpfs -o {mode} none {folder}")
+        lines.append(f"mount -t tmpfs none {folder}")
+        if Path.cwd().is_relative_to(folder):  # this clone is in there, and hidden now
+            lines += [f"mkdir -p {here}", f"mount --bind /proc/self/fd/9 {here}"]
+            lines.append(f"mount -o remount,bind,ro {here}")
+        if folder not in writable:
+            lines.append(f"mount -o remount,ro {folder}")
     lines += ["mount -o remount,bind,ro /", f"cd {here}"]
     lines.append(shlex.join(["exec", sys.executable, "-m", "watcher", *words]))
     environment = {**os.environ, **sim.environment, "PYTHONDONTWRITEBYTECODE": "1"}
