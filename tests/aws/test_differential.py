@@ -187,7 +187,7 @@ def test_an_error_is_tried_as_often_as_by_boto3_and_says_the_same(
         table.fail_next("GetShardIterator", error, times=10)
         with pytest.raises(kinds) as caught:
             call()
-        table._commands._service.forget_failures()
+        table.forget_failures()
         text = " ".join(str(caught.value).split())
         return table.calls["GetShardIterator"] - before, text.replace(
             " (reached max retries: 2)", ""

@@ -5,35 +5,24 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-
-import pytest
 
 import watcher
 
 TESTS = Path(__file__).parents[1]
 PACKAGE = Path(watcher.__file__).parent
-# These still do. Take a file off the list once it does not; none may come to it.
-STILL_TO_MEND = Path(__file__).with_name("private_names_left.txt")
 
 # In texts: where something is patched, or a program of a test's own.
 _IN_TEXT = re.compile(r"\.(_[A-Za-z]\w*)")
 _BY_NAME = {"setattr", "getattr", "delattr", "hasattr", "object", "attrgetter"}
 
 
-def test_no_further_file_touches_a_private_name() -> None:
-    left = set(STILL_TO_MEND.read_text().split())
-    found = {name: used for name, used in _all_used().items() if name not in left}
-    assert found == {}, "test the public behaviour, or hand in a collaborator or a Timing instead"
+def test_no_test_touches_a_private_name() -> None:
+    assert _all_used() == {}, (
+        "test the public behaviour, or hand in a collaborator or a Timing instead"
+    )
 
 
-@pytest.mark.parametrize("name", STILL_TO_MEND.read_text().split())
-def test_who_is_still_to_be_mended_needs_it(name: str) -> None:
-    assert _all_used().get(name), f"take {name} off {STILL_TO_MEND.name}: it touches none"
-
-
-@cache
 def _all_used() -> dict[str, list[str]]:
     """The private names of the package that each file of the tests uses."""
     private = {

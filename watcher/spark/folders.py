@@ -40,7 +40,7 @@ class Folder:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         context: Any = spark.sparkContext
-        self._jvm = context._jvm
+        self._jvm_view = context._jvm
         self._path = self._new_path(path)
         try:
             self._system = self._path.getFileSystem(context._jsc.hadoopConfiguration())
@@ -137,7 +137,7 @@ class Folder:
         if self.disk_path is None:
             yield
             return
-        java, path = self._jvm.java, str(self.disk_path)
+        java, path = self._jvm_view.java, str(self.disk_path)
         there = java.io.File(path)
         if not there.mkdirs() and not there.isDirectory():
             raise UsageError(
@@ -165,7 +165,7 @@ class Folder:
             return f"{path}: Hadoop calls it s3a://"
         if scheme not in _MODULES:
             return f"{path}: Spark knows no {scheme}://; --packages can bring it"
-        version = self._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        version = self._jvm_view.org.apache.hadoop.util.VersionInfo.getVersion()
         module = f"org.apache.hadoop:{_MODULES[scheme]}:{version}"
         return f"{path}: this Spark has no {scheme}://; give --packages {module}"
 
@@ -173,7 +173,7 @@ class Folder:
         return self._new_path(self._path, name)
 
     def _new_path(self, *parts: JavaObject | str) -> JavaObject:
-        return self._jvm.org.apache.hadoop.fs.Path(*parts)
+        return self._jvm_view.org.apache.hadoop.fs.Path(*parts)
 
 
 def _has_locked(file: JavaObject) -> bool:

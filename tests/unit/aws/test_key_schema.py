@@ -12,7 +12,7 @@ from watcher.cli import main
 
 @pytest.fixture(autouse=True)
 def nothing_heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(key_schema, "_first", {})
+    monkeypatch.setattr(key_schema, "known_first", {})
     in_order.cache_clear()
     yield
     in_order.cache_clear()
