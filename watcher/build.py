@@ -15,7 +15,6 @@ from watcher.delivery.handler_pool import HandlerPool, ThreadHandlerPool
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import Delivery
 from watcher.delivery.sequential import SequentialDelivery
-from watcher.delivery.shutdown import Shutdown
 from watcher.observability.exporter import open_displays
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Display, Totals
@@ -29,6 +28,7 @@ from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
+from watcher.shutdown import Shutdown
 from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.open_store import open_store
 from watcher.stores.protocol import Store
@@ -107,7 +107,7 @@ def build_manager(
         totals=totals,
         stats=stats,
         mark_dirty=saver.mark_dirty,
-        wire_filter=options.on_wire,
+        wire_filter=options.wire_filter,
         max_records=options.max_records,
     )
     delivery = build_delivery(

@@ -157,7 +157,7 @@ class DeniedError(StreamError):
     """Raised without permission; a retry helps while a changed policy spreads."""
 
 
-class OddAnswerError(StreamError):
+class UnexpectedAnswerError(StreamError):
     """Raised for an answer that is not the service's (a proxy's page, say); it tells nothing."""
 
 

@@ -16,9 +16,9 @@ from cyclopts import Parameter
 from watcher.aws.price import PRICE
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
-from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import UsageError, blame, refuse_text_for_bool
 from watcher.files import is_terminal
+from watcher.shutdown import STOP_SECONDS
 from watcher.stores.protocol import CheckpointStorage
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from watcher.observability.watch_stats import Display
     from watcher.records.filters import RecordFilter
     from watcher.records.wire import WireRecord
-    from watcher.streams.position import Moment
+    from watcher.streams.start_times import Moment
 
 MOST_OF_TAIL = 100_000
 """So many changes at most can be counted back: their places are kept in memory."""
@@ -332,7 +332,7 @@ class WatchOptions:
         return record_filter(self.filters, self.key, self.only, self.grep)
 
     @property
-    def on_wire(self) -> "Callable[[WireRecord], bool] | None":
+    def wire_filter(self) -> "Callable[[WireRecord], bool] | None":
         """The filter, before a record is made."""
         return None if self.record_filter is None else self.record_filter.matches_wire
 
@@ -400,7 +400,7 @@ def price(dollars: float) -> float:
 def position(start: "Moment | Position") -> "Position":
     """Returns where a start is, as the library and the command line take it. Raises UsageError."""
     from watcher.aws.model import Position
-    from watcher.streams.position import parse_start
+    from watcher.streams.start_times import parse_start
 
     if isinstance(start, Position):
         return start
@@ -415,7 +415,7 @@ def end(until: "Moment | None", start: "Moment | Position") -> datetime | None:
     What comes now and later is no range, so it has to be after a `start` in the past.
     """
     from watcher.aws.model import AtTime, Latest
-    from watcher.streams.position import parse_time
+    from watcher.streams.start_times import parse_time
 
     if until is None:
         return None

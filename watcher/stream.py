@@ -22,19 +22,19 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, UsageError, refuse_text_for_bool
 from watcher.options import on_stale as checked_policy
 from watcher.options import poll_seconds, position
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
-from watcher.pull.several import MergedReaders, StartPosition
+from watcher.pull.merged_streams import MergedReaders, StartPosition
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.snapshot_reader import SnapshotReader
 from watcher.pull.table_snapshot import Items
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.filters import RecordFilter, record_filter
 from watcher.records.record import Record
-from watcher.streams import token as tokens
+from watcher.streams import checkpoint_format
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
-from watcher.streams.position import Moment
-from watcher.streams.token import Token
+from watcher.streams.start_times import Moment
 
 
 class StepThread:
@@ -267,7 +267,9 @@ class Stream:
         found = _position(start)
         if found is None:
             assert not isinstance(start, datetime | timedelta)
-            stored, self._kept = tokens.by_stream(tokens.all_from_json(start), self._services)
+            stored, self._kept = checkpoint_format.by_stream(
+                checkpoint_format.all_from_json(start), self._services
+            )
             self._log_kept()
             starts = {arn: stored.get(arn, Latest()) for arn in self._services}
         else:
@@ -377,12 +379,12 @@ class Stream:
     def token(self) -> dict[str, Any]:
         """The position of the stream, as a dict for JSON; bloop's `Engine.stream` reads it, too.
 
-        For several streams it is `{"streams": [...]}`, a list of such tokens.
+        For several streams it is `{"streams": [...]}`, a list of such checkpoint_format.
         """
         return self._token if self._steps.is_under_way else self._token_now()
 
     def _token_now(self) -> dict[str, Any]:
-        return tokens.all_to_dict([*self._readers.tokens, *self._kept])
+        return checkpoint_format.all_to_dict([*self._readers.tokens, *self._kept])
 
     def heartbeat(self) -> None:
         """Reads the shards that have nothing buffered, so that their iterators stay fresh.

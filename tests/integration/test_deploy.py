@@ -26,10 +26,10 @@ from tests.simulator import Simulator
 from watcher import cli
 from watcher.cli.command_line import CommandLine, Invocation
 from watcher.cli.commands import named
-from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import CheckpointError, StreamError, UsageError
 from watcher.observability.http_server import PrometheusCollector
 from watcher.observability.instruments import LatestMetrics
+from watcher.shutdown import STOP_SECONDS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

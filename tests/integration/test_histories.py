@@ -36,10 +36,10 @@ from watcher.errors import (
     DeniedError,
     ExpiredIteratorError,
     NoAnswerYetError,
-    OddAnswerError,
     ShardNotFoundError,
     StreamError,
     TransientError,
+    UnexpectedAnswerError,
 )
 from watcher.records.filters import record_filter
 
@@ -100,11 +100,11 @@ def odd_answers(stream: PlayedStream, clock: Timeline) -> None:
     """A proxy says what it likes, once and again, to whatever it is asked; a batch is read then."""
 
     def say(times: int) -> None:
-        stream.read_errors[:] = [OddAnswerError("<html>")] * times
+        stream.read_errors[:] = [UnexpectedAnswerError("<html>")] * times
 
     for moment, times in (2, 2), (4, 5), (11, 9), (29.9, 2):
         clock.at(moment, lambda times=times: say(times))  # type: ignore[misc]
-    clock.at(2, lambda: stream.listing_errors.extend([OddAnswerError("<html>")] * 5))
+    clock.at(2, lambda: stream.listing_errors.extend([UnexpectedAnswerError("<html>")] * 5))
     clock.at(25, stream.listing_errors.clear)
     a_split(stream, clock)
 
@@ -352,7 +352,7 @@ def test_every_engine_ends_soon_where_each_answer_is_odd_from_the_beginning(engi
     clock = Timeline()
     stream = PlayedStream(clock)
     stream.write("a", range(10))
-    stream.read_errors += [OddAnswerError("HTTP 204 with nothing")] * 1000
+    stream.read_errors += [UnexpectedAnswerError("HTTP 204 with nothing")] * 1000
     with pytest.raises(StreamError, match="HTTP 204 with nothing"):
         engine(stream, clock, 0.0 if engine in (spark_batch, retained) else 200.0)
     assert clock.passed < (

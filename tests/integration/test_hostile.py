@@ -26,7 +26,7 @@ from watcher.aws.connect import connect
 from watcher.aws.retry import retry_at_start
 from watcher.cli import main
 from watcher.delivery.handler_modules import find, load
-from watcher.errors import OddAnswerError, TransientError
+from watcher.errors import TransientError, UnexpectedAnswerError
 from watcher.records import page
 from watcher.records.record import Record, creation_time
 
@@ -41,7 +41,7 @@ def walk(records: Iterator[Record]) -> None:
 def decoded(raw: bytes) -> None:
     try:
         wire_page = page.decode(raw)
-    except (TransientError, OddAnswerError):
+    except (TransientError, UnexpectedAnswerError):
         return
     walk(page.records(raw, shard_key("shard"), 0, len(wire_page.Records)))
 

@@ -14,7 +14,7 @@ from watcher import watch
 from watcher.aws.config import AwsConfig
 from watcher.aws.lease_table import Leased, LeaseTable
 from watcher.errors import CheckpointError, UsageError
-from watcher.streams.token import Token, TokenShard, encode
+from watcher.streams.checkpoint_format import Token, TokenShard, encode
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T08:00:00.000"
 

@@ -12,8 +12,8 @@ from tests.support.hand_clock import HandClock
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
+from watcher.aws.describe_stream_limit import CallRateLimiter
 from watcher.aws.model import AfterSequence, Position, TrimHorizon
-from watcher.aws.rate_limit import Limiter
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
 from watcher.stream import Stream
@@ -22,7 +22,7 @@ from watcher.streams.lineage import TrackedShard
 
 @pytest.fixture(autouse=True)
 def listings_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Limiter, "turn", lambda self: 0.0)
+    monkeypatch.setattr(CallRateLimiter, "turn", lambda self: 0.0)
 
 
 class Passing(HandClock):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from tests.integration.test_health import ask, wait_for
 from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program
-from watcher.streams.token import from_json
+from watcher.streams.checkpoint_format import from_json
 
 WITHIN_SECONDS = 10.0
 CHECKPOINT = "dynamodb://watcher-positions/orders"

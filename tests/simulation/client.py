@@ -14,6 +14,7 @@ from botocore.parsers import ResponseParserError
 from tests.simulation.probe import probed
 from tests.simulator.service import Reply, Service
 from watcher.aws.counters import Counters
+from watcher.aws.describe_stream_limit import CallRateLimiter
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_watcher_error
 from watcher.aws.listings import read_listing, to_shard
@@ -28,13 +29,12 @@ from watcher.aws.model import (
     StreamName,
     TrimHorizon,
 )
-from watcher.aws.rate_limit import Limiter
 from watcher.aws.timing import CALLS
 from watcher.errors import (
-    OddAnswerError,
     StreamError,
     TimestampRefusedError,
     TransientError,
+    UnexpectedAnswerError,
     WatcherError,
 )
 
@@ -59,7 +59,7 @@ class SimulatedClient:
         credentials: Credentials,
         wait: Callable[[float], None],
         read_seconds: float,
-        limiter: Limiter,
+        limiter: CallRateLimiter,
         granted: Callable[[str, Position], None],
         listed: Callable[[], None],
         silent: Callable[[float], None],
@@ -201,7 +201,7 @@ class SimulatedClient:
         if reply.status < 300 and reply.trouble in ("", "empty"):
             if reply.body.startswith(b"{"):
                 return reply.body
-            raise OddAnswerError(f"{operation}: HTTP {reply.status} with {reply.body!r}")
+            raise UnexpectedAnswerError(f"{operation}: HTTP {reply.status} with {reply.body!r}")
         cause = _as_botocore(reply, operation)
         meaning = to_watcher_error(cause)
         if isinstance(meaning, TransientError) and meaning.throttled:

@@ -10,7 +10,7 @@ from tests.simulation.alarms import Alarms
 from tests.simulation.items import Told
 from tests.simulation.ledger import Run
 from tests.simulator.model import Shard
-from watcher.streams.token import Token, TokenShard
+from watcher.streams.checkpoint_format import Token, TokenShard
 
 SAVE_SECONDS = 1.0
 """The interval of the checkpoint."""

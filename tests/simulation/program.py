@@ -34,7 +34,7 @@ _END_SECONDS = 40.0
 _GAP_SECONDS_MAX = 12.0
 
 # No refusal lasts a minute here: once a run has read anything, none of them may end it.
-_REFUSALS = ("OddAnswerError", "DeniedError")
+_REFUSALS = ("UnexpectedAnswerError", "DeniedError")
 
 
 class Ear(logging.Handler):

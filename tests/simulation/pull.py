@@ -10,7 +10,7 @@ from tests.simulation.scheduler import Life
 from tests.simulation.universe import Universe
 from watcher.aws.model import AtTime, Latest
 from watcher.stream import Stream
-from watcher.streams import token as tokens
+from watcher.streams import checkpoint_format
 
 _PAUSE_SECONDS = 0.5
 # From one read of a shard to the next, where the service is taken to allow one a second.
@@ -66,7 +66,7 @@ class Pull(Program):
     def _keep(self, stream: Stream, share: float) -> None:
         if self._rng.random() < share:
             text = json.dumps(stream.token)
-            self._judge.saved(tokens.from_json(text), went_well=True)
+            self._judge.saved(checkpoint_format.from_json(text), went_well=True)
             self._judge.forget_repeatable()
             self._kept = text
 

@@ -8,7 +8,7 @@ from tests.simulation.judge import Judge
 from tests.simulation.scheduler import Killed, Life, Scheduler
 from watcher.errors import UsageError
 from watcher.stores.protocol import Store
-from watcher.streams.token import Token, all_from_json, encode_all
+from watcher.streams.checkpoint_format import Token, all_from_json, encode_all
 
 
 class Disk:

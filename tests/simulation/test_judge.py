@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.judge import SAVE_SECONDS, SILENT_SECONDS, Judge
 from tests.simulation.scenario import Scenario
 from tests.simulator.model import Shard, World
-from watcher.streams.token import Token, TokenShard
+from watcher.streams.checkpoint_format import Token, TokenShard
 
 NOW = 1_750_000_000.0
 

@@ -13,8 +13,8 @@ from tests.simulation.scheduler import EPOCH, Scheduler, Trace, VirtualClock
 from tests.simulator.faults import Faults
 from tests.simulator.model import Shard, World
 from tests.simulator.service import Service
+from watcher.aws.describe_stream_limit import CallRateLimiter
 from watcher.aws.model import Latest, Position
-from watcher.aws.rate_limit import Limiter
 
 TABLE = "orders"
 _WRITE_PAUSE = 1.5
@@ -43,7 +43,7 @@ class Universe:
         self.table = self.world.add_table(table)
         self.service = Service(self.world, Faults(**scenario.habits))
         self.credentials = Credentials()
-        self.limiter = Limiter(VirtualClock(self.scheduler))
+        self.limiter = CallRateLimiter(VirtualClock(self.scheduler))
         self.injected: Counter[str] = Counter()
         self.troubled_until = scenario.trouble
         """From then on nothing goes wrong any more."""

@@ -76,7 +76,7 @@ class Service:
         self._place_of: dict[str, int] = {}
         self._emptied: Counter[str] = Counter()
         self._handlers: dict[str, Callable[[Parameters], bytes]] = {
-            _STREAMS + "ListStreams": self._list_streams,
+            _STREAMS + "ListStreams": self._start_new_streams,
             _STREAMS + "DescribeStream": self._describe_stream,
             _STREAMS + "GetShardIterator": self._get_shard_iterator,
             _STREAMS + "GetRecords": self._get_records,
@@ -256,7 +256,7 @@ class Service:
 
     # The operations
 
-    def _list_streams(self, parameters: Parameters) -> bytes:
+    def _start_new_streams(self, parameters: Parameters) -> bytes:
         table = parameters.get("TableName")
         after = parameters.get("ExclusiveStartStreamArn")
         limit = min(_limit(parameters, 100), self.faults.list_page)

@@ -39,9 +39,9 @@ from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
 from watcher.stores.protocol import Store
-from watcher.streams import token as tokens
+from watcher.streams import checkpoint_format
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.messages import Message, Page, make_page
-from watcher.streams.token import Token
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
 NEW_ARN = ARN[:-1] + "2"
@@ -187,14 +187,14 @@ class Memory(Store):
     name = "memory"
 
     def __init__(self, token: Token | None = None) -> None:
-        self.saved = None if token is None else tokens.encode(token)
+        self.saved = None if token is None else checkpoint_format.encode(token)
         self.saves = 0
 
     def load(self) -> list[Token]:
-        return [] if self.saved is None else tokens.all_from_json(self.saved)
+        return [] if self.saved is None else checkpoint_format.all_from_json(self.saved)
 
     def save(self, stored: Sequence[Token]) -> None:
-        self.saved = tokens.encode_all(stored)
+        self.saved = checkpoint_format.encode_all(stored)
         self.saves += 1
 
     @property
@@ -203,7 +203,11 @@ class Memory(Store):
         return token
 
     def position(self, shard_id: str) -> Position:
-        (found,) = (each for each in tokens.resume(self.token, CLOCK.now()) if each.id == shard_id)
+        (found,) = (
+            each
+            for each in checkpoint_format.resume(self.token, CLOCK.now())
+            if each.id == shard_id
+        )
         return found.position
 
 

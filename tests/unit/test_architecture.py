@@ -31,7 +31,7 @@ ROOMS = [
     ["formatting"],
     ["records"],
     ["aws"],
-    ["sockets", "process_start"],
+    ["shutdown", "sockets", "process_start"],
     ["files"],
     ["clock", "declared", "errors", "retry", "safe_path", "version"],
 ]

@@ -78,7 +78,7 @@ def table_of(arn: str) -> str:
     return arn.partition("/stream/")[0]
 
 
-def apart(arns: Iterable[str]) -> dict[str, str]:
+def short_table_names(arns: Iterable[str]) -> dict[str, str]:
     """Returns by its ARN a short name of each table; two of a name have region or account, too.
 
     `arns` are tables' or their streams'.

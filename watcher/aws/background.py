@@ -101,7 +101,7 @@ class BackgroundService(ForwardingService):
         )
         self._waited_for: set[threading.Thread] = set()
         self._answers: dict[_Question, tuple[float, Any, Exception | None]] = {}
-        process_start.before_fork(self.settle)
+        process_start.before_fork(self.wait_for_thread)
 
     def list_shards(self, arn: str) -> Listing:
         """See `Service`."""
@@ -141,7 +141,7 @@ class BackgroundService(ForwardingService):
     def _probed(self, arn: str, shard_id: str) -> WatcherError | None:
         return self._service.probe(arn, [shard_id])[shard_id]
 
-    def settle(self) -> None:
+    def wait_for_thread(self) -> None:
         """Before a fork: let the threads end, if they do so soon; each is waited for once.
 
         One at a probe that hangs by now has nothing to do but to wait; a listing has many pages.

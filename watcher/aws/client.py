@@ -30,11 +30,12 @@ from watcher.aws.credentials import (
     session,
 )
 from watcher.aws.deadline import limit_answers, with_deadline
+from watcher.aws.describe_stream_limit import call_limiter_for
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
 from watcher.aws.fast_http import Operation, RawPages, Shortcut
 from watcher.aws.listings import (
-    Pages,
+    ListingProgress,
     call_in_turn,
     members_required,
     no_such_stream,
@@ -53,15 +54,14 @@ from watcher.aws.model import (
     StreamName,
     TrimHorizon,
 )
-from watcher.aws.rate_limit import limiter
 from watcher.aws.timing import CallTiming
 from watcher.clock import no_later
 from watcher.errors import (
-    OddAnswerError,
     ShardNotFoundError,
     StreamError,
     TimestampRefusedError,
     TransientError,
+    UnexpectedAnswerError,
     WatcherError,
 )
 from watcher.version import __version__
@@ -123,7 +123,7 @@ class StreamsClient:
             """How shards are read without botocore's machinery, where they are."""
             self._listings = self._new_shortcut()
             self._opened += [self.api, self._listings]
-            self._limiter = limiter(self.api.meta.endpoint_url)
+            self._limiter = call_limiter_for(self.api.meta.endpoint_url)
             self.region: str = self.api.meta.region_name
         except (boto.BotoCoreError, ValueError) as error:
             told = to_stream_error(error)
@@ -171,7 +171,7 @@ class StreamsClient:
     def stream_pages(self, table: str | None = None) -> Iterator[list[StreamName]]:
         """Yields all streams of the region (or of one table), page by page, of 100 each."""
         query: dict[str, Any] = {"TableName": table} if table else {}
-        pages, found = Pages("streams"), 0
+        pages, found = ListingProgress("streams"), 0
         while True:
             began = time.monotonic()
             answer = self._call(self._bounded(self.api.list_streams), "Streams", **query)
@@ -184,7 +184,7 @@ class StreamsClient:
             yield names
             found += len(names)
             last = answer.get("LastEvaluatedStreamArn")
-            if pages.is_last(last, found, seconds):
+            if pages.add_page(last, found, seconds):
                 return
             query["ExclusiveStartStreamArn"] = last
 
@@ -305,7 +305,7 @@ class StreamsClient:
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         """Returns what `iterator` raises for each shard, at its trim horizon; all asked at once."""
-        return side_by_side(
+        return call_in_parallel(
             {name: partial(self.get_iterator, arn, name, TrimHorizon()) for name in shard_ids}
         )
 
@@ -368,7 +368,7 @@ class StreamsClient:
             self.counters.call(name, _retries(answer))
             if member in answer:
                 return answer
-            raise OddAnswerError(f"{name}: an answer without {member}")
+            raise UnexpectedAnswerError(f"{name}: an answer without {member}")
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
             if isinstance(error, boto.ClientError):
                 self.counters.call(name, _retries(error.response))
@@ -407,7 +407,7 @@ _AT_ONCE = 10
 _Name = TypeVar("_Name")
 
 
-def side_by_side(
+def call_in_parallel(
     calls: Mapping[_Name, Callable[[], object]],
 ) -> dict[_Name, WatcherError | None]:
     """Makes all calls at once, and returns what each has raised; None where nothing.

@@ -137,7 +137,7 @@ class OwnCredentials:
             self._thread = threading.Thread(target=self._aside, name="credentials", daemon=True)
             self._thread.start()
 
-    def settle(self) -> None:
+    def wait_for_thread(self) -> None:
         """Before a fork, which copies locks as they stand: no thread may be at work.
 
         Raises OSError where one still is.

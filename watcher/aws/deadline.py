@@ -15,7 +15,7 @@ from botocore import exceptions as boto
 from watcher.aws import timing as timings
 from watcher.aws.http import LARGEST_BODY_BYTES, too_large
 from watcher.aws.timing import CallTiming
-from watcher.errors import OddAnswerError, TransientError
+from watcher.errors import TransientError, UnexpectedAnswerError
 
 logger = logging.getLogger("watcher")
 
@@ -82,7 +82,7 @@ def with_deadline(
 
 
 def limit_answers(client: Any, *, most_bytes: int = LARGEST_BODY_BYTES) -> None:
-    """Makes a call of botocore's client raise OddAnswerError for an answer of more bytes.
+    """Makes a call of botocore's client raise UnexpectedAnswerError for an answer of more bytes.
 
     Botocore reads an answer to its end, in memory, however long it is.
     """
@@ -100,7 +100,7 @@ def limit_answers(client: Any, *, most_bytes: int = LARGEST_BODY_BYTES) -> None:
                     answer.raw.close()
                     target = request.headers.get("X-Amz-Target", b"")
                     operation = bytes(target).decode("latin-1").rpartition(".")[2]
-                    raise OddAnswerError(f"{operation}: {too_large(most_bytes)}")
+                    raise UnexpectedAnswerError(f"{operation}: {too_large(most_bytes)}")
         except urllib3.exceptions.ReadTimeoutError as error:
             raise boto.ReadTimeoutError(endpoint_url=request.url, error=error) from error
         except urllib3.exceptions.ProtocolError as error:

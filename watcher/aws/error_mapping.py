@@ -17,18 +17,19 @@ from watcher.errors import (
     CredentialsError,
     DeniedError,
     ExpiredIteratorError,
-    OddAnswerError,
     ServiceError,
     ShardNotFoundError,
     StreamError,
     TransientError,
     TrimmedDataError,
+    UnexpectedAnswerError,
     WatcherError,
     error_text,
 )
 
 # What the service's own codes mean to a reader. Those that botocore takes for throttling, or for
-# passing, are in its lists; any other is odd (`OddAnswerError`), as is an answer without a code.
+# passing, are in its lists; any other, and an answer without a code,
+# is an `UnexpectedAnswerError`.
 _OF_CODE: dict[str, type[ServiceError]] = {
     "ExpiredIteratorException": ExpiredIteratorError,
     "InternalFailure": TransientError,
@@ -130,7 +131,7 @@ def to_stream_error(error: Exception) -> StreamError:
             return DeniedError(error_hints.denied_hint(error, text))
         if code in _BAD_CREDENTIALS:
             return CredentialsError(error_hints.refused_credentials_hint(error, text))
-        return OddAnswerError(text)
+        return UnexpectedAnswerError(text)
     if isinstance(error, _BAD_LOGIN):
         return CredentialsError(text)
     return StreamError(text)

@@ -28,7 +28,7 @@ from watcher.aws import error_hints
 from watcher.aws.credentials import ca_file
 from watcher.aws.http import HTTPConnections, OverdueAnswerError, PendingResponse, Timeouts
 from watcher.aws.signing import Signer
-from watcher.errors import OddAnswerError, TransientError
+from watcher.errors import TransientError, UnexpectedAnswerError
 
 logger = logging.getLogger("watcher")
 
@@ -96,7 +96,7 @@ class RawPages(ResponseParserFactory):
 
 
 def _refuse_what_is_no_answer(body: bytes, shape: str, metadata: dict[str, Any]) -> None:
-    """Raise OddAnswerError; what begins as an answer, and is cut off, is trouble that passes.
+    """Raises UnexpectedAnswerError; an answer that is cut off is trouble that passes.
 
     botocore takes 204, which a proxy may say, for an answer without members: of BatchWriteItem
     that all is written, of GetItem that there is no such item.
@@ -104,7 +104,7 @@ def _refuse_what_is_no_answer(body: bytes, shape: str, metadata: dict[str, Any])
     is_whole = metadata["HTTPStatusCode"] == _SUCCESS  # not 206, a part of one
     if not is_whole or not body[:_SHOWN_BYTES].lstrip().startswith(b"{"):
         operation = shape.removesuffix("Output")
-        raise OddAnswerError(
+        raise UnexpectedAnswerError(
             f"{operation}: {error_hints.not_json_hint(body[:_READ_BYTES], metadata)}"
         )
 
@@ -251,8 +251,8 @@ class Shortcut:
             return None
         try:
             answer = (asked or self._post(call, query)).wait()
-        except OddAnswerError as error:
-            raise OddAnswerError(f"{operation}: {error}") from None
+        except UnexpectedAnswerError as error:
+            raise UnexpectedAnswerError(f"{operation}: {error}") from None
         except OverdueAnswerError as error:
             raise TransientError(f"{operation}: {error}", overdue=True) from error
         except OSError as error:

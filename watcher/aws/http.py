@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from botocore.httpsession import create_urllib3_context
 
-from watcher.errors import OddAnswerError
+from watcher.errors import UnexpectedAnswerError
 
 _LARGEST_HEAD_BYTES = 64 * 1024
 # DynamoDB's answers end at 1 MB or a little more; far beyond is no answer of DynamoDB's.
@@ -126,7 +126,7 @@ class HTTPConnections:
         length = headers.get("content-length", "")
         encoded = "transfer-encoding" in headers or "content-encoding" in headers
         if length.isdecimal() and len(length) < 20 and int(length) > LARGEST_BODY_BYTES:
-            raise OddAnswerError(too_large(LARGEST_BODY_BYTES))
+            raise UnexpectedAnswerError(too_large(LARGEST_BODY_BYTES))
         if not status or encoded or not length.isdecimal():
             self.usable = status is not None and int(status[1]) != 200
             return None

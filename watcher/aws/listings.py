@@ -56,7 +56,7 @@ def _read_listing(
     """It, and the time of its first page."""
     shards: dict[str, Shard] = {}
     query = {"StreamArn": arn}
-    pages = Pages("shards", arn)
+    pages = ListingProgress("shards", arn)
     first: datetime | None = None
     while True:
         began = monotonic()
@@ -72,7 +72,7 @@ def _read_listing(
             shard = to_shard(row)
             shards[shard.id] = shard
         last = stream.get("LastEvaluatedShardId")
-        if pages.is_last(last, len(shards), monotonic() - began):
+        if pages.add_page(last, len(shards), monotonic() - began):
             listing = Listing(
                 arn=stream.get("StreamArn", arn),
                 table=stream.get("TableName", ""),
@@ -163,8 +163,11 @@ def service_time(answer: dict[str, Any]) -> datetime:
     return time if abs(time.year - ours.year) <= _YEARS_OFF else ours
 
 
-class Pages:
-    """Counts them as they come. `what` is listed of the stream `arn` ("": of a region)."""
+class ListingProgress:
+    """Counts the pages of one listing, and gives up one without an end.
+
+    `what` is listed of the stream `arn` ("": of a region).
+    """
 
     _usual: ClassVar[dict[tuple[str, str], int]] = {}
     """How many the last whole listing had: a watch of a large stream lists it all the time."""
@@ -178,8 +181,8 @@ class Pages:
         self._seconds = 0.0
         self._said_at = timing.log_from_seconds - timing.log_every_seconds
 
-    def is_last(self, key: str | None, found: int, seconds: float) -> bool:
-        """True where a page that took so long was the last; the next one would begin behind `key`.
+    def add_page(self, key: str | None, found: int, seconds: float) -> bool:
+        """Counts a page that took so long; returns True if no other follows behind `key`.
 
         `found` is how many there are by now. Raises TransientError where there is no end.
         """

@@ -17,9 +17,9 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     CredentialsError,
     DeniedError,
-    OddAnswerError,
     StreamError,
     TransientError,
+    UnexpectedAnswerError,
     WatcherError,
 )
 from watcher.retry import Backoff, retry, worth_logging
@@ -34,7 +34,7 @@ _REFUSED = (
     ResponseParserError,
     TransientError,
     CredentialsError,
-    OddAnswerError,
+    UnexpectedAnswerError,
 )
 
 
@@ -100,7 +100,7 @@ class RetryingClient:
             if isinstance(error, boto.ClientError):
                 meaning = DeniedError(error_hints.denied_hint(error, one_line(error), needed))
             passes = needed in self._worked
-        elif isinstance(meaning, CredentialsError) or isinstance(error, OddAnswerError):
+        elif isinstance(meaning, CredentialsError) or isinstance(error, UnexpectedAnswerError):
             has_some = not isinstance(error, boto.NoCredentialsError)
             passes = (self._has_begun and has_some) or bool(self._worked)
         else:

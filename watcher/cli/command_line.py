@@ -154,7 +154,7 @@ class Invocation:
         # A short option may have its value with it: -n5.
         silent = [name for name in bound.kwargs if name not in (*typed, *defaults.origins)]
         self.given = Given(
-            [*typed, *silent], defaults.origins, defaults.of_folder, defaults.strange
+            [*typed, *silent], defaults.origins, defaults.of_folder, defaults.untrusted
         )
         self._operands = list(map(_written, bound.args))
         # Of a switch with something behind it Cyclopts leaves an operand over: -v5.

@@ -38,7 +38,7 @@ class Default(NamedTuple):
     """The variable, or the file."""
     required: bool
     """True where it is an error that this command has no such option."""
-    is_strange: bool = False
+    is_untrusted: bool = False
     """True where it is of a file that nobody has allowed everything."""
 
     @property
@@ -71,7 +71,7 @@ class Defaults:
         """The parameters that have got a value here, and where it is written."""
         self.of_folder: list[str] = []
         """The options that the working folder's file gives, as it calls them."""
-        self.strange: list[str] = []
+        self.untrusted: list[str] = []
         """The parameters that it gives without being trusted."""
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -94,7 +94,7 @@ class Defaults:
             if not tokens or argument.has_tokens:
                 continue
             metavar = None if argument.is_flag() else argument.parameter.metavar
-            if default.is_strange and not trust.is_harmless(metavar, default.value):
+            if default.is_untrusted and not trust.is_harmless(metavar, default.value):
                 refused.append(default.key)
                 continue
             for token in tokens:
@@ -112,7 +112,7 @@ class Defaults:
         if not written:
             return [], None
         last = written[-1]
-        if last.is_strange and not trust.is_harmless(metavar, last.value):
+        if last.is_untrusted and not trust.is_harmless(metavar, last.value):
             return [], None
         return _several(last.value), last.origin
 
@@ -120,8 +120,8 @@ class Defaults:
         self.origins[name] = default.origin
         if default.origin.endswith(PROJECT_FILE) and not os.environ.get("WATCHER_CONFIG"):
             self.of_folder.append(default.key)
-        if default.is_strange:
-            self.strange.append(name)
+        if default.is_untrusted:
+            self.untrusted.append(name)
 
     def _written(self) -> list[Default]:
         """Returns all defaults for the command; a later one is to win over an earlier one."""
@@ -136,12 +136,12 @@ class Defaults:
         return self._read
 
     def _of_file(self, file: Path) -> Iterator[Default]:
-        table, is_strange = _table(file)
+        table, is_untrusted = _table(file)
         for key, value in table.items():
             if not isinstance(value, dict):
-                yield Default(key, value, str(file), False, is_strange)
+                yield Default(key, value, str(file), False, is_untrusted)
         for key, value in table.get(self._command, {}).items():
-            yield Default(key, value, f"[{self._command}] in {file}", True, is_strange)
+            yield Default(key, value, f"[{self._command}] in {file}", True, is_untrusted)
         for key, value in table.items():
             if isinstance(value, dict) and key not in self._commands:
                 raise UsageError(f"{file}: [{key}] is no command{_near(key, self._commands)}")
@@ -196,10 +196,10 @@ def _of_environment() -> Iterator[Default]:
 def _table(file: Path) -> tuple[Table, bool]:
     """Returns what a file says, and whether nobody has said that it is to be trusted."""
     content = trust.read(file)
-    is_strange = str(file) == PROJECT_FILE and not (
+    is_untrusted = str(file) == PROJECT_FILE and not (
         os.environ.get("WATCHER_CONFIG") or trust.is_trusted(file, content)
     )
-    return trust.table(file, content), is_strange
+    return trust.table(file, content), is_untrusted
 
 
 def _near(word: str, words: Iterable[str]) -> str:

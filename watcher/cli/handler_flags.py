@@ -183,7 +183,7 @@ class Choice:
         for name in self._own:
             if not is_typed or _OWN + name in given.typed:
                 self._choose_owner(name)
-        self._refuse_strange()
+        self._refuse_untrusted()
         if not self.has_lambda:
             for each in options.of(lambda_function):
                 if each.name in given.typed and values[each.name] != each.default:
@@ -204,14 +204,14 @@ class Choice:
             for name, value in self._chosen
         ]
 
-    def _refuse_strange(self) -> None:
+    def _refuse_untrusted(self) -> None:
         """A module is run by who types its flag, not by who has put two files into a folder."""
-        strange = self._given.strange
+        untrusted = self._given.untrusted
         for name, value in self._chosen:
             if name != _CHOSEN or self._handlers[value].is_built_in:
                 continue
             choosing = [name + value, *(_OWN + own for own in self._handlers[value].options)]
-            refused = [each for each in choosing if each in strange]
+            refused = [each for each in choosing if each in untrusted]
             if refused and not any(each in self._given.typed for each in choosing):
                 names = (each.removeprefix(_OWN).removeprefix(_CHOSEN) for each in refused)
                 raise not_trusted([each.replace("_", "-") for each in names])

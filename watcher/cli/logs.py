@@ -12,9 +12,9 @@ from typing import Any, TextIO
 
 import msgspec
 
-from watcher.delivery.shutdown import Overdue, in_charge
 from watcher.errors import error_text, without_passwords, without_secrets
 from watcher.files import give_up
+from watcher.shutdown import Overdue, in_charge
 
 logger = logging.getLogger("watcher")
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import watcher
 from watcher.cli import commands, logs, output
 from watcher.cli.command_line import LOG_FORMAT, CommandLine, Invocation
-from watcher.delivery.shutdown import ending_process
 from watcher.errors import WatcherError
+from watcher.shutdown import ending_process
 
 logger = logging.getLogger("watcher")
 

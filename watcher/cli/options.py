@@ -33,7 +33,7 @@ class Given(NamedTuple):
     """The parameters that a file or a variable gives, and where that is."""
     of_folder: Sequence[str] = ()
     """The options that the working folder's file gives, as it calls them."""
-    strange: Sequence[str] = ()
+    untrusted: Sequence[str] = ()
     """The parameters that it gives without being trusted (see `cli/trust.py`)."""
 
     def log_used(self, modules: Iterable[str] = ()) -> None:

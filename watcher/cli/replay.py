@@ -24,7 +24,6 @@ from watcher.delivery.dead_letters import LetterSource, open_letters
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.output import OutputClosed
-from watcher.delivery.shutdown import Overdue, Shutdown
 from watcher.errors import UsageError
 from watcher.formatting import style
 from watcher.observability.watch_stats import Rate
@@ -32,6 +31,7 @@ from watcher.options import WatchOptions, end
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines
+from watcher.shutdown import Overdue, Shutdown
 
 logger = logging.getLogger("watcher")
 
@@ -173,7 +173,7 @@ class _Replay:
             return
         self.dispatcher.flush()
         before, self._unhandled = self._unhandled, self.dispatcher.unhandled
-        self.source.settle(went_well=self._unhandled == before, but_last=but_last)
+        self.source.acknowledge(went_well=self._unhandled == before, but_last=but_last)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import msgspec
 from cyclopts import Parameter
 
 from watcher import files
-from watcher.aws.arns import apart, table_name, table_of
+from watcher.aws.arns import short_table_names, table_name, table_of
 from watcher.aws.connect import Clients
 from watcher.aws.model import Listing
 from watcher.aws.retry import retry_at_start
@@ -137,7 +137,7 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
     until = f" --until {values['until']}" if values["until"] else ""
     notes = [f"Read with --from {values['start']}{until}.", *_choice(values, totals.filtered)]
     if len(arns) > 1:
-        names = apart(tables)
+        names = short_table_names(tables)
         counts = ", ".join(f"{count:,} of {names[arn]}" for arn, count in tables.most_common())
         notes.append(f"Changes by table: {counts or 'none'}.")
     title = f"Changes of {listing.table}"

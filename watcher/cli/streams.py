@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from watcher.aws.client import StreamsClient
     from watcher.aws.model import Listing, StreamName
     from watcher.cli.command_line import CommandLine
-    from watcher.pull.calls import CallPool
+    from watcher.pull.call_pool import CallPool
 
 logger = logging.getLogger("watcher")
 
@@ -82,7 +82,7 @@ def _plain(name: StreamName) -> dict[str, Any]:
 
 def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, Any]]:
     """Listed one after the other, their shards read side by side."""
-    from watcher.pull.calls import CallPool
+    from watcher.pull.call_pool import CallPool
 
     readers = CallPool(most=_READERS)
     try:

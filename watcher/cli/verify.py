@@ -26,7 +26,7 @@ from watcher.options import WatchOptions
 from watcher.records.diff import Absent, Attribute, differences
 from watcher.records.record import creation_time, native, wire_item
 from watcher.records.record_files import open_lines
-from watcher.streams.position import parse_time
+from watcher.streams.start_times import parse_time
 from watcher.time_machine.copied_items import Cause, CauseKind, Change, CopyDifference
 from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy
 from watcher.time_machine.processed_log import LogFault, ProcessedLog, check_log

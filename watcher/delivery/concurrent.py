@@ -18,13 +18,13 @@ from watcher.delivery.handler_pool import HandlerPool
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import EndOfReading, HandlerStep
-from watcher.delivery.shutdown import Overdue
 from watcher.errors import HandlerError
 from watcher.formatting.text import printable_key
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
+from watcher.shutdown import Overdue
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Finished, Page, WireFilter
 

@@ -10,7 +10,7 @@ from concurrent import futures
 from typing import Any
 
 from watcher.delivery.callables import check_answer
-from watcher.delivery.shutdown import Overdue
+from watcher.shutdown import Overdue
 
 # What tasks that are cancelled may take for their end.
 _LAST_SECONDS = 0.5

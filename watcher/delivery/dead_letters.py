@@ -212,7 +212,7 @@ class LetterSource(Protocol):
     def keep(self) -> None:
         """The last one is not to be taken out, whatever becomes of the others."""
 
-    def settle(self, *, went_well: bool, but_last: bool = False) -> None:
+    def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
         """All that were given out since the last call (but the last one) went well, or not."""
 
     def close(self) -> None:
@@ -264,7 +264,7 @@ class _QueueLetters:
     def keep(self) -> None:
         self._left.append(self._given.pop())
 
-    def settle(self, *, went_well: bool, but_last: bool = False) -> None:
+    def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
         settled = self._given[:-1] if but_last else self._given
         self._given = self._given[len(settled) :]
         if not went_well:
@@ -310,7 +310,7 @@ class _BucketLetters:
     def keep(self) -> None:
         """It stays anyhow."""
 
-    def settle(self, *, went_well: bool, but_last: bool = False) -> None:
+    def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
         """They stay."""
 
     def close(self) -> None:

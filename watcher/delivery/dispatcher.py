@@ -19,10 +19,10 @@ from watcher.delivery.failures import FailureLog, FailurePolicy, GivenUp, which_
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.retries import Retries
-from watcher.delivery.shutdown import Overdue, Shutdown
 from watcher.errors import HandlerError, LeaseLostError, error_text
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
+from watcher.shutdown import Overdue, Shutdown
 
 logger = logging.getLogger("watcher")
 

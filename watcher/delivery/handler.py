@@ -49,7 +49,7 @@ class Handler:
     """Records of the stream with this ARN are to come; of others, too, in a watch of several."""
     close: Callable[[], Any]
     """No more records come."""
-    bring_out: Callable[[], Any]
+    flush_buffers: Callable[[], Any]
     """What `flush` calls."""
     finish: Callable[[object], None]
     """Take what one of these answers, and see to it that nothing of it is still to come."""
@@ -72,7 +72,7 @@ class Handler:
         self.close = close or _nothing
         self.begin = begin or _nothing
         self.finish = check_answer
-        self.bring_out = flush or _nothing
+        self.flush_buffers = flush or _nothing
 
     def page_end(self, shard_key: ShardKey) -> None:
         """Nothing more of the shard is at hand just now."""
@@ -88,7 +88,7 @@ class Handler:
 
         Raises what is wrong with that, which is none of the records' fault.
         """
-        self.finish(self.bring_out())
+        self.finish(self.flush_buffers())
 
     def first_pending(self, shard_key: ShardKey) -> str | None:
         """The sequence number of a shard's first record that is not settled yet, if there is one.

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from watcher.delivery.shutdown import Overdue
 from watcher.errors import HandlerError
 from watcher.files import BrokenOff, NobodyReads, WholeFile
+from watcher.shutdown import Overdue
 
 
 class OutputClosed(Exception):

@@ -45,7 +45,7 @@ class Reloading(Handler):
 
     def flush(self) -> None:
         """See `Handler`."""
-        self.finish(self._current.bring_out())
+        self.finish(self._current.flush_buffers())
 
     def tick(self, shard_key: ShardKey | None = None) -> None:
         """Look after the file."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from cyclopts import Parameter
 
-from watcher.aws.arns import apart, table_of
+from watcher.aws.arns import short_table_names, table_of
 from watcher.errors import UsageError
 from watcher.files import is_terminal
 
@@ -152,7 +152,7 @@ def _wants_color() -> bool:
 
 def show_tables(several: bool, arns: Iterable[str] = ()) -> None:
     """Sets whether `table_prefix` names a record's table; `arns` are the streams known so far."""
-    _style.table_names = apart(arns) if several or _style.prefix else None
+    _style.table_names = short_table_names(arns) if several or _style.prefix else None
     _style.prefixes.clear()
 
 
@@ -165,7 +165,7 @@ def _table_name(stream: str) -> str:
     arn = table_of(stream)
     known = _style.table_names or {}
     if arn not in known:
-        known.update(apart([*known, arn]))
+        known.update(short_table_names([*known, arn]))
         _style.prefixes.clear()
     return known[arn]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from watcher.aws.arns import apart, table_name, table_of
+from watcher.aws.arns import short_table_names, table_name, table_of
 from watcher.aws.model import ShardKey
 from watcher.errors import UsageError
 from watcher.formatting.style import shown_time
@@ -61,7 +61,7 @@ class ChangeBuffer:
         key = printable_key(record["dynamodb"]["Keys"])
         time, raw = shown_time(record.created_at), bytes(record.raw)
         if (table := table_of(record.stream)) not in self.tables:
-            self.tables = apart([*self.tables, table])
+            self.tables = short_table_names([*self.tables, table])
         with self._lock:
             self.taken += 1
             self._lines.append(ChangeLine(self.taken, time, kind, key, raw, record.shard_key))

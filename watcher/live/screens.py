@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, SelectionList, Static, Tree
 from textual.widgets.tree import TreeNode
 
-from watcher.aws.arns import apart, table_of
+from watcher.aws.arns import short_table_names, table_of
 from watcher.aws.model import Listing, ShardKey, opened_at
 from watcher.errors import WatcherError
 from watcher.formatting.differences import change_lines, shortened, shown_item
@@ -173,7 +173,7 @@ class ShardsScreen(ModalScreen[None]):
         tree: Tree[None] = self.query_one(Tree)
         tree.root.set_label(Text(printable(error_text) or "streams"))
         tree.guide_depth = _GUIDE
-        names = apart(listing.arn for listing in listings)
+        names = short_table_names(listing.arn for listing in listings)
         for listing in listings:
             shown_name = names[table_of(listing.arn)]
             name = shown_name if "/" in shown_name else listing.table

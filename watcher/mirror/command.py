@@ -11,10 +11,10 @@ from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.tables import TablesClient
-from watcher.delivery.shutdown import Shutdown
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.job import MirrorJob
+from watcher.shutdown import Shutdown
 
 logger = logging.getLogger("watcher")
 

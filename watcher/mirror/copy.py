@@ -13,7 +13,7 @@ from watcher.errors import UsageError
 from watcher.mirror.columns import KIND, Item, item_of
 from watcher.mirror.delta_table import MirrorTable
 from watcher.records.typed_values import RESCUED, Converter, converter
-from watcher.streams import token as tokens
+from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
 from watcher.time_machine.copies import CopyPosition
 
@@ -36,7 +36,9 @@ class MirrorCopy:
             raise UsageError("its copy is not finished: let mirror go on first", "with", folder)
         self._history = state.history
         self.label = f"mirror at version {self._mirror.version}"
-        self.position = CopyPosition(token=tokens.from_json(state.token), copied_at=state.copied_at)
+        self.position = CopyPosition(
+            token=checkpoint_format.from_json(state.token), copied_at=state.copied_at
+        )
         # Of columns whose types a user has chosen: what a value becomes there.
         self._chosen: dict[str, tuple[pa.DataType, Converter]] = {
             field.name: (field.type, converter(field.type))

@@ -18,12 +18,12 @@ from watcher.errors import StreamError, StreamGoneError, UsageError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
 from watcher.mirror.delta_table import LIMITS, MirrorLimits, MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.shard_pool import PullOptions
-from watcher.streams import token as tokens
+from watcher.streams import checkpoint_format
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
-from watcher.streams.token import Token
 
 logger = logging.getLogger("watcher")
 
@@ -104,7 +104,7 @@ class MirrorJob:
         state = self._mirror.state
         start: Position | Token
         if state is not None and state.copied:
-            start = tokens.from_json(state.token)
+            start = checkpoint_format.from_json(state.token)
         else:
             listing = self._service.list_shards(self._arn)
             self._refuse_view(listing)
@@ -235,7 +235,7 @@ class MirrorJob:
         return MirrorState(
             stream=self._arn,
             history=self._history,
-            token=tokens.to_dict(self._stream.token),
+            token=checkpoint_format.to_dict(self._stream.token),
             copied=copied,
             copied_at=self._mirror.state.copied_at if copied and self._mirror.state else None,
             tidied=datetime.now(UTC),

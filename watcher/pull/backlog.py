@@ -19,16 +19,16 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.clock import CLOCK, Clock
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import PooledShard, PullOptions, ShardPool
 from watcher.pull.timing import TIMING, Timing
 from watcher.records import page as pages
 from watcher.records.record import Record
-from watcher.streams import token as tokens
+from watcher.streams import checkpoint_format
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses, held_since
 from watcher.streams.messages import PageFilter
-from watcher.streams.token import Token
 
 
 class BacklogReader:
@@ -69,7 +69,7 @@ class BacklogReader:
         self._new_clients = clients
         self._clients: Sequence[Service] = []
         if isinstance(start, Token):
-            self._pool = self._new_pool(Latest(), tokens.resume(start, clock.now()))
+            self._pool = self._new_pool(Latest(), checkpoint_format.resume(start, clock.now()))
         else:
             self._pool = self._new_pool(
                 TrimHorizon() if start is None else AtTime(start.astimezone(UTC))

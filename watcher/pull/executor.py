@@ -13,10 +13,10 @@ from watcher.streams.coordinator import Coordinator
 from watcher.streams.messages import Message
 from watcher.streams.requests import (
     Collect,
+    DescribeShards,
     GetIterator,
     GetRecords,
     ListChildren,
-    ListShards,
     Prefetch,
     ReadRequest,
     ReadSteps,
@@ -100,7 +100,7 @@ def _listed(
     request: StreamRequest, arn: str, service: Service
 ) -> Listing | list[Shard] | dict[str, WatcherError | None]:
     match request:
-        case ListShards():
+        case DescribeShards():
             return service.list_shards(arn)
         case ListChildren(shard_id):
             return service.list_children(arn, shard_id)

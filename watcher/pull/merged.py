@@ -15,14 +15,14 @@ from watcher.aws.discovery import newer_stream
 from watcher.aws.model import AfterSequence, Latest, Listing, Position, Service, ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import DEFAULTS, PooledShard, PullOptions, ShardPool
 from watcher.records import page as pages
 from watcher.records.record import Record
-from watcher.streams import token as tokens
+from watcher.streams import checkpoint_format
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Page
-from watcher.streams.token import Token
 
 
 class ShardBuffer(msgspec.Struct, eq=False):
@@ -72,7 +72,7 @@ class MergedReader:
         self._pool = ShardPool(
             arn,
             Latest() if isinstance(start, Token) else start,
-            tokens.resume(token, clock.now()) if token else None,
+            checkpoint_format.resume(token, clock.now()) if token else None,
             service=service,
             losses=losses,
             calls=calls,
@@ -187,7 +187,7 @@ class MergedReader:
     def token(self) -> Token:
         """The position behind the last record that was taken."""
         coordinator = self._pool.coordinator
-        return tokens.make(
+        return checkpoint_format.make(
             coordinator.arn, coordinator.lineage, coordinator.listing.time, coordinator.began_at
         )
 

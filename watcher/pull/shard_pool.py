@@ -13,7 +13,7 @@ import msgspec
 from watcher.aws.model import Latest, Listing, Position, Service
 from watcher.clock import Clock
 from watcher.pull import executor
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.pull.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard

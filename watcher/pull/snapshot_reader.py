@@ -9,15 +9,15 @@ from collections import deque
 from watcher.aws.model import AfterSequence, Position, Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.shard_pool import DEFAULTS, PullOptions
 from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.records import page as pages
 from watcher.records.record import Record
 from watcher.retry import backoff, worth_logging
+from watcher.streams.checkpoint_format import Token, TokenSnapshot
 from watcher.streams.losses import Losses
-from watcher.streams.token import Token, TokenSnapshot
 
 logger = logging.getLogger("watcher")
 

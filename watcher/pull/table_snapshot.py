@@ -17,9 +17,9 @@ from watcher.aws.json_text import read
 from watcher.aws.model import AfterSequence, ShardKey, TrimHorizon
 from watcher.clock import CLOCK, Clock
 from watcher.records.wire import SNAPSHOT
+from watcher.streams.checkpoint_format import TokenSnapshot
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page
-from watcher.streams.token import TokenSnapshot
 
 if TYPE_CHECKING:
     from watcher.aws.tables import Key

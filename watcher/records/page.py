@@ -12,7 +12,7 @@ import msgspec
 
 from watcher.aws.json_text import mend, read
 from watcher.aws.model import ShardKey
-from watcher.errors import OddAnswerError, TransientError
+from watcher.errors import TransientError, UnexpectedAnswerError
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
 
@@ -45,14 +45,14 @@ _raw_page = msgspec.json.Decoder(_RawPage)
 def decode(body: bytes) -> WirePage:
     """Decodes a page's structure: 1.8 ms for 1,000 records, where botocore takes 230.
 
-    Raises TransientError for a body that breaks off, OddAnswerError for one that is no page.
+    Raises TransientError for a body that breaks off, UnexpectedAnswerError for one that is no page.
     """
     try:
         if not body.isascii():
             str(body, "utf-8")  # the decoder does not look into the images
         return read(_wire_page, body)
     except msgspec.ValidationError as error:
-        raise OddAnswerError(f"{_NO_PAGE}: {error}") from None
+        raise UnexpectedAnswerError(f"{_NO_PAGE}: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TransientError(f"{_NO_PAGE}: {error}") from None
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.protocol import Delivery
-from watcher.delivery.shutdown import Shutdown
 from watcher.formatting.text import counted
 from watcher.observability import watch_stats
 from watcher.observability.watch_stats import Health
 from watcher.runtime.stats import StatsCollector
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
+from watcher.shutdown import Shutdown
 from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.protocol import Store
 

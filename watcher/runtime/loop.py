@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.protocol import Delivery
-from watcher.delivery.shutdown import Overdue, Shutdown
 from watcher.errors import NoAnswerYetError, StreamError
 from watcher.formatting.text import counted
 from watcher.observability.heartbeat import Heartbeat, Phase
@@ -21,6 +20,7 @@ from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
+from watcher.shutdown import Overdue, Shutdown
 from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.protocol import Store
 from watcher.streams.coordinator import ShardEnd
@@ -85,8 +85,8 @@ class Manager:
             self._prepare()
             while not (self.shutdown.poll() or self._is_done()):
                 self.heartbeat.beat()
-                self._list_streams()
-                self._start_shards()
+                self._start_new_streams()
+                self._refresh_shards()
                 self._receive()
                 self._deliver()
                 self._save()
@@ -109,12 +109,12 @@ class Manager:
 
     # The six steps, and what they look at
 
-    def _list_streams(self) -> None:
+    def _start_new_streams(self) -> None:
         """Take in streams that join, and make the first listing of each."""
         self.streams.join_discovered()
         self._start_streams()
 
-    def _start_shards(self) -> None:
+    def _refresh_shards(self) -> None:
         """List shards again where that is due, and have those read whose turn has come.
 
         Those whose worker has died are read again.

@@ -83,7 +83,7 @@ class ProcessStarter:
         connection, arn = assignment.connection, assignment.arn
         credentials = own_credentials(connection, region_in(arn))
         keys = credentials.newest()
-        credentials.settle()
+        credentials.wait_for_thread()
         if self._credentials is None:
             self._credentials = WorkerCredentials(keys)
         self._credentials.take(keys)

@@ -14,7 +14,7 @@ from watcher.aws.model import Listing, ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError
 from watcher.formatting.text import counted
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord

@@ -24,7 +24,7 @@ from watcher.clock import CLOCK, Clock, no_later
 from watcher.errors import StreamGoneError
 from watcher.options import WatchOptions
 from watcher.pull import executor
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.table_snapshot import Items, TableSnapshot
@@ -32,11 +32,11 @@ from watcher.runtime.protocol import ShardAssignment
 from watcher.runtime.stats import StreamStats
 from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
-from watcher.streams import token as tokens
+from watcher.streams import checkpoint_format
+from watcher.streams.checkpoint_format import Token, TokenSnapshot
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.token import Token, TokenSnapshot
 
 logger = logging.getLogger("watcher")
 
@@ -151,7 +151,7 @@ class WatchedStream:
     def resume(self, token: Token) -> None:
         """Starts where this token stands. Raises UsageError for a broken one."""
         # Of a table's former stream what is left comes first; the watch then goes on to the new.
-        resumed = tokens.resume(token, self._clock.now())
+        resumed = checkpoint_format.resume(token, self._clock.now())
         self.coordinator = self._new_coordinator(token.stream_arn, self._start, resumed)
         self._stored = token
 
@@ -345,6 +345,6 @@ class WatchedStream:
 
     def _current_token(self) -> Token:
         coordinator = self.coordinator
-        return tokens.make(
+        return checkpoint_format.make(
             coordinator.arn, coordinator.lineage, coordinator.listing.time, coordinator.began_at
         )

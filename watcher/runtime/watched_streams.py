@@ -19,9 +19,9 @@ from watcher.runtime.tail import Tail
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.workers import Workers
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import RETENTION, TrackedShard
 from watcher.streams.messages import Failed
-from watcher.streams.token import Token
 
 logger = logging.getLogger("watcher")
 

@@ -95,7 +95,7 @@ class BacklogDetector:
             time = datetime.fromtimestamp(int(now - self._to_try.popleft()), UTC)
             try:
                 iterator, _ = yield GetIterator(self._arn, self._shard_id, AtTime(time))
-                body = yield from reads.fetch_elsewhere(iterator, limit=1)
+                body = yield from reads.fetch_at(iterator, limit=1)
                 records = page.decode(body).Records
             except TimestampRefusedError:
                 self._look_at = math.inf

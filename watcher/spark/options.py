@@ -15,7 +15,7 @@ from watcher.aws.connect import parse_stream_name
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import AtTime, Latest, Position
 from watcher.errors import UsageError, blame
-from watcher.streams.position import parse_start
+from watcher.streams.start_times import parse_start
 
 ImageFormat = Literal["json", "dynamodb-json"]
 

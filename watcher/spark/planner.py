@@ -162,7 +162,7 @@ class Planner:
             pending = executor.refresh(coordinator, self._background)
             with self._driver.lock:
                 self._handle_events(coordinator)
-                self._start_shards(coordinator)
+                self._refresh_shards(coordinator)
                 if not self._are_tried() and self._clock.monotonic() < first_reads_by:
                     self._driver.wait(idle_seconds)
                     continue
@@ -279,7 +279,7 @@ class Planner:
                     self._finished += 1
         return self._coordinator
 
-    def _start_shards(self, coordinator: Coordinator) -> None:
+    def _refresh_shards(self, coordinator: Coordinator) -> None:
         """Starts shards: executors read closed ones; with a limit all are counted here."""
         ready = coordinator.to_start()
         if not ready:

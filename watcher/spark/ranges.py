@@ -21,7 +21,7 @@ from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Finished, Loss, Message, Page, Retrying
-from watcher.streams.rate_limit import AdaptiveRateLimit
+from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 from watcher.streams.timing import TIMING as CORE_TIMING
 

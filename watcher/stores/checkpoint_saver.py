@@ -10,7 +10,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError, WatcherError
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.stores.protocol import Store
-from watcher.streams.token import Token
+from watcher.streams.checkpoint_format import Token
 
 logger = logging.getLogger("watcher")
 

@@ -9,7 +9,7 @@ from watcher.aws.lease_table import SCHEME
 from watcher.delivery.callables import check_answer, unfit
 from watcher.errors import UsageError, error_text
 from watcher.stores.protocol import CheckpointStorage, Store
-from watcher.streams.token import Token, all_from_json, encode_all
+from watcher.streams.checkpoint_format import Token, all_from_json, encode_all
 
 
 class CustomStore(Store):

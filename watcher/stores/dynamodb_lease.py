@@ -27,7 +27,7 @@ from watcher.aws.lease_table import Leased, LeaseTable
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, UsageError, WatcherError
 from watcher.stores.protocol import Store
-from watcher.streams.token import Token, all_from_json, encode_all
+from watcher.streams.checkpoint_format import Token, all_from_json, encode_all
 
 logger = logging.getLogger("watcher")
 

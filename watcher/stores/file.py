@@ -9,7 +9,7 @@ from pathlib import Path
 from watcher import files, process_start
 from watcher.errors import UsageError
 from watcher.stores.protocol import Store
-from watcher.streams.token import Token, all_from_json, encode_all
+from watcher.streams.checkpoint_format import Token, all_from_json, encode_all
 
 # A token takes some 200 bytes a shard; more than this is not a token.
 _LARGEST_BYTES = 64 * 1024 * 1024

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 # The command line reads the declarations here for its help alone.
 if TYPE_CHECKING:
-    from watcher.streams.token import Token
+    from watcher.streams.checkpoint_format import Token
 
 
 class Store(Protocol):

@@ -140,7 +140,7 @@ class CaughtUpDetector:
 
     def _goes_on(self) -> ReadSteps[bool]:
         """Reads at one of the iterators; returns whether to read at another now."""
-        wire = page.decode((yield from self._reads.fetch_elsewhere(self._latest[-1])))
+        wire = page.decode((yield from self._reads.fetch_at(self._latest[-1])))
         numbers = numbers_of(wire.Records)
         if not numbers and wire.NextShardIterator is not None:
             self.is_open = True

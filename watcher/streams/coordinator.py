@@ -19,11 +19,11 @@ from watcher.clock import Clock, no_later
 from watcher.errors import (
     CredentialsError,
     DeniedError,
-    OddAnswerError,
     ServiceError,
     StreamError,
     StreamGoneError,
     TransientError,
+    UnexpectedAnswerError,
     WatcherError,
 )
 from watcher.retry import worth_logging
@@ -42,7 +42,7 @@ from watcher.streams.messages import (
     Started,
 )
 from watcher.streams.persistent_errors import PersistentErrors, kind_of
-from watcher.streams.requests import ListChildren, ListShards, ProbeShards, StreamRequest
+from watcher.streams.requests import DescribeShards, ListChildren, ProbeShards, StreamRequest
 from watcher.streams.timing import TIMING, Timing
 from watcher.streams.unlisted_parents import UnlistedParents
 
@@ -125,8 +125,8 @@ class Coordinator:
             self._children_listed(self._finished[0], [])  # a listing has shown them meanwhile
         if self._finished and ListChildren not in pending:
             return ListChildren(self._finished[0])
-        if ListShards not in pending and self.schedule.is_due(self._could_learn_from_a_listing):
-            return ListShards()
+        if DescribeShards not in pending and self.schedule.is_due(self._could_learn_from_a_listing):
+            return DescribeShards()
         if ProbeShards not in pending and (shard_ids := self._unlisted.due()):
             return ProbeShards(shard_ids)
         return None
@@ -151,7 +151,7 @@ class Coordinator:
     ) -> None:
         """Takes in the answer to a request. Raises DataLossError."""
         match request, answer:
-            case ListShards(), Listing():
+            case DescribeShards(), Listing():
                 self._listed(answer)
             case ListChildren(shard_id), list():
                 self._children_listed(shard_id, answer)
@@ -162,7 +162,7 @@ class Coordinator:
                     self.schedule.want_in(self._timing.late_child_seconds_max)
 
     def failed(self, request: StreamRequest, error: WatcherError) -> None:
-        """Takes in why there was no answer. Raises DeniedError, OddAnswerError where that lasts.
+        """Takes in an error. Raises DeniedError, UnexpectedAnswerError where that lasts.
 
         Raises the error itself where no retry helps.
         """
@@ -176,7 +176,9 @@ class Coordinator:
                 self.losses.report_if_stale("last listing", self.listing.time, self.now)
             self.is_gone = True
             self.schedule.on_gone()
-        elif isinstance(error, TransientError | OddAnswerError | DeniedError | CredentialsError):
+        elif isinstance(
+            error, TransientError | UnexpectedAnswerError | DeniedError | CredentialsError
+        ):
             self._listing_failed(error)
         else:
             raise error
@@ -259,7 +261,7 @@ class Coordinator:
 
         Returns a page to be delivered, or the meaning of the reader's end. Moving the shard's
         position behind what was delivered is up to the caller. Raises DataLossError, and
-        DeniedError or OddAnswerError where that is to end the reading.
+        DeniedError or UnexpectedAnswerError where that is to end the reading.
         """
         match message:
             case Page():

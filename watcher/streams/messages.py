@@ -97,8 +97,8 @@ class ErrorKind(Enum):
     PASSING = "passing"
     OVERDUE = "overdue"
     """An answer of which something comes now and then, but not the end."""
-    ODD = "odd"
-    """An answer that says nothing of the stream (`OddAnswerError`)."""
+    UNEXPECTED = "unexpected"
+    """An answer that says nothing of the stream (`UnexpectedAnswerError`)."""
     DENIED = "denied"
     CREDENTIALS = "credentials"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from watcher.clock import Clock
 from watcher.errors import TransientError
 from watcher.records import page
-from watcher.streams.rate_limit import AdaptiveRateLimit
+from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.requests import Collect, GetRecords, Prefetch, ReadSteps
 from watcher.streams.timing import TIMING, Timing
 
@@ -56,7 +56,7 @@ class PageFetcher:
         # Something may have been written since.
         return (yield from self._counted(GetRecords(iterator)))
 
-    def fetch_elsewhere(self, iterator: str, limit: int | None = None) -> ReadSteps[bytes]:
+    def fetch_at(self, iterator: str, limit: int | None = None) -> ReadSteps[bytes]:
         """Returns a page from elsewhere in the shard. Raises as `Service.records`."""
         return (yield from self._counted(GetRecords(iterator, limit)))
 

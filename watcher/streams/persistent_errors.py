@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from watcher.clock import Clock
-from watcher.errors import DeniedError, OddAnswerError, TransientError
+from watcher.errors import DeniedError, TransientError, UnexpectedAnswerError
 from watcher.streams.messages import ErrorKind, Notice, Retrying
 from watcher.streams.timing import TIMING, Timing
 
@@ -43,7 +43,7 @@ class PersistentErrors:
         return self._seconds
 
     def on_error(self, name: str, trouble: Retrying) -> None:
-        """Take in a trouble with this shard; raises DeniedError, OddAnswerError where it ends."""
+        """Takes in a shard's trouble. Raises DeniedError, UnexpectedAnswerError where it ends."""
         self.last = trouble.text
         self._seconds = max(0.0, self.seconds())
         if trouble.failures == 1 or trouble.kind is not ErrorKind.DENIED:
@@ -56,11 +56,11 @@ class PersistentErrors:
             if not self.has_worked or seconds >= self._timing.denied_seconds:
                 raise DeniedError(trouble.text)
         if (
-            trouble.kind is ErrorKind.ODD
+            trouble.kind is ErrorKind.UNEXPECTED
             and not self.has_worked
             and trouble.failures >= self._timing.odd_answers
         ):
-            raise OddAnswerError(trouble.text)
+            raise UnexpectedAnswerError(trouble.text)
 
     def subject(self, shard_id: str, message: Retrying | Notice) -> str | None:
         """Returns the subject of a log line; None where one said the same of all shards."""
@@ -82,4 +82,4 @@ def kind_of(error: Exception) -> ErrorKind:
         return ErrorKind.DENIED
     if isinstance(error, TransientError) and error.overdue:
         return ErrorKind.OVERDUE
-    return ErrorKind.ODD if isinstance(error, OddAnswerError) else ErrorKind.PASSING
+    return ErrorKind.UNEXPECTED if isinstance(error, UnexpectedAnswerError) else ErrorKind.PASSING

@@ -59,7 +59,7 @@ ReadSteps = Generator[ReadRequest, Any, _Result]
 """Steps of a read: yields requests, is sent their answers, returns a result."""
 
 
-class ListShards(msgspec.Struct, frozen=True):
+class DescribeShards(msgspec.Struct, frozen=True):
     """Asks for the whole listing of the stream; the answer is a `Listing`."""
 
 
@@ -75,4 +75,4 @@ class ProbeShards(msgspec.Struct, frozen=True):
     shard_ids: tuple[str, ...]
 
 
-StreamRequest = ListShards | ListChildren | ProbeShards
+StreamRequest = DescribeShards | ListChildren | ProbeShards

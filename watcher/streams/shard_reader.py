@@ -22,11 +22,11 @@ from watcher.errors import (
     CredentialsError,
     DeniedError,
     ExpiredIteratorError,
-    OddAnswerError,
     ShardNotFoundError,
     TimestampRefusedError,
     TransientError,
     TrimmedDataError,
+    UnexpectedAnswerError,
     WatcherError,
 )
 from watcher.records import page
@@ -48,7 +48,7 @@ from watcher.streams.messages import (
 )
 from watcher.streams.page_fetcher import PageFetcher, is_full
 from watcher.streams.persistent_errors import kind_of
-from watcher.streams.rate_limit import AdaptiveRateLimit
+from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.requests import GetIterator, ReadSteps, RenewCredentials
 from watcher.streams.timing import TIMING, Timing
 
@@ -183,9 +183,8 @@ class ShardReader:
         except ShardNotFoundError as error:
             messages.append(self._finish(closed=True, gone=self._loss(str(error))))
         except TransientError as error:
-            messages.append(self._in_trouble(error))
-            if error.throttled and self._iterator is not None:
-                self.pause = self.reads.pause()
+            is_read_throttled = error.throttled and self._iterator is not None
+            messages.append(self._in_trouble(error, is_read_throttled=is_read_throttled))
             self._doubt_timestamp(error)
         except CredentialsError as error:
             # Someone will log in again.
@@ -197,7 +196,7 @@ class ShardReader:
                 self._timing.credentials_seconds_max,
             )
             messages.append(Retrying(str(error), self._failures, ErrorKind.CREDENTIALS))
-        except (DeniedError, OddAnswerError) as error:
+        except (DeniedError, UnexpectedAnswerError) as error:
             # Maybe the service refuses the iterator; and nobody may hear that there is one.
             self._iterator = None
             self._started = self._started and not messages
@@ -218,9 +217,13 @@ class ShardReader:
         self._failures = self._trimmed_in_a_row = 0
         self.pause = max(self.pause, self.reads.pause())
 
-    def _in_trouble(self, error: WatcherError) -> Retrying:
+    def _in_trouble(self, error: WatcherError, *, is_read_throttled: bool = False) -> Retrying:
+        """Counts a failure, and chooses the pause: a throttled read's is the rate limit's."""
         self._failures += 1
-        self.pause = self._trouble_pause(self._failures)
+        if is_read_throttled:
+            self.pause = self.reads.pause()
+        else:
+            self.pause = self._trouble_pause(self._failures)
         return Retrying(str(error), self._failures, kind_of(error))
 
     def _trimmed(self, reason: str) -> list[Message]:

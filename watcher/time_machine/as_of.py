@@ -23,10 +23,10 @@ from watcher.aws.model import CLOCKS_APART
 from watcher.aws.tables import BATCH, Description, TablesClient
 from watcher.errors import StreamError, UsageError
 from watcher.files import temporary_folder
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.records.filters import record_filter
 from watcher.records.record import Record, image_of, native_item, wire_item
-from watcher.streams.position import Moment
+from watcher.streams.start_times import Moment
 from watcher.time_machine.exports import Baseline, ExportLine
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits

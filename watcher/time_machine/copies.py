@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from watcher.errors import UsageError
-from watcher.streams.token import Token
+from watcher.streams.checkpoint_format import Token
 from watcher.time_machine.copied_items import Form, Item, plain_value
 from watcher.time_machine.sources import TableHandle
 from watcher.version import install

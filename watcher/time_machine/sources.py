@@ -24,9 +24,9 @@ from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import RETENTION
 from watcher.streams.messages import PageFilter
-from watcher.streams.token import Token
 from watcher.time_machine import archives
 from watcher.time_machine.archives import Archive
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits

@@ -13,7 +13,7 @@ from watcher.aws.config import AwsConfig
 from watcher.errors import StreamError
 from watcher.records.keys import WireKey
 from watcher.records.record import Record, image_of, native_item, wire_item
-from watcher.streams.position import Moment
+from watcher.streams.start_times import Moment
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from watcher.aws.model import AtTime, Latest
 from watcher.errors import UsageError, blame
 from watcher.records.record import Record
-from watcher.streams.position import Moment, parse_start, parse_time
+from watcher.streams.start_times import Moment, parse_start, parse_time
 
 
 def start_time(start: Moment, option: str = "start") -> datetime | None:

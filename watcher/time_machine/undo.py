@@ -19,7 +19,7 @@ from watcher.records.filter_patterns import Test
 from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord, is_by_ttl, is_replicated_expiry
-from watcher.streams.position import Moment
+from watcher.streams.start_times import Moment
 from watcher.time_machine.item_keys import Identity, check_key_values, identity
 from watcher.time_machine.sources import Sources, StreamSource, TableHandle, open_table
 from watcher.time_machine.times import past_time

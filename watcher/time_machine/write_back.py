@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from watcher.aws.tables import Condition, Item, Written
 from watcher.errors import StreamError
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.records.record import image_of, wire_item
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.sources import TableHandle

@@ -176,12 +176,15 @@ READING = [
     Mutant(
         "one odd answer to a read ends the reading",
         "PersistentErrors.on_error",
-        condition("ODD", becomes="{0}"),
+        condition("UNEXPECTED", becomes="{0}"),
     ),
     Mutant(
         "one odd answer to a listing ends the reading",
         "Coordinator.failed",
-        condition("OddAnswerError", becomes="{it} and not isinstance({0}, OddAnswerError)"),
+        condition(
+            "UnexpectedAnswerError",
+            becomes="{it} and not isinstance({0}, UnexpectedAnswerError)",
+        ),
     ),
     Mutant(
         "no permission ends the reading at once, also later",

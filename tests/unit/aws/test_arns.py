@@ -77,7 +77,10 @@ def test_tables_of_one_name_are_told_apart_by_region_or_account() -> None:
     here, there = "arn:aws:dynamodb:us-east-1:1:table/", "arn:aws:dynamodb:eu-west-1:1:table/"
     other = "arn:aws:dynamodb:us-east-1:2:table/"
     asked = [f"{here}orders/stream/1", f"{here}orders/stream/2", f"{here}users", f"{there}orders"]
-    found = arns.apart(asked)
+    found = arns.short_table_names(asked)
     assert list(found.values()) == ["us-east-1/orders", "users", "eu-west-1/orders"]
-    assert list(arns.apart([f"{here}a", f"{other}a"]).values()) == ["1/a", "2/a"]
-    assert arns.apart([STREAM_ID, "orders"]) == {STREAM_ID: STREAM_ID, "orders": "orders"}
+    assert list(arns.short_table_names([f"{here}a", f"{other}a"]).values()) == ["1/a", "2/a"]
+    assert arns.short_table_names([STREAM_ID, "orders"]) == {
+        STREAM_ID: STREAM_ID,
+        "orders": "orders",
+    }

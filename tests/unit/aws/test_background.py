@@ -84,7 +84,7 @@ def test_an_answer_that_nobody_asks_for_gets_old(told: threading.Event) -> None:
     for _ in range(3):
         with pytest.raises(NoAnswerYetError):
             aside.list_shards(ARN)
-        aside.settle()
+        aside.wait_for_thread()
     assert service.listings == 3
 
 
@@ -96,7 +96,7 @@ def test_nothing_waits_for_an_answer(told: threading.Event) -> None:
             aside.list_shards(ARN)
     service.go.set()
     assert told.wait(10)
-    aside.settle()
+    aside.wait_for_thread()
     assert aside.list_shards(ARN)
     assert service.listings == 1, "asked once"
 
@@ -111,7 +111,7 @@ def test_several_questions_are_asked_one_after_the_other(told: threading.Event) 
             with pytest.raises(NoAnswerYetError):
                 aside.list_shards(ARN + each)
     service.go.set()
-    aside.settle()
+    aside.wait_for_thread()
     assert [aside.list_children(ARN, each) for each in ("a", "b")] == [[], []]
     assert [aside.list_shards(ARN + each).arn for each in ("a", "b")] == [ARN + "a", ARN + "b"]
     assert service.listings == 2
@@ -257,7 +257,7 @@ def test_a_probe_that_has_hung_is_asked_last_and_waited_for_once() -> None:
     service.answers.set()
     probed(aside, ["slow"])
     probed(aside, ["slow", "b"])
-    aside.settle()
+    aside.wait_for_thread()
     assert service.probed == ["slow", "slow", "b", "slow"]
 
 
@@ -267,7 +267,7 @@ def test_a_fork_does_not_wait_for_a_probe_that_hangs() -> None:
     with pytest.raises(NoAnswerYetError):
         aside.probe(ARN, ["slow 1", "slow 2"])
     began = time.monotonic()
-    aside.settle()
+    aside.wait_for_thread()
     assert time.monotonic() - began < 10
     service.answers.set()
 

@@ -13,12 +13,12 @@ from watcher.errors import (
     CredentialsError,
     DeniedError,
     ExpiredIteratorError,
-    OddAnswerError,
     ShardNotFoundError,
     StreamError,
     TimestampRefusedError,
     TransientError,
     TrimmedDataError,
+    UnexpectedAnswerError,
     WatcherError,
 )
 from watcher.records import page
@@ -131,22 +131,22 @@ def test_a_refused_timestamp_is_known_from_other_refusals(simulator: Simulator) 
         ("AccessDeniedException", DeniedError),
         ("ExpiredTokenException", CredentialsError),
         ("UnrecognizedClientException", CredentialsError),
-        ("status-204", OddAnswerError),
-        ("status-301", OddAnswerError),
-        ("status-307", OddAnswerError),
-        ("status-403", OddAnswerError),
-        ("status-404", OddAnswerError),
-        ("status-407", OddAnswerError),
+        ("status-204", UnexpectedAnswerError),
+        ("status-301", UnexpectedAnswerError),
+        ("status-307", UnexpectedAnswerError),
+        ("status-403", UnexpectedAnswerError),
+        ("status-404", UnexpectedAnswerError),
+        ("status-407", UnexpectedAnswerError),
         ("status-408", TransientError),
-        ("status-413", OddAnswerError),
+        ("status-413", UnexpectedAnswerError),
         ("status-429", TransientError),
         ("status-500", TransientError),
-        ("ValidationException", OddAnswerError),
-        ("UnheardOfException", OddAnswerError),
-        ("cbor", OddAnswerError),
-        ("garbage", OddAnswerError),
-        ("page", OddAnswerError),
-        ("else", OddAnswerError),
+        ("ValidationException", UnexpectedAnswerError),
+        ("UnheardOfException", UnexpectedAnswerError),
+        ("cbor", UnexpectedAnswerError),
+        ("garbage", UnexpectedAnswerError),
+        ("page", UnexpectedAnswerError),
+        ("else", UnexpectedAnswerError),
     ],
 )
 def test_each_error_of_a_read_means_one_thing(
@@ -167,7 +167,9 @@ def test_a_cut_off_answer_is_never_taken_for_an_empty_one(
 ) -> None:
     streams, shard = client(simulator), simulator.shards[0].id
     simulator.fail_next(operation, trouble, times=10)
-    with pytest.raises(OddAnswerError if trouble in ("else", *NO_ANSWERS) else TransientError):
+    with pytest.raises(
+        UnexpectedAnswerError if trouble in ("else", *NO_ANSWERS) else TransientError
+    ):
         match operation:
             case "DescribeStream":
                 streams.list_shards(simulator.stream_arn)

@@ -187,7 +187,7 @@ def test_a_loop_is_not_kept_waiting_and_a_fork_waits_for_the_thread(clock: HandC
     credentials.renew_expiring()
     assert credentials.keys().access_key == credentials.newest().access_key == "key 1"
     with pytest.raises(OSError, match="still waiting for new AWS credentials"):
-        credentials.settle()
+        credentials.wait_for_thread()
     source.may_go.set()
     settle(credentials)
     assert credentials.keys().access_key == credentials.newest().access_key == "key 2"
@@ -198,7 +198,7 @@ def test_a_loop_is_not_kept_waiting_and_a_fork_waits_for_the_thread(clock: HandC
 def settle(credentials: OwnCredentials) -> None:
     for _ in range(1000):
         with contextlib.suppress(OSError):
-            return credentials.settle()
+            return credentials.wait_for_thread()
     raise AssertionError("its thread is still at work")
 
 

@@ -26,8 +26,8 @@ from watcher.delivery.handler_modules import find, load
 from watcher.errors import (
     CredentialsError,
     ExpiredIteratorError,
-    OddAnswerError,
     TransientError,
+    UnexpectedAnswerError,
 )
 from watcher.records import page
 from watcher.records.record import Record
@@ -279,7 +279,7 @@ def test_what_is_no_json_is_no_answer_of_a_table_either(operation: str, body: by
     shape = model.operation_model(operation).output_shape
     answer = {"status_code": 204, "headers": {}, "body": body}
     parser: Any = RawPages().create_parser("json")
-    with pytest.raises(OddAnswerError, match=f"{operation}: HTTP 204"):
+    with pytest.raises(UnexpectedAnswerError, match=f"{operation}: HTTP 204"):
         parser.parse(answer, shape)
     assert parser.parse(answer | {"body": b""}, None)["ResponseMetadata"], "nothing was asked for"
 

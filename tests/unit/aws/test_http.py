@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from watcher.aws.http import HTTPConnections, OverdueAnswerError, Response, Timeouts
-from watcher.errors import OddAnswerError
+from watcher.errors import UnexpectedAnswerError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 HEADERS = {"x-amz-target": "Streams.GetRecords"}
@@ -154,7 +154,7 @@ def test_an_answer_of_another_make_is_for_a_general_client_from_now_on(answer: b
 def test_an_answer_that_announces_more_than_fits_is_refused_unread() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\nok"
     with serving(answer, OK) as server, to(server) as http:
-        with pytest.raises(OddAnswerError, match="more than 64 MB"):
+        with pytest.raises(UnexpectedAnswerError, match="more than 64 MB"):
             http.post(HEADERS, b"{}").wait()
         assert http.usable and http.post(HEADERS, b"{}").wait()
 

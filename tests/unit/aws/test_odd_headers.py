@@ -19,7 +19,7 @@ from watcher.aws.connect import for_loop, for_worker
 from watcher.aws.counters import Counters
 from watcher.aws.listings import service_time
 from watcher.aws.model import AfterSequence, TrimHorizon
-from watcher.errors import OddAnswerError, WatcherError
+from watcher.errors import UnexpectedAnswerError, WatcherError
 from watcher.records import page
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -150,9 +150,9 @@ def test_an_answer_without_an_end_is_left_after_64_mb(
     client = for_worker(connection, ARN)
     if read_by == "botocore":
         client.shortcut = None
-    with pytest.raises(OddAnswerError, match="GetRecords: an answer of more than 64 MB"):
+    with pytest.raises(UnexpectedAnswerError, match="GetRecords: an answer of more than 64 MB"):
         client.get_records("iterator")
-    with pytest.raises(OddAnswerError, match="DescribeTable: an answer of more than 64 MB"):
+    with pytest.raises(UnexpectedAnswerError, match="DescribeTable: an answer of more than 64 MB"):
         client.latest_stream("orders")
     client.close()
 

@@ -12,7 +12,7 @@ from botocore.parsers import ResponseParserError
 from tests.support.hand_clock import HandClock
 from watcher.aws.credentials import Credentials
 from watcher.aws.retry import RetryingClient
-from watcher.errors import CredentialsError, DeniedError, OddAnswerError, StreamError
+from watcher.errors import CredentialsError, DeniedError, StreamError, UnexpectedAnswerError
 
 DENIED = "AccessDeniedException"
 REFUSED = "UnrecognizedClientException"
@@ -154,7 +154,12 @@ def test_an_answer_that_is_none_of_the_services_ends_it_where_nothing_has_worked
 def test_an_odd_answer_ends_it_at_first_and_passes_later(
     call: RetryingClient, tables: Tables
 ) -> None:
-    answers: list[object] = [OddAnswerError("HTTP 204"), {}, OddAnswerError("HTTP 204"), {"a": 1}]
+    answers: list[object] = [
+        UnexpectedAnswerError("HTTP 204"),
+        {},
+        UnexpectedAnswerError("HTTP 204"),
+        {"a": 1},
+    ]
 
     def put_item(**_: Any) -> object:
         answer = answers.pop(0)
@@ -162,7 +167,7 @@ def test_an_odd_answer_ends_it_at_first_and_passes_later(
             raise answer
         return answer
 
-    with pytest.raises(OddAnswerError, match="HTTP 204"):
+    with pytest.raises(UnexpectedAnswerError, match="HTTP 204"):
         call(put_item)
     assert call(put_item) == {}
     assert call(put_item) == {"a": 1}

@@ -15,11 +15,11 @@ from tests.support.play import ARN, Memory, Play, page
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence
 from watcher.delivery.handler_pool import ThreadHandlerPool
-from watcher.delivery.shutdown import Overdue
 from watcher.errors import HandlerError
 from watcher.observability.heartbeat import Phase
 from watcher.records.record import Record
 from watcher.runtime.protocol import Pause
+from watcher.shutdown import Overdue
 from watcher.streams.messages import Finished
 
 

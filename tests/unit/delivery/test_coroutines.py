@@ -14,8 +14,8 @@ from watcher.delivery.coroutines import Coroutines
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
-from watcher.delivery.shutdown import Overdue
 from watcher.records.record import Record
+from watcher.shutdown import Overdue
 
 Handle = Callable[[Record], Coroutine[Any, Any, None]]
 

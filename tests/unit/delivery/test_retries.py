@@ -19,8 +19,8 @@ from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
-from watcher.delivery.shutdown import Overdue, Shutdown
 from watcher.records.record import Record
+from watcher.shutdown import Overdue, Shutdown
 
 HOUR = 3600.0
 

@@ -23,7 +23,7 @@ from watcher.errors import StreamError, UsageError, WatcherError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.delta_table import MirrorLimits, MirrorTable
 from watcher.mirror.job import MirrorJob
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.records.plain_json import plain_json
 
 NOT_ATTRIBUTES = ("_valid_from", "_valid_to", "_sequence_number", "_rescued_data")

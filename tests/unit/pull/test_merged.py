@@ -18,7 +18,7 @@ from tests.support.wire import wire
 from tests.unit.runtime.test_table_snapshots import ALL, Table
 from watcher import Stream, UsageError
 from watcher.aws.model import Latest, Listing, Position, TrimHorizon
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.timing import Timing

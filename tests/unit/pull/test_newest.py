@@ -10,7 +10,7 @@ from tests.simulation.client import Credentials, SimulatedClient
 from tests.simulator.faults import Faults
 from tests.simulator.model import World
 from tests.simulator.service import Service
-from watcher.aws.rate_limit import Limiter
+from watcher.aws.describe_stream_limit import CallRateLimiter
 from watcher.pull.newest import newest_change
 
 NOW = 1_790_000_000.0
@@ -30,7 +30,7 @@ class Table:
             Credentials(),
             wait=lambda seconds: None,
             read_seconds=3.0,
-            limiter=Limiter(),
+            limiter=CallRateLimiter(),
             granted=lambda shard, position: None,
             listed=lambda: None,
             silent=lambda seconds: None,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.support.odd_pages import pages
 from tests.support.wire import shard_key
-from watcher.errors import OddAnswerError, TransientError
+from watcher.errors import TransientError, UnexpectedAnswerError
 from watcher.records import page
 
 BODY = (
@@ -90,7 +90,7 @@ def test_a_body_that_is_no_page_is_a_passing_trouble_never_the_end_of_a_shard(bo
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b'{"Records":[{}]}', b'{"Records":1}'])
 def test_a_whole_body_that_is_no_page_is_an_odd_answer(body: bytes) -> None:
-    with pytest.raises(OddAnswerError, match="not a page"):
+    with pytest.raises(UnexpectedAnswerError, match="not a page"):
         page.decode(body)
 
 
@@ -102,7 +102,7 @@ def test_a_page_cut_off_anywhere_is_refused(length: int) -> None:
 
 @given(st.binary())
 def test_any_bytes_are_a_page_or_refused(body: bytes) -> None:
-    with suppress(TransientError, OddAnswerError):
+    with suppress(TransientError, UnexpectedAnswerError):
         page.decode(body)
 
 

@@ -20,8 +20,8 @@ from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.http_server import ProbeAnswers, SuspendDetector, assess
 from watcher.observability.watch_stats import WatchStats
 from watcher.records.record import Record
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.messages import Failed, Finished, Started
-from watcher.streams.token import Token
 
 OTHER = "arn:aws:dynamodb:us-east-1:123456789012:table/users/stream/1"
 

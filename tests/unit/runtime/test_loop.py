@@ -28,10 +28,10 @@ from watcher.errors import (
     WatcherError,
 )
 from watcher.records.record import Record
-from watcher.streams import token as tokens
+from watcher.streams import checkpoint_format
+from watcher.streams.checkpoint_format import Token, TokenShard
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 from watcher.streams.messages import Failed, Finished, Loss, Retrying, Started
-from watcher.streams.token import Token, TokenShard
 
 GRACE = 7.0
 """By then a listing's lag is over, and another listing made."""
@@ -428,7 +428,7 @@ def test_an_end_of_a_shard_behind_records_that_are_left_is_not_its_end(
 
     play = played(service, slow)
     play.run(("a", page(1, 2)), ("a", Finished(closed=True)), ("a", None))
-    (shard,) = tokens.resume(play.store.token, CLOCK.now())
+    (shard,) = checkpoint_format.resume(play.store.token, CLOCK.now())
     assert (
         shard.position == AfterSequence(str(FIRST + 1)) and shard.status is not ShardStatus.FINISHED
     )
@@ -545,7 +545,7 @@ class AnyHistory:
         self.delivered[shard] = number + 1
 
     def check_the_token(self) -> None:
-        for shard in tokens.resume(self.store.token, CLOCK.now()):
+        for shard in checkpoint_format.resume(self.store.token, CLOCK.now()):
             after = 0
             if isinstance(shard.position, AfterSequence):
                 after = int(shard.position.sequence_number) - FIRST + 1

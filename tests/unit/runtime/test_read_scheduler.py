@@ -11,7 +11,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import PlayedService
 from tests.support.times import NOON
 from tests.support.wire import body
-from tests.unit.streams.test_rate_limit import Slots
+from tests.unit.streams.test_read_rate import Slots
 from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters
 from watcher.aws.model import AtTime, Latest, Position, TrimHorizon

@@ -16,8 +16,8 @@ from watcher.aws.model import Latest
 from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.errors import DeniedError, StreamError, TransientError, UsageError
 from watcher.records.record import Record
+from watcher.streams.checkpoint_format import Token, TokenShard, TokenSnapshot
 from watcher.streams.messages import Started
-from watcher.streams.token import Token, TokenShard, TokenSnapshot
 
 
 class Table:

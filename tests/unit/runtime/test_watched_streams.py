@@ -26,9 +26,9 @@ from watcher.errors import (
 from watcher.options import WatchOptions
 from watcher.records.record import Record
 from watcher.runtime.watched_stream import WatchedStream
-from watcher.streams import token as tokens
+from watcher.streams import checkpoint_format
+from watcher.streams.checkpoint_format import Token, TokenShard
 from watcher.streams.messages import ErrorKind, Failed, Finished, Loss, Retrying, Started
-from watcher.streams.token import Token, TokenShard
 
 USERS = ARN.replace("orders", "users")
 SHOPS = ARN.replace("orders", "shops")
@@ -247,7 +247,7 @@ def token(arn: str, number: int, saved_at: Any = NOON) -> Token:
 
 def memory(*stored: Token) -> Memory:
     made = Memory()
-    made.saved = tokens.encode_all(stored)
+    made.saved = checkpoint_format.encode_all(stored)
     return made
 
 

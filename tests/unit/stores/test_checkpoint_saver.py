@@ -11,7 +11,7 @@ from tests.support.play import Memory
 from watcher.errors import LeaseLostError, UsageError, WatcherError
 from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.protocol import Store
-from watcher.streams.token import Token
+from watcher.streams.checkpoint_format import Token
 
 TOKEN = Token("arn", [], [])
 

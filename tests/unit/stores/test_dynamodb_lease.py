@@ -10,7 +10,7 @@ from tests.support.hand_clock import HandClock
 from watcher.aws.lease_table import Leased
 from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
 from watcher.stores.dynamodb_lease import LEASE_SECONDS, Lease, LeasedStore
-from watcher.streams.token import Token, encode
+from watcher.streams.checkpoint_format import Token, encode
 
 
 class Item:

@@ -15,8 +15,8 @@ from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError, WatcherError
 from watcher.stores.file import CheckpointFile
 from watcher.stores.open_store import open_store
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.messages import Started
-from watcher.streams.token import Token
 
 
 def opened(given: Any) -> Any:

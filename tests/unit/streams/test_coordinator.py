@@ -31,7 +31,7 @@ from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Finished, Loss, Notice, Started
-from watcher.streams.requests import ListShards
+from watcher.streams.requests import DescribeShards
 
 
 @pytest.fixture
@@ -391,7 +391,7 @@ def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(
         assert end(made, "a", gone=True) is ShardEnd.READ_AGAIN
     assert caplog.messages == ["Shard a: 4 failures in a row: no such shard"]
     due = made.due()
-    assert due == ListShards()
+    assert due == DescribeShards()
     service.add("b", "a")
     executor.refresh(made, service)
     assert end(made, "a", gone=True) is ShardEnd.CLOSED, (

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.times import NOON
 from watcher.aws.model import AfterSequence, AtTime, Latest, Position, Shard, TrimHorizon
 from watcher.clock import CLOCK
-from watcher.streams import token as checkpoint
+from watcher.streams import checkpoint_format
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
 Drawing = Mapping[int, Sequence[int]]
@@ -304,8 +304,8 @@ class AnyHistory(RuleBasedStateMachine):
     @precondition(lambda self: self.required is not None)
     @rule()
     def save(self) -> None:
-        token = checkpoint.make("arn", self.lineage, NOON)
-        self.token = checkpoint.encode(token), set(self.read)
+        token = checkpoint_format.make("arn", self.lineage, NOON)
+        self.token = checkpoint_format.encode(token), set(self.read)
 
     @precondition(lambda self: self.token)
     @rule()
@@ -313,7 +313,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.token is not None
         raw, read = self.token
         self.lineage = Lineage(
-            self.start, checkpoint.resume(checkpoint.from_json(raw), CLOCK.now())
+            self.start, checkpoint_format.resume(checkpoint_format.from_json(raw), CLOCK.now())
         )
         self.read = set(read)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.hand_clock import HandClock
-from watcher.errors import DeniedError, OddAnswerError
+from watcher.errors import DeniedError, UnexpectedAnswerError
 from watcher.streams.messages import ErrorKind, Notice, Retrying
 from watcher.streams.persistent_errors import PersistentErrors
 
@@ -13,7 +13,7 @@ def denied(failures: int = 1) -> Retrying:
 
 
 def odd(failures: int = 1) -> Retrying:
-    return Retrying("<html>", failures, ErrorKind.ODD)
+    return Retrying("<html>", failures, ErrorKind.UNEXPECTED)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_odd_answers_in_a_row_are_the_end_only_where_nothing_has_worked(clock: H
     persistent_errors = PersistentErrors(clock)
     persistent_errors.on_error("a", odd(1))
     persistent_errors.on_error("a", odd(2))
-    with pytest.raises(OddAnswerError, match="<html>"):
+    with pytest.raises(UnexpectedAnswerError, match="<html>"):
         persistent_errors.on_error("a", odd(3))
     persistent_errors.on_answer()
     for failures in range(1, 100):

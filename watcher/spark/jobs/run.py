@@ -22,14 +22,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from watcher.aws.config import AwsConfig
-from watcher.delivery.shutdown import stopping_signals
 from watcher.errors import UsageError, WatcherError, blame
 from watcher.formatting.text import counted
+from watcher.shutdown import stopping_signals
 from watcher.spark import jvm
 from watcher.spark.error_mapping import one_line, translating_errors
 from watcher.spark.jobs.settings import LAST_BATCH_SECONDS
 from watcher.spark.timing import TIMING, Timing
-from watcher.streams.position import parse_start
+from watcher.streams.start_times import parse_start
 
 logger = logging.getLogger("watcher")
 

@@ -17,9 +17,9 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
-from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import WatcherError
 from watcher.files import temporary_folder
+from watcher.shutdown import STOP_SECONDS
 from watcher.spark import handlers_sink
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs.run import JobTotals, StopRequest, changes, run, triggered

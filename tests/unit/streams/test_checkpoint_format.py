@@ -30,9 +30,9 @@ from watcher.aws.model import (
 from watcher.clock import CLOCK
 from watcher.errors import UsageError
 from watcher.stores.file import CheckpointFile
-from watcher.streams import token as checkpoint
+from watcher.streams import checkpoint_format
+from watcher.streams.checkpoint_format import Token, TokenShard
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
-from watcher.streams.token import Token, TokenShard
 
 NUMBER = "1000000000000000000042"
 
@@ -44,8 +44,11 @@ def token(number: str = NUMBER) -> Token:
 
 
 def resumed(lineage: Lineage) -> dict[str, TrackedShard]:
-    text = checkpoint.encode(checkpoint.make("arn", lineage, NOON))
-    return {shard.id: shard for shard in checkpoint.resume(checkpoint.from_json(text), NOW)}
+    text = checkpoint_format.encode(checkpoint_format.make("arn", lineage, NOON))
+    return {
+        shard.id: shard
+        for shard in checkpoint_format.resume(checkpoint_format.from_json(text), NOW)
+    }
 
 
 @pytest.mark.parametrize(
@@ -63,9 +66,9 @@ def test_a_latest_shard_that_was_not_read_yet_is_stored_as_the_time_when_the_wat
     lineage = Lineage(Latest())
     lineage.update([Shard("s")])
     began = NOON - timedelta(minutes=5)
-    made = checkpoint.make("arn", lineage, NOON, began)
+    made = checkpoint_format.make("arn", lineage, NOON, began)
     assert made.saved_at == NOON
-    (shard,) = checkpoint.resume(made, NOW)
+    (shard,) = checkpoint_format.resume(made, NOW)
     assert shard.position == AtTime(began)
 
 
@@ -88,7 +91,7 @@ def test_a_parent_that_no_listing_has_shown_is_resumed_as_such() -> None:
 def test_active_are_the_shards_that_wait_for_no_parent() -> None:
     lineage = Lineage(TrimHorizon())
     lineage.update([Shard("a"), Shard("b", "a"), Shard("c")])
-    assert checkpoint.make("arn", lineage, NOON).active == ["a", "c"]
+    assert checkpoint_format.make("arn", lineage, NOON).active == ["a", "c"]
 
 
 def test_a_token_of_bloop_is_read() -> None:
@@ -102,7 +105,10 @@ def test_a_token_of_bloop_is_read() -> None:
             {"shard_id": "v", "something": "else"},
         ],
     }
-    assert [shard.position for shard in checkpoint.resume(checkpoint.from_json(plain), NOW)] == [
+    assert [
+        shard.position
+        for shard in checkpoint_format.resume(checkpoint_format.from_json(plain), NOW)
+    ] == [
         AfterSequence(NUMBER),
         TrimHorizon(),
         Latest(),
@@ -120,19 +126,19 @@ def test_a_token_of_bloop_is_read() -> None:
 )
 def test_what_is_no_token_is_refused(text: str | bytes) -> None:
     with pytest.raises(UsageError, match="not a stream token"):
-        checkpoint.from_json(text)
+        checkpoint_format.from_json(text)
 
 
 @pytest.mark.parametrize("number", [None, "", "-1", "1e5", "٣", "x"])
 def test_a_position_without_a_proper_number_is_refused(number: str | None) -> None:
     with pytest.raises(UsageError, match="no sequence number"):
-        checkpoint.resume(Token("arn", [], [TokenShard("s", "after_sequence", number)]), NOW)
+        checkpoint_format.resume(Token("arn", [], [TokenShard("s", "after_sequence", number)]), NOW)
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300))
 def test_any_text_is_a_token_or_refused(text: bytes | str) -> None:
     with contextlib.suppress(UsageError):
-        checkpoint.resume(checkpoint.from_json(text), NOW)
+        checkpoint_format.resume(checkpoint_format.from_json(text), NOW)
 
 
 JSON = st.recursive(
@@ -156,7 +162,7 @@ LIKELY = JSON | st.sampled_from(["latest", "after_sequence", NUMBER, "2026-11-21
 )
 def test_anything_like_a_token_is_one_or_refused(plain: dict[str, object]) -> None:
     with contextlib.suppress(UsageError):
-        checkpoint.resume(checkpoint.from_json(json.dumps(plain)), NOW)
+        checkpoint_format.resume(checkpoint_format.from_json(json.dumps(plain)), NOW)
 
 
 # The file
@@ -293,7 +299,7 @@ def test_what_is_renamed_into_place_is_on_the_disk_first(
 _SAVER = """
 import sys
 from watcher.stores.file import CheckpointFile
-from watcher.streams.token import Token, TokenShard
+from watcher.streams.checkpoint_format import Token, TokenShard
 file = CheckpointFile(sys.argv[1])
 number = 10**21
 while True:
@@ -327,9 +333,9 @@ def test_killed_at_random_instants_it_never_loses_the_last_token(tmp_path: Path)
 
 
 def test_a_token_as_plain_values_is_the_same_token() -> None:
-    plain = checkpoint.to_dict(token())
-    assert checkpoint.from_json(plain) == token()
-    assert msgspec.json.decode(checkpoint.encode(token())) == json.loads(json.dumps(plain))
+    plain = checkpoint_format.to_dict(token())
+    assert checkpoint_format.from_json(plain) == token()
+    assert msgspec.json.decode(checkpoint_format.encode(token())) == json.loads(json.dumps(plain))
 
 
 NUMBERS = st.integers(1, 60).flatmap(
@@ -354,10 +360,10 @@ def test_what_a_checkpoint_saves_it_can_load(
         parent = f"s{index - 1}" if index % 3 else None
         shard = TrackedShard(f"s{index}", parent, position, status, expected, since)
         lineage.shards[shard.id] = shard
-    saved = checkpoint.make("arn", lineage, max(now, NOON))
-    loaded = checkpoint.from_json(checkpoint.encode(saved))
+    saved = checkpoint_format.make("arn", lineage, max(now, NOON))
+    loaded = checkpoint_format.from_json(checkpoint_format.encode(saved))
     assert loaded == saved
-    positions = {shard.id: shard.position for shard in checkpoint.resume(loaded, NOW)}
+    positions = {shard.id: shard.position for shard in checkpoint_format.resume(loaded, NOW)}
     for each in saved.shards:
         position = lineage.shards[each.shard_id].position
         if isinstance(position, AtTime):  # one that is still to come leaves out what is before it
@@ -372,7 +378,7 @@ def test_a_naive_time_of_saving_is_one_or_refused(time: str) -> None:
     """Without a zone it is in local time; then it is compared with the service's."""
     text = json.dumps({"stream_arn": "arn", "active": [], "shards": [], "saved_at": time})
     with contextlib.suppress(UsageError):
-        loaded = checkpoint.from_json(text)
+        loaded = checkpoint_format.from_json(text)
         assert loaded.saved_at is not None and loaded.saved_at - NOON is not None
         loaded.shards = [TokenShard("s", "trim_horizon", time=NOON)]
-        checkpoint.resume(loaded, NOW)
+        checkpoint_format.resume(loaded, NOW)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.support.hand_clock import HandClock
-from watcher.streams.rate_limit import AdaptiveRateLimit
+from watcher.streams.read_rate import AdaptiveRateLimit
 
 
 class Slots:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.simulator import Simulator
-from watcher.aws.client import side_by_side
+from watcher.aws.client import call_in_parallel
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_loop
 from watcher.aws.counters import Counters
@@ -17,7 +17,7 @@ from watcher.errors import ShardNotFoundError, TransientError
 def test_calls_run_at_once_and_leave_no_thread() -> None:
     together = threading.Barrier(10, timeout=30)
     before = set(threading.enumerate())
-    answers = side_by_side(dict.fromkeys(range(10), together.wait))
+    answers = call_in_parallel(dict.fromkeys(range(10), together.wait))
     assert answers == dict.fromkeys(range(10))
     assert set(threading.enumerate()) <= before, "another test's may be about to end"
 
@@ -28,14 +28,14 @@ def test_what_each_has_raised_is_told() -> None:
     def fail() -> None:
         raise error
 
-    assert side_by_side({"a": fail, "b": lambda: None}) == {"a": error, "b": None}
-    assert side_by_side({"a": fail}) == {"a": error}
-    assert side_by_side({}) == {}
+    assert call_in_parallel({"a": fail, "b": lambda: None}) == {"a": error, "b": None}
+    assert call_in_parallel({"a": fail}) == {"a": error}
+    assert call_in_parallel({}) == {}
 
 
 def test_what_is_no_error_of_the_service_gets_out() -> None:
     with pytest.raises(ZeroDivisionError):
-        side_by_side({number: lambda: 1 // 0 for number in range(2)})
+        call_in_parallel({number: lambda: 1 // 0 for number in range(2)})
 
 
 def test_many_shards_are_probed_in_a_few_round_trips(simulator: Simulator) -> None:

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from watcher.aws.listings import Pages
+from watcher.aws.listings import ListingProgress
 from watcher.errors import TransientError
 
 ARNS = (f"stream {number}" for number in itertools.count())
@@ -22,10 +22,10 @@ def arn(caplog: pytest.LogCaptureFixture) -> str:
 
 def take(arn: str, count: int, seconds: float = 0.25) -> None:
     """A listing of so many pages of a hundred shards, each of which takes so long."""
-    listing = Pages("shards", arn)
+    listing = ListingProgress("shards", arn)
     for number in range(1, count + 1):
         key = str(number) if number < count else None
-        assert listing.is_last(key, 100 * number, seconds) == (number == count)
+        assert listing.add_page(key, 100 * number, seconds) == (number == count)
     assert listing.count == count
 
 
@@ -58,17 +58,17 @@ def test_a_large_stream_is_said_once_and_not_with_every_listing(
 def test_what_does_not_end_is_given_up_and_not_begun_anew_at_once(
     arn: str, seconds: float, most: int
 ) -> None:
-    listing = Pages("shards", arn)
+    listing = ListingProgress("shards", arn)
     for number in range(1, most):
-        assert not listing.is_last(str(number), number, seconds)
+        assert not listing.add_page(str(number), number, seconds)
     with pytest.raises(TransientError, match=f"does not end, after {most:,} pages in") as caught:
-        listing.is_last("last", most, seconds)
+        listing.add_page("last", most, seconds)
     assert caught.value.unreachable
 
 
 def test_a_circle_is_its_end_and_said_once(arn: str, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
-        listing = Pages("streams", arn)
-        assert [listing.is_last(key, 1, 0.1) for key in ("a", "b", "a")] == [False, False, True]
+        listing = ListingProgress("streams", arn)
+        assert [listing.add_page(key, 1, 0.1) for key in ("a", "b", "a")] == [False, False, True]
     (line,) = caplog.messages
     assert line.startswith("The listing of streams comes back to a page")

@@ -16,9 +16,9 @@ from watcher.aws import timing
 from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError
-from watcher.pull.calls import CallPool
+from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
-from watcher.pull.several import MergedReaders, StartPosition
+from watcher.pull.merged_streams import MergedReaders, StartPosition
 from watcher.pull.timing import Timing
 from watcher.streams.losses import Losses
 

@@ -17,7 +17,7 @@ from watcher.errors import CredentialsError, NoAnswerYetError, StreamError
 from watcher.pull.merged import MergedReader
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.record import Record
-from watcher.streams.token import Token
+from watcher.streams.checkpoint_format import Token
 
 logger = logging.getLogger("watcher")
 

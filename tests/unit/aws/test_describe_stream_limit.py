@@ -3,12 +3,12 @@
 import threading
 
 from tests.support.hand_clock import HandClock
-from watcher.aws.rate_limit import Limiter, limiter
+from watcher.aws.describe_stream_limit import CallRateLimiter, call_limiter_for
 
 
 def test_as_many_as_are_allowed_go_at_once_and_the_others_in_their_turn() -> None:
     clock = HandClock()
-    limited = Limiter(clock, calls=4, seconds=1.0)
+    limited = CallRateLimiter(clock, calls=4, seconds=1.0)
     begun = []
     for _ in range(10):
         begun.append(clock.passed + limited.turn())
@@ -17,7 +17,7 @@ def test_as_many_as_are_allowed_go_at_once_and_the_others_in_their_turn() -> Non
 
 def test_no_second_has_more_of_them_however_they_come() -> None:
     clock = HandClock()
-    limited = Limiter(clock, calls=4, seconds=1.0)
+    limited = CallRateLimiter(clock, calls=4, seconds=1.0)
     begun = []
     for step in range(200):
         clock.sleep((step * 7 % 11) / 20)
@@ -28,14 +28,14 @@ def test_no_second_has_more_of_them_however_they_come() -> None:
 
 def test_who_calls_seldom_never_waits() -> None:
     clock = HandClock()
-    limited = Limiter(clock, calls=4, seconds=1.0)
+    limited = CallRateLimiter(clock, calls=4, seconds=1.0)
     for _ in range(50):
         assert limited.turn() == 0.0
         clock.sleep(0.25)
 
 
 def test_threads_share_one() -> None:
-    limited = Limiter(HandClock(), calls=4, seconds=1.0)
+    limited = CallRateLimiter(HandClock(), calls=4, seconds=1.0)
     turns: list[float] = []
     threads = [threading.Thread(target=lambda: turns.append(limited.turn())) for _ in range(16)]
     for thread in threads:
@@ -46,5 +46,5 @@ def test_threads_share_one() -> None:
 
 
 def test_a_program_has_one_for_an_endpoint() -> None:
-    assert limiter("https://a") is limiter("https://a")
-    assert limiter("https://a") is not limiter("https://b")
+    assert call_limiter_for("https://a") is call_limiter_for("https://a")
+    assert call_limiter_for("https://a") is not call_limiter_for("https://b")

@@ -14,7 +14,7 @@ _CALLS = 4
 _SECONDS = 1.05
 
 
-class Limiter:
+class CallRateLimiter:
     """Lets `calls` begin within any `seconds`; more have to wait. For several threads at once."""
 
     def __init__(
@@ -37,6 +37,6 @@ class Limiter:
 
 
 @functools.cache
-def limiter(endpoint: str) -> Limiter:
+def call_limiter_for(endpoint: str) -> CallRateLimiter:
     """The program's one limiter of DescribeStream for an endpoint."""
-    return Limiter()
+    return CallRateLimiter()

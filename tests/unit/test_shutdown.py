@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.support.hand_clock import HandClock
-from watcher.delivery.shutdown import Overdue, Shutdown, in_charge
+from watcher.shutdown import Overdue, Shutdown, in_charge
 
 
 def state(shutdown: Shutdown) -> str:

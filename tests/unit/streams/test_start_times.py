@@ -6,7 +6,7 @@ import pytest
 
 from watcher.aws.model import AtTime, Latest, TrimHorizon
 from watcher.errors import UsageError
-from watcher.streams.position import at_time, parse_start, parse_time
+from watcher.streams.start_times import at_time, parse_start, parse_time
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 700_000, UTC)
 

@@ -12,7 +12,7 @@ import msgspec
 from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
 from watcher.errors import UsageError
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
-from watcher.streams.position import at_time
+from watcher.streams.start_times import at_time
 
 # AWS's have 21 to 40 digits, emulators' 1 to 60: what a service gave, it is to get again.
 _SEQUENCE_NUMBER = re.compile(r"[0-9]+")
