@@ -215,19 +215,19 @@ READING = [
     # Tokens
     Mutant(
         "a token forgets that a shard is finished",
-        "token._stored",
+        "checkpoint_format._stored",
         argument("TokenShard", "finished", becomes="False"),
     ),
     Mutant(
         "a token holds LATEST as the time of the save",
-        "token.make",
+        "checkpoint_format.make",
         called("min", becomes="{1}"),
         "processes",
         given={"start": "latest", "shards": 6, "events": ["no more processes", "stop a process"]},
     ),
     Mutant(
         "after_sequence is resumed as at_sequence",
-        "token._position",
+        "checkpoint_format._position",
         called("AfterSequence", becomes="AtSequence({0})"),
     ),
     # Stream

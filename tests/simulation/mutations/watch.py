@@ -110,7 +110,7 @@ WATCH = [
     ),
     Mutant(
         "a token of an unread LATEST does not know since when it is ours",
-        "token._stored",
+        "checkpoint_format._stored",
         after("since", "latest", do="{object}.since = None"),
         given={"start": "latest", "before": 0, "events": ["kill the program", "stay away"]},
     ),
