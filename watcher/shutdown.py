@@ -23,6 +23,7 @@ STOP_SECONDS = 5.0
 _LAST_STEP_SECONDS = 0.5
 # A timer of the system's holds no more than some years.
 _LONGEST_ALARM_SECONDS = 86_400.0
+_SHORTEST_ALARM_SECONDS = 0.001  # 0 would switch it off
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -59,8 +60,6 @@ class Shutdown:
         clock: Clock = CLOCK,
     ) -> None:
         self.timeout = timeout
-        self.requested = False
-        """True once the run was told to stop."""
         self.signal = 0
         """The signal that has told it, if one has."""
         self.interruptible = False
@@ -71,21 +70,25 @@ class Shutdown:
         self._stop_requested = stop_requested
         self._clock = clock
         self._ends_at = math.inf if max_seconds is None else clock.monotonic() + max_seconds
-        self._requested_at = 0.0
+        self._requested_at: float | None = None
         self._thread = threading.get_ident()
 
     @property
     def state(self) -> ShutdownState:
         """How far the end is."""
-        if not self.requested:
+        if self._requested_at is None:
             return ShutdownState.RUNNING
         return ShutdownState.DRAINING if self.seconds_left > 0 else ShutdownState.OVERDUE
 
+    @property
+    def requested(self) -> bool:
+        """True once the run was told to stop."""
+        return self.state is not ShutdownState.RUNNING
+
     def request(self) -> None:
-        """Tell the run to stop. Safe in a signal handler."""
-        if not self.requested:
+        """Tells the run to stop. Safe in a signal handler."""
+        if self._requested_at is None:
             self._requested_at = self._clock.monotonic()
-            self.requested = True
 
     def poll(self) -> bool:
         """Ask `stop_requested` and the clock, several times a second; True once it is to stop."""
@@ -101,15 +104,16 @@ class Shutdown:
     @property
     def seconds_left(self) -> float:
         """How long the run may go on; all of `timeout` as long as it was not told to stop."""
-        if not self.requested:
+        if self._requested_at is None:
             return self.timeout
         return self._requested_at + self.timeout - self._clock.monotonic()
 
     @property
     def has_time_for_more(self) -> bool:
         """True while a further step may begin: half of the time is for what is at work already."""
-        taken = self._clock.monotonic() - self._requested_at
-        return not self.requested or taken < self.timeout / 2
+        if self._requested_at is None:
+            return True
+        return self._clock.monotonic() - self._requested_at < self.timeout / 2
 
     # What may be interrupted
 
@@ -243,19 +247,21 @@ class _Signals:
     def _set_alarm(self, seconds: float) -> None:
         handler = signal.signal(signal.SIGALRM, self._on_alarm)
         self._before.setdefault(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, seconds, _LAST_STEP_SECONDS)
+        signal.setitimer(
+            signal.ITIMER_REAL, max(seconds, _SHORTEST_ALARM_SECONDS), _LAST_STEP_SECONDS
+        )
 
     def _on_alarm(self, number: int, frame: FrameType | None) -> None:
         run = self._run
-        if not run.requested:
-            if (seconds := run.seconds_to_end) > 0:
-                self._set_alarm(min(seconds, _LONGEST_ALARM_SECONDS))
-            else:
+        match run.state:
+            case ShutdownState.RUNNING if run.seconds_to_end > 0:
+                self._set_alarm(min(run.seconds_to_end, _LONGEST_ALARM_SECONDS))
+            case ShutdownState.RUNNING:
                 self._stop()
-        elif not run.asks_service and run.seconds_left > 0:  # by now it does something else
-            self._set_alarm(run.seconds_left)
-        else:
-            run.interrupt()
+            case ShutdownState.DRAINING if not run.asks_service:  # by now it does something else
+                self._set_alarm(run.seconds_left)
+            case _:
+                run.interrupt()
 
 
 _ends_process = False

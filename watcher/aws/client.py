@@ -304,7 +304,7 @@ class StreamsClient:
         return answer["ShardIterator"], no_later(service_time(answer), time.time())
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """Returns what `iterator` raises for each shard, at its trim horizon; all asked at once."""
+        """Returns what `get_iterator` raises for each shard at its trim horizon, in parallel."""
         return call_in_parallel(
             {name: partial(self.get_iterator, arn, name, TrimHorizon()) for name in shard_ids}
         )
@@ -322,9 +322,9 @@ class StreamsClient:
         return self._records(**query)
 
     def prefetch_records(self, iterator: str) -> Callable[[], bytes] | None:
-        """Sends what `records` does; what this returns waits for the answer, and raises as that.
+        """Sends a GetRecords call; returns a function that waits for its answer.
 
-        None where it can't be asked ahead.
+        The function raises as `get_records`. None where a call can't be sent ahead.
         """
         asked = self.shortcut and self.shortcut.ask(ShardIterator=iterator)
         if asked is None:

@@ -73,10 +73,10 @@ class Credentials(Protocol):
     """Credentials that a client signs with."""
 
     def keys(self) -> Keys:
-        """The newest. Raises botocore's errors, or CredentialsError."""
+        """Returns the newest access keys."""
 
     def renew(self) -> None:
-        """They were refused: there may be others by now."""
+        """Drops keys the service refused; the next use loads others."""
 
     def renew_expiring(self) -> None:
         """For a loop, several times a minute: renew them aside where that is due."""
@@ -262,13 +262,13 @@ class HandedCredentials:
         return keys
 
     def renew(self) -> None:
-        """They were refused."""
+        """Drops refused keys; the driver sends new ones with its next task."""
         if self._keys is None:
             self._own.renew()
         self._keys, self._refused = None, self._keys or self._refused
 
     def renew_expiring(self) -> None:
-        """For the program to do."""
+        """Does nothing: the driver renews them."""
 
 
 class Signing:
@@ -284,7 +284,7 @@ class Signing:
         return self
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        """Those of one moment, that fit together."""
+        """Returns key, secret and token of one moment."""
         keys = self._credentials.keys()
         return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token, keys.account_id)
 
@@ -415,7 +415,7 @@ def handed_credentials(connection: AwsConfig, arn: str) -> HandedCredentials:
 
 
 def _load(connection: AwsConfig, region: str | None, refused: str | None, may_ask: bool) -> Keys:
-    """Whatever is configured now: somebody may have logged in since the last time."""
+    """Loads the credentials configured now."""
     asking = session(connection)
     asking.set_default_client_config(_CALLS)
     # For programs that share the aws CLI's cache, an MFA code is good for all of them.

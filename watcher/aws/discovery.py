@@ -46,7 +46,7 @@ class Tables(Protocol):
         """ListStreams' answers."""
 
     def status(self, arn: str) -> str:
-        """A stream's own."""
+        """Returns a stream's StreamStatus."""
 
 
 def current_stream(tables: Tables, table: str) -> str:
@@ -151,7 +151,7 @@ def streams_of(tables: Tables, table: str) -> Iterator[StreamName]:
 
 
 def _is_of(row: StreamName, table: str) -> bool:
-    """ListStreams is of our own account: it may show another table of the name asked for."""
+    """True if a listed stream is of the table asked for, and in its account."""
     if row.table != table_name(table):
         return False
     own = table_of(row.arn)

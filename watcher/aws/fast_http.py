@@ -151,7 +151,7 @@ class Shortcut:
             asked.close()
 
     def describe_stream(self, **query: Any) -> Any:
-        """As the client's."""
+        """Calls DescribeStream as the client does."""
         answer = self._answer("DescribeStream", query)
         return self._bounded(self._client.describe_stream)(**query) if answer is None else answer
 
@@ -161,7 +161,7 @@ class Shortcut:
         return self._bounded(self._client.get_shard_iterator)(**query) if answer is None else answer
 
     def get_records(self, asked: PendingResponse | None = None, **query: Any) -> Any:
-        """As the client's; of what was `asked` already, the answer to that."""
+        """Calls GetRecords as the client does; with `asked`, takes the answer to that call."""
         answer = self._answer("GetRecords", query, asked)
         return self._bounded(self._client.get_records)(**query) if answer is None else answer
 

@@ -53,7 +53,7 @@ def _read_listing(
     sleep: Callable[[float], None],
     monotonic: Callable[[], float],
 ) -> tuple[Listing, datetime]:
-    """It, and the time of its first page."""
+    """Returns the listing and its first page's time."""
     shards: dict[str, Shard] = {}
     query = {"StreamArn": arn}
     pages = ListingProgress("shards", arn)
@@ -214,6 +214,6 @@ class ListingProgress:
 
 @functools.cache
 def _log_circle(what: str, arn: str) -> None:
-    """Once is enough: there is a listing every few seconds."""
+    """Warns, once a stream, that a listing repeats a page."""
     text = f"The listing of {what} comes back to a page that it has shown: taken for its end"
     logger.warning(text, extra={"stream": arn} if arn else {})

@@ -59,7 +59,7 @@ class Description(msgspec.Struct, frozen=True):
 
     @property
     def arn(self) -> str:
-        """The table's."""
+        """The table's ARN."""
         return self.identity.partition(" ")[0]
 
     @property

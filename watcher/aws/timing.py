@@ -31,9 +31,9 @@ class CallTiming(msgspec.Struct, frozen=True, kw_only=True):
 
     connect_seconds: float = 5.0
     read_seconds: float = 10.0
-    """Of silence: nothing in an answer takes this long; a dead peer is found in seconds."""
+    """The read timeout: seconds without any byte. A dead peer is found in seconds."""
     loop_read_seconds: float = 3.0
-    """Of silence, for a loop that has more to do."""
+    """The same for a loop that has more to do."""
     whole_call_reads: int = 3
     """A call as a whole may take so many times as long as one that says nothing."""
     repeat_seconds: float = 2.0
@@ -65,7 +65,7 @@ class BackgroundTiming(msgspec.Struct, frozen=True, kw_only=True):
     """How long a background service waits for its threads."""
 
     settle_seconds: float = 2.0
-    """For them to end before a fork. One that only waits for bytes holds no lock that a fork would
+    """How long a fork waits for these threads to end. One that only waits for bytes holds no lock that a fork would
     copy; one at work is soon done."""
     fresh_seconds: float = 5.0
     """An answer that nobody has taken for so long is asked for anew."""

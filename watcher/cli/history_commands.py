@@ -369,7 +369,7 @@ def _for_spark(output: str | None, to: str | None, to_table: str | None) -> str:
 
 
 def opened(baseline: list[str] | None, values: Mapping[str, Any]) -> Baseline | None:
-    """The exports to begin with. Raises UsageError."""
+    """Opens the exports that --baseline names."""
     if not baseline:
         return None
     return Baseline(baseline, AwsConfig(values["region"], values["profile"]))

@@ -33,7 +33,7 @@ def explained(
     words: Sequence[str],
     arguments: Iterable[Argument],
 ) -> UsageError:
-    """Returns the error of ours that says the same."""
+    """Converts Cyclopts' error to a UsageError."""
     match error:
         case UnknownOptionError() | UnusedCliTokensError():
             word = (error.unused_tokens or [""])[0]

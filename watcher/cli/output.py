@@ -57,7 +57,7 @@ class Line:
             self._drawn = False  # not before: a signal may end us in between
 
     def come_back(self, written: bytes) -> None:
-        """Stand below what was written; not where its last line has no end yet."""
+        """Redraws the line below new output; waits where that has no line end yet."""
         self._at_line_start = written.endswith(b"\n")
         self._draw()
 

@@ -47,7 +47,7 @@ class _ShopShard:
         self.id = f"shardId-{opened:020d}-{zlib.crc32(b'%d' % self.first):08x}"
 
     def described(self) -> dict[str, Any]:
-        """It, as DescribeStream does."""
+        """Returns the shard as DescribeStream's row."""
         numbers = {"StartingSequenceNumber": str(self.first)}
         if self.last is not None:
             numbers["EndingSequenceNumber"] = str(self.last)

@@ -154,7 +154,7 @@ class ConcurrentDelivery:
         self._lock = threading.Lock()
         self._queues: dict[ShardKey, ShardQueue] = {}
         self._ends: list[EndOfReading] = []
-        """Those of shards of which nothing was submitted."""
+        """The ends of shards of which no page was submitted."""
         self._begun = 0
         """How many records were begun, of those that count for the limit."""
         self._bytes = 0

@@ -88,7 +88,7 @@ class _Function:
             self._function(json.loads(letter.line))
 
     def close(self) -> None:
-        """Nothing of it is ours."""
+        """Does nothing: the function is the caller's."""
 
 
 class TooLargeError(WatcherError):
@@ -210,7 +210,7 @@ class LetterSource(Protocol):
         """Yields them; there may be others than letters among them."""
 
     def keep(self) -> None:
-        """The last one is not to be taken out, whatever becomes of the others."""
+        """Keeps the letter given out last in the queue."""
 
     def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
         """All that were given out since the last call (but the last one) went well, or not."""
@@ -308,10 +308,10 @@ class _BucketLetters:
                 yield from answer["Body"].read().splitlines(keepends=True)
 
     def keep(self) -> None:
-        """It stays anyhow."""
+        """Does nothing: a replay deletes no object."""
 
     def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
-        """They stay."""
+        """Does nothing: a replay deletes no object."""
 
     def close(self) -> None:
         self._client.close()

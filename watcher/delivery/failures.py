@@ -96,7 +96,7 @@ class _Repeated(msgspec.Struct):
     times: int = 0
     """How often it came since."""
     last: str = ""
-    """On what."""
+    """The record that it came with last, as a text."""
 
 
 class FailureLog:

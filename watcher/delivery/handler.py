@@ -50,9 +50,9 @@ class Handler:
     close: Callable[[], Any]
     """No more records come."""
     flush_buffers: Callable[[], Any]
-    """What `flush` calls."""
+    """Writes out what the handler buffers; `flush` calls it."""
     finish: Callable[[object], None]
-    """Take what one of these answers, and see to it that nothing of it is still to come."""
+    """Awaits a coroutine that the handler returned; refuses a generator."""
     handle_page: Callable[[RecordPage], bool] | None = None
     """A shortcut: take records of a shard together.
 
@@ -75,10 +75,10 @@ class Handler:
         self.flush_buffers = flush or _nothing
 
     def page_end(self, shard_key: ShardKey) -> None:
-        """Nothing more of the shard is at hand just now."""
+        """Called after the last record at hand of a shard."""
 
     def tick(self, shard_key: ShardKey | None = None) -> None:
-        """Time has passed, for what was taken of a shard (or of all)."""
+        """Called periodically, so that batch windows run out."""
 
     def drain(self, shard_key: ShardKey | None = None) -> None:
         """Let what was taken of a shard (or of all) wait no longer."""

@@ -11,10 +11,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from watcher import process_start
+from watcher.pull.timing import TIMING
 
 _THREADS = 32
-# A thread that has nothing to do ends as soon as it is told.
-_TOLD_SECONDS = 0.2
 
 _Answer = TypeVar("_Answer")
 _Calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
@@ -61,12 +60,12 @@ class CallPool:
         others = set(threading.enumerate()) - {threading.current_thread()}
         # Another thread of the program's may be giving them a call just now.
         if self._threads and self._calls.empty() and all(isinstance(o, _Thread) for o in others):
-            until = time.monotonic() + _TOLD_SECONDS
+            until = time.monotonic() + TIMING.idle_threads_end_seconds
             for thread in self._told():
                 thread.join(max(0.0, until - time.monotonic()))
 
     def _told(self) -> list[threading.Thread]:
-        """The threads, which are to end when the calls that they have are through."""
+        """Tells all threads to end when the calls they have are through; returns them."""
         threads, self._threads = self._threads, []
         for _ in threads:
             self._calls.put(None)

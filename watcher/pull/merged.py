@@ -121,7 +121,7 @@ class MergedReader:
         is_over = coordinator.has_ended and not coordinator.lineage.unfinished
         if self._options.up_to_now or now < self._asked_at + self._timing.newer_stream_seconds:
             return
-        if is_over and coordinator.is_exhausted():
+        if is_over and coordinator.poll_exhausted():
             self._asked_at = now
             if new := newer_stream(self._service, self.arn, self.listing.table):
                 raise StreamGoneError(
@@ -177,7 +177,7 @@ class MergedReader:
         if self._heap or pool.reading:
             return False
         shards = pool.shards.values()
-        return all(each.reader.caught_up for each in shards) and pool.coordinator.is_exhausted()
+        return all(each.reader.caught_up for each in shards) and pool.coordinator.poll_exhausted()
 
     def rewind(self, firsts: Mapping[str, str]) -> None:
         """Moves the token back to these records of shards; see `Lineage.rewind`."""

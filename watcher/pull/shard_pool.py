@@ -140,7 +140,7 @@ class ShardPool:
     @property
     def has_caught_up(self) -> bool:
         """True if all shards are finished, or left open with all read up to now."""
-        return not self.shards and self.coordinator.is_exhausted()
+        return not self.shards and self.coordinator.poll_exhausted()
 
     def refresh(self) -> None:
         """Makes the coordinator's requests, and opens readers for the shards whose turn has come.

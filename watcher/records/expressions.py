@@ -65,7 +65,6 @@ _FUNCTIONS: Final = {
 _SIDES: Final = ("new", "old", "key")
 _CONSTANTS: Final = {"true": {"BOOL": True}, "false": {"BOOL": False}, "null": {"NULL": True}}
 _RESERVED: Final = ("and", "or", "not", "between", "in")
-_TYPES: Final = ("S", "N", "B", "SS", "NS", "BS", "M", "L", "BOOL", "NULL")
 
 _attributes: Final = msgspec.json.Decoder(dict[str, Any])
 

@@ -1,1 +1,1 @@
-"""Processes on one machine: THE loop, a process a shard, checkpoints. Imports all below it."""
+"""THE loop of a watch and its worker processes, a process for each shard."""

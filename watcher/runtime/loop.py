@@ -238,7 +238,7 @@ class Manager:
     # Streams
 
     def _start_streams(self) -> None:
-        """Each as soon as it is listed: "latest" of one is not to wait for the listings of all."""
+        """Starts each stream as soon as its first listing is there."""
         for stream in self.streams.to_start():
             if self.shutdown.poll():
                 return

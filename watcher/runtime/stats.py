@@ -244,7 +244,7 @@ class StatsCollector:
 
 
 def _billed_region(shard_key: ShardKey) -> str:
-    """An emulator's costs nothing."""
+    """Returns the billed region; "" for an emulator."""
     region = region_in(shard_key.stream)
     return region if region and is_aws_region(region) else ""
 

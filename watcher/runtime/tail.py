@@ -60,7 +60,7 @@ class Tail:
         self._turn = 0
         self._error: StreamError | None = None
         self._listings: dict[str, Listing] = {}
-        """Of each stream: of many, to list them takes longer than to read a little of each."""
+        """Each stream's listing, made once."""
         self._newest: dict[ShardKey, tuple[float, int]] = {}
         """The time and the number of each shard's last change."""
 

@@ -218,7 +218,7 @@ class WatchedStream:
             logger.info("The stream has no shards yet", extra=self.coordinator.about())
 
     def _latest_at(self, listing: Listing) -> datetime:
-        """Not after the watch began, by the service's clock or by ours: a time to come is refused.
+        """Returns when "latest" was: not after the watch began, by either clock.
 
         From the trim horizon on all before it would then be left out.
         """
@@ -295,7 +295,7 @@ class WatchedStream:
             return None
         if self.failures and not follows:
             return None if self.assigned else StreamEnd()
-        if self.assigned or not coordinator.is_exhausted():
+        if self.assigned or not coordinator.poll_exhausted():
             return None
         if not coordinator.has_ended or coordinator.left:
             if follows:

@@ -299,7 +299,8 @@ class WatchedStreams:
     def are_refused_for(self, seconds: float) -> bool:
         """True if one of them is read up to now, and no read of it was answered for so long."""
         return any(
-            stream.catch_up_after and stream.coordinator.persistent_errors.seconds() >= seconds
+            stream.catch_up_after
+            and stream.coordinator.persistent_errors.count_seconds() >= seconds
             for stream in self
         )
 

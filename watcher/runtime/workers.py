@@ -270,7 +270,7 @@ class Workers:
                 worker.process.close()
 
     def _reap(self, worker: _Worker) -> None:
-        """Its pipe has come to its end."""
+        """Collects a worker whose pipe closed; frees its shards."""
         worker.process.join()
         worker.process.close()
         code = worker.process.exitcode

@@ -73,7 +73,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
         while True:
             coordinator.to_start()
             executor.refresh(coordinator, background)
-            if coordinator.lists_all():
+            if coordinator.poll_all_listed():
                 break
             self._clock.sleep(self._timing.list_again_seconds)
         ranges = [

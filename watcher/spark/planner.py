@@ -346,7 +346,7 @@ class Planner:
         shards = self._ahead.shards.values()
         was_never_listed = coordinator.is_gone and not coordinator.has_listed
         return all(shard.is_complete for shard in shards) and (
-            was_never_listed or coordinator.is_exhausted()
+            was_never_listed or coordinator.poll_exhausted()
         )
 
     # The end of the stream

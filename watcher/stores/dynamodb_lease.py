@@ -247,7 +247,7 @@ class Lease:
         raise AssertionError
 
     def _bridge(self, began: float) -> None:
-        """The table itself is in trouble: nobody can take over, so a lease that lasts goes on."""
+        """Extends the lease while the table itself answers with errors."""
         try:
             there = self._shared.get()
         except CheckpointError:

@@ -86,7 +86,7 @@ class Coordinator:
         self.listing = Listing(arn, "", "ENABLED", "", [], 0, our_time)
         """The last listing; an empty one before the first."""
         self.began_at = our_time
-        """Not after the reading began, at the first listing, by the service's clock or by ours."""
+        """A time at or before the first listing, by the slower clock."""
         self.schedule = ListingSchedule(clock, timing=timing)
         self.persistent_errors = PersistentErrors(clock, timing=timing)
         """Counts the errors of reads that only the user can mend."""
@@ -125,7 +125,9 @@ class Coordinator:
             self._children_listed(self._finished[0], [])  # a listing has shown them meanwhile
         if self._finished and ListChildren not in pending:
             return ListChildren(self._finished[0])
-        if DescribeShards not in pending and self.schedule.is_due(self._could_learn_from_a_listing):
+        if DescribeShards not in pending and self.schedule.poll_due(
+            self._could_learn_from_a_listing
+        ):
             return DescribeShards()
         if ProbeShards not in pending and (shard_ids := self._unlisted.due()):
             return ProbeShards(shard_ids)
@@ -304,7 +306,7 @@ class Coordinator:
     def _reader_finished(self, shard: TrackedShard, message: Finished) -> ShardEnd:
         if message.closed:
             return self._reader_saw_the_end(shard, message)
-        if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
+        if self.is_closed(shard.id) or not (message.proven or self._require_settled_listing()):
             return ShardEnd.READ_AGAIN
         shard.status = ShardStatus.LEFT_OPEN
         if not message.proven:  # a listing may yet show that it was closed
@@ -329,8 +331,11 @@ class Coordinator:
         """True if a shard is known to get no more records."""
         return shard_id in self._closed or bool(self.lineage.children(shard_id))
 
-    def _knows_what_is_open(self) -> bool:
-        """True if the last listing is late enough to show what was closed at the beginning."""
+    def _require_settled_listing(self) -> bool:
+        """Returns True if the last listing shows what was closed at the beginning.
+
+        Else it asks for a listing.
+        """
         settled = self._began + self._timing.listed_seconds
         if self.schedule.listed_at >= settled:
             return True
@@ -360,8 +365,11 @@ class Coordinator:
         if self.left:
             logger.info(left_open(self.left, self.listing, self.began_at, end), extra=self.about())
 
-    def is_exhausted(self) -> bool:
-        """True if no shard waits for its turn, and no child can show up any more."""
+    def poll_exhausted(self) -> bool:
+        """Returns True if no shard waits for its turn, and no child can show up any more.
+
+        Asks for a listing where only that can tell.
+        """
         if self._finished or not self.has_listed or self.lineage.ready():
             return False
         settled = self._late.settled_at
@@ -371,9 +379,9 @@ class Coordinator:
             return False
         return True
 
-    def lists_all(self) -> bool:
-        """True if the listing lacks no shard that can be read; for those who list only once."""
-        return not len(self._unlisted) and (self.has_ended or self._knows_what_is_open())
+    def poll_all_listed(self) -> bool:
+        """Returns True if the listing lacks no readable shard; else asks for another one."""
+        return not len(self._unlisted) and (self.has_ended or self._require_settled_listing())
 
     @property
     def now(self) -> datetime:

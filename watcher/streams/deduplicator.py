@@ -47,7 +47,7 @@ class Deduplicator:
         self.stuck = 0
         """The number of pages in a row that have come before, and led no further."""
         self.leads_back = False
-        """True if all of the last page had come before, and gone on."""
+        """True if a whole page repeated records already delivered."""
         self._end = None if end is None else end.timestamp()
         self._later = 0
         self._repeated_upto = -1
@@ -67,7 +67,7 @@ class Deduplicator:
         Raises TransientError for a sequence number that is none.
         """
         texts = _texts_of(records)
-        if self._all_go_on(texts):
+        if self._take_plain_page(texts):
             self._remember(texts)
             return [(0, len(texts))]
         numbers = _numbers(texts)
@@ -77,7 +77,7 @@ class Deduplicator:
         self._note_repeats(numbers, len(fresh))
         parts: list[tuple[int, int]] = []
         for place in fresh:
-            if not self._is_of_time(records[place]):
+            if not self._take_time(records[place]):
                 continue
             self._passed = max(self._passed, numbers[place])
             if parts and parts[-1][1] == place:
@@ -101,8 +101,8 @@ class Deduplicator:
             self._recent_count -= len(forgotten)
             self._seen_upto = max(self._seen_upto, *map(int, forgotten))
 
-    def _all_go_on(self, texts: list[str]) -> bool:
-        """A shortcut, for nearly all pages: each number beyond the last one, and of any time."""
+    def _take_plain_page(self, texts: list[str]) -> bool:
+        """Takes in a page whose numbers all come after the last one: a shortcut for nearly all."""
         if not texts or self.skip_before is not None or self._end is not None:
             return False
         # Of one length, digits stand in the order of their numbers.
@@ -146,7 +146,8 @@ class Deduplicator:
         else:
             self.stuck += 1
 
-    def _is_of_time(self, record: WireRecord) -> bool:
+    def _take_time(self, record: WireRecord) -> bool:
+        """Takes in a record's time; returns True if it lies between the start and the end."""
         created = record.dynamodb.ApproximateCreationDateTime or 0.0
         if self.skip_before is not None:
             if created < self.skip_before:

@@ -35,6 +35,7 @@ class LateChildren:
         """Takes in that a shard has finished; `is_alone`: without a child that is known."""
         now = self._clock.monotonic()
         until = now + self._timing.listed_seconds
+        self._until = {name: end for name, end in self._until.items() if now < end}
         if is_alone:
             self._looked_for_until = now + self._timing.late_child_expected_seconds
             self._until[shard_id] = until
@@ -49,12 +50,10 @@ class LateChildren:
     def are_missing(self, lineage: Lineage) -> bool:
         """True if a shard has finished so lately that its child may not be listed yet."""
         now = self._clock.monotonic()
-        self._until = {
-            shard_id: until
+        return any(
+            now < until and not lineage.children(shard_id)
             for shard_id, until in self._until.items()
-            if now < until and not lineage.children(shard_id)
-        }
-        return bool(self._until)
+        )
 
     def pause(self) -> float:
         """Seconds to wait for the next listing: more each time."""
@@ -83,8 +82,8 @@ class ListingSchedule:
         self._wanted = math.inf
         self._period = self._timing.listing_seconds
 
-    def is_due(self, is_of_use: Callable[[], bool]) -> bool:
-        """True if a listing is due; one that is of no use, and nobody waits for, may come later."""
+    def poll_due(self, is_of_use: Callable[[], bool]) -> bool:
+        """Returns True if a listing is due; puts one off that is of no use, and not waited for."""
         now = self._clock.monotonic()
         if now < self._due or now >= self._wanted:
             return now >= self._wanted

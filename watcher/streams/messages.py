@@ -193,5 +193,5 @@ def _kinds(records: Sequence[WireRecord]) -> dict[str, int]:
 
 
 def _of(body: bytes, records: Sequence[WireRecord], places: Sequence[int]) -> bytes:
-    """A body with some of a page's records, byte for byte."""
+    """Builds a body of some of a page's records."""
     return b'{"Records":[%b]}' % b",".join(raw_records_at(body, records, places))

@@ -45,7 +45,7 @@ class PageFetcher:
         self._prefetched_at = 0.0
 
     def fetch(self, iterator: str) -> ReadSteps[bytes]:
-        """Returns a page's body. Raises as `Service.records`."""
+        """Returns a page's body. Raises as `StreamsClient.get_records`."""
         (sent_for, prefetched), self._prefetched = self._prefetched, ("", None)
         if sent_for != iterator or prefetched is None:
             return (yield from self._counted(GetRecords(iterator)))
@@ -57,7 +57,7 @@ class PageFetcher:
         return (yield from self._counted(GetRecords(iterator)))
 
     def fetch_at(self, iterator: str, limit: int | None = None) -> ReadSteps[bytes]:
-        """Returns a page from elsewhere in the shard. Raises as `Service.records`."""
+        """Returns a page from elsewhere in the shard. Raises as `StreamsClient.get_records`."""
         return (yield from self._counted(GetRecords(iterator, limit)))
 
     def _counted(self, request: GetRecords | Collect) -> ReadSteps[bytes]:

@@ -35,8 +35,8 @@ class PersistentErrors:
         """Takes in an answer as it should be."""
         self.has_worked = True
 
-    def seconds(self) -> float:
-        """Seconds for which requests were refused without a break; negative without any."""
+    def count_seconds(self) -> float:
+        """Counts up to now for how long requests were refused; negative without any refusal."""
         now = self._clock.monotonic()
         self._seconds += min(now - self._at, self._timing.between_errors_seconds)
         self._at = now
@@ -45,7 +45,7 @@ class PersistentErrors:
     def on_error(self, name: str, trouble: Retrying) -> None:
         """Takes in a shard's trouble. Raises DeniedError, UnexpectedAnswerError where it ends."""
         self.last = trouble.text
-        self._seconds = max(0.0, self.seconds())
+        self._seconds = max(0.0, self.count_seconds())
         if trouble.failures == 1 or trouble.kind is not ErrorKind.DENIED:
             self._denied.pop(name, None)
         if trouble.kind is ErrorKind.DENIED:

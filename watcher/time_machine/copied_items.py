@@ -248,7 +248,7 @@ def copy_differences(
         if not apart[at]:
             return []
     if not apart:  # it is only on one side
-        whole = _only_there(history, copied) if copied is not None else _only_here(history)
+        whole = _only_there(history) if copied is not None else _only_here(history)
         return [CopyDifference(None, ABSENT, ABSENT, whole)]
     assert copied is not None
     # The state that explains most of it; the newest of several.
@@ -274,7 +274,7 @@ def _as_number(there: Value, here: Value) -> Value:
     return {"N": text} if text is not None and isinstance(to_number(text), Decimal) else there
 
 
-def _only_there(history: ItemHistory, copied: Item) -> Cause:
+def _only_there(history: ItemHistory) -> Cause:
     for at in range(history.certain, 0, -1):
         if history.states[at] is None:
             return Cause(CauseKind.MISSING, history.changes[at - 1])

@@ -149,7 +149,7 @@ READING = [
     Mutant(
         "a shard that looks open is left, though it was closed",
         "Coordinator._reader_finished",
-        condition("_knows_what_is_open", becomes="False"),
+        condition("_require_settled_listing", becomes="False"),
         given={"follow": False, "start": "trim_horizon", "older": 4},
     ),
     Mutant(

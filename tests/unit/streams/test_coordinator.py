@@ -280,14 +280,14 @@ def test_a_refused_call_for_children_is_made_up_by_the_listing(
 
 def test_what_was_read_up_to_its_end_is_settled(service: PlayedService) -> None:
     made = coordinator(service)
-    assert not made.is_exhausted(), "a shard waits for its turn"
+    assert not made.poll_exhausted(), "a shard waits for its turn"
     begun(made)
     shard = made.lineage.shards["a"]
     pass_time(made, service, 5.1)
     assert made.on_message(shard, Finished(False)) is ShardEnd.LEFT_OPEN
-    assert not made.is_exhausted(), "the shard may have been closed since the last listing"
+    assert not made.poll_exhausted(), "the shard may have been closed since the last listing"
     pass_time(made, service, 0.1)
-    assert made.is_exhausted()
+    assert made.poll_exhausted()
 
 
 def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: PlayedService) -> None:
@@ -296,7 +296,7 @@ def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: Play
     pass_time(made, service, 5.1)
     service.add("b", "a")
     assert made.on_message(made.lineage.shards["a"], Finished(False)) is ShardEnd.LEFT_OPEN
-    assert not made.is_exhausted()
+    assert not made.poll_exhausted()
     pass_time(made, service, 0.1)
     assert begun(made) == ["a"]
     end(made, "a")
@@ -323,7 +323,7 @@ def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedS
     begun(made)
     pass_time(made, service, 2)
     meaning = made.on_message(made.lineage.shards["a"], Finished(False, proven=True))
-    assert meaning is ShardEnd.LEFT_OPEN and made.is_exhausted()
+    assert meaning is ShardEnd.LEFT_OPEN and made.poll_exhausted()
     assert service.listings == 1
 
 
@@ -361,11 +361,11 @@ def test_an_end_waits_for_a_child_that_may_still_be_listed(service: PlayedServic
     begun(made)
     end(made, "a")
     executor.refresh(made, service)
-    assert not made.is_exhausted()
+    assert not made.poll_exhausted()
     pass_time(made, service, 6)
-    made.is_exhausted()
+    made.poll_exhausted()
     pass_time(made, service, 1)
-    assert made.is_exhausted()
+    assert made.poll_exhausted()
 
 
 def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
@@ -376,7 +376,7 @@ def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
         service, resumed=[TrackedShard("a", None, TrimHorizon(), ShardStatus.FINISHED)]
     )
     executor.refresh(made, service)
-    assert not made.is_exhausted()
+    assert not made.poll_exhausted()
     service.hidden.clear()
     pass_time(made, service, 1)
     assert begun(made) == ["b"]
@@ -525,17 +525,17 @@ def test_a_listing_is_whole_once_no_parent_is_missing(service: PlayedService) ->
     service.add("b", "hidden")
     made = coordinator(service)
     begun(made)
-    assert not made.lists_all()
+    assert not made.poll_all_listed()
     service.hidden.clear()
     pass_time(made, service, 6)
     begun(made)
-    assert made.lists_all() and "hidden" in made.lineage.shards
+    assert made.poll_all_listed() and "hidden" in made.lineage.shards
 
 
 def test_a_listing_is_whole_once_it_had_time_to_show_what_was_opened(
     service: PlayedService,
 ) -> None:
     made = coordinator(service)
-    assert not made.lists_all()
+    assert not made.poll_all_listed()
     pass_time(made, service, 8)
-    assert made.lists_all()
+    assert made.poll_all_listed()

@@ -23,7 +23,7 @@ def seconds_until_due(
 ) -> float:
     """After so many it is due."""
     began = clock.monotonic()
-    while not listing.is_due(lambda: is_of_use):
+    while not listing.poll_due(lambda: is_of_use):
         clock.sleep(0.25)
     return clock.monotonic() - began
 
@@ -62,7 +62,7 @@ def test_of_what_use_it_is_is_asked_once_a_period(
 
     listing.on_listing(20)
     for _ in range(100):
-        listing.is_due(is_of_use)
+        listing.poll_due(is_of_use)
         clock.sleep(0.25)
     assert len(asked) == 2
 

@@ -124,12 +124,12 @@ def test_how_long_reads_are_refused_leaves_out_that_the_machine_stood_still(
     clock: HandClock,
 ) -> None:
     persistent_errors = PersistentErrors(clock, has_worked=True)
-    assert persistent_errors.seconds() < 0
+    assert persistent_errors.count_seconds() < 0
     persistent_errors.on_error("a", denied(1))
     keep_denying(persistent_errors, clock, 20)
     clock.sleep(3600)
-    assert persistent_errors.seconds() == 30
+    assert persistent_errors.count_seconds() == 30
     persistent_errors.on_error("a", denied(2))
-    assert persistent_errors.seconds() == 30
+    assert persistent_errors.count_seconds() == 30
     clock.sleep(5)
-    assert persistent_errors.seconds() == 35
+    assert persistent_errors.count_seconds() == 35
