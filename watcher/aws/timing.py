@@ -65,8 +65,8 @@ class BackgroundTiming(msgspec.Struct, frozen=True, kw_only=True):
     """How long a background service waits for its threads."""
 
     settle_seconds: float = 2.0
-    """How long a fork waits for these threads to end. One that only waits for bytes holds no lock that a fork would
-    copy; one at work is soon done."""
+    """How long a fork waits for these threads to end. One that only waits for bytes holds no lock
+    that a fork would copy; one at work is soon done."""
     fresh_seconds: float = 5.0
     """An answer that nobody has taken for so long is asked for anew."""
     probes_at_once: int = 10
