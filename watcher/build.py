@@ -19,13 +19,14 @@ from watcher.observability.exporter import open_displays
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Display, Totals
 from watcher.options import WatchOptions
-from watcher.runtime.health import HealthChecker, HealthTiming
+from watcher.runtime.health import HealthChecker
 from watcher.runtime.loop import Manager
 from watcher.runtime.processes import ProcessStarter, raised_open_files
 from watcher.runtime.protocol import MessageQueue
 from watcher.runtime.resolve_streams import resolve
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
+from watcher.runtime.timing import HealthTiming
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
 from watcher.shutdown import Shutdown

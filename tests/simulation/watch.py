@@ -24,9 +24,9 @@ from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
-from watcher.runtime.health import HealthTiming
 from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import MessageQueue, MessageWriter, ReadShard, ShardAssignment
+from watcher.runtime.timing import HealthTiming
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard

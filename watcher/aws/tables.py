@@ -248,7 +248,7 @@ class TablesClient:
             made = self._call(self.api.describe_table, TableName=table)["Table"]
             if made["TableStatus"] == "ACTIVE":
                 return _description(made)
-            time.sleep(0.5)
+            time.sleep(self._timing.active_poll_seconds)
         raise StreamError(f"table {table} is not active after {self._timing.create_seconds:.0f} s")
 
     def scan(

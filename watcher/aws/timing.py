@@ -91,6 +91,8 @@ class TableTiming(msgspec.Struct, frozen=True, kw_only=True):
     """Between the parts of a batch that the table's write capacity lets through."""
     create_seconds: float = 300.0
     """For a table to become active."""
+    active_poll_seconds: float = 0.5
+    """Between two looks whether it is."""
     items_call_seconds: float = 10.0
     """For one page of a table's items: no change is delivered meanwhile."""
     lease_call_seconds: float = 2.0

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from watcher.aws.arns import is_stream, partition_of
+from watcher.aws.lease_table import SCHEME
 from watcher.cli import handler_flags, options, trust
 from watcher.cli.command_line import CommandLine, app, arguments
 from watcher.cli.watch import every_option
@@ -48,7 +49,7 @@ _OF_TABLE = {
 _TARGET = ("CreateTable", "DescribeTable", "BatchWriteItem")
 _QUEUE = re.compile(r"https://sqs\.([\w-]+)\.[^/]+/(\d+)/([\w.-]+)")
 _DEAD_LETTERS = re.compile(r"(?:.*,)?dead-letter:(?P<kind>sqs|sns|s3)://(?P<place>.+)")
-_STORE = re.compile(r"dynamodb://(?P<table>[\w.-]+)(?:/.*)?")
+_STORE = re.compile(rf"{SCHEME}(?P<table>[\w.-]+)(?:/.*)?")
 
 _For = Annotated[
     str,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from watcher.aws.lease_table import SCHEME
 from watcher.cli import handler_flags, options
 from watcher.cli.handler_flags import Choice
 from watcher.delivery.handler_modules import HandlerModule
@@ -299,7 +300,7 @@ def _refuse(choice: Choice, given: options.Given, checkpoint: str | None) -> Non
     for name, advice in _NOT_HERE.items():
         if name in given.typed:  # a default is not for this run in particular
             raise UsageError(f"not for --engine spark: {advice}", name)
-    if checkpoint and checkpoint.startswith("dynamodb://"):
+    if checkpoint and checkpoint.startswith(SCHEME):
         text = "on Spark a checkpoint is a folder; choose one, or run without --engine"
         raise UsageError(text, "checkpoint", checkpoint)
     if checkpoint and Path(checkpoint).is_file():

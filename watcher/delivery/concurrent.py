@@ -8,7 +8,6 @@ import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from watcher.aws.model import ShardKey
@@ -18,6 +17,7 @@ from watcher.delivery.handler_pool import HandlerPool
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import EndOfReading, HandlerStep
+from watcher.delivery.timing import ConcurrentTiming
 from watcher.errors import HandlerError
 from watcher.formatting.text import printable_key
 from watcher.observability.heartbeat import Heartbeat, Phase
@@ -29,28 +29,6 @@ from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Finished, Page, WireFilter
 
 logger = logging.getLogger("watcher")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConcurrentTiming:
-    """What bounds the memory, and how long one shard keeps others waiting."""
-
-    shard_bytes: int = 4 * 1024 * 1024
-    """So much may wait of one shard before it is read no further for a while."""
-    all_bytes: int = 64 * 1024 * 1024
-    """So much of all of them, beside twice `shard_bytes` for each thread."""
-    turn_seconds: float = 0.5
-    """After so long a shard gives its thread to another one."""
-    tick_seconds: float = 0.2
-    """How often what has waited long is looked for: as often as the loop waits for messages."""
-    look_seconds: float = 0.02
-    """How often the loop looks whether handlers have made room, or have ended."""
-    slow_seconds: float = 10.0
-    """A handler that takes longer for one record is worth a line."""
-    last_seconds: float = 0.5
-    """Of the time that a stop has, so much is for tasks that were cancelled to end."""
-    reserve_seconds: float = 5.0
-    """So long nothing is begun so that items can be read; then changes get as long again."""
 
 
 class PartialPage:

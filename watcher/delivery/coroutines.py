@@ -10,10 +10,8 @@ from concurrent import futures
 from typing import Any
 
 from watcher.delivery.callables import check_answer
+from watcher.delivery.timing import HANDLER_TIMING
 from watcher.shutdown import Overdue
-
-# What tasks that are cancelled may take for their end.
-_LAST_SECONDS = 0.5
 
 
 class Coroutines:
@@ -68,7 +66,7 @@ class Coroutines:
         self.cancel()
         loop = self._runner.get_loop()
         loop.call_soon_threadsafe(loop.stop)
-        self._thread.join(_LAST_SECONDS)
+        self._thread.join(HANDLER_TIMING.cancelled_seconds)
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from watcher.aws.config import AwsConfig, blaming
+from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError, WatcherError
 from watcher.files import append_lines
 from watcher.records.record import Record
@@ -21,9 +22,6 @@ _QUEUE_REGION = re.compile(r"https?://sqs\.([\w-]+)\.")
 _SNS_BYTES = 256 * 1024
 _SQS_BYTES = 1024 * 1024
 _RECEIVED_AT_ONCE = 10
-# What `replay` has received and is not done with comes again after so long, if it is killed.
-_HIDDEN_SECONDS = 900
-_LONG_POLL_SECONDS = 1
 
 
 class DeadLetter(NamedTuple):
@@ -255,8 +253,8 @@ class _QueueLetters:
         answer = self._client.receive_message(
             QueueUrl=self._url,
             MaxNumberOfMessages=_RECEIVED_AT_ONCE,
-            VisibilityTimeout=_HIDDEN_SECONDS,
-            WaitTimeSeconds=_LONG_POLL_SECONDS,
+            VisibilityTimeout=HANDLER_TIMING.letter_hidden_seconds,
+            WaitTimeSeconds=HANDLER_TIMING.letter_poll_seconds,
         )
         found: list[dict[str, Any]] = answer.get("Messages", [])
         return [each for each in found if each["MessageId"] not in self._seen]

@@ -19,15 +19,13 @@ from watcher.delivery.failures import FailureLog, FailurePolicy, GivenUp, which_
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.retries import Retries
+from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import HandlerError, LeaseLostError, error_text
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.shutdown import Overdue, Shutdown
 
 logger = logging.getLogger("watcher")
-
-# How often a wait before a retry looks whether the run is to stop.
-_POLL_SECONDS = 0.1
 
 
 class Dispatcher:
@@ -204,7 +202,7 @@ class Dispatcher:
                 )
             if left <= 0:
                 return True
-            self._clock.sleep(min(left, _POLL_SECONDS))
+            self._clock.sleep(min(left, HANDLER_TIMING.poll_seconds))
             if not self._in_threads:  # else it keeps nobody waiting but its own shard
                 with self.shutdown.may_interrupt(False):
                     self.during_retry()

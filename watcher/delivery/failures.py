@@ -19,14 +19,13 @@ import msgspec
 from watcher.aws.config import AwsConfig
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dead_letters import DeadLetter, DeadLetters, open_dead_letters
+from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import HandlerError, UsageError, error_text
 from watcher.formatting.text import printable_key
 from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
 
-# So often known errors are logged again, with how often they came.
-_REPEAT_SECONDS = 10.0
 _KINDS_MAX = 100
 # Where code is that is not the user's own.
 _PACKAGE = Path(__file__).parents[1]
@@ -136,7 +135,7 @@ class FailureLog:
         found = self._seen.get(kind)
         if found is None:
             self._seen[kind] = _Repeated()
-            self._due = self._due or self._clock.monotonic() + _REPEAT_SECONDS
+            self._due = self._due or self._clock.monotonic() + HANDLER_TIMING.log_again_seconds
             return False
         found.times += 1
         found.last = which
@@ -158,7 +157,7 @@ class FailureLog:
                 logger.error(text, extra={"observer": handler})
                 repeated.times = 0
         self.repeats = 0
-        self._due = self._clock.monotonic() + _REPEAT_SECONDS
+        self._due = self._clock.monotonic() + HANDLER_TIMING.log_again_seconds
 
     def close(self) -> None:
         """Log what is left."""

@@ -13,12 +13,11 @@ from typing import Any
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.handler import Failure, Handler
+from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError, error_text
 from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
-
-_LOOK_SECONDS = 0.2
 
 
 class Reloading(Handler):
@@ -65,7 +64,7 @@ class Reloading(Handler):
             now = self._clock.monotonic()
             if now < self._look_due:
                 return
-            self._look_due = now + _LOOK_SECONDS
+            self._look_due = now + HANDLER_TIMING.look_for_edit_seconds
             stamp = self._stamp()
             if stamp == self._seen or stamp is None:  # an editor may be about to put it back
                 return

@@ -12,6 +12,7 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.failures import FailureLog, FailurePolicy, is_lasting, told, which_of
 from watcher.delivery.handler import Failure
+from watcher.delivery.timing import HANDLER_TIMING
 from watcher.records.record import Record
 from watcher.retry import Backoff
 
@@ -21,10 +22,6 @@ _PAUSES = Backoff(first_seconds=0.1, longest_seconds=60.0, jitter=0.2)
 # So long after the first failure it is logged again, and then every hour.
 _TOLD_AFTER = (60.0, 300.0, 900.0)
 _TOLD_EVERY = 3600.0
-# A stream forgets after 24 hours, also what stands behind the record. One that is much older is
-# none of a stream, but an old dead letter.
-_OLD_SECONDS = 18 * 3600.0
-_NO_STREAMS_SECONDS = 48 * 3600.0
 
 
 class Retry(msgspec.Struct):
@@ -109,7 +106,7 @@ class Retries:
         created = retry.records[0].created_at
         if created is not None and not retry.is_told_old:
             age = self._clock.time() - created.timestamp()
-            if _OLD_SECONDS <= age < _NO_STREAMS_SECONDS:
+            if HANDLER_TIMING.warn_age_seconds <= age < HANDLER_TIMING.stale_age_seconds:
                 retry.is_told_old = True
                 logger.warning(
                     f"{which_of(retry.records)} is {_span(age)} old, and handler {retry.handler} "

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import EndOfReading, HandlerStep
+from watcher.delivery.timing import SequentialTiming
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Finished, Page, WireFilter
-
-
-@dataclass(frozen=True, kw_only=True)
-class SequentialTiming:
-    """How long delivery keeps the loop, and how many records a handler takes together."""
-
-    turn_seconds: float = 0.2
-    """After so long the loop looks around: a slow handler must not hold up saves and listings."""
-    first_together: int = 16
-    """So many records at first for a handler that takes several together, then more and more."""
-    most_together: int = 1024
-    """At most so many: about a page."""
-    quick_seconds: float = 0.02
-    """A handler that took less for the last ones gets twice as many; a slower one a quarter."""
 
 
 class _PageInHand:

@@ -9,10 +9,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
+from watcher.delivery.timing import HANDLER_TIMING
 from watcher.observability import telemetry
 from watcher.records.record import Record
-
-_END_SECONDS = 5.0
 
 
 class Spans:
@@ -60,4 +59,4 @@ class Spans:
         """Send what is left, if that is possible soon."""
         thread = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
         thread.start()
-        thread.join(_END_SECONDS)
+        thread.join(HANDLER_TIMING.spans_end_seconds)

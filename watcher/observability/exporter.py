@@ -26,6 +26,7 @@ from watcher.errors import ResourceError, UsageError
 from watcher.observability import telemetry
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.instruments import LatestMetrics
+from watcher.observability.timing import ExporterTiming
 from watcher.observability.watch_stats import Display, WatchStats
 from watcher.process_start import failed_start
 from watcher.sockets import listening, url
@@ -54,19 +55,6 @@ def open_displays(
 logger = logging.getLogger("watcher")
 
 _HEADER = struct.Struct("<I")
-
-
-class ExporterTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """The pauses of the exporter."""
-
-    send_seconds: float = 1.0
-    """Between two sends: the statistics change faster than anybody scrapes them."""
-    end_seconds: float = 2.0
-    """The time that the exporter's process has to send its last metrics after the watch's end."""
-    least_end_seconds: float = 0.5
-    """The least of that time, where the watch itself took long to stop."""
-    most_end_seconds: float = 3600.0
-    """The most of that time, where the user sets no limit: a join takes no infinity."""
 
 
 _TIMING = ExporterTiming()

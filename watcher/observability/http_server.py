@@ -16,9 +16,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from watcher.clock import CLOCK, Clock
-from watcher.observability import watch_stats
 from watcher.observability.heartbeat import Heartbeat, HeartbeatState, Phase
 from watcher.observability.instruments import Instrument, LatestMetrics
+from watcher.observability.timing import FIGURES_TIMING
 from watcher.observability.watch_stats import WatchStats
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -33,8 +33,6 @@ _PHASE_NAMES = {
 }
 _LEASE_IS_HELD = "another watch has the lease"
 _METHODS = "GET, HEAD"
-# A server that checks twice a second, and was silent for so long, was suspended.
-_STILL_SECONDS = 5.0
 
 
 class ProbeAnswers(NamedTuple):
@@ -53,12 +51,12 @@ def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers
     phase = _PHASE_NAMES[state.phase]
     if state.phase is Phase.DELIVERING:
         phase += f" ({' or '.join(stats.handled)})" if stats.handled else ""
-    if now - state.tried_at > watch_stats.LATE_SECONDS:
+    if now - state.tried_at > FIGURES_TIMING.late_seconds:
         live.insert(0, f"{phase} has stood for {now - state.tried_at:.0f} s")
     if state.phase is Phase.STANDING_BY:
         return ProbeAnswers(live, [*live, f"standing by: {health.trouble or _LEASE_IS_HELD}"])
     ready = list(live)
-    if not live and now - state.progressed_at > watch_stats.LATE_SECONDS:
+    if not live and now - state.progressed_at > FIGURES_TIMING.late_seconds:
         ready.append(f"{phase} is tried again and again, for {now - state.progressed_at:.0f} s")
     return ProbeAnswers(live, [*ready, *health.unready])
 
@@ -76,7 +74,7 @@ class SuspendDetector:
     def check(self) -> float:
         """Returns the (monotonic) time since when the process has run without a break."""
         now = self._clock.monotonic()
-        if now - self._checked_at > _STILL_SECONDS:
+        if now - self._checked_at > FIGURES_TIMING.suspended_seconds:
             self._since = now
         self._checked_at = now
         return self._since
@@ -113,7 +111,6 @@ def answering_probes(
     return application
 
 
-_CLIENT_SECONDS = 10.0
 _FAMILIES: Final = {Instrument.COUNTER: CounterMetricFamily, Instrument.GAUGE: GaugeMetricFamily}
 
 
@@ -133,7 +130,7 @@ class PrometheusCollector(Collector):
 
 
 class _Request(WSGIRequestHandler):
-    timeout = _CLIENT_SECONDS
+    timeout = FIGURES_TIMING.client_seconds
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
         """Logs nothing: scrapes are no news."""

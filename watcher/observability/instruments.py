@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from watcher.observability.timing import FIGURES_TIMING
 from watcher.observability.watch_stats import WatchStats
 from watcher.records.wire import KINDS
-
-# Later than this the manager is not just a moment late: most likely a handler blocks it.
-_STALE_SECONDS = 5.0
 
 
 class Instrument(Enum):
@@ -107,7 +105,7 @@ class LatestMetrics:
     def _lags(self) -> dict[tuple[str, ...], float]:
         """Returns the lags; they grow while a handler keeps the manager from sending new ones."""
         late = time.monotonic() - self._updated_at
-        more = late if late > _STALE_SECONDS else 0.0
+        more = late if late > FIGURES_TIMING.loop_late_seconds else 0.0
         lags: dict[tuple[str, ...], float] = {}
         for shard_key, lag in self.stats.lags.items():
             labels = shard_key.table, shard_key.shard_id

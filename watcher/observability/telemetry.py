@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from watcher.errors import without_secrets
+from watcher.observability.timing import FIGURES_TIMING
 from watcher.version import install
 
 # An extra, imported only where the environment asks for it.
@@ -25,8 +26,6 @@ logger = logging.getLogger("watcher")
 
 Signal = Literal["metrics", "traces"]
 
-# A collector may be away for long: the same message of the SDK is logged again only after this.
-_REPEAT_SECONDS = 300.0
 # Exporters by protocol. The SDK's own table lacks http/json, though an exporter registers for it:
 # https://github.com/open-telemetry/opentelemetry-python/pull/5374
 _OTLP = {
@@ -122,7 +121,7 @@ class _SdkLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         now = time.monotonic()
-        if now - self._logged_at.get(str(record.msg), -math.inf) > _REPEAT_SECONDS:
+        if now - self._logged_at.get(str(record.msg), -math.inf) > FIGURES_TIMING.log_again_seconds:
             self._logged_at[str(record.msg)] = now
             text = " ".join(record.getMessage().split())
             logger.log(record.levelno, f"OpenTelemetry: {without_secrets(text)}")

@@ -10,9 +10,7 @@ import msgspec
 from watcher.aws.model import ShardKey
 from watcher.aws.price import Bill
 from watcher.clock import CLOCK
-
-LATE_SECONDS = 60.0
-"""A read, a delivery or a save that is due may take so long: a few time-outs, one after another."""
+from watcher.observability.timing import FIGURES_TIMING
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -24,9 +22,6 @@ class Health(msgspec.Struct, frozen=True):
     """Wrong beside that."""
     trouble: str = ""
     """Why the positions can't be used: all that counts for one that stands by."""
-
-
-_RATE_SECONDS = 3.0
 
 
 class Totals(msgspec.Struct):
@@ -131,7 +126,7 @@ class Rate:
         """The growth per second, now that it has come to this."""
         now = CLOCK.monotonic()
         self._counts.append((now, count))
-        while now - self._counts[0][0] > _RATE_SECONDS and len(self._counts) > 2:
+        while now - self._counts[0][0] > FIGURES_TIMING.rate_seconds and len(self._counts) > 2:
             self._counts.popleft()
         began, before = self._counts[0]
         return (count - before) / (now - began) if now > began else 0.0

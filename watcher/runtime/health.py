@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.protocol import Delivery
 from watcher.formatting.text import counted
-from watcher.observability import watch_stats
 from watcher.observability.watch_stats import Health
 from watcher.runtime.stats import StatsCollector
+from watcher.runtime.timing import HealthTiming
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
 from watcher.shutdown import Shutdown
@@ -21,17 +19,6 @@ _FEW = 5
 _NO_END, _NO_ANSWER = "no read has come to an end", "no read was answered"
 _NO_LISTING, _UNANSWERED = "no listing has come to an end", "no listing was answered"
 _STREAM = "stream"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HealthTiming:
-    """From when on something is late."""
-
-    late_seconds: float = watch_stats.LATE_SECONDS
-    """A read, a listing, a handler's step may take so long: a few time-outs, one after another."""
-    busy_seconds: float = 5.0
-    """The loop waits for nothing longer than this: after a longer gap (a save that hangs, a machine
-    that slept), all that waited for the loop gets the whole time anew."""
 
 
 class HealthChecker:

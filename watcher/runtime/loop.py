@@ -17,6 +17,7 @@ from watcher.runtime.health import HealthChecker
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.stream_successor import StreamEnd
 from watcher.runtime.table_snapshots import TableSnapshots
+from watcher.runtime.timing import LOOP_TIMING
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
@@ -36,11 +37,6 @@ from watcher.streams.messages import (
 )
 
 logger = logging.getLogger("watcher")
-
-# The longest wait for a worker's message: what is due (listings, saves) is no later than that.
-_TICK_SECONDS = 0.2
-# A watch up to now, of which no read is answered for so long, ends and says why.
-_HOPELESS_SECONDS = 60.0
 
 
 @dataclass(kw_only=True, eq=False)
@@ -132,7 +128,7 @@ class Manager:
         self._receive_items()
         if not self.delivery.has_room:
             return
-        received = self.workers.receive(self.snapshots.pause(_TICK_SECONDS))
+        received = self.workers.receive(self.snapshots.pause(LOOP_TIMING.tick_seconds))
         self.snapshots.note_changes(received is not None)
         if received is None:
             return
@@ -177,7 +173,9 @@ class Manager:
 
     def _is_done(self) -> bool:
         """True once there is nothing more to come, or nothing can be read."""
-        is_hopeless = self.streams.are_refused_for(_HOPELESS_SECONDS) and bool(self._unread_reason)
+        is_hopeless = self.streams.poll_refused_for(LOOP_TIMING.hopeless_seconds) and bool(
+            self._unread_reason
+        )
         if self.delivery.is_complete or is_hopeless:
             return True
         return not self.streams and not (self.settings.follows and self.streams.may_join)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -25,17 +24,8 @@ from watcher.observability.watch_stats import (
     WatchStats,
 )
 from watcher.records.record import creation_time
+from watcher.runtime.timing import StatsTiming
 from watcher.streams.lineage import Lineage, ShardStatus
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatsTiming:
-    """How often figures are shown, and what counts as late."""
-
-    show_seconds: float = 0.2
-    """Five times a second looks alive to a person, and costs little."""
-    slow_answer_seconds: float = 2.0
-    """An idle shard is read every `poll_max`; up to so much later it is just a slow answer."""
 
 
 class DisplayThrottle:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
@@ -14,19 +13,11 @@ from watcher.errors import ServiceError, StreamError
 from watcher.formatting.text import counted
 from watcher.pull.table_snapshot import TableSnapshot
 from watcher.retry import backoff, worth_logging
+from watcher.runtime.timing import SnapshotTiming
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.streams.messages import Page
 
 logger = logging.getLogger("watcher")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SnapshotTiming:
-    """When items that could not be read are asked for again."""
-
-    again_seconds: float = 1.0
-    again_most_seconds: float = 30.0
-    """After many refusals: changes go on meanwhile."""
 
 
 class TableSnapshots:

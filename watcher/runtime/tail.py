@@ -18,13 +18,13 @@ from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
+from watcher.runtime.timing import LOOP_TIMING
 from watcher.runtime.watched_stream import WatchedStream
 
 logger = logging.getLogger("watcher")
 
 # What is read twice is a small part of each, and what is read too much not many times the rest.
 _WINDOWS = (timedelta(minutes=1), timedelta(minutes=15), timedelta(hours=4), None)
-_TICK_SECONDS = 0.02
 
 
 class _Place(msgspec.Struct, frozen=True, order=True):
@@ -114,7 +114,7 @@ class Tail:
             if not left or (is_too_short and all(found[each].seems_caught_up for each in left)):
                 break
             if not self._look(left, found):
-                self._clock.sleep(_TICK_SECONDS)
+                self._clock.sleep(LOOP_TIMING.tail_tick_seconds)
         return found
 
     def _look(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from watcher.observability.timing import FIGURES_TIMING
+from watcher.streams.lineage import RETENTION
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersTiming:
@@ -78,6 +81,51 @@ class StreamsTiming:
     """So many tables whose tags did not match are asked again in each listing."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoopTiming:
+    """How long the loop waits."""
+
+    tick_seconds: float = 0.2
+    """The longest wait for a worker's message: listings and saves are no later than that."""
+    tail_tick_seconds: float = 0.02
+    """The same while the last changes are counted back."""
+    hopeless_seconds: float = 60.0
+    """A watch up to now, of which no read is answered for so long, ends and says why."""
+    forgotten_seconds: float = RETENTION.total_seconds() + 3600
+    """By then nothing of a stream that has left can be read again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatsTiming:
+    """How often figures are shown, and what counts as late."""
+
+    show_seconds: float = 0.2
+    """Five times a second looks alive to a person, and costs little."""
+    slow_answer_seconds: float = 2.0
+    """An idle shard is read every `poll_max`; up to so much later it is just a slow answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotTiming:
+    """When items that could not be read are asked for again."""
+
+    again_seconds: float = 1.0
+    again_most_seconds: float = 30.0
+    """After many refusals: changes go on meanwhile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthTiming:
+    """From when on something is late."""
+
+    late_seconds: float = FIGURES_TIMING.late_seconds
+    """A read, a listing, a handler's step may take so long: a few time-outs, one after another."""
+    busy_seconds: float = 5.0
+    """The loop waits for nothing longer than this: after a longer gap (a save that hangs, a machine
+    that slept), all that waited for the loop gets the whole time anew."""
+
+
 WORKERS_TIMING = WorkersTiming()
 WORKER_TIMING = WorkerTiming()
 STREAMS_TIMING = StreamsTiming()
+LOOP_TIMING = LoopTiming()

@@ -16,7 +16,7 @@ from watcher.retry import backoff
 from watcher.runtime.stats import StatsCollector, StreamStats
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.tail import Tail
-from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
+from watcher.runtime.timing import LOOP_TIMING, STREAMS_TIMING, StreamsTiming
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.workers import Workers
 from watcher.streams.checkpoint_format import Token
@@ -27,8 +27,6 @@ logger = logging.getLogger("watcher")
 
 # A log line each is a comfort of few streams, and a wall of many.
 _FEW = 20
-# By then nothing of a stream that has left can be read again.
-_FORGOTTEN_SECONDS = RETENTION.total_seconds() + 3600
 
 
 class WatchedStreams:
@@ -131,7 +129,7 @@ class WatchedStreams:
 
     def tokens(self, first_pending: Callable[[ShardKey], str | None]) -> list[Token]:
         """Returns where all of them stand; also those that have left, as long as that is of use."""
-        oldest = self._clock.monotonic() - _FORGOTTEN_SECONDS
+        oldest = self._clock.monotonic() - LOOP_TIMING.forgotten_seconds
         if len(self._left) > 1 or self._followed:  # else it is all that there is to store
             self._left = [stream for stream in self._left if stream.removed_at > oldest]
         found = [stream.token(first_pending) for stream in self._all()]
@@ -296,7 +294,7 @@ class WatchedStreams:
                 text = f"{stream.table} can be read again"
                 logger.info(text, extra={"stream": stream.arn})
 
-    def are_refused_for(self, seconds: float) -> bool:
+    def poll_refused_for(self, seconds: float) -> bool:
         """True if one of them is read up to now, and no read of it was answered for so long."""
         return any(
             stream.catch_up_after

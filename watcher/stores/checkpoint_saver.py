@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError, WatcherError
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.stores.protocol import Store
+from watcher.stores.timing import SaveTiming
 from watcher.streams.checkpoint_format import Token
 
 logger = logging.getLogger("watcher")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SaveTiming:
-    """How often the checkpoint is saved."""
-
-    save_seconds: float = 1.0
-    """After a kill, what was delivered since the last save is delivered again."""
-    save_records: int = 1000
-    """So many records are saved sooner, …"""
-    save_share: float = 0.02
-    """… as long as saving takes no more than this part of the time, …"""
-    saved_up_seconds: float = 0.05
-    """… of which so much is there at once: for a short backlog that is as good as always."""
-    waiting_seconds: float = 0.2
-    """Unsaved positions are saved sooner before something that takes its time."""
-    idle_seconds: float = 300.0
-    """So old a stored token may get while nothing moves: its time tells what may be lost."""
 
 
 class CheckpointSaver:

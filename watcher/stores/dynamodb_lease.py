@@ -16,7 +16,6 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -27,32 +26,10 @@ from watcher.aws.lease_table import Leased, LeaseTable
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, UsageError, WatcherError
 from watcher.stores.protocol import Store
+from watcher.stores.timing import LEASE_SECONDS, LeaseTiming
 from watcher.streams.checkpoint_format import Token, all_from_json, encode_all
 
 logger = logging.getLogger("watcher")
-
-LEASE_SECONDS = 6.0
-"""A watch that was killed is followed after so long: a few writes may fail before it is lost."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeaseTiming:
-    """How often a lease is written and looked at; each a part of `LEASE_SECONDS`."""
-
-    renew_seconds: float = 2.0
-    """Two further tries fit into a lease whose renewal fails."""
-    again_seconds: float = 0.5
-    """After a write that failed."""
-    look_seconds: float = 1.0
-    """How often one that stands by reads the item."""
-    margin_seconds: float = 0.5
-    """For clocks of different speed (a twentieth is a lot), and for the record in hand."""
-    poll_seconds: float = 0.1
-    """How often a wait looks whether the watch has to stop."""
-    log_again_seconds: float = 300.0
-    """A trouble that lasts is logged again after so long."""
-    fork_seconds: float = 2.0
-    """A fork waits for a write at most so long: else the child inherits a lock that stays shut."""
 
 
 class LeaseStorage(Protocol):

@@ -1,4 +1,4 @@
-"""From what a user gives as `--checkpoint` to the store: the one place that knows all kinds."""
+"""Opens the store that a `--checkpoint` names: a file, a DynamoDB table, a caller's object."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ import pytest
 
 from watcher.aws.model import ShardKey
 from watcher.errors import UsageError
-from watcher.observability.exporter import Exporter, ExporterTiming, exporting
+from watcher.observability.exporter import Exporter, exporting
 from watcher.observability.heartbeat import Heartbeat
+from watcher.observability.timing import ExporterTiming
 from watcher.observability.watch_stats import WatchStats
 
 # Some 70 bytes a shard: more than a pipe holds.

@@ -11,10 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from tests.support.otlp import Receiver, receiving
 from watcher.aws.model import ShardKey
-from watcher.observability.exporter import ExporterTiming, exporting
+from watcher.observability.exporter import exporting
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.http_server import PrometheusCollector
 from watcher.observability.instruments import Instrument, LatestMetrics
+from watcher.observability.timing import ExporterTiming
 from watcher.observability.watch_stats import Shards, WatchStats
 
 HTTP = ["otlp_proto_http"]

@@ -29,12 +29,12 @@ from watcher.spark.jobs.run import (
 )
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.replica_sink import DynamoDBReplica
+from watcher.streams.lineage import RETENTION
 
 logger = logging.getLogger("watcher")
 
 _COPY_FILE = "watcher-copy.json"
 _TARGET_FILE = "watcher-target.json"
-_RETENTION = timedelta(hours=24)
 _WARN_AFTER = timedelta(hours=18)
 # A part of the scan is done again as a whole after a crash; some minutes' worth.
 _SEGMENT_BYTES = 128 * 1024 * 1024
@@ -295,7 +295,7 @@ def _copy_segments(
 
 def _refuse_too_old(copy: Copy, now: datetime) -> None:
     """Raises StreamError where changes made during the copy have left the stream by now."""
-    if now - copy.started > _RETENTION:
+    if now - copy.started > RETENTION:
         began = copy.started.isoformat(timespec="seconds")
         raise StreamError(
             f"the copy was begun {began}, longer ago than the stream's retention of 24 hours: "
