@@ -1,5 +1,6 @@
 """The live view on a terminal, over a real watch."""
 
+import json
 import os
 import signal
 import sys
@@ -47,6 +48,21 @@ def test_sigterm_ends_it_and_no_process_is_left(sim: RemoteSimulator) -> None:
         assert terminal.end() == 0
         with pytest.raises(ProcessLookupError):
             os.killpg(terminal.process.pid, 0)
+
+
+@pytest.mark.parametrize("is_sessions", [True, False], ids=["hang-up", "without a signal"])
+def test_it_ends_where_its_terminal_is_gone(
+    is_sessions: bool, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "state.json"
+    # The forked program's terminal is not its session's: nobody sends a SIGHUP.
+    begin = ["env"] if is_sessions else []
+    with Terminal(*begin, *WATCH, "--checkpoint", str(checkpoint), env=sim.environment) as terminal:
+        sees(terminal, "30 changes")
+        terminal.hang_up()
+        assert terminal.end() == 128 + signal.SIGHUP
+    shards = json.loads(checkpoint.read_text())["shards"]
+    assert [each["iterator_type"] for each in shards] == ["after_sequence"] * 2
 
 
 def test_a_watch_whose_process_is_killed_is_an_error(sim: RemoteSimulator) -> None:

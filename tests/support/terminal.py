@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import select
 import struct
 import subprocess
 import sys
@@ -36,12 +37,17 @@ class Terminal(Killed):
         fcntl.ioctl(follower, termios.TIOCSWINSZ, size)
         self.process = _started(command, {**os.environ, "TERM": "xterm", **env}, follower)
         os.close(follower)
+        self._reading = True
         self._reader = threading.Thread(target=self._collect)
         self._reader.start()
 
     def _collect(self) -> None:
         with contextlib.suppress(OSError):  # how Linux says that the other end is closed
-            while data := os.read(self._leader, 65536):
+            while self._reading:
+                if not select.select([self._leader], [], [], 0.1)[0]:
+                    continue
+                if not (data := os.read(self._leader, 65536)):
+                    break
                 with self._news:
                     self.written += data
                     self._stream.feed(data)
@@ -75,10 +81,18 @@ class Terminal(Killed):
         self._reader.join(timeout)
         return status
 
+    def hang_up(self) -> None:
+        """Take the terminal away, as a lost connection does; what is shown stays."""
+        self._reading = False
+        self._reader.join()
+        os.close(self._leader)
+        self._leader = -1
+
     def release(self) -> None:
         """Wait for the end, and close the terminal."""
         self.end()
-        os.close(self._leader)
+        if self._leader >= 0:
+            os.close(self._leader)
 
 
 def _started(

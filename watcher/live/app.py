@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import select
 import signal
 import threading
 from collections import deque
@@ -89,7 +91,7 @@ class LiveView(App[Totals | None]):
         self._history = history
         self._listings = listings
         self._latest = LatestStats()
-        self._stop = threading.Event()
+        self._stop = _Stop()
         self.messages: deque[str] = deque(maxlen=1)
         """The latest message of another thread, for the line of notes."""
         self._totals: Totals | None = None
@@ -122,6 +124,10 @@ class LiveView(App[Totals | None]):
             self._totals = self._watch(self._on_record, self._latest, self._stop)
         except BaseException as error:  # of any kind: it is raised once the view has ended
             self.error = error
+        if _terminal_is_gone() and not self.is_headless:
+            # The watch has saved its checkpoint. Textual can't leave a terminal that is not there:
+            # its writes to it never end.
+            os._exit(128 + signal.SIGHUP)
 
     def _on_record(self, record: Record) -> None:
         self._streams[record.stream] = None
@@ -245,6 +251,20 @@ class LiveView(App[Totals | None]):
         self._stop.set()
         if self.watch_thread.ident is not None:
             self.watch_thread.join()
+
+
+class _Stop(threading.Event):
+    """Set by who ends the view, and once the terminal is gone: not every one sends a SIGHUP."""
+
+    def is_set(self) -> bool:
+        return super().is_set() or _terminal_is_gone()
+
+
+def _terminal_is_gone() -> bool:
+    """True if nobody is at the other end of a terminal that is standard input."""
+    poll = select.poll()
+    poll.register(0, 0)  # it reports a hang-up whatever it is asked for
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 class NotesHandler(logging.Handler):
