@@ -1,5 +1,6 @@
 """Where in a shard to start reading."""
 
+import contextlib
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
@@ -55,9 +56,9 @@ def parse_start(text: Moment, now: datetime) -> Latest | TrimHorizon | AtTime:
     """Reads `--from`: `latest`, `trim-horizon`, an age like `90s 15m 2h30m 1d`, or a time.
 
     Kafka's `earliest` and the like are the trim horizon, `now` is the latest. An age may be spelled
-    out (`2 hours ago`). A time is ISO 8601 (without a zone: local time), a time of day (today's),
-    `today` or `yesterday` with or without one, or epoch seconds or milliseconds. Raises UsageError
-    for anything else, also for what could mean two moments.
+    out (`2 hours ago`). A time is a date with or without a time of day (no zone: local), a time of
+    day (today's), `today` or `yesterday` with or without one, or epoch seconds or milliseconds.
+    Raises UsageError for anything else, also for what could mean two moments.
     """
     if not isinstance(text, str):
         return _given(text, now)
@@ -134,7 +135,7 @@ def _dated(word: str, now: datetime) -> str:
 
 
 def _written_time(word: str, text: str) -> datetime | None:
-    """Reads ISO 8601, or epoch seconds or milliseconds: nothing that could mean two moments."""
+    """Reads a date with or without a time, or an epoch: nothing that could mean two moments."""
     if epoch := _EPOCH.fullmatch(word):
         return datetime.fromtimestamp(int(word) / (1000 if epoch[1] else 1), UTC)
     iso = _ISO.fullmatch(re.sub(r"([t ])(\d:)", r"\g<1>0\2", word))  # 9:30 is 09:30
@@ -163,6 +164,9 @@ _SPAN = re.compile(r"(?:^|\s)(\d{1,2}:\d\d) ?- ?(\d{1,2}:\d\d)$")
 _WRITTEN_DATE = re.compile(r"(?:^|\D)(\d{1,2})[./](\d{1,2})[./](\d{4})(?:\D|$)")
 _MONTH = re.compile(r"\d{4}-\d\d")
 _DAY_BEHIND = re.compile(r"\d{1,2}:\d\d \d{1,2}")
+_HOUR = re.compile(r"(\d{4}-\d\d-\d\d[T ])?(\d{1,2})(?: ?([ap])\.?m\.?)?", re.IGNORECASE)
+# ISO 8601 has these, too; next to nobody can tell which day one is.
+_OTHER_DATE = re.compile(r"\d{4}-?W\d\d(?:-?\d)?|\d{4}-\d{3}|\d{8}")
 
 
 def _meant(text: str) -> str:
@@ -187,6 +191,13 @@ def _meant(text: str) -> str:
         return f"; which day? Give one, as in {text}-01"
     if _DAY_BEHIND.fullmatch(text):
         return "; a day stands before its time, as in 2026-11-05 12:00"
+    if (hour := _HOUR.fullmatch(text)) and int(hour[2]) < 24:
+        later = 12 if (hour[3] or "").lower() == "p" else 0
+        number = int(hour[2]) % 12 + later if hour[3] else int(hour[2])
+        return f"; an hour has minutes: {hour[1] or ''}{number:02}:00"
+    if _OTHER_DATE.fullmatch(text):
+        with contextlib.suppress(ValueError):
+            return f"; a date is year-month-day: {dates.isoparse(text):%Y-%m-%d}"
     return ""
 
 

@@ -131,6 +131,13 @@ MEANT = {
     "10.11.2026": "2026-10-11 or 2026-11-10",
     "22/11/2026": "year-month-day: 2026-11-22",
     "2026-11": "which day? Give one, as in 2026-11-01",
+    "14": "an hour has minutes: 14:00",
+    "8am": "an hour has minutes: 08:00",
+    "12 p.m.": "an hour has minutes: 12:00",
+    "2026-11-21T14": "an hour has minutes: 2026-11-21T14:00",
+    "2026-W47-1": "a date is year-month-day: 2026-11-16",
+    "2026-325": "a date is year-month-day: 2026-11-21",
+    "20261121": "a date is year-month-day: 2026-11-21",
     "12:00 5": "a day stands before its time",
 }
 
