@@ -1,12 +1,13 @@
 """What all tests share: a deterministic hypothesis, no real account, streams on the simulator."""
 
+import gc
 import logging
 import os
 import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """Workers find the Spark that the first process has made."""
     if made := home.make():
         config.add_cleanup(lambda: shutil.rmtree(made))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The collected thousands stay: no garbage collection looks at them, now or during a test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """What libraries leave is collected at the end, as always."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pyarrow.dataset
 
 from tests.spark.conftest import PATIENCE, WHOLE, Run
 from tests.spark.conftest import command as command
+from tests.spark.conftest import python_of_spark as python_of_spark
 from tests.spark.conftest import spark as spark
 from tests.support.dynamodb_local import SCRIPT, DynamoDBLocal
 from watcher.aws.config import AwsConfig
@@ -61,11 +63,29 @@ def items(server: DynamoDBLocal, table: str) -> dict[str, Any]:
     return {json.dumps(i["PK"]) + json.dumps(i["SK"]): i for page in pages for i in page["Items"]}
 
 
+def play(endpoint: str, archived: str, copied: str, place: str) -> None:
+    """Jobs that go on until they are killed; in a process of its own."""
+    from watcher.spark import session
+    from watcher.spark.jobs import archive, replicate
+
+    def ended(job: Future[Any]) -> None:
+        print(job.exception() or job.result(), file=sys.stderr, flush=True)
+        os._exit(1)
+
+    spark = session.start(master="local[2]")
+    given: Any = {"connection": AwsConfig("us-east-1", None, endpoint), "spark": spark}
+    pool = ThreadPoolExecutor()
+    for stream, to in (archived, "lake"), ("renewed", "table"):
+        job = pool.submit(archive, stream, to=f"{place}/{to}", every="500ms", **given)
+        job.add_done_callback(ended)
+    replicate(copied, to="copy", create=True, checkpoint=f"{place}/copy", every="200ms", **given)
+
+
 def start(server: DynamoDBLocal, *arguments: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "watcher", *arguments, "--master", "local[2]"],
+        [sys.executable, __file__, server.endpoint_url, *arguments],
         cwd=ROOT,
-        env={**os.environ, **server.environment},
+        env={**os.environ, **server.environment, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -97,60 +117,60 @@ def numbers(lake: Path) -> list[str]:
     return found
 
 
-def test_an_archive_killed_with_sigkill_goes_on_exactly_once(
+def test_jobs_killed_with_sigkill_go_on_exactly(
     fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
 ) -> None:
-    from watcher.spark.jobs import archive
+    """An archive, one of a table over its next streams, and a replica as it copies and applies.
 
-    server, lake = fresh_dynamodb_local, tmp_path / "lake"
-    arn = server.create_table("shop")
+    They share a Spark, which takes as long to start as they to work.
+    """
+    from watcher.spark.jobs import archive, replicate
+
+    server = fresh_dynamodb_local
+    lake, table, copy = tmp_path / "lake", tmp_path / "table", tmp_path / "copy"
+    shop, users = server.create_table("shop"), server.create_table("users")
+    server.create_table("renewed")
     write(server, "shop", 0, 40)
+    write(server, "renewed", 0, 50)
     server.rollover()
     write(server, "shop", 40, 30)
-    job = start(server, "archive", arn, "--to", str(lake), "--every", "500ms")
+    write(server, "users", 0, 300, items=200)
+    job = start(server, shop, users, str(tmp_path))
+    wait_for(job, lambda: (copy / "watcher-copy.json").exists())
+    write(server, "users", 300, 50, items=200)
+    wait_for(job, lambda: any(table.rglob("*.parquet")) and len(numbers(table)) == 50)
+    server.rollover()
+    write(server, "renewed", 50, 25)
+    enable_again(server, "renewed")
+    write(server, "renewed", 75, 25)
+    wait_for(job, lambda: len(numbers(table)) == 100)
+    wait_for(job, lambda: list(copy.glob("changes/offsets/1")))
     wait_for(job, lambda: list(tmp_path.glob("lake.checkpoint/commits/1")))
     server.rollover()
     write(server, "shop", 70, 30)
+    write(server, "renewed", 100, 20)
     job.send_signal(signal.SIGKILL)
     job.communicate()
     server.rollover()
     write(server, "shop", 100, 20)
+    write(server, "users", 350, 80, items=200)
+    enable_again(server, "renewed")
+    write(server, "renewed", 120, 30)
 
-    totals = archive(arn, to=str(lake), once=True, connection=here(server), spark=spark)
+    given: Any = {"once": True, "connection": here(server), "spark": spark}
+    totals = archive(shop, to=str(lake), **given)
+    archive("renewed", to=str(table), **given)
+    replicate(users, to="copy", checkpoint=str(copy), **given)
 
     found = numbers(lake)
     assert totals.records > 0
-    assert len(found) == len(set(found)) == len(printed(server, arn))
-
-
-def test_an_archive_of_a_table_goes_on_with_its_next_stream_over_a_restart(
-    fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
-) -> None:
-    from watcher.spark.jobs import archive
-
-    server, lake = fresh_dynamodb_local, tmp_path / "lake"
-    server.create_table("shop")
-    write(server, "shop", 0, 50)
-    job = start(server, "archive", "shop", "--to", str(lake), "--every", "500ms")
-    wait_for(job, lambda: any(lake.rglob("*.parquet")) and len(numbers(lake)) == 50)
-    server.rollover()
-    write(server, "shop", 50, 25)
-    enable_again(server, "shop")
-    write(server, "shop", 75, 25)
-    wait_for(job, lambda: len(numbers(lake)) == 100)
-    write(server, "shop", 100, 20)
-    job.send_signal(signal.SIGKILL)
-    job.communicate()
-    enable_again(server, "shop")
-    write(server, "shop", 120, 30)
-
-    archive("shop", to=str(lake), once=True, connection=here(server), spark=spark)
-
-    streams = server.client("dynamodbstreams").list_streams(TableName="shop")["Streams"]
+    assert len(found) == len(set(found)) == len(printed(server, shop))
+    streams = server.client("dynamodbstreams").list_streams(TableName="renewed")["Streams"]
     written = [each for row in streams for each in printed(server, row["StreamArn"])]
     expected = [each["dynamodb"]["SequenceNumber"] for each in written]
     assert len(streams) == 3 and len(expected) == 150
-    assert sorted(numbers(lake)) == sorted(expected)
+    assert sorted(numbers(table)) == sorted(expected)
+    assert items(server, "copy") == items(server, "users")
 
 
 def test_handlers_on_spark_go_on_with_a_table_s_next_stream(
@@ -243,31 +263,6 @@ def test_a_replica_becomes_equal_and_stays_so(
     assert items(server, "copy") == items(server, "shop")
 
 
-def test_a_replica_killed_while_it_copies_and_while_it_applies_becomes_equal(
-    fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
-) -> None:
-    from watcher.spark.jobs import replicate
-
-    server = fresh_dynamodb_local
-    arn = server.create_table("shop")
-    write(server, "shop", 0, 300, items=200)
-    place = ["--to", "copy", "--create", "--checkpoint", str(tmp_path), "--every", "200ms"]
-    job = start(server, "replicate", arn, *place)
-    wait_for(job, lambda: (tmp_path / "watcher-copy.json").exists())
-    write(server, "shop", 300, 50, items=200)
-    wait_for(job, lambda: list(tmp_path.glob("changes/offsets/1")))
-    job.send_signal(signal.SIGKILL)
-    job.communicate()
-    server.rollover()
-    write(server, "shop", 350, 80, items=200)
-
-    replicate(
-        arn, to="copy", checkpoint=str(tmp_path), once=True, connection=here(server), spark=spark
-    )
-
-    assert items(server, "copy") == items(server, "shop")
-
-
 def test_the_query_command_prints_json_lines(
     fresh_dynamodb_local: DynamoDBLocal, command: Run
 ) -> None:
@@ -305,3 +300,7 @@ def test_changes_that_age_out_unread_are_an_error_or_a_warning(
     assert said.startswith("error: DATA LOSS: shard shardId-") and "from sequence number" in said
     assert lossy.status == 0
     assert len(numbers(tmp_path / "lake")) == 10
+
+
+if __name__ == "__main__":
+    play(*sys.argv[1:])

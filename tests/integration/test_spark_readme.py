@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_readme import ON_SPARK, place, shop
-from tests.spark.conftest import PATIENCE, WHOLE
+from tests.spark.conftest import PATIENCE, WHOLE, python_of_spark
 
-__all__ = ["place", "shop"]  # fixtures
+__all__ = ["place", "python_of_spark", "shop"]  # fixtures
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(WHOLE)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(WHOLE),
+    pytest.mark.usefixtures("python_of_spark"),
+]
 
 ROOT = Path(__file__).parents[2]
 

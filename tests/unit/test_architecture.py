@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,13 @@ MODULES = {
 }
 
 
-def imports(name: str) -> Iterator[str]:
+@cache
+def imports(name: str) -> set[str]:
     """The files that a file imports, at its top, inside a function, or only for types."""
+    return set(_imports(name))
+
+
+def _imports(name: str) -> Iterator[str]:
     for node in ast.walk(ast.parse((PACKAGE / name).read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             for each in node.names:
@@ -76,27 +82,25 @@ def imports(name: str) -> Iterator[str]:
             yield from (MODULES[each.name] for each in node.names if each.name in MODULES)
 
 
-EDGES = {name: set(imports(name)) for name in MODULES.values()}
-
-
-@pytest.mark.parametrize("name", sorted(EDGES))
+@pytest.mark.parametrize("name", sorted(MODULES.values()))
 def test_a_file_imports_only_from_rooms_below_its_own(name: str) -> None:
     own = room(name)
     assert own in LEVEL, f"{name} has no place in ROOMS"
-    others = {each for each in EDGES[name] if room(each) != own}
+    others = {each for each in imports(name) if room(each) != own}
     above = {each for each in others if LEVEL[room(each)] >= LEVEL[own]}
     assert not above
 
 
 def test_no_file_is_in_a_circle_of_imports() -> None:
     reached: dict[str, set[str]] = {}
-    for name, todo in ((name, list(found)) for name, found in EDGES.items()):
-        seen = reached[name] = set[str]()
+    for name in MODULES.values():
+        todo, seen = list(imports(name)), set[str]()
+        reached[name] = seen
         while todo:
             each = todo.pop()
             if each not in seen:
                 seen.add(each)
-                todo.extend(EDGES[each])
+                todo.extend(imports(each))
     assert [name for name, found in reached.items() if name in found] == []
 
 
