@@ -2,12 +2,17 @@
 
 import re
 import stat
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.ledger.ledger import DisturbedTables, Ledger, native
 from tests.support.gate import DrippingCalls
@@ -131,6 +136,91 @@ def test_killed_at_any_write_it_goes_on(when: str, tmp_path: Path) -> None:
             ledger.settle()
             outcomes(plan_revert(made.path, ledger.connection))
             assert ledger.items() == before
+
+
+class KilledRun(NamedTuple):
+    """A run of `undo --apply`, and what happens during it and before the next one."""
+
+    killed_at: int
+    """The number of the write at which it is killed; it has twelve at most."""
+    is_written: bool
+    """True if that write came through, and only its answer is lost."""
+    meanwhile: dict[int, int]
+    """The item that somebody else changes just before the write of this number."""
+    afterwards: list[int]
+    """The items that somebody else changes before the next run."""
+    is_torn: bool
+    """True if the log's last line is cut."""
+
+
+@given(
+    st.lists(
+        st.builds(
+            KilledRun,
+            killed_at=st.integers(1, 13),
+            is_written=st.booleans(),
+            meanwhile=st.dictionaries(st.integers(1, 12), st.integers(0, 11), max_size=3),
+            afterwards=st.lists(st.integers(0, 11), max_size=2),
+            is_torn=st.booleans(),
+        ),
+        max_size=4,
+    )
+)
+@settings(max_examples=8, deadline=None)
+def test_killed_as_often_as_may_be_it_ends_and_overwrites_nobody(runs: list[KilledRun]) -> None:
+    with Ledger(11) as ledger, TemporaryDirectory() as folder:
+        names = [f"item-{number}" for number in range(12)]
+        for value in ("1", "2"):
+            ledger.clock.sleep(10)
+            first = ledger.second
+            for name in names:
+                ledger.change(name, {"pk": {"S": name}, "v": {"N": value}})
+        others: dict[str, str] = {}
+
+        def interfere(number: int) -> None:
+            others[names[number]] = f"{len(others)}th by somebody else"
+            item = {"pk": {"S": names[number]}, "v": {"S": others[names[number]]}}
+            ledger.simulator.put(item)
+
+        ledger.settle()
+        made = plan(ledger, first, first, Path(folder))
+        for run in runs:
+            _apply_and_kill(made, ledger, run, interfere)
+            for number in run.afterwards:
+                interfere(number)
+            ledger.settle()
+        outcomes(reopened(made, ledger) if made.path.exists() else made)
+
+        found = {name: item["v"] for name, item in ledger.items().items()}
+        assert found == {**dict.fromkeys(names, 1), **others}
+
+
+def _apply_and_kill(
+    made: Undo, ledger: Ledger, run: KilledRun, interfere: Callable[[int], None]
+) -> None:
+    writes = 0
+
+    def before(key: str) -> None:
+        nonlocal writes
+        writes += 1
+        if writes in run.meanwhile:
+            interfere(run.meanwhile[writes])
+        if writes >= run.killed_at and not run.is_written:
+            raise KilledError
+
+    def after(key: str) -> None:
+        if writes >= run.killed_at and run.is_written:
+            raise KilledError
+
+    tables = DisturbedTables(ledger, before_write=before, after_write=after)
+    if not made.path.exists():
+        made.save()
+    stream = ledger.sources(tables).stream
+    with suppress(KilledError):
+        outcomes(open_plan(made.path, ledger.connection, stream))
+    if run.is_torn:
+        with open(made.path, "ab") as torn:
+            torn.write(b'{"line":"resu')
 
 
 def one_bad_change(ledger: Ledger) -> int:
