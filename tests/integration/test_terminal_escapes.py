@@ -51,6 +51,8 @@ COMMANDS = [
         for form in ("text", "json")
     ),
     ("report", "orders", "-o", "-"),
+    ("verify", "orders", "--with", "COPY", "--lag", "1m"),
+    ("verify", "orders", "--with", "COPY", "--lag", "1m", "-o", "json"),
     ("shards", "orders"),
     ("shards", "orders", "-o", "json"),
     ("streams",),
@@ -123,12 +125,18 @@ def test_nothing_of_it_steers_a_terminal(
 ) -> None:
     if "FILE" in command:
         Path("FILE").write_text(piped("watch", "orders", *WATCH, "--print-json"))
+    if "COPY" in command:
+        changed = {"pk": HOSTILE, "v": 7, NAME: "other"}
+        foreign = {"pk": HOSTILE + "!", NAME: HOSTILE}
+        lines = (json.dumps(item) + "\n" for item in (changed, foreign))
+        Path("COPY.jsonl").write_text("".join(lines))
+        command = tuple("COPY.jsonl" if word == "COPY" else word for word in command)
     between = datetime.fromtimestamp(there.now - 540, UTC).isoformat()
     command = tuple(between if word == "AT" else word for word in command)
     out, err = Screen(), Screen()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
-    assert main([*command]) in (0, 1)
+    assert main([*command]) in (0, 1), err.getvalue()
     assert out.getvalue() or "failing" in command[-2]
     refuse_steering(out.getvalue())
     refuse_steering(err.getvalue())
@@ -148,7 +156,7 @@ OF_THE_TABLE = "\x1b]0;owned", "\x1b[8m", "\x1b[31mred", "\x9b", "\x9d", "\u202e
 
 
 def test_so_it_is_in_the_live_view(there: Simulator, tmp_path: Path) -> None:
-    """In its list, and in the line that quotes a handler's error."""
+    """In its list, its screens, and in the line that quotes a handler's error."""
     place = tmp_path / "handlers"
     place.mkdir()
     (place / "raising.py").write_text(
@@ -163,6 +171,16 @@ def test_so_it_is_in_the_live_view(there: Simulator, tmp_path: Path) -> None:
 
         sees("2 changes")
         sees("handler raising")
+        for key, text in (
+            (b"\r", "before:"),
+            (b"k", "INSERT"),
+            (b"s", "shardId"),
+            (b"t", "orders"),
+        ):
+            terminal.press(key)
+            sees(text)
+            terminal.press(b"q")
+            sees("2 changes")
         terminal.press(b"q")
         assert terminal.end() == 0
         written = terminal.written.decode()
