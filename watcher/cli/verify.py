@@ -228,7 +228,7 @@ def _names(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         attribute, separator, column = pair.partition("=")
         if not (attribute and separator and column):
-            raise UsageError("give ATTRIBUTE=COLUMN", "map", pair)
+            raise UsageError("give ATTRIBUTE=COLUMN", "map_", pair)
         found[attribute] = column
     return found
 
@@ -238,7 +238,7 @@ def _copy(text: str, names: Mapping[str, str], at: datetime | None, connection: 
     if text.startswith("sqlite:"):
         return SqliteCopy(text, names, at)
     if "://" in text:
-        raise UsageError("of databases only sqlite:///FILE?table=NAME can be read", "with", text)
+        raise UsageError("of databases only sqlite:///FILE?table=NAME can be read", "with_", text)
     path = source_path(text)
     if path is not None and not (path / "_delta_log").is_dir():
         return FileCopy(path, names, at)

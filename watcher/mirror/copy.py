@@ -31,9 +31,9 @@ class MirrorCopy:
         self._mirror = MirrorTable(folder)
         state = self._mirror.state
         if state is None:
-            raise UsageError("it is no mirror", "with", folder)
+            raise UsageError("it is no mirror", "with_", folder)
         if not state.copied:
-            raise UsageError("its copy is not finished: let mirror go on first", "with", folder)
+            raise UsageError("its copy is not finished: let mirror go on first", "with_", folder)
         self._history = state.history
         self.label = f"mirror at version {self._mirror.version}"
         self.position = CopyPosition(

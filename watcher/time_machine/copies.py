@@ -115,7 +115,7 @@ class FileCopy:
                         yield from (self._line(line) for line in file if line.strip())
             except (OSError, EOFError, ValueError, csv.Error) as error:
                 text = (str(error).splitlines() or [type(error).__name__])[0]
-                raise UsageError(f"can't read {path}: {text}", "with") from None
+                raise UsageError(f"can't read {path}: {text}", "with_") from None
 
     def as_copied(self, image: msgspec.Raw) -> Item:
         """Returns the item; a cell of CSV does not tell an empty text from nothing."""
@@ -161,7 +161,7 @@ class SqliteCopy:
         self._path = unquote(parts.path).removeprefix("/")
         (self._table,) = parse_qs(parts.query).get("table", [""])
         if not self._table or not self._path:
-            raise UsageError("give sqlite:///FILE?table=NAME", "with", url)
+            raise UsageError("give sqlite:///FILE?table=NAME", "with_", url)
         self.label = f"table {self._table} of {self._path}"
         self.position = CopyPosition(at=at)
         self.columns: frozenset[str] | None = None
@@ -170,7 +170,7 @@ class SqliteCopy:
     def items(self) -> Iterator[Item]:
         """Yields its rows, all of one moment."""
         if not Path(self._path).is_file():
-            raise UsageError(f"there is no {self._path}", "with")
+            raise UsageError(f"there is no {self._path}", "with_")
         database = sqlite3.connect(f"{Path(self._path).absolute().as_uri()}?mode=ro", uri=True)
         try:
             table = self._table.replace('"', '""')
@@ -180,7 +180,7 @@ class SqliteCopy:
             for row in rows:
                 yield {name: plain_value(value) for name, value in zip(names, row, strict=True)}
         except sqlite3.Error as error:
-            raise UsageError(f"can't read {self.label}: {error}", "with") from None
+            raise UsageError(f"can't read {self.label}: {error}", "with_") from None
         finally:
             database.close()
 
@@ -199,7 +199,7 @@ _KINDS: Final = {
 def _files_of(path: Path) -> tuple[list[Path], str]:
     """Returns a copy's files, and of what kind they are. Raises UsageError."""
     if not path.exists():
-        raise UsageError("there is no such file or folder", "with", str(path))
+        raise UsageError("there is no such file or folder", "with_", str(path))
     files = [path]
     if path.is_dir():
         files = sorted(
@@ -209,7 +209,7 @@ def _files_of(path: Path) -> tuple[list[Path], str]:
         )
     kinds = {_kind(each) for each in files}
     if len(kinds) != 1 or None in kinds:
-        raise UsageError("give files of one kind: .parquet, .jsonl or .csv", "with", str(path))
+        raise UsageError("give files of one kind: .parquet, .jsonl or .csv", "with_", str(path))
     return files, cast(str, kinds.pop())
 
 

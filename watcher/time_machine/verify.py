@@ -192,7 +192,7 @@ class Verifier:
             if position.token.stream_arn != self._stream.arn:
                 raise UsageError(
                     f"it is a copy of {position.token.stream_arn}, not of {self._stream.arn}",
-                    "with",
+                    "with_",
                 )
             self._sources.open_behind(position.token)
         elif position.at is not None:
@@ -440,7 +440,7 @@ def _key_in(item: Item, types: Mapping[str, str], label: str) -> Identity:
         raise UsageError(
             f"{label} has an item without the key attribute {missing[0]}: where it has another "
             f"name there, --map {missing[0]}=COLUMN",
-            "with",
+            "with_",
         )
     texts = {name: str(next(iter(item[name].values()))) for name in types}
     return tuple(
