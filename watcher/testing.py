@@ -80,15 +80,15 @@ class WatchedTable:
         `handler` is a module's file (imported anew, and given the options), a function, or what
         `lambda_function` makes. What it raises is raised here. The records are answered.
         """
-        observer = _observer(handler, options)
+        made = _made(handler, options)
         records = self.changes()
         coroutines = Coroutines()
-        observer.finish = coroutines.finish
-        observer.begin(self.stream_arn)
+        made.finish = coroutines.finish
+        made.begin(self.stream_arn)
         for record in records:
-            _let(observer, functools.partial(_handle, observer, record))
-        _let(observer, observer.drain)
-        observer.finish(observer.close())
+            _let(made, functools.partial(_handle, made, record))
+        _let(made, made.drain)
+        made.finish(made.close())
         coroutines.close()
         return records
 
@@ -102,7 +102,7 @@ class NewTable(Protocol):
         """Makes a table; `key` is names and types, `{"pk": "S"}` by default."""
 
 
-def _observer(
+def _made(
     handler: str | Path | Handler | Callable[[Record], Any], options: Mapping[str, Any]
 ) -> Handler:
     if isinstance(handler, str | Path):
@@ -110,18 +110,18 @@ def _observer(
     return handler if isinstance(handler, Handler) else Handler("handler", handler)
 
 
-def _handle(observer: Handler, record: Record) -> None:
-    observer.finish(observer.handle(record))
+def _handle(handler: Handler, record: Record) -> None:
+    handler.finish(handler.handle(record))
 
 
-def _let(observer: Handler, step: Callable[[], object]) -> None:
+def _let(handler: Handler, step: Callable[[], object]) -> None:
     """Let a batch be tried again as often as it is to be; then raise what its function raised."""
     try:
         step()
     except Failure as failure:
         if failure.retry_in is None:
             raise failure.error from None
-        _let(observer, functools.partial(observer.resume, failure, given_up=False))
+        _let(handler, functools.partial(handler.resume, failure, given_up=False))
 
 
 @pytest.fixture(scope="session")

@@ -22,10 +22,10 @@ def watch(
     observers: "Iterable[Callable[[Record], Any] | Handler | ModuleType | str]",
     how: WatchOptions,
 ) -> "Totals":
-    """Call each observer with every change of a table, in order, until stopped.
+    """Calls each handler with every change of a table, in order, until stopped.
 
     `stream` is a stream ARN, a table ARN, a table name, a glob of table names, or several of
-    them (see docs/tables.md); an observer is a callable that takes a
+    them (see docs/tables.md); `observers` are the handlers: a callable that takes a
     Record, a module with `handle`, or the name of a handler such as "print_summary". The
     parameters are the command line's options of the same names. In the main thread, SIGINT, SIGTERM
     and SIGHUP end the watch: the record in hand is delivered, within `stop_timeout` seconds, and
@@ -36,7 +36,7 @@ def watch(
     `checkpoint` may also be an object with `load()` and `save(token)` (see docs/positions.md).
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
-    checkpoint can't), HandlerError (an observer failed under `stop`), DataLossError,
+    checkpoint can't), HandlerError (a handler failed under `stop`), DataLossError,
     LeaseLostError (another watch has taken over).
     """
     options.refuse_in_child()

@@ -109,14 +109,14 @@ def _beside_naive(
 
 
 def keys(replay: Replay) -> Iterator[Row]:
-    """An observer that reads event name and keys."""
+    """A handler that reads event name and keys."""
     yield _beside_naive(
         replay, "one shard, keys", "keys", lambda: watched(replay, 400, "read-keys"), 40
     )
 
 
 def native(replay: Replay) -> Iterator[Row]:
-    """An observer that reads the whole new image; the naive loop has its TypeDeserializer."""
+    """A handler that reads the whole new image; the naive loop has its TypeDeserializer."""
     yield _beside_naive(
         replay, "one shard, native new image", "new", lambda: watched(replay, 200, "read-new"), 25
     )

@@ -85,9 +85,9 @@ def test_a_stop_ends_a_record_that_is_tried_for_ever_and_the_next_watch_begins_w
         program.wait_for_status("/metrics")
         words = " ".join(program.err).split()
         url = next(word for word in words if word.startswith("http"))
-        while _figure(url, 'watcher_observer_retries_total{observer="away"}') < 2:
+        while _figure(url, 'watcher_handler_retries_total{handler="away"}') < 2:
             pass
-        assert _figure(url, 'watcher_observer_retrying_seconds{observer="away"}') > 0
+        assert _figure(url, 'watcher_handler_retrying_seconds{handler="away"}') > 0
         assert program.end(signal.SIGTERM) == 0
     assert any("handler away still fails on record" in line for line in program.err)
     assert program.out == numbers(sim)[:7]

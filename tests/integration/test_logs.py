@@ -72,7 +72,7 @@ def test_a_watchs_lines_name_stream_shard_and_observer(
         "shard": shard,
     }
     failed = saying(lines, "evil")
-    assert (failed["level"], failed["shard"], failed["observer"]) == ("error", shard, "broken")
+    assert (failed["level"], failed["shard"], failed["handler"]) == ("error", shard, "broken")
     assert "ValueError" in failed["traceback"]
     assert saying(lines, "signal 9")["shard"] == shard
     assert saying(lines, "of my own")["logger"] == "mine"

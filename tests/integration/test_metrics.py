@@ -85,7 +85,7 @@ def test_a_scrape_tells_what_the_watch_has_done(sim: RemoteSimulator, tmp_path: 
         found = wait_for(
             address,
             lambda now: (
-                now["watcher_observer_records_total", "print_summary"] == 500
+                now["watcher_handler_records_total", "print_summary"] == 500
                 and now["watcher_shards", "finished"] == 1
                 and not any(
                     value for (name, _), value in now.items() if name.endswith("lag_seconds")
@@ -99,8 +99,8 @@ def test_a_scrape_tells_what_the_watch_has_done(sim: RemoteSimulator, tmp_path: 
             sum(value for (name, _), value in found.items() if name == "watcher_records_total")
             == 500
         )
-        assert found["watcher_observer_failures_total", "picky"] == removed
-        assert found["watcher_observer_records_total", "picky"] == 500 - removed
+        assert found["watcher_handler_failures_total", "picky"] == removed
+        assert found["watcher_handler_records_total", "picky"] == 500 - removed
         assert found["watcher_shards", "open"] == 3
         open_shards = {label for name, label in found if name == "watcher_shard_lag_seconds"}
         assert open_shards == {f"{shard}orders" for shard in sim.open_shards}

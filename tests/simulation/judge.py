@@ -40,7 +40,7 @@ class Judge(Alarms):
         self.told = Told(self, self._table)
 
     def delivered(self, shard_id: str, sequence_number: str, key: str) -> None:
-        """An observer has taken a record."""
+        """A handler has taken a record."""
         run, number = self.runs[-1], int(sequence_number)
         shard = self.shard(shard_id)
         name = f"{sequence_number} of {shard_id}"

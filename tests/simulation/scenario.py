@@ -32,14 +32,14 @@ class Scenario:
     filtered: bool = False
     on_error: str = "log"
     failing: float = 0.0
-    """How often the observer fails."""
+    """How often the handler fails."""
     batch: int = 0
     """The size of its batches; 0: it takes records one by one."""
     window: float = 0.0
     together: bool = False
     """Whether it takes records of a page together, unless it may fail."""
     slow: float = 0.0
-    """How many seconds the observer takes for a record."""
+    """How many seconds the handler takes for a record."""
     slow_share: float = 0.0
     """… and for which share of them."""
     poll_max: float = 1.0

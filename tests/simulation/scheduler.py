@@ -54,7 +54,7 @@ class Trace:
         self.lines.append(f"{now:12.3f}  {named}")
 
 
-_RECORD = re.compile(r"( *[\d.]+  the (?:table|observer|puller) .*)(#\d+)( (?:in|of) \w+)")
+_RECORD = re.compile(r"( *[\d.]+  the (?:table|handler|puller) .*)(#\d+)( (?:in|of) \w+)")
 
 
 def shortened(lines: Iterable[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from tests.simulation import probes
-from tests.simulation.hands import SimulatedHands
+from tests.simulation.handler_pool import SimulatedHandlerPool
 from tests.simulation.items import SimulatedItems
 from tests.simulation.processes import PipeSelector, SimulatedWorker
 from tests.simulation.program import LIMITED_RUNS, Program
@@ -37,12 +37,12 @@ PLACES = 256
 LONGEST_PAUSE = 61.0
 
 
-class ObserverFailed(Exception):
-    """What the failing observer raises."""
+class HandlerFailed(Exception):
+    """What the failing handler raises."""
 
 
 class Watch(Program):
-    """`watch()` with a checkpoint and one observer."""
+    """`watch()` with a checkpoint and one handler."""
 
     def __init__(self, universe: Universe) -> None:
         super().__init__(universe)
@@ -51,7 +51,7 @@ class Watch(Program):
         self._processes: list[SimulatedWorker] = []
         self._refuses_processes = False
         self._failures_to_come: dict[tuple[str, str], int] = {}
-        self._hands: SimulatedHands | None = None
+        self._pool: SimulatedHandlerPool | None = None
         self._to_hang = 0.0  # how long the next record's handler does
         self._hung: dict[ShardKey, float] = {}  # since when
         self._to_fail = 0.0  # how long the next record's handler does
@@ -75,9 +75,9 @@ class Watch(Program):
             if (dead_letters := self._manager.dispatcher.given_up.dead_letters) is not None:
                 dead_letters.close()
         self._manager = None
-        if self._hands is not None:
-            self._hands.end()
-            self._hands = None
+        if self._pool is not None:
+            self._pool.end()
+            self._pool = None
         for process in self._processes:
             process.kill()
         self._processes.clear()
@@ -115,11 +115,11 @@ class Watch(Program):
             arn = each.table.streams[0].arn
             followed.append(WatchedStream(arn, settings, service=client, clock=life))
         if scenario.concurrency > 1:
-            self._hands = SimulatedHands(self._scheduler, life, scenario.concurrency)
+            self._pool = SimulatedHandlerPool(self._scheduler, life, scenario.concurrency)
         return build_manager(
             settings,
             streams=WatchedStreams(followed, clock=life),
-            handlers=[self._observer(life)],
+            handlers=[self._handler(life)],
             workers=Workers(
                 queue,
                 self._start_process,
@@ -136,7 +136,7 @@ class Watch(Program):
             ),
             displays=[probes.Probes(self._universe, life, self._hung, self._failing)],
             clock=life,
-            pool=self._hands,
+            pool=self._pool,
             health_timing=HealthTiming(late_seconds=probes.LATE_SECONDS),
         )
 
@@ -177,7 +177,7 @@ class Watch(Program):
 
     # Its observer
 
-    def _observer(self, life: Life) -> Handler:
+    def _handler(self, life: Life) -> Handler:
         if not self._scenario.batch:
             made = Handler("recorder", self._handle)
             made.handle_page = self._handle_page if self._scenario.together else None
@@ -212,7 +212,7 @@ class Watch(Program):
         for record in records:
             number, key = record.sequence_number, str(record.key["pk"])
             if self._scheduler.trace is not None:
-                self._scheduler.tell("the observer", f"takes {number} of {record.shard_id}")
+                self._scheduler.tell("the handler", f"takes {number} of {record.shard_id}")
             if record.event_name == "SNAPSHOT":
                 self._item(record)
             else:
@@ -241,18 +241,18 @@ class Watch(Program):
         judge, number = self._universe.of(record.stream).judge, record.sequence_number
         failures = judge.runs[-1].failures
         failures[int(number)] += 1
-        self._scheduler.tell("the observer", f"fails on {number}")
+        self._scheduler.tell("the handler", f"fails on {number}")
         enough = failures[int(number)] > policy.retries
         if enough and policy.then != "stop" and not self._scenario.batch:
             if record.event_name == "SNAPSHOT":
                 self._item(record)
             else:
                 judge.failed(record.shard_id, number)
-        raise ObserverFailed("no")
+        raise HandlerFailed("no")
 
     def _hang(self, shard_key: ShardKey, life: Life) -> None:
         """It is broken off where the watch is told to end."""
-        self._scheduler.tell("the observer", f"hangs on a record of {shard_key.shard_id}")
+        self._scheduler.tell("the handler", f"hangs on a record of {shard_key.shard_id}")
         began = self._hung[shard_key] = self._scheduler.now
         until, self._to_hang = began + self._to_hang, 0.0
         try:
@@ -263,7 +263,7 @@ class Watch(Program):
             self._universe.trouble_lasts(0.0)
             for judge in self._judges:
                 judge.stood(shard_key.shard_id)
-                if self._hands is None:
+                if self._pool is None:
                     judge.runs[-1].blocked += self._scheduler.now - began
 
     def _a_handler_hangs(self) -> bool:
@@ -282,9 +282,9 @@ class Watch(Program):
             self._universe.trouble_lasts(seconds)
             self._scheduler.after(seconds, lambda: self._end_failing(shard_key))
         if shard_key in self._failing and now < self._failing[shard_key][1]:
-            self._scheduler.tell("the observer", f"fails on {record.sequence_number}, for long")
+            self._scheduler.tell("the handler", f"fails on {record.sequence_number}, for long")
             self._judge.checked["handlers that fail for long"] += 1
-            raise ObserverFailed("no database")
+            raise HandlerFailed("no database")
 
     def _end_failing(self, shard_key: ShardKey) -> None:
         _, until = self._failing.get(shard_key, (0.0, math.inf))
@@ -311,7 +311,7 @@ class Watch(Program):
         while above is not None and above not in hung:
             found = [shard for judge in self._judges if (shard := judge.shard(above))]
             above = found[0].parent if found else None
-        return above is not None or self._hands is None
+        return above is not None or self._pool is None
 
     # What happens to its processes, and to its disk
 

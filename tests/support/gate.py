@@ -20,7 +20,7 @@ SECONDS = 30.0
 
 
 class Gate:
-    """An observer whose records wait until a test lets them through."""
+    """A handler whose records wait until a test lets them through."""
 
     def __init__(self) -> None:
         self.lock = threading.Condition()

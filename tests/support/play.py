@@ -310,7 +310,7 @@ def page(*numbers: int) -> Page:
 
 
 class Seen:
-    """An observer that notes the numbers it gets."""
+    """A handler that notes the numbers it gets."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []

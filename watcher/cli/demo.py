@@ -88,7 +88,7 @@ def _demo(choice: handler_flags.Choice, values: dict[str, Any]) -> int:
     style.set_up(**options.values(style.set_up, values))
     if not 0 <= values["seconds"] < math.inf:
         raise UsageError("give 0 or more seconds", "seconds", f"{values['seconds']:g}")
-    observers = choice.load(None if values["live"] else _DEFAULT_HANDLER)
+    handlers = choice.load(None if values["live"] else _DEFAULT_HANDLER)
     if importlib.util.find_spec("moto") is None:
         raise UsageError(f"the demo needs the embedded DynamoDB: {install('demo')}")
     # Nothing here may reach a real account, whatever this shell is logged in to.
@@ -115,7 +115,7 @@ def _demo(choice: handler_flags.Choice, values: dict[str, Any]) -> int:
             shown = ["--live"] if values["live"] else choice.chosen or ["--print-summary"]
             flags = " ".join([*shown, *(choice.chosen if values["live"] else ())])
             logger.info(f"$ {PROGRAM} orders {flags}")
-            totals = _watched(place, observers, choice.chosen, values)
+            totals = _watched(place, handlers, choice.chosen, values)
             if totals is not None:
                 logger.info(closing_line(totals))
             if values["keep"]:
@@ -157,14 +157,14 @@ def _keep(
 
 def _watched(
     place: dict[str, str],
-    observers: Sequence[Handler],
+    handlers: Sequence[Handler],
     chosen: Sequence[str],
     values: dict[str, Any],
 ) -> Totals | None:
-    def run(observers: Sequence[Handler], display: Display | None) -> Totals:
+    def run(handlers: Sequence[Handler], display: Display | None) -> Totals:
         return watch(
             "orders",
-            observers,
+            handlers,
             start=datetime.fromisoformat(place["opened"]),
             max_records=CHANGES,
             region=_REGION,
@@ -175,9 +175,9 @@ def _watched(
     if values["live"]:
         aws = {"region": _REGION, "profile": None, "endpoint_url": place["endpoint"]}
         return live.view(
-            ["orders"], chosen, lambda each, display: run([*observers, each], display), aws
+            ["orders"], chosen, lambda each, display: run([*handlers, each], display), aws
         )
     from watcher.cli.status import WatchStatus
 
     with output.status_line(**options.values(output.status_line, values)) as line:
-        return run(observers, None if line is None else WatchStatus(line))
+        return run(handlers, None if line is None else WatchStatus(line))

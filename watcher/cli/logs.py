@@ -19,7 +19,7 @@ from watcher.shutdown import Overdue, in_charge
 logger = logging.getLogger("watcher")
 
 # What a line says of itself beside its message, where the caller knows it.
-_FIELDS = ("stream", "shard", "observer", "exit_status")
+_FIELDS = ("stream", "shard", "handler", "exit_status")
 
 
 # So long a line is waited for once the program is to end.

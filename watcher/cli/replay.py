@@ -76,12 +76,12 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
     aws = AwsConfig(values["region"], values["profile"])
     on_error = FailurePolicy.parse(values["on_error"] or "log", aws)
     with _opened(name, on_error, aws) as (file, source):
-        observers = choice.load()
-        if not observers:
+        handlers = choice.load()
+        if not handlers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
         test = _test(values)
         replay = RecordLines(file or source or (), source.keep if source else None)
-        dispatcher = Dispatcher(observers, on_error, shutdown=Shutdown(values["stop_timeout"]))
+        dispatcher = Dispatcher(handlers, on_error, shutdown=Shutdown(values["stop_timeout"]))
         with output.status_line(**options.values(output.status_line, values)) as line:
             progress = None if line is None or file is None else _ReplayStatus(line, file)
             step = _Replay(replay, test, dispatcher, progress, source)

@@ -281,19 +281,19 @@ def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler
     style.set_up(**options.values(style.set_up, values))
     style.set_prefix(**options.values(style.set_prefix, values))
     style.show_tables(several)
-    observers = choice.load(handler_flags.DEFAULT_HANDLER)
+    handlers = choice.load(handler_flags.DEFAULT_HANDLER)
     test = record_filter(values["filters"], values["key"], values["only"], values["grep"])
-    return observers if test is None else [_filtered(each, test) for each in observers]
+    return handlers if test is None else [_filtered(each, test) for each in handlers]
 
 
-def _filtered(observer: Handler, test: Callable[[Record], bool]) -> Handler:
+def _filtered(handler: Handler, test: Callable[[Record], bool]) -> Handler:
     from watcher.delivery.handler import Handler
 
     def handle(record: Record) -> None:
         if test(record):
-            observer.handle(record)
+            handler.handle(record)
 
-    return Handler(observer.name, handle, observer.close, observer.begin)
+    return Handler(handler.name, handle, handler.close, handler.begin)
 
 
 def _refuse(choice: Choice, given: options.Given, checkpoint: str | None) -> None:

@@ -142,22 +142,20 @@ def _watch(
         own = [] if live.is_viewer() else choice.load()
         settings = options.values(WatchOptions, values)
 
-        def run(observer: Handler, display: Display) -> Totals:
-            return watch(streams, [*own, observer], **settings, display=display)
+        def run(handler: Handler, display: Display) -> Totals:
+            return watch(streams, [*own, handler], **settings, display=display)
 
         shown = live.view(streams, choice.chosen, run, values)
         if shown is not None:
             logger.info(closing_line(shown))
         return 0
-    observers = choice.load(handler_flags.DEFAULT_HANDLER)
+    loaded = choice.load(handler_flags.DEFAULT_HANDLER)
     from watcher.cli.status import WatchStatus  # not before: it needs boto3, which --help does not
 
     with output.status_line(**options.values(output.status_line, values)) as line:
         display = None if line is None else WatchStatus(line)
         try:
-            totals = watch(
-                streams, observers, **options.values(WatchOptions, values), display=display
-            )
+            totals = watch(streams, loaded, **options.values(WatchOptions, values), display=display)
         except StreamError as error:
             if error.totals is not None:
                 logger.info(closing_line(error.totals))

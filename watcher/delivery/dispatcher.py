@@ -313,7 +313,7 @@ class Dispatcher:
                 self._failed_to_close += 1
                 what = f"{type(error).__name__}: {error_text(error)}"
                 failed = f"handler {handler.name} failed to close: {what}"
-                logger.error(failed, extra={"observer": handler.name})
+                logger.error(failed, extra={"handler": handler.name})
         try:
             with self.shutdown.may_interrupt():
                 self._coroutines.close()

@@ -121,7 +121,7 @@ class FailureLog:
             extra={
                 "stream": records[0].stream,
                 "shard": records[0].shard_id,
-                "observer": handler,
+                "handler": handler,
             },
         )
 
@@ -154,7 +154,7 @@ class FailureLog:
                 times = f"\N{MULTIPLICATION SIGN}{repeated.times}"
                 text = f"handler {handler}: same error {times} ({what})"
                 text += f", the last on {repeated.last}{then}"
-                logger.error(text, extra={"observer": handler})
+                logger.error(text, extra={"handler": handler})
                 repeated.times = 0
         self.repeats = 0
         self._due = self._clock.monotonic() + HANDLER_TIMING.log_again_seconds
@@ -259,7 +259,7 @@ def _dead_letter(handler: str, record: Record, error: BaseException) -> DeadLett
         "record": record.raw,
         "shard_id": record.shard_id,
         "stream": record.stream,
-        "observer": handler,
+        "handler": handler,
         "error": f"{type(error).__name__}: {error_text(error)}",
         "failed_at": datetime.now(UTC),
     }

@@ -150,4 +150,4 @@ def _span(seconds: float) -> str:
 
 def _about(retry: Retry) -> dict[str, str]:
     first = retry.records[0]
-    return {"stream": first.stream, "shard": first.shard_id, "observer": retry.handler}
+    return {"stream": first.stream, "shard": first.shard_id, "handler": retry.handler}

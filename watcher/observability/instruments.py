@@ -49,7 +49,7 @@ class LatestMetrics:
         kinds = dict.fromkeys(KINDS, 0) | now.kinds
         yield _counter("records", "Records delivered, by kind of change.", kinds, "kind")
         yield _counter("filtered_records", "Records that a filter left out.", now.filtered)
-        yield from self._of_observers()
+        yield from self._of_handlers()
         yield Series(
             Instrument.GAUGE,
             "watcher_shard_lag_seconds",
@@ -81,25 +81,25 @@ class LatestMetrics:
             "checkpoint_saved", "1 where the last save of the positions went well.", int(now.saved)
         )
 
-    def _of_observers(self) -> Iterator[Series]:
+    def _of_handlers(self) -> Iterator[Series]:
         now = self.stats
         yield _counter(
-            "observer_records", "Records that an observer has processed.", now.handled, "observer"
+            "handler_records", "Records that a handler has processed.", now.handled, "handler"
         )
         yield _counter(
-            "observer_failures",
-            "Records that an observer has failed on, retries not counted.",
+            "handler_failures",
+            "Records that a handler has failed on, retries not counted.",
             now.failed,
-            "observer",
+            "handler",
         )
         yield _counter(
-            "observer_retries", "Times that an observer was tried again.", now.retries, "observer"
+            "handler_retries", "Times that a handler was tried again.", now.retries, "handler"
         )
         yield _gauge(
-            "observer_retrying_seconds",
-            "For how long an observer has been tried again with the same records; 0: it is not.",
+            "handler_retrying_seconds",
+            "For how long a handler has been tried again with the same records; 0: it is not.",
             now.retrying,
-            "observer",
+            "handler",
         )
 
     def _lags(self) -> dict[tuple[str, ...], float]:

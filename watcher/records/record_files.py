@@ -30,7 +30,8 @@ class _Line(msgspec.Struct):
     record: msgspec.Raw = msgspec.Raw()
     shard_id: str = ""
     stream: str = ""
-    observer: str = ""
+    handler: str = ""
+    observer: str = ""  # the handler, in letters of version 0.1
 
 
 _line = msgspec.json.Decoder(_Line)
@@ -92,7 +93,8 @@ class RecordLines:
                 logger.warning(f"line {number} is neither a dead letter nor a record: {error}")
                 continue
             name = (letter.stream, letter.shard_id, record.sequence_number)
-            is_first = first.setdefault(name, letter.observer) == letter.observer
+            handler = letter.handler or letter.observer
+            is_first = first.setdefault(name, handler) == handler
             first.move_to_end(name)
             if len(first) > _REMEMBERED:
                 first.popitem(last=False)

@@ -71,7 +71,7 @@ WATCH = [
         "processes",
     ),
     Mutant(
-        "what an observer refuses to take together counts as taken",
+        "what a handler refuses to take together counts as taken",
         "SequentialDelivery._deliver_together",
         condition("deliver_page", becomes="{it} and False"),
         "processes",
@@ -115,7 +115,7 @@ WATCH = [
         given={"start": "latest", "before": 0, "events": ["kill the program", "stay away"]},
     ),
     Mutant(
-        "an observer that failed is passed over under stop",
+        "a handler that failed is passed over under stop",
         "GivenUp.take",
         condition("then", becomes="{1}"),
         "processes",

@@ -29,7 +29,7 @@ Handle = Callable[[Record], object]
 
 
 class Seen:
-    """An observer that remembers, and fails the given number of times on each record."""
+    """A handler that remembers, and fails the given number of times on each record."""
 
     def __init__(self, failures: int = 0) -> None:
         self.numbers: list[int] = []

@@ -148,7 +148,7 @@ def test_a_dead_letter_holds_the_wire_json_and_the_error(tmp_path: Path) -> None
     assert [letter["record"] for letter in letters] == [
         json.loads(bytes(record(number).raw)) for number in (1, 2)
     ]
-    assert letters[0]["observer"] == "o0" and letters[0]["error"] == "ValueError: no"
+    assert letters[0]["handler"] == "o0" and letters[0]["error"] == "ValueError: no"
     assert letters[0]["shard_id"] == "shard-0" and letters[0]["failed_at"]
 
 
@@ -168,7 +168,7 @@ def test_a_line_that_a_kill_cut_off_does_not_spoil_the_next(tmp_path: Path) -> N
     made.close()
     lines = path.read_bytes().splitlines()
     assert lines[:2] == [b'{"whole": 1}', b'{"cut": ']
-    assert json.loads(lines[2])["observer"] == "o0"
+    assert json.loads(lines[2])["handler"] == "o0"
 
 
 def test_a_dead_letter_file_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:

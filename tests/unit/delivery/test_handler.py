@@ -1,4 +1,4 @@
-"""What an observer need not say, and what the dispatcher makes of one that says it all."""
+"""What a handler need not say, and what the dispatcher makes of one that says it all."""
 
 from __future__ import annotations
 

@@ -130,4 +130,4 @@ def test_an_exporter_that_died_is_told_of_once(
 
 def test_a_label_with_quotes_is_escaped(place: Place) -> None:
     place.show(WatchStats(handled={'my "own"\n': 3}))
-    place.wait_for('watcher_observer_records_total{observer="my \\"own\\"\\n"} 3.0')
+    place.wait_for('watcher_handler_records_total{handler="my \\"own\\"\\n"} 3.0')

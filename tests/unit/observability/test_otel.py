@@ -30,7 +30,7 @@ SNAPSHOT = WatchStats(
     saved=False,
 )
 # What has no value yet is not sent.
-UNSEEN = {f"watcher_observer_{name}" for name in ("failures", "retries", "retrying_seconds")}
+UNSEEN = {f"watcher_handler_{name}" for name in ("failures", "retries", "retrying_seconds")}
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ class Probed(Play):
 
 
 def nothing(record: Record) -> None:
-    """An observer."""
+    """A handler."""
 
 
 NOT_YET = "shard {} of orders: not read yet"

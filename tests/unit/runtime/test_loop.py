@@ -505,7 +505,7 @@ class Frozen(Memory):
 class AnyHistory:
     """Pages, ends, deaths, lagging listings and kills in any order, drawn as the watch goes on.
 
-    Each shard's reader is a number: the next record it sends. What must hold: what an observer
+    Each shard's reader is a number: the next record it sends. What must hold: what a handler
     gets of a shard in one run has no gap and no repetition, no child begins before its parent's
     last record was delivered, a token never says more than was delivered, and in the end all has
     come.

@@ -62,11 +62,11 @@ def play(table: Table, told: Any, **settings: Any) -> Play:
     return made
 
 
-def at_once(hands: int, gate: Gate | None = None) -> dict[str, Any]:
-    """The settings of a play whose shards are handled by so many hands; 0: one by one."""
-    if not hands:
+def at_once(threads: int, gate: Gate | None = None) -> dict[str, Any]:
+    """The settings of a play whose shards are handled by so many threads; 0: one by one."""
+    if not threads:
         return {}
-    made = WatchedPool(hands, gate)
+    made = WatchedPool(threads, gate)
     return {"pool": made, "clock": ThreadsClock(made)}
 
 
@@ -200,8 +200,8 @@ def test_filters_hold_for_items_too() -> None:
     assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
 
 
-@pytest.mark.parametrize("hands", [0, 3])
-def test_no_change_is_handed_over_between_a_page_and_its_items(hands: int) -> None:
+@pytest.mark.parametrize("threads", [0, 3])
+def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int) -> None:
     told, table = Told(), Table(40)
     ask = table.page
     inside = list[str]()
@@ -215,7 +215,7 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(hands: int) -> No
 
     def observe(record: Record) -> None:
         inside.append(record.event_name)
-        time.sleep(0.002 if hands else 0.0)
+        time.sleep(0.002 if threads else 0.0)
         if record.event_name == "SNAPSHOT":
             beside.append([*inside][1:])
         told(record)
@@ -223,8 +223,8 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(hands: int) -> No
 
     table.page = page_of  # type: ignore[method-assign]
     # Not those that are waited for: here they are to be at work at any time.
-    threads = {"pool": ThreadHandlerPool(hands), "clock": ThreadsClock()} if hands else {}
-    made = play(table, observe, **threads)
+    more = {"pool": ThreadHandlerPool(threads), "clock": ThreadsClock()} if threads else {}
+    made = play(table, observe, **more)
     made.service.add("b")
 
     def steps() -> Iterator[Step]:

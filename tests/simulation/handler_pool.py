@@ -14,7 +14,7 @@ _Work = Callable[[], Iterator[None]]
 _BREATHS = (0.0, 0.0, 0.001, 0.02)
 
 
-class SimulatedHands:
+class SimulatedHandlerPool:
     """Some threads that take turns with the program's main one: what one seed does, it does again.
 
     While one of them runs, the scheduler waits; where it would wait itself, it gives the turn back.
@@ -44,7 +44,7 @@ class SimulatedHands:
         """See `HandlerPool`: they end with the run."""
 
     def waits(self, seconds: float) -> bool:
-        """Where it is one of the hands that would wait, it does so here."""
+        """Where it is one of the threads that would wait, it does so here."""
         for hand in self._all:
             if hand.is_this_thread:
                 hand.wait(seconds)
@@ -77,8 +77,8 @@ class SimulatedHands:
 class _Hand:
     """One thread."""
 
-    def __init__(self, hands: SimulatedHands, number: int) -> None:
-        self._hands = hands
+    def __init__(self, pool: SimulatedHandlerPool, number: int) -> None:
+        self._pool = pool
         self._mine = threading.Semaphore(0)
         self._theirs = threading.Semaphore(0)
         self._is_over = False
@@ -93,13 +93,13 @@ class _Hand:
 
     def wake(self, seconds: float) -> None:
         """Let it run, so many seconds from now."""
-        self._hands.scheduler.after(seconds, self._go)
+        self._pool.scheduler.after(seconds, self._go)
 
     def _go(self) -> None:
         if not self._is_over:
             self._mine.release()
             self._theirs.acquire()
-            self._hands.scheduler.pipes_changed = True
+            self._pool.scheduler.pipes_changed = True
 
     def end(self) -> None:
         """The run was killed, or is over: it is woken once more, to raise Killed."""
@@ -113,21 +113,21 @@ class _Hand:
         """Whose turn it is, is the scheduler's to say."""
         self._theirs.release()
         self._mine.acquire()
-        self._hands.check()
+        self._pool.check()
 
     def wait(self, seconds: float) -> None:
         """So long others run."""
-        self._hands.check()  # an observer's policy may have taken a kill for a failure
+        self._pool.check()  # a handler's policy may have taken a kill for a failure
         self.wake(seconds)
         self.give_back()
 
     def _run(self) -> None:
         self._mine.acquire()
         try:
-            self._hands.check()
+            self._pool.check()
             while True:
-                for _ in self._hands.next_work(self)():
-                    self.wait(self._hands.breath())
+                for _ in self._pool.next_work(self)():
+                    self.wait(self._pool.breath())
         except Killed:
             pass
         finally:

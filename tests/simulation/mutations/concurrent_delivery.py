@@ -7,7 +7,7 @@ from tests.simulation.mutations.mutant import Mutant
 
 _HANDS = MappingProxyType({"concurrency": 3, "slow": 0.3, "slow_share": 0.3})
 
-LANES = [
+CONCURRENT_DELIVERY = [
     Mutant(
         "a shard's end is heard while its records are still handled",
         "ConcurrentDelivery._ends_behind_records",
@@ -55,7 +55,7 @@ LANES = [
         MappingProxyType({**_HANDS, "snapshot": True, "before": 60}),
     ),
     Mutant(
-        "an observer's failure that is to stop the watch does not",
+        "a handler's failure that is to stop the watch does not",
         "ConcurrentDelivery._turn",
         without("_error"),
         "processes",
