@@ -93,13 +93,19 @@ class Judge(Alarms):
         for shard_id in shard_ids:
             self.stored.setdefault(shard_id, self._world.now())
 
-    def together(self, rows: Mapping[str, Sequence[str]]) -> None:
-        """Records that come at once: none of a shard and of one that is below it."""
-        promised = {shard_id for shard_id in rows if self._is_promised(shard_id, rows[shard_id])}
-        for shard_id in promised:
+    def together(self, tasks: Sequence[Mapping[str, Sequence[str]]]) -> None:
+        """Records that come at once: a shard's after those of one above it, in the same task."""
+        places = {
+            shard_id: (task, place)
+            for task, rows in enumerate(tasks)
+            for place, shard_id in enumerate(rows)
+            if self._is_promised(shard_id, rows[shard_id])
+        }
+        for shard_id, (task, place) in places.items():
             shard = self.shard(shard_id)
             while shard is not None and shard.parent is not None:
-                if shard.parent in promised:
+                of_parent, before = places.get(shard.parent, (task, -1))
+                if of_parent != task or before > place:
                     self.complain("lineage", f"{shard_id} comes together with {shard.parent}")
                 shard = self.shard(shard.parent)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,6 +33,15 @@ _wire_record = msgspec.json.Decoder(WireRecord)
 _SCHEMA = StructType().add("shard_id", "string").add("record", "string")
 Batch = dict[str, list[str]]
 """What a micro-batch has brought: shard → sequence numbers."""
+
+
+def merged(tasks: Iterable[Batch]) -> Batch:
+    """Returns what all tasks of a micro-batch have brought."""
+    rows: Batch = {}
+    for task in tasks:
+        for shard_id, numbers in task.items():
+            rows.setdefault(shard_id, []).extend(numbers)
+    return rows
 
 
 class Step:
@@ -155,8 +164,8 @@ class Query(Program):
         """Read a micro-batch, put it into the sink, commit it: a crash may come between any two."""
         if batch > 1 and self._rng.random() < _AGAIN_SHARE:
             self._read_again(reader, batch - 1, life)
-        rows, keys = self._read(reader, batch - 1, batch, life)
-        self._put(batch, rows, keys)
+        tasks, keys = self._read(reader, batch - 1, batch, life)
+        self._put(batch, tasks, keys)
         self._pause(life)
         if batch >= len(self._log.committed):
             self._log.committed.append(batch)
@@ -168,7 +177,7 @@ class Query(Program):
         Spark itself asks for one micro-batch at a time; shards that have left the offset by the
         next one are not in the range.
         """
-        rows, _ = self._read(reader, batch - 1, batch + 1, life)
+        rows = merged(self._read(reader, batch - 1, batch + 1, life)[0])
         began = json.loads(self._log.offsets[batch - 1])["shards"]
         still = json.loads(self._log.offsets[batch + 1])["shards"]
         # Where a range begins at a time, the first record is known to the second only.
@@ -180,15 +189,17 @@ class Query(Program):
 
     def _read(
         self, reader: StreamReader, after: int, upto: int, life: Life
-    ) -> tuple[Batch, dict[str, str]]:
-        """What lies between the ends of two micro-batches, and the records' keys."""
+    ) -> tuple[list[Batch], dict[str, str]]:
+        """What lies between the ends of two micro-batches, by tasks, and the records' keys."""
         log = self._log
         start = json.loads(log.offsets[after]) if after >= 0 else reader.initialOffset()
         partitions = reader.partitions(start, json.loads(log.offsets[upto]))
         self._pause(life)
-        rows: Batch = {}
+        tasks: list[Batch] = []
         keys: dict[str, str] = {}
         for partition in partitions:
+            rows: Batch = {}
+            tasks.append(rows)
             for table in reader.read(pickle.loads(pickle.dumps(partition))):
                 for row in table.to_pylist():
                     record = _wire_record.decode(row["record"])
@@ -196,9 +207,10 @@ class Query(Program):
                     rows.setdefault(row["shard_id"], []).append(number)
                     keys[number] = msgspec.json.decode(record.dynamodb.Keys)["pk"]["S"]
             self._pause(life)
-        return rows, keys
+        return tasks, keys
 
-    def _put(self, batch: int, rows: Batch, keys: dict[str, str]) -> None:
+    def _put(self, batch: int, tasks: list[Batch], keys: dict[str, str]) -> None:
+        rows = merged(tasks)
         count = sum(map(len, rows.values()))
         self._scheduler.tell("the sink", f"takes batch {batch}: {count} records")
         if batch in self._log.sink:
@@ -207,7 +219,7 @@ class Query(Program):
         self._log.sink[batch] = rows
         if self._scenario.limit and count > self._scenario.limit:
             self._judge.complain("limit", f"batch {batch} has {count} records")
-        self._judge.together(rows)
+        self._judge.together(tasks)
         for shard_id, numbers in rows.items():
             for number in numbers:
                 if self._scheduler.trace is not None:

@@ -101,7 +101,12 @@ def test_a_childs_record_before_the_last_of_its_parent(told: Told) -> None:
 def test_a_childs_record_in_one_batch_with_its_parents(told: Told) -> None:
     [number], parent = told.write(), told.shard
     [child] = told.table.stream.split(parent.id, 1)
-    told.judge.together({parent.id: [number], child.id: told.write()})
+    above, below = {parent.id: [number]}, {child.id: told.write()}
+    told.judge.together([{**above, **below}])
+    assert not told.checks, "one task has them in their order"
+    told.judge.together([above, below])
+    told.judge.together([{**below, **above}])
+    assert len(told.judge.complaints) == 2
     assert told.checks == {"lineage"}
 
 

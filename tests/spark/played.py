@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from datetime import datetime
 
 from tests.simulation.probe import probed
 from tests.support.hand_clock import HandClock
-from tests.support.wire import FIRST, wire
+from tests.support.wire import FIRST, created, wire
 from watcher.aws.counters import Counters
 from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, Listing, Position, Shard
 from watcher.errors import (
     ShardNotFoundError,
     StreamGoneError,
     TimestampRefusedError,
+    TransientError,
     TrimmedDataError,
     WatcherError,
 )
@@ -53,8 +55,14 @@ class PlayedStream:
         """Up to this record nothing is left."""
         self.tip: int | None = None
         """The first record near the end, by its time; None where no time is known here."""
+        self.knows_times = False
+        """Each record's own time is known."""
         self.listing_errors: list[Exception] = []
         self.read_errors: list[Exception] = []
+        self.empty_pages = 0
+        """So many come of a closed shard before each page with records."""
+        self.failing: set[str] = set()
+        """Shards whose reads are answered with an error."""
         self.page_size = 10
         self.record_size = 0
         self.reads: list[str] = []
@@ -62,6 +70,7 @@ class PlayedStream:
         self.renewed = 0
         self.counters = Counters()
         self._is_gone = False
+        self._asked = Counter[str]()
         self._clock = clock
 
     def write(self, shard_id: str, records: Iterable[int], parent: str | None = None) -> None:
@@ -105,6 +114,9 @@ class PlayedStream:
                 first = int(text) - FIRST
             case AfterSequence(text):
                 first = int(text) - FIRST + 1
+            case AtTime(time) if self.knows_times:
+                late = [n for n in self.records_of[shard_id] if created(n) >= time.timestamp()]
+                first = min(late, default=max(self.records_of[shard_id], default=-1) + 1)
             case AtTime():
                 if self.tip is None:
                     raise TimestampRefusedError("no AT_TIMESTAMP")
@@ -121,9 +133,14 @@ class PlayedStream:
         if self.read_errors:
             raise self.read_errors.pop(0)
         shard_id, first = iterator.split()
+        if shard_id in self.failing:
+            raise TransientError("a failure of the service")
         if shard_id in self.refused:
             raise ShardNotFoundError("no such shard")
         self.reads.append(shard_id)
+        self._asked[iterator] += 1
+        if shard_id in self.closed and self._asked[iterator] <= self.empty_pages:
+            return json.dumps({"Records": [], "NextShardIterator": iterator}).encode()
         left = [each for each in self.records_of[shard_id] if each >= int(first)]
         page = left[: limit or self.page_size]
         answer: dict[str, object] = {"Records": [wire(n, size=self.record_size) for n in page]}
@@ -174,7 +191,12 @@ class PlayedQuery:
 
     limits: SourceLimits = LIMITS
 
-    def __init__(self, stream: PlayedStream, clock: HandClock, **more: str) -> None:
+    def __init__(
+        self,
+        stream: PlayedStream,
+        clock: HandClock,
+        **more: str,
+    ) -> None:
         given = {"stream": ARN, "startingPosition": "trim_horizon", **more}
         self.options = parse(given, streaming=True)
         self.stream = stream

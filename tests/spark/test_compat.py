@@ -90,6 +90,28 @@ def test_the_first_micro_batch_has_records_already(
     assert query.delivered == [*range(10)]
 
 
+def test_the_first_micro_batch_waits_for_a_shard_that_is_behind(
+    stream: PlayedStream, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.write("a", range(1_000_000, 1_000_010))
+    stream.write("b", range(100, 110))
+    stream.failing = {"b"}
+    query = OldQuery(stream, clock, tmp_path)
+    sleep, began = clock.sleep, clock.monotonic()
+
+    def works_again(seconds: float) -> None:
+        sleep(seconds)
+        query.played.ahead.step(stream)  # as a thread does meanwhile
+        if clock.monotonic() > began + 20:
+            stream.failing = set()
+
+    monkeypatch.setattr(clock, "sleep", works_again)
+
+    assert query.poll()
+
+    assert sorted(query.delivered) == [*range(10), *range(100, 110), *range(1_000_000, 1_000_010)]
+
+
 def test_after_a_restart_it_goes_on_where_the_log_ends(
     stream: PlayedStream, clock: HandClock, tmp_path: Path
 ) -> None:

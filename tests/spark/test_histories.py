@@ -180,7 +180,10 @@ class History:
             assert [each for rows in self.done for each in rows.get(name, ())] == written, name
             parent = self.stream.parents.get(name)
             if parent and (mine := self.batches_of(name)) and (above := self.batches_of(parent)):
-                assert max(above) < min(mine), f"{name} before its parent"
+                assert max(above) <= min(mine), f"{name} before its parent"
+                together = [*self.done[min(mine)]]
+                if parent in together:
+                    assert together.index(parent) < together.index(name), f"{name} before it"
         assert len(self.offset.shards) <= len(self.stream.open_shards) + 12
 
     def batches_of(self, name: str) -> list[int]:

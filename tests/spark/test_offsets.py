@@ -96,3 +96,18 @@ def test_ranges_are_what_lies_between() -> None:
         Range("ends", OLD, None),
         Range("child", TrimHorizon(), NEW.sequence_number),
     ]
+
+
+def test_a_parent_s_range_comes_before_its_child_s_whatever_their_names() -> None:
+    start = offset(z=ShardOffset(OLD))
+    end = offset(
+        a=ShardOffset(NEW, "m"), m=ShardOffset(NEW, "z", finished=True), z=ShardOffset(NEW)
+    )
+
+    ranges = offsets.ranges(start, end)
+
+    assert [(each.shard_id, each.lineage) for each in ranges] == [
+        ("z", None),
+        ("m", "z"),
+        ("a", "z"),
+    ]

@@ -20,6 +20,15 @@ def test_names_are_not_case_sensitive() -> None:
     assert options.max_records == 5
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0s", 0), ("90s", 90), ("1m", 60), ("2 hours", 7200), ("1 second", 1)]
+)
+def test_a_skew_is_a_time(text: str, seconds: float) -> None:
+    options = parse({"stream": "orders", "maxEventTimeSkew": text}, streaming=True)
+
+    assert options.max_event_time_skew == seconds
+
+
 def test_an_end_is_a_moment() -> None:
     options = parse({"stream": "orders", "endingPosition": "1h"}, streaming=False)
 
@@ -38,6 +47,7 @@ def test_what_is_no_name_is_told_at_load() -> None:
         ({"stream": "orders", "startPosition": "latest"}, "did you mean startingPosition"),
         ({"stream": "orders", "zzz": "1"}, "there are stream, startingPosition"),
         ({"stream": "orders", "maxRecordsPerTrigger": "0"}, "1 or more"),
+        ({"stream": "orders", "maxEventTimeSkew": "soon"}, "'soon': give a time like 30s"),
         ({"stream": "orders", "failOnDataLoss": "maybe"}, "true or false"),
         ({"stream": "orders", "imageFormat": "xml"}, "json or dynamodb-json"),
         ({"stream": "orders", "startingPosition": "tomorrowish"}, "as a position"),

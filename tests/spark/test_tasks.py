@@ -1,5 +1,6 @@
 """How a micro-batch is shared among tasks."""
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyspark")
@@ -12,7 +13,7 @@ from watcher.streams.messages import Page
 
 
 def held(name: str, sizes: list[int]) -> BufferedRange:
-    pages = [BufferedPage(Page(0, 1, "1"), 1, TrimHorizon(), 0.0, size) for size in sizes]
+    pages = [BufferedPage(Page(0, 1, "1"), 1, TrimHorizon(), 0.0, 0.0, size) for size in sizes]
     return BufferedRange(Range(name, TrimHorizon(), "1"), pages)
 
 
@@ -64,3 +65,14 @@ def test_min_partitions_parts_shards_at_their_pages(at_least: int | None, tasks:
 def test_min_partitions_counts_those_that_executors_read() -> None:
     assert len(share_among_tasks([unread("a"), unread("b"), held("c", [5, 5])], 1, 3)) == 3
     assert names(share_among_tasks([], 2, 8)) == []
+
+
+def test_a_lineage_is_in_one_task_in_its_order() -> None:
+    ranges = [unread("parent"), unread("other"), held("child", [1 << 20] * 8), unread("grandchild")]
+    for index in (2, 3):
+        between = msgspec.structs.replace(ranges[index].between, lineage="parent")
+        ranges[index] = msgspec.structs.replace(ranges[index], between=between)
+
+    tasks = names(share_among_tasks(ranges, 4, None))
+
+    assert sorted(tasks) == [["other"], ["parent", "child", "grandchild"]]

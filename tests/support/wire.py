@@ -11,6 +11,11 @@ from watcher.records.record import Record
 FIRST = 10**21
 
 
+def created(number: int) -> int:
+    """The time of a record."""
+    return 1_700_000_000 + number // 1000
+
+
 def wire(number: int, key: str = "a", *, size: int = 0) -> dict[str, object]:
     """One record as GetRecords answers it; its sequence number ends in `number`."""
     image = {"pk": {"S": key}, "n": {"N": str(number)}, "pad": {"S": "x" * size}}
@@ -20,7 +25,7 @@ def wire(number: int, key: str = "a", *, size: int = 0) -> dict[str, object]:
         "eventSource": "aws:dynamodb",
         "awsRegion": "us-east-1",
         "dynamodb": {
-            "ApproximateCreationDateTime": 1_700_000_000 + number // 1000,
+            "ApproximateCreationDateTime": created(number),
             "Keys": {"pk": {"S": key}},
             "NewImage": image,
             "SequenceNumber": str(FIRST + number),

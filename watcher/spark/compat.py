@@ -105,6 +105,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 class Spark42Reader(Protocol):
     """The streaming read as Spark 4.2 and newer call it."""
 
+    @property
+    def awaits_others(self) -> bool: ...
     def reads(self, stream: str) -> bool: ...
     def initialOffset(self) -> OffsetJson: ...
     def getDefaultReadLimit(self) -> ReadLimit: ...
@@ -167,7 +169,9 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
             start, end = end, self._reader.latestOffset(end, limit)
         while True:
             now = self._clock.monotonic()
-            if now >= min(
+            if self._reader.awaits_others:
+                began = quiet_since = now
+            elif now >= min(
                 began + self._timing.first_batch_seconds,
                 quiet_since + self._timing.quiet_seconds,
             ):

@@ -19,6 +19,7 @@ from watcher.aws.model import AtTime
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.records import page
+from watcher.records.wire import WireRecord
 from watcher.spark.timing import Timing
 from watcher.streams.messages import Message, Page, Started
 from watcher.streams.page_fetcher import PageFetcher, is_full
@@ -39,6 +40,10 @@ class DeferredRange(msgspec.Struct, frozen=True):
     upto: str
     created: float
     """The time of one of its first records."""
+    upto_created: float = 0.0
+    """The time of its last one."""
+    ends_now: bool = True
+    """True if that was made just now; else the shard is a quiet one, and some may follow."""
 
 
 class BacklogDetector:
@@ -92,7 +97,8 @@ class BacklogDetector:
         """
         while self._to_try and not reads.pause():
             now = self._clock.monotonic() + self._service_ahead
-            time = datetime.fromtimestamp(int(now - self._to_try.popleft()), UTC)
+            ago = self._to_try.popleft()
+            time = datetime.fromtimestamp(int(now - ago), UTC)
             try:
                 iterator, _ = yield GetIterator(self._arn, self._shard_id, AtTime(time))
                 body = yield from reads.fetch_at(iterator, limit=1)
@@ -105,11 +111,15 @@ class BacklogDetector:
             else:
                 if records:
                     self._to_try.clear()
-                    number = records[0].dynamodb.SequenceNumber
-                    return (
-                        DeferredRange(number, self._created) if int(number) > self._newest else None
-                    )
+                    return self._deferred(records[0], ends_now=ago <= self._timing.behind_seconds)
         return None
+
+    def _deferred(self, last: WireRecord, *, ends_now: bool) -> DeferredRange | None:
+        number = last.dynamodb.SequenceNumber
+        created = last.dynamodb.ApproximateCreationDateTime or 0.0
+        if int(number) <= self._newest:
+            return None
+        return DeferredRange(number, self._created, created, ends_now)
 
     @property
     def awaits_turn(self) -> bool:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
+import itertools
+import math
 import sys
 from collections.abc import Mapping
+
+import msgspec
 
 from watcher.aws.model import AfterSequence
 from watcher.spark.offsets import Offset, ShardOffset
@@ -20,18 +25,22 @@ def end_offset(
     max_records: int | None,
     shards: Shards,
     lineage: Lineage,
+    *,
     limits: SourceLimits = LIMITS,
+    until: float = math.inf,
 ) -> Offset | None:
     """Returns the end of a micro-batch from `start` on; None where it would be empty.
 
-    A page that the limit cuts through is split where it stands.
+    No record of it was made after `until`, unless executors read it. A page that the limit or that
+    time cuts through is split where it stands.
     """
+    admission = _Admission(shards, limits, max_records or sys.maxsize, until)
     moved: dict[str, ShardOffset] = {}
-    for shard_id, pages in _admitted(shards, max_records, limits).items():
+    for shard_id in admission.run():
         shard, before = shards[shard_id], start.shards.get(shard_id)
-        tracked = shard.tracked
+        tracked, pages = shard.tracked, admission.pages(shard)
         position = before.position if before else tracked.position
-        upto = shard.deferred.upto if shard.deferred else pages[-1].upto if pages else None
+        upto = pages[-1].upto if pages else shard.deferred.upto if shard.deferred else None
         if upto is not None:
             position = AfterSequence(upto)
         finished = shard.has_ended and len(pages) == len(shard.pages)
@@ -46,44 +55,115 @@ def end_offset(
     return Offset(start.stream, _pruned(start.shards, moved, shards, lineage)) if moved else None
 
 
-def _admitted(
-    shards: Shards, max_records: int | None, limits: SourceLimits
-) -> dict[str, list[BufferedPage]]:
-    """Returns each free shard's pages in the micro-batch: oldest first, where not all fit in."""
-    free = [shard for shard in shards.values() if _is_free(shard, shards)]
-    admitted: dict[str, list[BufferedPage]] = {shard.id: [] for shard in free}
-    left = {shard.id: iter(list(shard.pages)) for shard in free}
-    room = dict.fromkeys(admitted, limits.shard_bytes)
-    records, size = max_records or sys.maxsize, limits.batch_bytes
-    heap: list[tuple[float, str, BufferedPage]] = []
-
-    def push(shard_id: str) -> None:
-        if room[shard_id] > 0 and (following := next(left[shard_id], None)):
-            heapq.heappush(heap, (following.created, shard_id, following))
-
-    for shard in free:
-        push(shard.id)
-    while heap and records > 0 and size > 0:
-        _, shard_id, page = heapq.heappop(heap)
-        if page.count > records:
-            page = shards[shard_id].split(page, records)
-        admitted[shard_id].append(page)
-        records -= page.count
-        size -= page.size
-        room[shard_id] -= page.size
-        push(shard_id)
-    return admitted
+def full_at(shards: Shards, limits: SourceLimits, until: float) -> float:
+    """Returns the time at which a micro-batch without a limit is full; infinity where all fits."""
+    admission = _Admission(shards, limits, sys.maxsize, until)
+    admission.run()
+    return admission.full_at
 
 
-def _is_free(shard: BufferedShard, shards: Shards) -> bool:
-    """True once all of its parents is in a batch before: a child's records come after theirs."""
-    parent = shard.tracked.parent
-    above = shards.get(parent) if parent else None
-    if above is None:
+class _Taken(msgspec.Struct):
+    """What a micro-batch takes of a shard."""
+
+    pages: int = 0
+    """So many whole pages, …"""
+    records: int = 0
+    """… and so many records of the next one."""
+    size: int = 0
+
+
+class _Admission:
+    """Chooses what goes into a micro-batch: oldest first, and a parent's last before its child's.
+
+    Where the batch is full, or a shard has its share, it ends for all of them at that time.
+    """
+
+    def __init__(self, shards: Shards, limits: SourceLimits, records: int, until: float) -> None:
+        self.full_at = math.inf
+        """The time of the first record for which there was no room."""
+        self._shards = shards
+        self._limits = limits
+        self._until = until
+        self._taken: dict[str, _Taken] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._records = records
+        self._size = limits.batch_bytes
+        self._children: dict[str, list[BufferedShard]] = {}
+        for shard in shards.values():
+            if shard.tracked.parent is not None:
+                self._children.setdefault(shard.tracked.parent, []).append(shard)
+        waiting = [page.count for shard in shards.values() for page in shard.pages]
+        sizes = [shard.bytes for shard in shards.values()]
+        largest = max(sizes, default=0)
+        self._all_fit = (
+            sum(waiting) <= records
+            and sum(sizes) <= limits.batch_bytes
+            and largest <= limits.shard_bytes
+        )
+
+    def run(self) -> list[str]:
+        """Takes what fits; returns the shards whose turn has come."""
+        for shard in self._shards.values():
+            if shard.tracked.parent not in self._shards:
+                self._open(shard)
+        has_room = True
+        while self._heap and self._heap[0][0] <= self._until:
+            if not has_room or self._records <= 0 or self._size <= 0:
+                self.full_at = self._heap[0][0]
+                break
+            has_room = self._take(self._shards[heapq.heappop(self._heap)[1]])
+        return list(self._taken)
+
+    def pages(self, shard: BufferedShard) -> list[BufferedPage]:
+        """Returns the pages that are taken of a shard; splits the last one where it has to."""
+        taken = self._taken[shard.id]
+        if taken.records:
+            shard.split(shard.pages[taken.pages], taken.records)
+            taken.pages, taken.records = taken.pages + 1, 0
+        return list(itertools.islice(shard.pages, taken.pages))
+
+    def _open(self, shard: BufferedShard) -> None:
+        """Its turn has come: all of its parent is in this micro-batch or one before."""
+        if shard.for_executors or shard.pages:
+            heapq.heappush(self._heap, (shard.since, shard.id))
+        else:
+            self._go_on(shard, self._taken.setdefault(shard.id, _Taken()))
+
+    def _take(self, shard: BufferedShard) -> bool:
+        """Takes what is oldest of a shard; returns False where it has its share."""
+        is_new = shard.id not in self._taken
+        taken = self._taken.setdefault(shard.id, _Taken())
+        if not (is_new and shard.for_executors):
+            self._take_records(shard.pages[taken.pages], taken)
+        return self._go_on(shard, taken)
+
+    def _take_records(self, page: BufferedPage, taken: _Taken) -> None:
+        """Takes a page, or those of its records that are older than what other shards have."""
+        until = self._until
+        if not self._all_fit and self._heap:
+            until = min(until, self._heap[0][0])
+        count = page.count - taken.records
+        if page.last_created > until:
+            count = bisect.bisect_right(page.times, until, taken.records) - taken.records
+        count = min(count, self._records)
+        size = page.size * count // page.count
+        self._records -= count
+        self._size -= size
+        taken.size += size
+        taken.records += count
+        if taken.records == page.count:
+            taken.pages, taken.records = taken.pages + 1, 0
+
+    def _go_on(self, shard: BufferedShard, taken: _Taken) -> bool:
+        if taken.pages < len(shard.pages):
+            page = shard.pages[taken.pages]
+            since = page.times[taken.records] if taken.records else page.created
+            heapq.heappush(self._heap, (since, shard.id))
+            return taken.size < self._limits.shard_bytes
+        if shard.has_ended:
+            for child in self._children.get(shard.id, ()):
+                self._open(child)
         return True
-    if above.reader is None or not above.has_ended or above.pages:
-        return False
-    return _is_free(above, shards)
 
 
 def _pruned(

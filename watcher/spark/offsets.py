@@ -54,7 +54,8 @@ class Range(msgspec.Struct, frozen=True):
     `upto` is the sequence number of the last one. Without it a shard is read to its end, or, where
     it is not `closed`, up to now: `catch_up_after` is then that of a `ShardReader`, and `end` the
     latest moment that a record is made at, if any. `since` is when an executor was to read it, of
-    one that starts at no record's number: what left retention later is a loss.
+    one that starts at no record's number: what left retention later is a loss. `lineage` is the
+    topmost of the shards above this one that are read in the same micro-batch, if there is any.
     """
 
     shard_id: str
@@ -64,6 +65,7 @@ class Range(msgspec.Struct, frozen=True):
     catch_up_after: datetime | None = None
     end: datetime | None = None
     since: datetime | None = None
+    lineage: str | None = None
 
     @property
     def starts_at_number(self) -> bool:
@@ -108,7 +110,7 @@ def from_json(plain: OffsetJson) -> Offset | None:
 
 
 def ranges(start: Offset, end: Offset) -> list[Range]:
-    """Returns the ranges between two offsets, one for each shard."""
+    """Returns the ranges between two offsets, one for each shard; a parent's before its child's."""
     between: list[Range] = []
     for shard_id, reached in end.shards.items():
         before = start.shards.get(shard_id, ShardOffset(TrimHorizon()))
@@ -123,7 +125,24 @@ def ranges(start: Offset, end: Offset) -> list[Range]:
             between.append(Range(shard_id, first, number))
         elif reached.finished:
             between.append(Range(shard_id, before.position))
-    return between
+    return _in_order(between, end)
+
+
+def _in_order(between: list[Range], end: Offset) -> list[Range]:
+    read = {each.shard_id for each in between}
+    above: dict[str, list[str]] = {}
+    for each in between:
+        line = above[each.shard_id] = []
+        parent = end.shards[each.shard_id].parent
+        while parent in end.shards:
+            if parent in read:
+                line.append(parent)
+            parent = end.shards[parent].parent
+    parents_first = sorted(between, key=lambda each: len(above[each.shard_id]))
+    return [
+        msgspec.structs.replace(each, lineage=line[-1]) if (line := above[each.shard_id]) else each
+        for each in parents_first
+    ]
 
 
 def resume(offset: Offset) -> list[TrackedShard]:

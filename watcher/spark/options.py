@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -37,6 +38,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`endingPosition`, only of a batch: a time or an age; None for everything up to now."""
     max_records: int | None = None
     """`maxRecordsPerTrigger`: at most so many rows in a micro-batch."""
+    max_event_time_skew: float = 60.0
+    """`maxEventTimeSkew`: at most so many seconds may one shard be ahead of another."""
     min_partitions: int | None = None
     """`minPartitions`: at least so many tasks, where there is so much to part."""
     checkpoint: str | None = None
@@ -124,6 +127,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    if (found := _DURATION.fullmatch(text.strip())) is None:
+        raise UsageError("give a time like 30s, 1m or 2 hours", value=repr(text))
+    return int(found[1]) * _UNITS[found[2][0]]
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(each.strip() for each in text.split(","))
     if "" in names or len(set(names)) < len(names):
@@ -144,12 +153,15 @@ def _one_of(first: str, second: str) -> Callable[[str], str]:
     return parsed
 
 
+_DURATION = re.compile(r"(\d{1,9}) ?(s|m|h|seconds?|minutes?|hours?)", re.ASCII)
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 # Spark hands option names over in lower case; these are how people write them.
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "stream": ("stream", str),
     "startingPosition": ("start", _position),
     "endingPosition": ("end", _end),
     "maxRecordsPerTrigger": ("max_records", _count),
+    "maxEventTimeSkew": ("max_event_time_skew", _seconds),
     "minPartitions": ("min_partitions", _count),
     "checkpointLocation": ("checkpoint", str),
     "failOnDataLoss": ("fail_on_data_loss", _boolean),
@@ -160,5 +172,10 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "columns": ("columns", _names),
     "wireRecords": ("wire_records", _boolean),
 }
-_STREAMING: Final = ("maxRecordsPerTrigger", "minPartitions", "checkpointLocation")
+_STREAMING: Final = (
+    "maxRecordsPerTrigger",
+    "maxEventTimeSkew",
+    "minPartitions",
+    "checkpointLocation",
+)
 _CONNECTION: Final = ("region", "profile", "endpointUrl")

@@ -20,6 +20,7 @@ from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.spark import micro_batch, offsets
 from watcher.spark.deferred_range import DeferredRange
+from watcher.spark.event_time import Cut, EventTimeAlignment
 from watcher.spark.offsets import Offset, Range, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.read_ahead import (
@@ -29,10 +30,11 @@ from watcher.spark.read_ahead import (
     ReadAheadDriver,
     ReaderEvent,
     ReaderThreads,
+    unread_since,
 )
 from watcher.spark.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ShardEnd
-from watcher.streams.lineage import RETENTION, ShardStatus, TrackedShard
+from watcher.streams.lineage import RETENTION, Lineage, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.timing import TIMING as CORE_TIMING
 
@@ -92,6 +94,9 @@ class Planner:
         self._coordinator: Coordinator | None = None
         self._first_shards: set[str] = set()  # of the first offset
         self._stop_at: _StoppingPoint | None = None
+        self._alignment = EventTimeAlignment(options.max_event_time_skew, clock, timing)
+        self.awaits_others = False
+        """True if what there is waits for a shard that is behind it in event time."""
         self._first_until = math.inf
         self._finished = 0
         self.stream_count = 1
@@ -166,13 +171,7 @@ class Planner:
                 if not self._are_tried() and self._clock.monotonic() < first_reads_by:
                     self._driver.wait(idle_seconds)
                     continue
-                end = micro_batch.end_offset(
-                    start,
-                    max_records,
-                    self._ahead.shards,
-                    coordinator.lineage,
-                    self._ahead.limits,
-                )
+                end = self._next_end(start, max_records, coordinator)
                 if end is not None:
                     return end
                 if coordinator.due(pending) is not None:
@@ -183,6 +182,49 @@ class Planner:
                 if self._has_nothing(coordinator, deadline):
                     return start
                 self._driver.wait(idle_seconds)
+
+    def _next_end(
+        self, start: Offset, max_records: int | None, coordinator: Coordinator
+    ) -> Offset | None:
+        """Returns the end of the next micro-batch; None where it would be empty now."""
+        shards, lineage = self._ahead.shards, coordinator.lineage
+        if not any(each.pages or each.for_executors for each in shards.values()):
+            self.awaits_others = False
+            return micro_batch.end_offset(start, max_records, shards, lineage)
+        cut = self._alignment.cut(shards, lineage.ready())
+        is_cut = not any(each.for_executors for each in shards.values())
+        self.awaits_others = not is_cut and (cut.awaited or self._read_here(cut, start, lineage))
+        if self.awaits_others:
+            return None
+        end = micro_batch.end_offset(
+            start, max_records, shards, lineage, limits=self._ahead.limits, until=cut.until
+        )
+        self.awaits_others = cut.awaited or end is None
+        return end
+
+    def _read_here(self, cut: Cut, start: Offset, lineage: Lineage) -> bool:
+        """Reads what executors would read past the end of the batch; returns True if any would."""
+        whole = [each for each in self._ahead.shards.values() if each.for_executors]
+        full_at = micro_batch.full_at(self._ahead.shards, self._ahead.limits, cut.until)
+        until = min(cut.until, full_at + self._options.max_event_time_skew)
+        if until == math.inf:
+            return False
+        past = [each for each in whole if each.since <= until < self._upto(each, lineage)]
+        for shard in past:
+            if shard.is_being_read:
+                continue
+            before = start.shards.get(shard.id)
+            self._ahead.read_here(shard, before.position if before else shard.tracked.position)
+            self._driver.wake()
+        return bool(past)
+
+    @staticmethod
+    def _upto(shard: BufferedShard, lineage: Lineage) -> float:
+        """Returns a time after which no record was made of what executors read of a shard."""
+        if shard.deferred is not None:
+            return shard.deferred.upto_created
+        opened = min(map(unread_since, lineage.children(shard.id)), default=-math.inf)
+        return math.inf if opened == -math.inf else opened
 
     def pages(self, between: Range) -> list[BufferedPage] | None:
         """Returns the pages of a range; None where executors have to read it."""
@@ -226,6 +268,7 @@ class Planner:
                 "data_losses": len(self._losses.lines),
                 "lag_seconds": max(0, round(self._clock.time() - oldest)) if oldest else 0,
                 "shards_finished": self._finished,
+                "shards_left_behind": len(self._alignment.left_behind),
                 "shards_open": sum(not shard.has_ended for shard in shards),
             }
 
@@ -281,9 +324,11 @@ class Planner:
 
     def _refresh_shards(self, coordinator: Coordinator) -> None:
         """Starts shards: executors read closed ones; with a limit all are counted here."""
-        ready = coordinator.to_start()
-        if not ready:
-            return
+        while ready := coordinator.to_start():
+            self._start(coordinator, ready)
+            self._driver.wake()
+
+    def _start(self, coordinator: Coordinator, ready: list[TrackedShard]) -> None:
         catch_up_after, closed = None, coordinator.listing.closed()
         if self._stop_at is not None:
             catch_up_after = self._stop_at.written
@@ -300,7 +345,6 @@ class Planner:
                 may_defer = self._options.max_records is None
                 is_closed = coordinator.is_closed(shard.id)
                 self._ahead.add(shard, catch_up_after, closed=is_closed, may_defer=may_defer)
-        self._driver.wake()
 
     def _handle_events(self, coordinator: Coordinator) -> None:
         """Handles the readers' events. Raises what has ended them, and DataLossError."""
@@ -339,7 +383,8 @@ class Planner:
         if self._end is not None:
             raise self._over(self._end, coordinator)
         now = self._clock.monotonic()
-        return now >= deadline and (self._are_tried() or now >= self._first_until)
+        is_tried = self._are_tried() and not self.awaits_others
+        return now >= deadline and (is_tried or now >= self._first_until)
 
     def _is_done(self, coordinator: Coordinator) -> bool:
         """True once all is delivered that there was, and no child can show up any more."""

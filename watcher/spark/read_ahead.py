@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 import threading
+from array import array
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -19,13 +20,13 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from watcher.aws.model import AfterSequence, AtSequence, Position, Service
-from watcher.clock import Clock
+from watcher.aws.model import AfterSequence, AtSequence, AtTime, Position, Service, opened_at
+from watcher.clock import CLOCK, Clock
 from watcher.pull import executor
 from watcher.spark.deferred_range import BacklogDetector, DeferredRange
 from watcher.spark.timing import LIMITS, TIMING, SourceLimits, Timing
 from watcher.streams.lineage import ShardStatus, TrackedShard
-from watcher.streams.messages import Message, Page
+from watcher.streams.messages import Finished, Message, Page, Retrying
 from watcher.streams.shard_reader import ShardReader
 
 # A page of 840 KB takes 0.2 ms to a tenth of its size, random text 0.6 ms to a half of it; each of
@@ -33,6 +34,7 @@ from watcher.streams.shard_reader import ShardReader
 _CODEC = "lz4"
 # A number can't follow this anywhere but in a record itself; decoding takes 1,000 times longer.
 _CREATED = re.compile(rb'"ApproximateCreationDateTime":\s*([0-9.eE+]+)')
+_NUMBER = re.compile(rb'"SequenceNumber":\s*"([0-9]+)"')
 
 
 class BufferedPage(msgspec.Struct, frozen=True):
@@ -44,18 +46,42 @@ class BufferedPage(msgspec.Struct, frozen=True):
     after: Position
     """The position right before its first record."""
     created: float
-    """The creation time of its first record."""
+    """The creation time of its first record; 0: not known."""
+    last_created: float
+    """The creation time of its last one."""
     size: int
     """Its share of the packed body, in bytes."""
+    found_times: list[array[float]] = []
+    """`times`, once they were asked for."""
 
     @classmethod
-    def packed_from(cls, page: Page, after: Position) -> BufferedPage:
-        """Compresses a page."""
-        found = _CREATED.search(page.body)
+    def packed_from(cls, page: Page, after: Position, now: float = math.inf) -> BufferedPage:
+        """Compresses a page. No record was made after `now`, whatever it says."""
         body = pa.compress(page.body, codec=_CODEC, asbytes=True)
         packed = msgspec.structs.replace(page, body=body)
-        created = float(found[1]) if found else 0.0
-        return cls(packed, len(page.body), after, created, len(body))
+        first = _CREATED.search(page.body)
+        last = min(page.last_created or 0.0, now)
+        created = min(float(first[1]), last) if first else 0.0
+        made = cls(packed, len(page.body), after, created, last, len(body))
+        # What is found first is of a record that was left out.
+        return made if page.start == 0 else msgspec.structs.replace(made, created=made.times[0])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """An executor needs no times of records."""
+        values = (self.packed, self.body_size, self.after, self.created, self.last_created)
+        return BufferedPage, (*values, self.size)
+
+    @property
+    def times(self) -> array[float]:
+        """Returns its records' creation times, none earlier than the one before."""
+        if not self.found_times:
+            page = self.page()
+            found = _CREATED.findall(page.body)[page.start : page.stop]
+            if len(found) < page.count:
+                found = [b"0"] * page.count
+            rising = itertools.accumulate(map(float, found), max)
+            self.found_times.append(array("d", (min(each, self.last_created) for each in rising)))
+        return self.found_times[0]
 
     @property
     def upto(self) -> str:
@@ -74,17 +100,22 @@ class BufferedPage(msgspec.Struct, frozen=True):
 
     def split(self, count: int) -> tuple[BufferedPage, BufferedPage]:
         """Returns its first `count` records, and the others."""
-        head, tail = self.page().split(count)
-        created = tail.records()[0].dynamodb.ApproximateCreationDateTime or 0.0
-        part = self.size * count // self.count
+        page, times = self.packed, self.times
+        cut, part = page.start + count, self.size * count // self.count
+        number = self._number(cut - 1)
+        head = Page(page.start, cut, number, page.body)
+        tail = Page(cut, page.stop, page.last_sequence_number, page.body)
         return (
-            self._part(head, self.after, self.created, part),
-            self._part(tail, AfterSequence(head.last_sequence_number), created, self.size - part),
+            self._part(head, self.after, times[:count], part),
+            self._part(tail, AfterSequence(number), times[count:], self.size - part),
         )
 
-    def _part(self, page: Page, after: Position, created: float, size: int) -> BufferedPage:
-        packed = msgspec.structs.replace(page, body=self.packed.body)
-        return BufferedPage(packed, self.body_size, after, created, size)
+    def _number(self, index: int) -> str:
+        found = _NUMBER.finditer(self.page().body)
+        return str(next(itertools.islice(found, index, None))[1], "ascii")
+
+    def _part(self, page: Page, after: Position, times: array[float], size: int) -> BufferedPage:
+        return BufferedPage(page, self.body_size, after, times[0], times[-1], size, [times])
 
 
 ReaderEvent = Message | BufferedPage | DeferredRange
@@ -95,9 +126,27 @@ class BufferedShard:
     """A shard that is being read, or whose pages are not all delivered."""
 
     def __init__(
-        self, tracked: TrackedShard, catch_up_after: datetime | None, *, closed: bool = False
+        self,
+        tracked: TrackedShard,
+        catch_up_after: datetime | None,
+        *,
+        closed: bool = False,
+        clock: Clock = CLOCK,
     ) -> None:
         self.tracked = tracked
+        self.read_until = unread_since(tracked)
+        """The creation time up to which it is read; what is unread is no older."""
+        self.caught_up_at = -math.inf
+        """When it was last found that there is nothing more, by this machine."""
+        self.progressed_at = clock.monotonic()
+        """When it was last read with success, or began to be read (again)."""
+        self.tried_at = self.progressed_at
+        """When it was last read, with whatever success."""
+        self.rests = False
+        """True if it is not read now: what is there of it is to be delivered first."""
+        self.is_being_read = False
+        """True from `ReadAhead.next` to `take`."""
+        self._clock = clock
         self.closed = closed
         self.reader: ShardReader | None = None
         """None for a closed shard that executors read themselves."""
@@ -132,6 +181,18 @@ class BufferedShard:
             ShardStatus.LEFT_OPEN,
         )
 
+    @property
+    def for_executors(self) -> bool:
+        """True where executors read something of it: what that is comes as a whole."""
+        return self.reader is None or self.deferred is not None
+
+    @property
+    def since(self) -> float:
+        """Returns a creation time before which nothing of it is undelivered."""
+        if self.deferred is not None:
+            return self.deferred.created
+        return self.pages[0].created if self.pages else self.read_until
+
     def read(self, service: Service) -> list[ReaderEvent]:
         """Makes one attempt of its reader. Raises StreamError."""
         assert self.reader is not None
@@ -163,7 +224,7 @@ class BufferedShard:
     def _buffered(self, message: Message) -> ReaderEvent:
         if not isinstance(message, Page):
             return message
-        page = BufferedPage.packed_from(message, self.frontier)
+        page = BufferedPage.packed_from(message, self.frontier, self._clock.time())
         self.frontier = AfterSequence(page.upto)
         return page
 
@@ -181,7 +242,21 @@ class BufferedShard:
 
     def defer(self, deferred: DeferredRange) -> int:
         """Drops what executors are to read instead; returns how many bytes that was."""
-        self.deferred = deferred
+        since = deferred.created if self.deferred is None else self.deferred.created
+        self.deferred = msgspec.structs.replace(deferred, created=since)
+        freed, self.bytes = self.bytes, 0
+        self.pages.clear()
+        return freed
+
+    def undefer(self, undelivered: Position) -> int:
+        """Begins anew, now without executors; returns how many bytes were dropped."""
+        self.frontier = undelivered
+        if self.first is not None and not isinstance(undelivered, AfterSequence):
+            self.frontier = AtSequence(self.first)
+        self.deferred = self.backlog = None
+        self.tracked.status = ShardStatus.RUNNING
+        self.read_until, self.caught_up_at = unread_since(self.tracked), -math.inf
+        self.progressed_at = self._clock.monotonic()
         freed, self.bytes = self.bytes, 0
         self.pages.clear()
         return freed
@@ -241,7 +316,8 @@ class ReadAhead:
         may_defer: bool = False,
     ) -> None:
         """Starts to read a shard; with `may_defer`, executors read a backlog."""
-        shard = self.shards[tracked.id] = BufferedShard(tracked, catch_up_after, closed=closed)
+        shard = BufferedShard(tracked, catch_up_after, closed=closed, clock=self._clock)
+        self.shards[tracked.id] = shard
         if may_defer:
             shard.backlog = BacklogDetector(self._arn, shard.id, self._timing, self._clock)
         self.start_reader(shard)
@@ -266,11 +342,24 @@ class ReadAhead:
         )
         self._schedule(shard, max(pause, shard.reader.reads.pause()))
 
+    def read_here(self, shard: BufferedShard, undelivered: Position) -> None:
+        """Reads a shard that was left to executors; they would read more than may be delivered.
+
+        It must not be being read just now.
+        """
+        self._due = [each for each in self._due if each[2] is not shard]
+        heapq.heapify(self._due)
+        self._parked = [each for each in self._parked if each is not shard]
+        freed = shard.undefer(undelivered)
+        self.start_reader(shard)
+        self._make_room(freed)
+
     def delivered(self, shard: BufferedShard, position: Position) -> bool:
         """Notes that all before this position is delivered; returns True where more is to read."""
-        was_deferred = shard.deferred is not None
+        waited = shard.rests and shard.deferred is not None and shard.deferred.ends_now
         freed = shard.drop_delivered(position)
-        if goes_on := was_deferred and shard.deferred is None:
+        if goes_on := waited and shard.deferred is None:
+            shard.progressed_at = self._clock.monotonic()
             self.start_reader(shard)
         self._make_room(freed)
         return freed > 0 or goes_on
@@ -281,6 +370,7 @@ class ReadAhead:
             parked, self._parked = self._parked, []
             for each in parked:
                 assert each.reader is not None
+                each.progressed_at = self._clock.monotonic()
                 self._schedule(each, each.reader.reads.pause())
 
     # Which shard is next
@@ -291,20 +381,37 @@ class ReadAhead:
 
     def next(self) -> BufferedShard | None:
         """Returns the shard whose turn has come; it gets no other before `take`."""
-        return heapq.heappop(self._due)[2] if self.seconds_until_due() <= 0 else None
+        if self.seconds_until_due() > 0:
+            return None
+        shard = heapq.heappop(self._due)[2]
+        shard.is_being_read = True
+        return shard
 
     def take(self, shard: BufferedShard, events: list[ReaderEvent]) -> None:
         """Takes in what one read of a shard has brought."""
+        assert shard.reader is not None
         for each in events:
             if isinstance(each, BufferedPage):
                 shard.pages.append(each)
                 shard.bytes += each.size
                 self._bytes += each.size
+                shard.read_until = max(shard.read_until, each.last_created)
             if isinstance(each, DeferredRange):
                 self._make_room(shard.defer(each))
+                shard.read_until = max(shard.read_until, each.upto_created)
             self.events.append((shard, each))
-        shard.attempted = True
-        self._put_back(shard)
+        if shard.reader.caught_up and not shard.closed:
+            shard.caught_up_at = self._clock.time()
+        shard.tried_at = self._clock.monotonic()
+        if not any(map(_is_refusal, events)):
+            shard.progressed_at = shard.tried_at
+        shard.attempted, shard.is_being_read = True, False
+        if not (events and isinstance(events[-1], DeferredRange)):
+            self._put_back(shard)
+        elif events[-1].ends_now:
+            shard.rests, shard.caught_up_at = True, self._clock.time()
+        else:  # what comes behind it is not of now, either
+            self.start_reader(shard)
 
     def step(self, service: Service) -> bool:
         """Reads the shard whose turn has come; returns False where none has. Raises StreamError."""
@@ -315,11 +422,14 @@ class ReadAhead:
 
     def _put_back(self, shard: BufferedShard) -> None:
         assert shard.reader is not None
-        if shard.reader.finished or shard.deferred is not None:
+        if shard.reader.finished:
             return
-        # Twice a micro-batch's: one is being worked on, the next is being read.
+        # Twice a micro-batch's: one is being worked on, the next is being read. The others may have
+        # to wait for one of which there is nothing: that is read on.
         limits = self.limits
-        if shard.bytes >= 2 * limits.shard_bytes or self._bytes >= 2 * limits.batch_bytes:
+        is_full = self._bytes >= 2 * limits.batch_bytes and shard.pages
+        if is_full or shard.bytes >= 2 * limits.shard_bytes:
+            shard.rests = True
             self._parked.append(shard)
             return
         pause = shard.reader.pause
@@ -328,7 +438,20 @@ class ReadAhead:
         self._schedule(shard, pause)
 
     def _schedule(self, shard: BufferedShard, pause: float) -> None:
+        shard.rests = False
         heapq.heappush(self._due, (self._clock.monotonic() + pause, next(self._order), shard))
+
+
+def _is_refusal(event: ReaderEvent) -> bool:
+    return isinstance(event, Retrying) or (isinstance(event, Finished) and event.gone is not None)
+
+
+def unread_since(shard: TrackedShard) -> float:
+    """Returns a creation time before which no unread record of a shard was made."""
+    opened = opened_at(shard.id)
+    since = -math.inf if opened is None else int(opened.timestamp())
+    at = shard.position
+    return max(since, at.time.timestamp()) if isinstance(at, AtTime) else since
 
 
 class ReadAheadDriver(Protocol):

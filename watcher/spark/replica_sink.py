@@ -18,8 +18,8 @@ from watcher.records.record import wire_item
 class ReplicaWriter(DataSourceStreamArrowWriter):
     """Writes a micro-batch's changes to a table.
 
-    A shard's changes are in one partition, in order, and its parent's were in a batch before; so
-    each item ends as its last change left it, however often a batch is done again.
+    A shard's changes are in one partition, in order, and its parent's before them, there or in a
+    batch before; so each item ends as its last change left it, however often a batch is done again.
     """
 
     def __init__(self, table: str, connection: AwsConfig) -> None:

@@ -93,6 +93,11 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         of_table = self._options.of_table and table_of(stream) == table_of(planner.arn)
         return of_table or stream in (planner.arn, planner.successor)
 
+    @property
+    def awaits_others(self) -> bool:
+        """True if there are records that wait for a shard that is behind them in event time."""
+        return self._made_planner is not None and self._made_planner.awaits_others
+
     def initialOffset(self) -> OffsetJson:
         """Returns a constant; the first micro-batch is empty and ends at the real positions."""
         return offsets.INITIAL

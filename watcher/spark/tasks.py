@@ -101,17 +101,29 @@ def share_among_tasks(
     """Returns the ranges of each task; no task has more pages than Spark lets through.
 
     There are as many tasks as there is work for, also where the cluster has grown since the query
-    began. With `at_least` (`minPartitions`), what the driver holds of a shard is parted where there
-    are fewer ranges than that.
+    began. Shards of one lineage are in one task, in their order. With `at_least` (`minPartitions`),
+    what the driver holds of a shard is parted where there are fewer ranges than that.
     """
-    reading = [each for each in ranges if each.pages is None]
-    held = [each for each in ranges if each.pages is not None]
+    lineages: dict[str, list[BufferedRange]] = {}
+    for each in ranges:
+        lineages.setdefault(each.between.lineage or each.between.shard_id, []).append(each)
+    reading = [each for each in lineages.values() if _is_to_be_read(each)]
+    held = [each for each in lineages.values() if not _is_to_be_read(each)]
     alone = _packed(reading, limits.reading_tasks)
     missing = (at_least or 0) - len(alone)
-    if len(held) < missing:
-        held = [part for each in held for part in _parted(each, math.ceil(missing / len(held)))]
-    work = sum(each.size for each in held) // limits.task_bytes
+    if held and len(held) < missing:
+        count = math.ceil(missing / len(held))
+        held = [[part] for line in held for each in line for part in _parted(each, count)]
+    work = sum(map(_size, held)) // limits.task_bytes
     return alone + _packed(held, max(parallelism, work, missing))
+
+
+def _is_to_be_read(line: list[BufferedRange]) -> bool:
+    return any(each.pages is None for each in line)
+
+
+def _size(line: list[BufferedRange]) -> int:
+    return sum(each.size for each in line)
 
 
 def _parted(held: BufferedRange, count: int) -> list[BufferedRange]:
@@ -120,17 +132,16 @@ def _parted(held: BufferedRange, count: int) -> list[BufferedRange]:
     return [BufferedRange(held.between, pages[at : at + step]) for at in range(0, len(pages), step)]
 
 
-def _packed(ranges: list[BufferedRange], most: int) -> list[list[BufferedRange]]:
+def _packed(lines: list[list[BufferedRange]], most: int) -> list[list[BufferedRange]]:
     bins: list[tuple[int, list[BufferedRange]]] = []
-    for each in sorted(ranges, key=lambda each: -each.size):
+    for each in sorted(lines, key=lambda each: -_size(each)):
         smallest = min(range(len(bins)), key=lambda index: bins[index][0], default=-1)
         full = len(bins) >= most and (
-            each.pages is None or bins[smallest][0] + each.size <= 2 * LIMITS.shard_bytes
+            _is_to_be_read(each) or bins[smallest][0] + _size(each) <= 2 * LIMITS.shard_bytes
         )
         if full:
             size, inside = bins[smallest]
-            inside.append(each)
-            bins[smallest] = (size + each.size, inside)
+            bins[smallest] = (size + _size(each), inside + each)
         else:
-            bins.append((each.size, [each]))
+            bins.append((_size(each), each))
     return [inside for _, inside in bins]

@@ -35,6 +35,8 @@ class Timing:
     """A reader that keeps up has a page within a second or so of its making; older is backlog."""
     look_for_end_seconds: float = 10.0
     """Between two looks for the end of a backlog."""
+    left_behind_seconds: float = 10.0
+    """The others wait at least so long for a shard that can't be read, and is behind them."""
     thread_stop_seconds: float = 2.0
     """A thread that is in a call may take until its answer; it is left alone after this."""
 

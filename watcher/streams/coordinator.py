@@ -347,6 +347,7 @@ class Coordinator:
         shard.status = ShardStatus.FINISHED
         shard.loss_reported = False
         self._finished.append(shard.id)
+        self._may_start_more = True
 
     # The end of the stream
 

@@ -17,9 +17,15 @@ _ENABLED_AGAIN = {"of_table": True, "events": ["disable"]}
 
 SPARK = [
     Mutant(
-        "a child's records go along with its parent's last ones",
-        "micro_batch._is_free",
-        condition("pages", becomes="{0} or {1}"),
+        "a child's records go along with its parent's, and before the last of them",
+        "_Admission._go_on",
+        condition("has_ended", becomes="True"),
+        "spark",
+    ),
+    Mutant(
+        "a child's records go to another task than its parent's last ones",
+        "tasks.share_among_tasks",
+        logic("lineage", becomes="{1}"),
         "spark",
     ),
     Mutant(
@@ -30,8 +36,8 @@ SPARK = [
     ),
     Mutant(
         "maxRecordsPerTrigger cuts no page",
-        "micro_batch._admitted",
-        condition("count", becomes="False"),
+        "_Admission._take_records",
+        called("min", becomes="{0}", nth=1),
         "spark",
     ),
     Mutant(
@@ -62,7 +68,7 @@ SPARK = [
         "the driver goes on behind a backlog that nobody is left with",
         "BufferedShard.defer",
         instead(
-            "deferred",
+            "replace",
             do="self.reader.position, self.reader._iterator = self.frontier, None",
         ),
         "spark",
@@ -70,7 +76,7 @@ SPARK = [
     ),
     Mutant(
         "a backlog ends behind the record near the tip",
-        "BacklogDetector.find_end",
+        "BacklogDetector._deferred",
         attribute("SequenceNumber", becomes="str(int({it}) + 1)"),
         "spark",
         given=_BEHIND,

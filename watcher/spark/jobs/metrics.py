@@ -26,7 +26,7 @@ from watcher.spark.jobs.run import (
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.lake import Lake, lake_of
 
-# Shards are caught up with one generation after the other: hours may lie between them.
+# It costs nothing but state, and a shard that can't be read for hours is still counted.
 _LATE = "24h"
 # In the checkpoint of windows in files: what it is the checkpoint of.
 _NOTE = "watcher-metrics.json"

@@ -1,0 +1,102 @@
+"""Aligns shards by event time, so that a watermark behind one drops nothing of another.
+
+A record's event time is its creation time. In a backlog shards are read at different speeds, and
+Spark's watermark follows the fastest. So each micro-batch keeps to this:
+
+    Of the shards that can be read, nothing stays unread that is more than `maxEventTimeSkew`
+    older than the newest record that was delivered.
+
+A watermark with a longer delay drops nothing then. This is Flink's watermark alignment:
+who is ahead waits. Who can't be read does not keep the others for ever: after as much time without
+a record of it they go on, and the user is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from watcher.clock import Clock
+from watcher.spark.micro_batch import Shards
+from watcher.spark.read_ahead import BufferedShard, unread_since
+from watcher.spark.timing import TIMING, Timing
+from watcher.streams.lineage import ShardStatus, TrackedShard
+
+logger = logging.getLogger("watcher")
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """How far a micro-batch may go."""
+
+    until: float
+    """No record is later than that (epoch seconds)."""
+    awaited: bool
+    """True if a shard that is behind is being read: soon more may go."""
+
+
+class EventTimeAlignment:
+    """Tells how far in event time a micro-batch may go, and who is left behind."""
+
+    def __init__(self, skew: float, clock: Clock, timing: Timing = TIMING) -> None:
+        self.left_behind: set[str] = set()
+        """The shards that can't be read, and that the others don't wait for any more."""
+        self._skew = skew
+        self._clock = clock
+        self._timing = timing
+        self._patience = max(skew, timing.left_behind_seconds)
+        self._unstarted: dict[str, float] = {}
+        """Since when shards are behind that can't be begun."""
+
+    def cut(self, shards: Shards, unstarted: Iterable[TrackedShard]) -> Cut:
+        """Returns how far the next micro-batch may go.
+
+        `unstarted` are shards whose turn has come, and that can't be begun yet.
+        """
+        unread = {each.id: unread_since(each) for each in unstarted}
+        for each in shards.values():
+            if self._is_unread(each, len(shards)):
+                unread[each.id] = each.read_until
+        newest = max((each.read_until for each in shards.values()), default=-math.inf)
+        behind = {name: until for name, until in unread.items() if until + self._skew < newest}
+        self._note(behind, shards)
+        awaited = behind.keys() - self.left_behind
+        resting = {name for name, each in shards.items() if each.rests}
+        until = min((behind[name] for name in awaited), default=math.inf)
+        return Cut(until + self._skew, bool(awaited - resting))
+
+    def _is_unread(self, shard: BufferedShard, count: int) -> bool:
+        """False where nothing is there, or was a moment ago: a shard that is idle, or has ended."""
+        if shard.tracked.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN):
+            return False
+        recently = self._patience + count * self._timing.idle_poll_per_shard_seconds
+        return not 0 <= self._clock.time() - shard.caught_up_at < recently
+
+    def _note(self, behind: Mapping[str, float], held: Shards) -> None:
+        """Notes which shards stay behind; those of which something is here are not the ones."""
+        now = self._clock.monotonic()
+        self.left_behind &= behind.keys()
+        unstarted = {}
+        for name in behind.keys() - self.left_behind:
+            if (shard := held.get(name)) is None:
+                unstarted[name] = self._unstarted.get(name, now)
+                stalled = now - unstarted[name]
+            elif shard.pages or shard.for_executors:
+                continue
+            else:
+                stalled = shard.tried_at - shard.progressed_at
+            if stalled >= self._patience:
+                self._leave(name, behind[name])
+        self._unstarted = unstarted
+
+    def _leave(self, name: str, until: float) -> None:
+        self.left_behind.add(name)
+        known = "" if until == -math.inf else f"{datetime.fromtimestamp(until, UTC):%Y-%m-%dT%XZ}"
+        begins = known and f" from {known} on"
+        logger.warning(
+            f"Shard {name}: nothing came for {self._patience:.0f} s, and the others go on without "
+            f"it; a watermark may drop its changes{begins} (maxEventTimeSkew)"
+        )
