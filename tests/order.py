@@ -28,7 +28,7 @@ _ROOT = Path(__file__).parents[1]
 def _unit(file: str) -> str:
     """What one worker does as a whole: a file, or half of those that share a Spark."""
     if file == _ON_ONE_TOO:
-        return _ON_A_SESSION + "p-z"
+        return _ON_A_SESSION + "a-o"
     if not file.startswith(_ON_A_SESSION) or "mark.spark" not in (_ROOT / file).read_text():
         return file
     return _ON_A_SESSION + ("a-o" if file < _ON_A_SESSION + "test_p" else "p-z")

@@ -78,7 +78,8 @@ def master(tmp_path: Path) -> Iterator[str]:
     env |= {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
     }
     env.pop("PYTHONPATH", None)
     with ExitStack() as started, open(tmp_path / "daemons.log", "wb") as log:
