@@ -6,5 +6,25 @@ PACKAGE = "dynamodb-watcher"
 
 
 def install(extra: str) -> str:
-    """The command that brings what an extra of the package needs."""
-    return f"pip install '{PACKAGE}[{extra}]'"
+    """Returns the command that installs what an extra needs, from where the package itself came.
+
+    https://packaging.python.org/en/latest/specifications/direct-url/
+    """
+    # Not at the top: 100 ms of each start, for a line that few ever see.
+    import json
+    from importlib import metadata
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        written = metadata.distribution(PACKAGE).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        written = None
+    origin = json.loads(written) if written else {}
+    if origin.get("dir_info", {}).get("editable"):
+        return f"pip install -e '{url2pathname(urlsplit(origin['url']).path)}[{extra}]'"
+    if "url" not in origin:
+        return f"pip install '{PACKAGE}[{extra}]'"
+    vcs = origin.get("vcs_info", {})
+    url = f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else origin["url"]
+    return f"pip install '{PACKAGE}[{extra}] @ {url}'"

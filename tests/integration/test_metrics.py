@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.otlp import receiving
 from tests.support.program import Program, run
+from watcher.version import install
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
 Series = dict[tuple[str, str], float]
@@ -243,9 +244,7 @@ def test_without_prometheus_client_one_line_names_the_extra(
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     program = run(*("orders", "--metrics-port", "0"), env={**sim.environment, "PYTHONPATH": path})
     assert program.process.returncode == 2
-    assert program.err == [
-        "error: --metrics-port: needs prometheus-client: pip install 'dynamodb-watcher[metrics]'"
-    ]
+    assert program.err == [f"error: --metrics-port: needs prometheus-client: {install('metrics')}"]
 
 
 def test_the_library_serves_them_too_also_where_threads_run(

@@ -49,7 +49,7 @@ def test_installed_by_its_name_it_has_its_commands_and_names_itself(
     for name in ("watcher", "dynamodb-watcher"):
         assert said(tmp_path / "alone" / "bin" / name, "--version") == f"watcher {__version__}\n"
     hint = said(tmp_path / "alone" / "bin" / "watcher", "demo", status=2)
-    assert hint.endswith("pip install 'dynamodb-watcher[demo]'\n")
+    assert hint.endswith(f"pip install 'dynamodb-watcher[demo] @ {wheel.as_uri()}'\n")
     ran = said(uv, "tool", "run", "--quiet", "--from", wheel, "dynamodb-watcher", "--version")
     assert ran == f"watcher {__version__}\n"
 

@@ -12,6 +12,7 @@ import pytest
 
 from watcher.observability import telemetry
 from watcher.observability.telemetry import Signal, exporters
+from watcher.version import install
 
 HTTP = ["otlp_proto_http"]
 
@@ -90,7 +91,7 @@ def test_without_the_sdk_one_line_names_the_extra_and_the_watch_goes_on(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert exporters("metrics") == exporters("traces") == []
-    told = "OpenTelemetry is asked for, and needs its SDK: pip install 'dynamodb-watcher[otel]'"
+    told = f"OpenTelemetry is asked for, and needs its SDK: {install('otel')}"
     assert caplog.messages == [told]
 
 

@@ -1,7 +1,12 @@
 """Whoever copies an install line gets this program: on PyPI, `watcher` is another one."""
 
+import json
 import re
+from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from watcher.version import PACKAGE, install
 
@@ -25,6 +30,29 @@ def test_no_text_tells_to_install_the_other_watcher() -> None:
                 assert not wrong.search(line + "\n"), f"{path}: {line}"
 
 
-def test_an_extra_is_installed_by_the_packages_name() -> None:
-    assert install("spark") == f"pip install '{PACKAGE}[spark]'"
+@pytest.mark.parametrize(
+    ("origin", "what"),
+    [
+        (None, f"'{PACKAGE}[spark]'"),
+        ({"url": "file:///a%20b", "dir_info": {"editable": True}}, "-e '/a b[spark]'"),
+        ({"url": "file:///a", "dir_info": {}}, f"'{PACKAGE}[spark] @ file:///a'"),
+        ({"url": "file:///a.whl", "archive_info": {}}, f"'{PACKAGE}[spark] @ file:///a.whl'"),
+        (
+            {"url": "https://host/a", "vcs_info": {"vcs": "git", "commit_id": "0a1"}},
+            f"'{PACKAGE}[spark] @ git+https://host/a@0a1'",
+        ),
+    ],
+)
+def test_an_extra_is_installed_from_where_the_package_came(
+    monkeypatch: pytest.MonkeyPatch, origin: dict[str, Any] | None, what: str
+) -> None:
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            return None if origin is None else json.dumps(origin)
+
+    monkeypatch.setattr(metadata, "distribution", lambda name: Installed())
+    assert install("spark") == f"pip install {what}"
+
+
+def test_its_name_is_the_projects() -> None:
     assert f'name = "{PACKAGE}"' in (ROOT / "pyproject.toml").read_text("utf-8")
