@@ -37,10 +37,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tests.simulator import Faults, Simulator, Written, judge
 from tests.simulator.control import RemoteSimulator
+from tests.support import prefork
 
 ROOT = Path(__file__).parents[1]
 # The checkpoint is saved every second, looked after five times a second, and fsynced; the rest is
@@ -136,35 +137,35 @@ class Program:
         self.seen: set[str] = set()
         self.checkpoint = folder / "checkpoint.json"
         self.log = folder / "log"
-        self._environment = {**os.environ, **sim.environment, "PYTHONPATH": str(ROOT)}
-        self._command = [
-            *(sys.executable, "-m", "watcher", sim.stream_arn, "--print-json", "--poll-max", "0.2"),
+        self._environment = {**os.environ, **sim.environment}
+        self._arguments = [
+            *(sim.stream_arn, "--print-json", "--poll-max", "0.2"),
             *("--checkpoint", str(self.checkpoint)),
             *arguments,
         ]
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: prefork.Forked | subprocess.Popen[Any] | None = None
         self._reading: threading.Thread | None = None
 
     def start(self, *more: str) -> None:
         """Start another run; it resumes where the last one stood."""
         run = Run()
         self.runs.append(run)
-        with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(
-                [*self._command, *more],
+        reading, writing = os.pipe()
+        with open(self.log, "ab") as log, open(writing, "wb") as output:
+            self._process = prefork.start(
+                "watcher",
+                [*self._arguments, *more],
                 cwd=self._folder,
                 env=self._environment,
-                stdout=subprocess.PIPE,
+                stdout=output,
                 stderr=log,
-                start_new_session=True,
             )
-        self._reading = threading.Thread(target=self._read, args=(run,))
+        self._reading = threading.Thread(target=self._read, args=(reading, run))
         self._reading.start()
 
-    def _read(self, run: Run) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        with self._process.stdout as pipe:
+    def _read(self, reading: int, run: Run) -> None:
+        with open(reading, "rb") as pipe:
             self._read_lines(pipe, run)
 
     def _read_lines(self, pipe: IO[bytes], run: Run) -> None:
