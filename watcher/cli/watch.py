@@ -73,7 +73,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
             return UsageError.exit_status
         _refuse_a_command_misspelled(streams, line.words)
         _refuse_an_option_behind_dashes(streams)
-        _refuse_a_first_word_that_is_no_table(streams, values)
+        _refuse_words_that_are_no_table(streams, line.words, values)
         try:
             return _watch(streams, handlers, given, values)
         except StreamError as error:
@@ -99,22 +99,33 @@ def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -
     raise UsageError(f"{text} (a table of this name may stand behind another)")
 
 
-def _refuse_a_first_word_that_is_no_table(streams: Sequence[str], values: dict[str, Any]) -> None:
-    """`enable orders` is no watch of orders: of several tables the first is one, by the service."""
-    if not streams[1:] or streams[0].startswith("arn:"):
+def _refuse_words_that_are_no_table(
+    streams: Sequence[str], words: Sequence[str], values: dict[str, Any]
+) -> None:
+    """`enable orders`, `orders history` and `--since 1hr ago` are no watches of two tables.
+
+    Of several words the first, and any that is known for something else, has to be a table's name.
+    """
+    if not streams[1:]:
         return
     from watcher.aws.connect import Clients
     from watcher.aws.discovery import is_glob
 
-    if is_glob(streams[0]):
-        return
-
-    try:
-        Clients(options.connection(values)).resolved(streams[0])
-    except StreamError as error:
-        if str(error).startswith("no table"):
-            error.add("; nothing is watched, as this may be meant for a command: see --help")
-            raise
+    hints = {"ago": "; an age is one word: 1h, or '1h ago' in quotes"}
+    for name in streams[1:]:
+        if name in commands.COMMANDS:
+            line = shlex.join([name, *(word for word in words if word != name)])
+            hints[name] = f"; the command stands first: {commands.PROGRAM} {line}"
+    other = "; nothing is watched, as this may be meant for a command: see --help"
+    for name in dict.fromkeys([streams[0], *(each for each in streams if each in hints)]):
+        if is_glob(name) or name.startswith("arn:"):
+            continue
+        try:
+            Clients(options.connection(values)).resolved(name)
+        except StreamError as error:
+            if str(error).startswith("no table"):
+                error.add(hints.get(name, other))
+                raise
 
 
 def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:

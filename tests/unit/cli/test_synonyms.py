@@ -85,6 +85,21 @@ def test_a_first_word_that_is_no_table_starts_no_watch(
     assert "the others are watched" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("orders --since 1hr ago", "an age is one word: 1h, or '1h ago' in quotes"),
+        ("orders history user-1", "the command stands first: python -m watcher history orders"),
+    ],
+)
+def test_a_later_word_that_is_known_for_something_else_starts_no_watch(
+    words: str, says: str, simulator: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [*words.split(), "--region", "us-east-1", "--endpoint-url", simulator.endpoint]
+    assert cli.main(line) == 3
+    assert says in capsys.readouterr().err
+
+
 def test_a_watch_of_all_streams_has_no_first_word(simulator: Simulator) -> None:
     line = ["--all", "--region", "us-east-1", "--endpoint-url", simulator.endpoint]
     assert cli.main([*line, "--no-follow"]) == 0
