@@ -117,6 +117,7 @@ def numbers(lake: Path) -> list[str]:
     return found
 
 
+@pytest.mark.timeout(2 * WHOLE)
 def test_jobs_killed_with_sigkill_go_on_exactly(
     fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
 ) -> None:
