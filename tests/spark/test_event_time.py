@@ -67,7 +67,8 @@ def batches(query: PlayedQuery) -> Iterator[list[int]]:
         polls += 1
         assert polls < 10_000
         before = len(query.delivered)
-        if query.poll():
+        # It may be that it only says that a shard has ended.
+        if query.poll() and len(query.delivered) > before:
             yield [created(number) for number in query.delivered[before:]]
 
 
