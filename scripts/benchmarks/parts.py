@@ -12,7 +12,17 @@ SPARK = tuple(f"spark-{name}" for name in ("images", "columns", "shards", "plann
 
 NAMES = (
     *("raw", "keys", "native", "print", "filter", "cpu", "pull", "many", "late"),
-    *("latency", "idle", "history", "scale", "retained", "start", "memory", *SPARK),
+    *(
+        "latency",
+        "idle",
+        "history",
+        "scale",
+        "retained",
+        "start",
+        "memory",
+        "mirror-growth",
+        *SPARK,
+    ),
 )
 
 

@@ -7,18 +7,22 @@ there as a whole, or not at all.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.dataset
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
 
 from watcher.errors import UsageError, WatcherError
+from watcher.mirror.parts import DataFile, PartFiles, part_of
+from watcher.mirror.storage import Storage, StorageLimits
 
 logger = logging.getLogger("watcher")
 
@@ -59,12 +63,47 @@ class MirrorLimits:
     idle_commit_seconds: float = 600.0
     """A position is stored by then, though nothing changes: the stream keeps a day."""
     tidy_after: timedelta = timedelta(days=1)
-    """Small files become big ones, and replaced ones go, that often."""
+    """What is too old goes that often, also where little was replaced."""
+    storage: StorageLimits = field(default_factory=StorageLimits)
+    part_bytes: int = 5 * 1024
+    """The rows of a part take so many, beside what each file takes, …"""
+    parts: int = 4096
+    """… up to so many parts."""
+    part_rows: int = 16
+    """A part has no less on average."""
+    chunk_bytes: int = 32 * 1024 * 1024
+    """What is held in memory while a table is parted anew, of compressed rows."""
     recent_commits: int = 50
     """The state is looked for in so many first: others (OPTIMIZE) may come in between."""
 
 
 LIMITS: Final = MirrorLimits()
+
+# Readers of older versions are served by what Storage keeps; each checkpoint names all files that
+# were removed in this time.
+_PROPERTIES: Final = {"delta.deletedFileRetentionDuration": "interval 15 minutes"}
+# Of a file with a column of a name of no length.
+_COLUMN_BYTES: Final = 200
+
+
+class Applied(NamedTuple):
+    """The rows of a part after changes."""
+
+    valid: pa.Table
+    ended: pa.Table | None = None
+    """Versions that will never change."""
+
+
+class Merge(NamedTuple):
+    """Changes of rows, and how they are applied to the rows of a part."""
+
+    rows: pa.Table
+    keys: Sequence[str]
+    """The columns that say which row is meant."""
+    apply: Callable[[pa.Table, pa.Table], Applied]
+    """Called with the rows that are there, and those of `rows` for the same part."""
+    has_ended: Callable[[pa.Table], pa.Array] | None = None
+    """Returns, of rows, whether they will never change; None where all may."""
 
 
 class MirrorTable:
@@ -75,6 +114,9 @@ class MirrorTable:
         self._limits = limits
         self.state: MirrorState | None = None
         self._table: DeltaTable | None = None
+        self._parts = PartFiles(to, chunk_bytes=limits.chunk_bytes)
+        self._storage = Storage(to, limits.storage)
+        self._known_files: dict[str, DataFile] | None = None
         if DeltaTable.is_deltatable(to):
             self._table = DeltaTable(to)
             self.state = self._found_state(self._table)
@@ -115,55 +157,132 @@ class MirrorTable:
         if new:
             self._table.alter.add_columns(new)
 
-    def merge(
-        self,
-        rows: pa.Table,
-        on: str,
-        state: MirrorState,
-        *,
-        deletes: Sequence[str] = (),
-        updates: Sequence[tuple[dict[str, str], str | None]] = (),
-        inserts: Sequence[tuple[dict[str, str], str]] = (),
-    ) -> None:
-        """Merges rows (`s`) into it (`t`): of each sequence the first whose condition holds.
+    def merge(self, merge: Merge, state: MirrorState) -> None:
+        """Applies changes to the parts that they are of.
 
-        Raises WatcherError, also where somebody else has changed it at the same time.
+        Raises WatcherError, also where somebody else has changed the table at the same time.
         """
-        assert self._table is not None
-        state = self._next(state)
-        merging = self._table.merge(
-            rows,
-            predicate=on,
-            source_alias="s",
-            target_alias="t",
-            commit_properties=_properties(state),
-        )
-        for condition in deletes:
-            merging = merging.when_matched_delete(predicate=condition)
-        for values, condition_or_none in updates:
-            merging = merging.when_matched_update(updates=values, predicate=condition_or_none)
-        for values, condition in inserts:
-            merging = merging.when_not_matched_insert(updates=values, predicate=condition)
-        before = self._table.version()
         try:
-            merging.execute()
-        except DeltaError as error:
+            self._merge(merge, state)
+            self._merge_ended()
+        except (DeltaError, OSError) as error:
             raise self._translated(error) from error
-        if self._table.version() == before:  # it has changed nothing
-            self._write(self.schema.empty_table(), state, mode="append")
-        self.state = state
+
+    def _merge(self, merge: Merge, state: MirrorState) -> None:
+        parts = self._suitable_parts(merge)
+        by_part: dict[int, list[int]] = defaultdict(list)
+        for row, part in enumerate(part_of([merge.rows[name] for name in merge.keys], parts)):
+            by_part[part].append(row)
+        files: dict[int, list[DataFile]] = defaultdict(list)
+        for file in self._files().values():
+            if file.part is not None and file.part in by_part:
+                files[file.part].append(file)
+        schema, removed, added = self.schema, [], []
+        ended: list[pa.Table] = []
+        for part, rows in by_part.items():
+            applied = merge.apply(self._parts.read(files[part], schema), merge.rows.take(rows))
+            removed += files[part]
+            if applied.valid.num_rows:
+                added.append(self._parts.write_part(applied.valid, part, parts))
+            if applied.ended is not None and applied.ended.num_rows:
+                ended.append(applied.ended)
+        if ended:
+            added.append(self._parts.write_ended(pa.concat_tables(ended)))
+        self._commit(removed, added, self._next(state))
 
     def tidy(self, now: datetime) -> None:
-        """Once a day makes big files of small ones, and removes what was replaced a week ago."""
+        """Removes what was replaced, where that has become much, and once a day."""
         assert self._table is not None and self.state is not None
-        if now - self.state.tidied < self._limits.tidy_after:
+        live = self._files()
+        size = sum(each.size for each in live.values())
+        if now - self.state.tidied < self._limits.tidy_after and not self._storage.is_due(size):
             return
         try:
-            self._table.optimize.compact()
-            self._table.vacuum(dry_run=False)
-        except DeltaError as error:
+            self._storage.tidy(self._table, live, size, now)
+        except (DeltaError, OSError) as error:
             raise self._translated(error) from error
         self.state = msgspec.structs.replace(self.state, tidied=now)
+
+    def _suitable_parts(self, merge: Merge) -> int:
+        """Returns the number of parts, after the table was parted anew if that was not suitable."""
+        files = [each for each in self._files().values() if each.level is None]
+        wanted = self._wanted_parts(files)
+        found = {each.parts for each in files}
+        if len(found) == 1 and (has := next(iter(found))) is not None:
+            if has / 4 <= wanted <= has * 1.5:
+                return has
+        elif not files:
+            return wanted
+        assert self._table is not None
+        logger.info(f"Parting {self._to} into {wanted} files")
+        self._set_properties()
+        new = self._parts.part_anew(
+            files, self.schema, merge.keys, wanted, has_ended=merge.has_ended
+        )
+        self._commit(files, list(new), None)
+        return wanted
+
+    def _wanted_parts(self, files: Sequence[DataFile]) -> int:
+        own = sum(_COLUMN_BYTES + 3 * len(name) for name in self.schema.names)
+        content = sum(max(0, each.size - own) for each in files)
+        rows = sum(each.rows for each in files)
+        by_size = -(-content // self._limits.part_bytes)
+        return max(1, min(self._limits.parts, by_size, rows // self._limits.part_rows))
+
+    def _merge_ended(self) -> None:
+        found = self._parts.to_merge(list(self._files().values()))
+        if found is not None:
+            files, level = found
+            merged = self._parts.write_ended(self._parts.read(files, self.schema), level)
+            self._commit(files, [merged], None)
+
+    def _set_properties(self) -> None:
+        assert self._table is not None
+        has = self._table.metadata().configuration
+        if any(has.get(name) != value for name, value in _PROPERTIES.items()):
+            self._table.alter.set_table_properties({**_PROPERTIES})
+
+    def _files(self) -> dict[str, DataFile]:
+        """Returns the files of the newest version, by their paths."""
+        assert self._table is not None
+        if self._known_files is None:
+            found = pa.table(self._table.get_add_actions(flatten=True))
+            columns = (found[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+            files = (
+                DataFile(path, size, rows or 0) for path, size, rows in zip(*columns, strict=True)
+            )
+            self._known_files = {each.path: each for each in files}
+        return self._known_files
+
+    def _commit(
+        self, removed: Sequence[DataFile], added: Sequence[DataFile], state: MirrorState | None
+    ) -> None:
+        """Replaces files; without a state, by such as have the same rows."""
+        assert self._table is not None
+        before = self.version
+        changes, at = state is not None, int(datetime.now().timestamp() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(each.path, changes, at, each.size, {}) for each in removed
+        ]
+        for each in added:
+            stats = msgspec.json.encode({"numRecords": each.rows}).decode()
+            actions.append(AddAction(each.path, each.size, {}, at, changes, stats))
+        self._table.create_write_transaction(
+            actions,
+            "append",
+            self._table.schema(),
+            commit_properties=_properties(state) if state else None,
+        )
+        self._table.update_incremental()
+        if self.version > before + 1:  # somebody else's commit is there, too
+            self._known_files = None
+        files = self._files()
+        for each in removed:
+            files.pop(each.path, None)
+        files.update((each.path, each) for each in added)
+        self._storage.count_commit(self.version, sum(each.size for each in removed))
+        if state is not None:
+            self.state = state
 
     def _write(self, rows: pa.Table, state: MirrorState, **options: Any) -> None:
         try:
@@ -173,6 +292,7 @@ class MirrorTable:
         except (DeltaError, OSError) as error:
             raise self._translated(error) from error
         self.state = state
+        self._known_files = None
 
     def _next(self, state: MirrorState) -> MirrorState:
         assert self.state is not None

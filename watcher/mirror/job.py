@@ -216,15 +216,7 @@ class MirrorJob:
         if changes:
             self._columns.grow(self._rows.attributes(changes))
             self._mirror.grow(self._columns.schema)
-            merge = self._rows.merge(self._columns, changes)
-            self._mirror.merge(
-                merge.rows,
-                merge.on,
-                state,
-                deletes=merge.deletes,
-                updates=merge.updates,
-                inserts=merge.inserts,
-            )
+            self._mirror.merge(self._rows.merge(self._columns, changes), state)
         else:
             self._mirror.append(self._mirror.schema.empty_table(), state)
         self._committed_at = self._clock.monotonic()

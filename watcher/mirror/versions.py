@@ -8,12 +8,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watcher.errors import StreamError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
+from watcher.mirror.delta_table import Applied, Merge
 from watcher.records.keys import key_of
 from watcher.records.record import Record
-from watcher.records.typed_values import RESCUED
 
 FROM: Final = "_valid_from"
 TO: Final = "_valid_to"
@@ -36,16 +37,6 @@ class ItemChange(NamedTuple):
     keys: Item
     new: Item | None
     old: Item | None
-
-
-class Merge(NamedTuple):
-    """Rows (`s`), and how they are merged into the table (`t`); see `MirrorTable.merge`."""
-
-    rows: pa.Table
-    on: str
-    deletes: Sequence[str]
-    updates: Sequence[tuple[dict[str, str], str | None]]
-    inserts: Sequence[tuple[dict[str, str], str]]
 
 
 def change_of(record: Record) -> ItemChange:
@@ -84,14 +75,13 @@ class LastVersion:
         last = {change.key: change for change in changes}.values()
         made = columns.rows([change.new or change.keys for change in last])
         made[_GONE] = pa.array([change.new is None for change in last])
-        values = _values([*columns.names, RESCUED])
-        return Merge(
-            pa.table(made),
-            _same_key(columns),
-            deletes=[f"s.{_GONE}"],
-            updates=[(values, None)],
-            inserts=[(values, f"NOT s.{_GONE}")],
-        )
+
+        def apply(before: pa.Table, changed: pa.Table) -> Applied:
+            places, _ = _matches(before, changed, columns.keys)
+            there = changed.filter(pc.invert(changed[_GONE])).select(before.column_names)
+            return Applied(pa.concat_tables([_without(before, places), there]))
+
+        return Merge(pa.table(made), columns.keys, apply)
 
 
 class EveryVersion:
@@ -131,17 +121,60 @@ class EveryVersion:
         made[_CLOSES] = pa.array([row.closes for row in rows])
         made[_INSERTS] = pa.array([row.inserts for row in rows])
         made[_KNOWN] = pa.array([row.is_known for row in rows])
-        attributes = _values([*columns.names, RESCUED])
-        end = _values([TO])
-        whole = {**attributes, **_values([FROM, TO, NUMBER])}
-        copied = f't."{NUMBER}" IS NULL'
         return Merge(
             pa.table(made),
-            f's.{_CLOSES} AND t."{TO}" IS NULL AND {_same_key(columns)}',
-            deletes=[f"s.{_INSERTS} AND {copied}"],
-            updates=[({**attributes, **end}, f"s.{_KNOWN} AND {copied}"), (end, None)],
-            inserts=[(whole, f"NOT s.{_CLOSES} OR s.{_KNOWN}")],
+            columns.keys,
+            lambda before, changed: _applied(before, changed, columns.keys),
+            has_ended=lambda rows: pc.is_valid(rows[TO]),
         )
+
+
+def _applied(before: pa.Table, changed: pa.Table, keys: Sequence[str]) -> Applied:
+    """Returns the valid rows of a part, and those that end."""
+    names = before.column_names
+    closing = changed.filter(changed[_CLOSES])
+    new = changed.filter(pc.invert(changed[_CLOSES])).select(names)
+    places, by = _matches(before, closing, keys)
+    found, ends = before.take(places), closing.take(by)
+    is_copied = pc.is_null(found[NUMBER])
+    # The item was not there before its first change: the copy has seen it later.
+    is_too_early = pc.and_(is_copied, ends[_INSERTS])
+    is_known = pc.and_(is_copied, ends[_KNOWN])
+    is_as_found = pc.invert(pc.or_(is_too_early, is_known))
+    ended = found.set_column(names.index(TO), before.schema.field(TO), ends[TO])
+    unseen = pa.array(sorted({*range(closing.num_rows)} - {*by.to_pylist()}), pa.int64())
+    never_seen = closing.take(unseen)
+    rows = [
+        ended.filter(is_as_found),
+        ends.filter(pc.and_(is_known, pc.invert(is_too_early))).select(names),
+        never_seen.filter(never_seen[_KNOWN]).select(names),
+        new.filter(pc.is_valid(new[TO])),
+    ]
+    valid = pa.concat_tables([_without(before, places), new.filter(pc.is_null(new[TO]))])
+    return Applied(valid, pa.concat_tables(rows))
+
+
+def _matches(rows: pa.Table, others: pa.Table, keys: Sequence[str]) -> tuple[pa.Array, pa.Array]:
+    """Returns the places of equal keys, in `rows` and in `others`."""
+    by_key = {key: place for place, key in enumerate(_keys(others, keys))}
+    possible = pc.is_in(rows[keys[0]], value_set=others[keys[0]].combine_chunks())
+    places = pc.indices_nonzero(possible)
+    found = [
+        (place, by_key[key])
+        for place, key in zip(places.to_pylist(), _keys(rows.take(places), keys), strict=True)
+        if key in by_key
+    ]
+    ours, theirs = (pa.array([pair[side] for pair in found], pa.int64()) for side in (0, 1))
+    return ours, theirs
+
+
+def _keys(rows: pa.Table, keys: Sequence[str]) -> list[tuple[object, ...]]:
+    return list(zip(*(rows[name].to_pylist() for name in keys), strict=True))
+
+
+def _without(rows: pa.Table, places: pa.Array) -> pa.Table:
+    gone = set(places.to_pylist())
+    return rows.filter(pa.array([place not in gone for place in range(rows.num_rows)], pa.bool_()))
 
 
 class _Version(NamedTuple):
@@ -173,11 +206,3 @@ def _versions(changes: Sequence[ItemChange]) -> Iterable[_Version]:
     for change, end in zip(changes, ends, strict=True):
         if change.new is not None:
             yield _Version(change.new, change.at, end, change.number)
-
-
-def _same_key(columns: MirrorColumns) -> str:
-    return " AND ".join(f't."{name}" = s."{name}"' for name in columns.keys)
-
-
-def _values(names: Iterable[str]) -> dict[str, str]:
-    return {f'"{name}"': f's."{name}"' for name in names}
