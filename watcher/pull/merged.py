@@ -118,7 +118,7 @@ class MergedReader:
     def _refuse_to_wait_for_ever(self, now: float) -> None:
         """Raises StreamGoneError once all is read of a stream that another one has replaced."""
         coordinator = self._pool.coordinator
-        is_over = coordinator.has_ended and not coordinator.lineage.unfinished
+        is_over = coordinator.is_over and not coordinator.lineage.unfinished
         if self._options.up_to_now or now < self._asked_at + self._timing.newer_stream_seconds:
             return
         if is_over and coordinator.poll_exhausted():

@@ -297,7 +297,7 @@ class WatchedStream:
             return None if self.assigned else StreamEnd()
         if self.assigned or not coordinator.poll_exhausted():
             return None
-        if not coordinator.has_ended or coordinator.left:
+        if not coordinator.is_over:
             if follows:
                 return None
             coordinator.log_left(self._settings.end)

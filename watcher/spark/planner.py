@@ -378,7 +378,7 @@ class Planner:
     def _has_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
         """True once the answer is that there is nothing now. Raises StreamGoneError."""
         if self._stop_at is not None:
-            is_over = self._end is not None or not self._has_ended(coordinator)
+            is_over = self._end is not None or not coordinator.is_over
             return is_over and self._is_done(coordinator)
         if self._end is not None:
             raise self._over(self._end, coordinator)
@@ -396,17 +396,12 @@ class Planner:
 
     # The end of the stream
 
-    @staticmethod
-    def _has_ended(coordinator: Coordinator) -> bool:
-        """True where nothing more comes of the stream, also behind `availableNow`."""
-        return coordinator.has_ended and not coordinator.left
-
     def _poll_end(self, coordinator: Coordinator) -> StreamEnd | None:
         """Returns the end of the stream once all of it is delivered; None while more may come.
 
         A query waits for the next stream of a disabled one for as long as it takes.
         """
-        if self._end is None and self._has_ended(coordinator) and self._is_done(coordinator):
+        if self._end is None and coordinator.is_over and self._is_done(coordinator):
             search, table = self._search, coordinator.listing.table
             search.wait_seconds = math.inf
             if self._stop_at is not None or (coordinator.is_gone and not search.of_table):

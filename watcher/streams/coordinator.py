@@ -361,6 +361,11 @@ class Coordinator:
         """The number of shards read up to the end that was asked for, which may have more."""
         return sum(each.status is ShardStatus.LEFT_OPEN for each in self.lineage.shards.values())
 
+    @property
+    def is_over(self) -> bool:
+        """True if nothing more comes of the stream than its shards that are still being read."""
+        return self.has_ended and not self.left
+
     def log_left(self, end: datetime | None = None) -> None:
         """Logs that shards were left that may have more: read up to this end, or to the start."""
         if self.left:
