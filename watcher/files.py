@@ -236,4 +236,7 @@ def temporary_folder(longest: int | None = None) -> str:
 def is_terminal(file: object) -> bool:
     """True for a stream that is a terminal; what a host program puts in its place may not know."""
     isatty = getattr(file, "isatty", None)
-    return isatty is not None and bool(isatty())
+    try:
+        return isatty is not None and bool(isatty())
+    except (OSError, ValueError):  # it is closed
+        return False

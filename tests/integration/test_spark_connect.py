@@ -217,7 +217,7 @@ def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(WHOLE)
+@pytest.mark.timeout(2 * WHOLE)
 def test_a_connect_client_and_a_pipeline_read_batches_and_streams(tmp_path: Path) -> None:
     if importlib.util.find_spec("grpc") is None:
         missing("Spark Connect is not installed")

@@ -205,6 +205,7 @@ class Query(Program):
                     record = _wire_record.decode(row["record"])
                     number = record.dynamodb.SequenceNumber
                     rows.setdefault(row["shard_id"], []).append(number)
+                    self._judge.stood(row["shard_id"])  # a task at work is not silent
                     keys[number] = msgspec.json.decode(record.dynamodb.Keys)["pk"]["S"]
             self._pause(life)
         return tasks, keys

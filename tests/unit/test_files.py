@@ -218,3 +218,10 @@ def test_a_failed_replacement_leaves_the_old_file_and_nothing_beside_it(tmp_path
         files.replace(place, b"x" * 100, tmp_path / "aside")
     assert place.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["place"]
+
+
+def test_a_closed_stream_is_no_terminal() -> None:
+    closed = io.StringIO()
+    closed.close()
+    assert not files.is_terminal(closed)
+    assert not files.is_terminal(None)

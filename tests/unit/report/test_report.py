@@ -282,7 +282,7 @@ def test_without_pyarrow_an_archive_is_refused_with_the_extra_to_install(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (tmp_path / "part-0.parquet").touch()
-    with pytest.raises(UsageError, match=r"pip install '[\w-]+\[spark\]'"):
+    with pytest.raises(UsageError, match=r"pip install .*\[spark\]"):
         Archive(tmp_path)
 
 
