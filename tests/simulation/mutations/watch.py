@@ -93,7 +93,7 @@ WATCH = [
     Mutant(
         "an up-to-now watch moves on from an ended stream",
         "WatchedStream.poll_end",
-        condition("has_ended", "left", becomes="{0}"),
+        condition("is_over", becomes="not self.coordinator.has_ended"),
         "processes",
         given={"follow": False, "of_table": True, "events": ["disable"]},
     ),
