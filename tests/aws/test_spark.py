@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.spark.conftest import WHOLE
-from tests.spark.conftest import python_of_spark as python_of_spark
 
 from .fake import FakeAWS
 
@@ -22,7 +21,6 @@ CONF = Path(__file__).parents[1] / "spark" / "conf"
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(WHOLE)
-@pytest.mark.usefixtures("python_of_spark")
 def test_executors_read_with_the_drivers_keys_which_are_in_no_file(
     aws: FakeAWS, tmp_path: Path
 ) -> None:

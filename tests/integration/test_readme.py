@@ -144,9 +144,8 @@ def place(tmp_path: Path, shop: dict[str, str], monkeypatch: pytest.MonkeyPatch)
 
 def run_until_it_prints(command: str, place: Path) -> tuple[int, str, str]:
     """The command's status and output; ended by SIGINT if it is one that goes on."""
-    follows = "--no-follow" not in command and re.search(
-        r"watcher (orders|demo|--all|--tag)", command
-    )
+    ends = re.search("--no-follow|--max-records", command)
+    follows = not ends and re.search(r"watcher (orders|demo|--all|--tag)", command)
     # A test's neighbours may have the port.
     command = command.replace("--metrics-port 9464", "--metrics-port 0")
     with subprocess.Popen(

@@ -19,7 +19,6 @@ import pyarrow.dataset
 
 from tests.spark.conftest import PATIENCE, WHOLE, Run
 from tests.spark.conftest import command as command
-from tests.spark.conftest import python_of_spark as python_of_spark
 from tests.spark.conftest import spark as spark
 from tests.support.dynamodb_local import SCRIPT, DynamoDBLocal
 from watcher.aws.config import AwsConfig

@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_readme import ON_SPARK, place, shop
-from tests.spark.conftest import PATIENCE, WHOLE, python_of_spark
+from tests.spark.conftest import PATIENCE, WHOLE
 
-__all__ = ["place", "python_of_spark", "shop"]  # fixtures
+__all__ = ["place", "shop"]  # fixtures
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(WHOLE),
-    pytest.mark.usefixtures("python_of_spark"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(WHOLE)]
 
 ROOT = Path(__file__).parents[2]
 

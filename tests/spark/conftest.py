@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
-from tests.support import prefork
 
 Options = dict[str, Any]
 
@@ -29,15 +28,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def python_of_spark(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Spark's Pythons, here and in what tests start, are forks of one that has all imported."""
-    path = tmp_path_factory.mktemp("bin") / "python"
-    prefork.write_spark_python(path)
-    os.environ["PYSPARK_PYTHON"] = str(path)
-
-
-@pytest.fixture(scope="session")
-def spark(python_of_spark: None) -> Iterator[Any]:
+def spark() -> Iterator[Any]:
     """A session with two cores and `dynamodb_streams`."""
     try:
         from watcher.errors import WatcherError

@@ -7,8 +7,6 @@ What shells and scripts start as `python` or `watcher` is the same through `writ
 
 What makes another Python (a variable of it, another locale or zone) starts in a process of its own;
 so do the programs of tests of the start itself: the wheel's, and all that is not `-m watcher`.
-
-The Pythons that Spark starts, some for each query, are forks of another one, `spark_python`.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 _ROOT = Path(__file__).parents[2]
 # What each watch imports, sooner or later.
@@ -43,15 +41,6 @@ _ROOMS = (
 )
 # What some of it imports starts threads, and has to be imported in the fork.
 _NOT_YET = ("moto", "pyarrow", "pyspark", "textual")
-# What Spark starts: a process that forks its workers, and one for each query that reads a stream.
-_OF_SPARK = ("pyspark.daemon", "pyspark.sql.streaming.python_streaming_source_runner")
-# As Spark sets it for them; and without threads of the libraries, which couldn't be forked.
-_SPARKS_ENVIRONMENT = {
-    "PYTHONHASHSEED": "0",
-    "PYTHONUNBUFFERED": "YES",
-    "OPENBLAS_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
-}
 _MESSAGE_BYTES = 1024 * 1024
 Place = IO[Any] | int | None
 """A standard stream: a file, a descriptor, `subprocess.DEVNULL`; None is a pipe of text."""
@@ -90,17 +79,12 @@ def start(
 
 def write_command(path: Path, module: str = "") -> None:
     """Write a program that is `python`, or `python -m module`, for shells and scripts."""
-    _write(path, _Server.shared(), ["-m", module] if module else [], ("watcher",))
-
-
-def write_spark_python(path: Path) -> None:
-    """Write a program that is `python`, for PYSPARK_PYTHON."""
-    _write(path, _Server.shared(for_spark=True), [], _OF_SPARK)
-
-
-def _write(path: Path, server: _Server, words: list[str], modules: tuple[str, ...]) -> None:
     path.write_text(
-        _COMMAND.format(python=sys.executable, address=server.address, words=words, modules=modules)
+        _COMMAND.format(
+            python=sys.executable,
+            address=_Server.shared().address,
+            words=["-m", module] if module else [],
+        )
     )
     path.chmod(0o755)
 
@@ -108,11 +92,11 @@ def _write(path: Path, server: _Server, words: list[str], modules: tuple[str, ..
 _COMMAND = """#!{python} -IS
 import json, os, signal, socket, sys
 words = {words} + sys.argv[1:]
-if words[:1] != ["-m"] or words[1] not in {modules}:
+if words[:2] != ["-m", "watcher"]:
     os.execv({python!r}, [{python!r}, *words])
 asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 asking.connect("\\0{address}")
-request = {{"module": words[1], "arguments": words[2:], "env": dict(os.environ)}}
+request = {{"module": "watcher", "arguments": words[2:], "env": dict(os.environ)}}
 request["cwd"] = os.getcwd()
 signals = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP}}
 signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -125,8 +109,7 @@ for each in 0, 1:  # whoever reads or writes there is to see the end of it
     os.close(each)
 _, status = json.loads(asking.recv(1000))
 if status < 0:
-    if -status != signal.SIGKILL:
-        signal.signal(-status, signal.SIG_DFL)
+    signal.signal(-status, signal.SIG_DFL)
     os.kill(os.getpid(), -status)
 os._exit(status)
 """
@@ -181,20 +164,19 @@ class Forked:
 class _Server:
     """The process that forks, as seen by the tests."""
 
-    _shared: ClassVar[dict[bool, _Server]] = {}
+    _shared: _Server | None = None
     _lock = threading.Lock()
 
     @classmethod
-    def shared(cls, *, for_spark: bool = False) -> _Server:
+    def shared(cls) -> _Server:
         """That of this process."""
         with cls._lock:
-            if for_spark not in cls._shared:
-                cls._shared[for_spark] = cls(for_spark)
-            return cls._shared[for_spark]
+            if cls._shared is None:
+                cls._shared = cls()
+            return cls._shared
 
-    def __init__(self, for_spark: bool) -> None:
-        words = ["spark"] if for_spark else []
-        self.address = "-".join(["watcher-prefork", str(os.getpid()), *words])
+    def __init__(self) -> None:
+        self.address = f"watcher-prefork-{os.getpid()}"
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, listening:
@@ -202,9 +184,8 @@ class _Server:
             listening.listen(100)
             fds = [theirs.fileno(), listening.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, *map(str, fds), *words],
+                [sys.executable, "-m", __name__, *map(str, fds)],
                 cwd=_ROOT,
-                env=os.environ | (_SPARKS_ENVIRONMENT if for_spark else {}),
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -284,63 +265,36 @@ def _opened(place: Place, mode: str, closing: contextlib.ExitStack) -> tuple[IO[
 
 def main() -> None:
     """Import everything, and fork until the tests have ended."""
-    fds, for_spark = sys.argv[1:3], sys.argv[3:] == ["spark"]
-    _import_for_spark() if for_spark else _import_all()
-    _keep_service_models()
-    _let_be_forked()
-    tests, listening = (socket.socket(fileno=int(each)) for each in fds)
+    _import_all()
+    tests, listening = (socket.socket(fileno=int(each)) for each in sys.argv[1:])
     with listening:
-        # Spark's make a group of their own, which no leader of a session can.
-        request = _serve(tests, listening, detached=not for_spark)
+        request = _serve(tests, listening)
     if request is None:
         return
-    before = os.environ.get("PYTHONPATH", "")
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     sys.argv = [request["module"], *request["arguments"]]
-    if (now := os.environ.get("PYTHONPATH", "")) != before:
-        own = [each for each in sys.path if each not in before.split(os.pathsep)]
-        sys.path[:] = [*own[:1], *now.split(os.pathsep), *own[1:]]
-        importlib.invalidate_caches()
     sys.path[0] = request["cwd"]
-    sys.modules.pop(request["module"], None)
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
 def _import_all() -> None:
+    import watcher
+
+    names = list[str]()
+    for room in _ROOMS:
+        folder = Path(watcher.__file__).with_name(room)
+        names.append(f"watcher.{room}")
+        names += [f"watcher.{room}.{each.name}" for each in pkgutil.iter_modules([str(folder)])]
+    names.append("tests.simulator")
     sys.modules.update(dict.fromkeys(_NOT_YET))  # type: ignore[arg-type]
-    for name in [*_modules(*_ROOMS), "tests.simulator"]:
+    for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for name in _NOT_YET:
         del sys.modules[name]
-
-
-def _import_for_spark() -> None:
-    import pyspark.sql.worker
-
-    workers = pkgutil.iter_modules(pyspark.sql.worker.__path__, "pyspark.sql.worker.")
-    for name in [
-        *_OF_SPARK,
-        "pyspark.worker",
-        *(each.name for each in workers),
-        *_modules("aws", "records", "pull", "formatting", "spark"),
-    ]:
-        with contextlib.suppress(ImportError):  # another version has others
-            importlib.import_module(name)
-
-
-def _modules(*rooms: str) -> Iterator[str]:
-    import watcher
-
-    for room in rooms:
-        folder = Path(watcher.__file__).with_name(room)
-        yield f"watcher.{room}"
-        yield from (f"watcher.{room}.{each.name}" for each in pkgutil.iter_modules([str(folder)]))
-
-
-def _let_be_forked() -> None:
+    _keep_service_models()
     gc.collect()
     gc.freeze()
     threads = len(os.listdir("/proc/self/task"))
@@ -369,9 +323,7 @@ def _keep_service_models() -> None:
     session.create_loader = create_with_what_is_kept
 
 
-def _serve(
-    tests: socket.socket, listening: socket.socket, *, detached: bool
-) -> dict[str, Any] | None:
+def _serve(tests: socket.socket, listening: socket.socket) -> dict[str, Any] | None:
     """Fork for each request, and tell of each end; in a fork, return its request."""
     ending: dict[int, tuple[int, socket.socket]] = {}
     with selectors.DefaultSelector() as selector, tests:
@@ -388,16 +340,11 @@ def _serve(
                         return None
                     if not message:
                         selector.unregister(asked)
-                        for pid, waiting in ending.values():
-                            if waiting is asked:  # it was killed
-                                os.kill(pid, signal.SIGKILL)
                         asked.close()
                         continue
                     pid = os.fork()
                     if not pid:
                         asked.close()
-                        if detached:
-                            os.setsid()
                         _become(fds, ending)
                         return dict(json.loads(message))
                     for fd in fds:
@@ -417,6 +364,7 @@ def _serve(
 
 
 def _become(fds: Sequence[int], ending: Mapping[int, object]) -> None:
+    os.setsid()
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
