@@ -26,7 +26,10 @@ def handle(record):
 '''
 # In place of a minute; before anything of the program is imported. With one second, a slow machine
 # lets a shard look late at the moment when a handler hangs, and the last figures keep that line.
-SOON = "import watcher.observability.watch_stats as stats\nstats.LATE_SECONDS = 2.0\n"
+SOON = """from dataclasses import replace
+import watcher.observability.timing as timing
+timing.FIGURES_TIMING = replace(timing.FIGURES_TIMING, late_seconds=2.0)
+"""
 
 
 class Answer(NamedTuple):
