@@ -70,10 +70,12 @@ def test_the_first_block_shows_what_is_printed(
     table.update(updates={"total": "250"}, predicate="PK = 'ada'")
     table.update(updates={"city": "'Köln'"}, predicate="PK = 'eve'")
     rows = table.to_pyarrow_table()
-    ada = rows.slice(rows["PK"].to_pylist().index("ada"), 1)
+    # The one with the total of the item that was removed.
+    keys = list(zip(rows["PK"].to_pylist(), rows["SK"].to_pylist(), strict=True))
+    bob = rows.slice(keys.index(("user", "order-7")), 1)
     for at, text in enumerate(("bob", "order-2")):
-        ada = ada.set_column(at, rows.schema.field(at), [[text]])
-    write_deltalake(table, ada, mode="append")
+        bob = bob.set_column(at, rows.schema.field(at), [[text]])
+    write_deltalake(table, bob, mode="append")
     capsys.readouterr()
 
     assert main(shlex.split(command)) == 1
@@ -129,6 +131,22 @@ def test_a_consumers_log_is_compared_with_the_stream(
     assert [each["fault"] for each in found["faults"]].count("missed") == 1
 
 
+def test_a_counters_changes_that_explain_it_equally_well_are_counted(
+    shop: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for count in (5, 6, 7):
+        shop.put({**key("ada", 9), "n": {"N": str(count)}})
+    make_copies(shop, capsys, wrong=False)
+    rows = Path("export.jsonl").read_text().replace('"n": 7.0', '"n": 8')
+    Path("export.jsonl").write_text(rows)
+    assert main(["verify", "orders", "--with", "./export.jsonl", "-o", "json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["differences"]
+    assert (found["cause"], found["change"]["others_alike"]) == ("twice", 1)
+    assert found["reason"].endswith(
+        "was applied twice there; 1 other change would explain it as well"
+    )
+
+
 def log_pattern(text: str) -> str:
     """Without what is another each time, or depends on the shards' order."""
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d", "TIME", text)
@@ -158,7 +176,8 @@ def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: b
     rows = [{name: next(iter(value.values())) for name, value in item.items()} for item in items]
     with open("export.jsonl", "w") as file:
         for row in rows:
-            typed = {**row, "total": float(row["total"])} if "total" in row else row
+            numbers = {name: float(row[name]) for name in ("total", "n") if name in row}
+            typed = {**row, **numbers}
             file.write(json.dumps(typed) + "\n")
     with open("export.csv", "w", newline="") as file:
         writer = csv.writer(file)

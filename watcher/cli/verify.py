@@ -311,6 +311,9 @@ def _reason(cause: Cause) -> str:
     if cause.kind is CauseKind.STALE:
         later = grouped(cause.more, "later one")
         text = f"and {later} are missing there, or an older one came after them"
+    if cause.alike:
+        others = grouped(cause.alike, "other change")
+        text += f"; {others} would explain it as well"
     return f"change {_change(cause.change)} {text}"
 
 
@@ -351,5 +354,6 @@ def _row(item: DifferentItem, difference: CopyDifference) -> dict[str, Any]:
             "kind": cause.change.kind,
             "time": None if at is None else time_text(creation_time(at)),
             "later_ones": cause.more,
+            "others_alike": cause.alike,
         }
     return row

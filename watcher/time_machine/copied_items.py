@@ -9,7 +9,15 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
+from decimal import (
+    ROUND_DOWN,
+    ROUND_FLOOR,
+    ROUND_HALF_EVEN,
+    ROUND_HALF_UP,
+    Context,
+    Decimal,
+    localcontext,
+)
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -176,6 +184,8 @@ class Cause(NamedTuple):
     """The change that is missing there, was applied twice or too late."""
     more: int = 0
     """How many later changes are missing as well."""
+    alike: int = 0
+    """How many other changes would explain the difference as well."""
 
 
 class CopyDifference(NamedTuple):
@@ -248,7 +258,9 @@ def copy_differences(
         if not apart[at]:
             return []
     if not apart:  # it is only on one side
-        whole = _only_there(history) if copied is not None else _only_here(history)
+        if copied is None:
+            return [CopyDifference(None, ABSENT, ABSENT, _only_here(history))]
+        whole = _only_there(history, copied, form, columns)
         return [CopyDifference(None, ABSENT, ABSENT, whole)]
     assert copied is not None
     # The state that explains most of it; the newest of several.
@@ -274,22 +286,45 @@ def _as_number(there: Value, here: Value) -> Value:
     return {"N": text} if text is not None and isinstance(to_number(text), Decimal) else there
 
 
-def _only_there(history: ItemHistory) -> Cause:
-    for at in range(history.certain, 0, -1):
-        if history.states[at] is None:
-            return Cause(CauseKind.MISSING, history.changes[at - 1])
-    return Cause(CauseKind.UNEXPLAINED if history.changes else CauseKind.ORPHAN)
+def _only_there(
+    history: ItemHistory, copied: Item, form: Form, columns: frozenset[str] | None
+) -> Cause:
+    """Returns why a copy has an item that the table has no more, or never had."""
+    removed = next((at for at in range(history.certain, 0, -1) if history.states[at] is None), 0)
+    for at in range(removed - 1, -1, -1):
+        state = history.states[at]
+        if state is not None and items_equal(state, copied, form, columns):
+            return _missing(history, at, history.certain)
+    last = history.states[removed - 1] if removed else None
+    if last is None:
+        return Cause(CauseKind.UNEXPLAINED if history.changes else CauseKind.ORPHAN)
+    # It may have been wrong before the removal; what the item never was is by hand.
+    causes = _Attributes(history, copied, form, removed - 1)
+    names = (last.keys() | copied.keys()) if columns is None else columns
+    for name in names:
+        there = copied.get(name, ABSENT)
+        differs = not reads_as(last.get(name, ABSENT), there, form)
+        if differs and causes.cause(name, there).kind is CauseKind.UNEXPLAINED:
+            return Cause(CauseKind.UNEXPLAINED)
+    return Cause(CauseKind.MISSING, history.changes[removed - 1])
 
 
 def _only_here(history: ItemHistory) -> Cause:
+    """Returns why a copy lacks an item."""
     for at in range(history.certain, 0, -1):
         if history.states[at - 1] is None:
             earlier = [n for n in range(at) if n and history.states[n] is None]
             if earlier and at < history.certain:
                 # Changes behind the insertion would have brought it back.
                 return Cause(CauseKind.OUT_OF_ORDER, history.changes[earlier[-1] - 1])
-            return Cause(CauseKind.MISSING, history.changes[at - 1])
+            return _missing(history, at - 1, history.certain)
     return Cause(CauseKind.NEVER_COPIED)
+
+
+def _missing(history: ItemHistory, at: int, until: int) -> Cause:
+    """Returns the cause of a copy's having the state `at` in place of the one `until`."""
+    kind = CauseKind.MISSING if until == at + 1 else CauseKind.STALE
+    return Cause(kind, history.changes[at], until - at - 1)
 
 
 class _Attributes:
@@ -309,7 +344,7 @@ class _Attributes:
             if reads_as(values[at], found, self._form):
                 return self._behind(name, at, touching)
         return (
-            self._by_arithmetic(values, found, touching)
+            self._by_arithmetic(name, values, found, touching)
             or self._of_value(values[-1], found)
             or Cause(CauseKind.UNEXPLAINED)
         )
@@ -341,14 +376,26 @@ class _Attributes:
         return False
 
     def _by_arithmetic(
-        self, values: Sequence[Value], found: Value, touching: Sequence[int]
+        self, name: str, values: Sequence[Value], found: Value, touching: Sequence[int]
     ) -> Cause | None:
         """Returns the change whose effect the copy has twice, or lacks among later ones."""
+        found_kinds: dict[int, CauseKind] = {}
         for at in reversed(touching):
-            for kind, explains in _EFFECTS:
-                if explains(values[at - 1], values[at], values[-1], found):
-                    return Cause(kind, self._history.changes[at - 1])
-        return None
+            states = values[at - 1], values[at], values[-1], found
+            kind = next((kind for kind, explains in _EFFECTS if explains(*states)), None)
+            if kind is not None:
+                found_kinds[at] = kind
+        # One of which nothing else is there rather than one that has left its traces.
+        lost = [
+            at
+            for at, kind in found_kinds.items()
+            if kind is CauseKind.TWICE or not self._was_applied(at, name)
+        ]
+        alike = lost or [*found_kinds]
+        if not alike:
+            return None
+        change = self._history.changes[alike[0] - 1]
+        return Cause(found_kinds[alike[0]], change, alike=len(alike) - 1)
 
     def _of_value(self, wanted: Value, found: Value) -> Cause | None:
         """Returns what the value itself shows."""
@@ -369,20 +416,24 @@ class _Attributes:
         return None
 
 
+# Of all numbers of DynamoDB; what only an emulator takes may be rounded, and raises nothing.
+_EXACT: Final = Context(prec=1_000, traps=[])
+_ROUNDINGS: Final = (ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, ROUND_HALF_EVEN)
+
+
 def _is_cut(whole: Decimal | str, part: Decimal | str) -> bool:
     """Returns True where a number has lost digits: rounded, cut, or through a float."""
     if isinstance(whole, str) or isinstance(part, str) or whole == part:
         return False
     if Decimal(repr(float(whole))) == part or Decimal(float(whole)) == part:
         return True
-    digits = len(part.as_tuple().digits)
-    kept = whole.as_tuple().digits
     exponent = part.as_tuple().exponent
     assert isinstance(exponent, int)
-    if len(kept) <= digits and exponent <= int(whole.as_tuple().exponent):
-        return False
-    # No more than a unit of the last digit that is left.
-    return part.is_zero() is whole.is_zero() and abs(whole - part) < Decimal(1).scaleb(exponent)
+    unit = Decimal((0, (1,), exponent))
+    if part.is_zero():
+        return whole.copy_abs() < unit
+    with localcontext(_EXACT):
+        return any(whole.quantize(unit, rounding=each) == part for each in _ROUNDINGS)
 
 
 def _number(value: Value) -> Decimal | None:
@@ -400,7 +451,8 @@ def _adds(sign: int, before: Value, after: Value, wanted: Value, found: Value) -
     if any(each is None for each in numbers):
         return False
     old, new, here, there = (each for each in numbers if each is not None)
-    return there - here == sign * (new - old)
+    with localcontext(_EXACT):
+        return there - here == sign * (new - old)
 
 
 def _list(value: Value) -> list[Any] | None:
@@ -435,7 +487,7 @@ def _lacks_from_set(before: Value, after: Value, wanted: Value, found: Value) ->
             return False
         sets.append(_members(kind, content))
     old, new, here, there = sets
-    return there ^ here == new ^ old
+    return here - there == new - old and there - here == old - new
 
 
 _EFFECTS: Final[Sequence[tuple[CauseKind, Callable[[Value, Value, Value, Value], bool]]]] = (

@@ -49,6 +49,7 @@ def n(number: object, **more: Item) -> Item:
     return {"pk": {"S": "a"}, "v": {"N": str(number)}, **more}
 
 
+NINES = "9" * 37
 TAGS = {"t": {"SS": ["a", "b", "c"]}}
 
 
@@ -90,6 +91,28 @@ TAGS = {"t": {"SS": ["a", "b", "c"]}}
             n(1, t={"SS": ["a", "c"]}),
             [("t", CauseKind.MISSING, "1")],
         ),
+        ((n("0.4"),), n("0"), [("v", CauseKind.CUT, None)]),
+        ((n("0.04"),), n("0"), [("v", CauseKind.CUT, None)]),
+        ((n(7),), n("0"), [("v", CauseKind.UNEXPLAINED, None)]),
+        ((n("1234567"),), n("1.235E+6"), [("v", CauseKind.CUT, None)]),
+        ((n(10), n(11)), n("1E+9999999"), [("v", CauseKind.UNEXPLAINED, None)]),
+        ((n(0), n(NINES)), n("2E+37"), [("v", CauseKind.UNEXPLAINED, None)]),
+        ((n("-12.5"),), n("-12"), [("v", CauseKind.CUT, None)]),
+        ((n("12.2"),), n("13"), [("v", CauseKind.UNEXPLAINED, None)]),
+        ((n(1),), n("NaN"), [("v", CauseKind.UNEXPLAINED, None)]),
+        ((n("0.5"),), n("Infinity"), [("v", CauseKind.UNEXPLAINED, None)]),
+        # written by hand after the removal; as it was long before it; a change lost before it
+        ((n(1), n(2), None), n(9), [(None, CauseKind.UNEXPLAINED, None)]),
+        ((n(1), n(2), None), n(1), [(None, CauseKind.STALE, "1")]),
+        ((n(10), n(15), n(22), None), n(17), [(None, CauseKind.MISSING, "3")]),
+        # an insertion alone can't be missing where what came after it would have brought it
+        ((None, n(1), n(2), n(3)), None, [(None, CauseKind.STALE, "1")]),
+        # of two equal additions, the one of which nothing else is there
+        (
+            (n(10), n(15), n(20, w={"S": "x"}), n(27, w={"S": "x"})),
+            n(22, w={"S": "x"}),
+            [("v", CauseKind.MISSING, "1")],
+        ),
         ((n(1),), {"pk": {"S": "a"}, "v": {"S": "1"}}, [("v", CauseKind.OTHER_TYPE, None)]),
         ((None,), n(1), [(None, CauseKind.ORPHAN, None)]),
         ((n(1),), None, [(None, CauseKind.NEVER_COPIED, None)]),
@@ -106,6 +129,23 @@ def test_a_difference_has_its_cause(
     expected: list[tuple[str | None, CauseKind, str | None]],
 ) -> None:
     assert told(copy_differences(history(*states), there, Form.WIRE)) == expected
+
+
+def test_how_many_other_changes_explain_a_difference_is_told() -> None:
+    past = history(n(10), n(11), n(12), n(20), n(21), n(17))
+    (more,) = copy_differences(past, n(18), Form.WIRE)
+    assert (more.cause.kind, more.cause.change, more.cause.alike) == (
+        CauseKind.TWICE,
+        past.changes[3],
+        2,
+    )
+    (other,) = copy_differences(past, n(25), Form.WIRE)
+    assert (other.cause.change, other.cause.alike) == (past.changes[2], 0)
+    # A member that one change added, and another took: only the latter can be missing.
+    sets: list[Item] = [{"pk": {"S": "a"}, "t": {"SS": [*each]}} for each in ("a", "ab", "a", "ac")]
+    past = history(*sets)
+    (taken,) = copy_differences(past, {"pk": {"S": "a"}, "t": {"SS": ["a", "b", "c"]}}, Form.WIRE)
+    assert (taken.cause.change, taken.cause.alike) == (past.changes[1], 0)
 
 
 @pytest.mark.parametrize("form", Form)
