@@ -28,9 +28,9 @@ from watcher.records.record import creation_time, native, wire_item
 from watcher.records.record_files import open_lines
 from watcher.streams.start_times import parse_time
 from watcher.time_machine.copied_items import Cause, CauseKind, Change, CopyDifference
-from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy
+from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy, copy_path
 from watcher.time_machine.processed_log import LogFault, ProcessedLog, check_log
-from watcher.time_machine.sources import Sources, open_table, source_path
+from watcher.time_machine.sources import Sources, open_table
 from watcher.time_machine.times import past_time, start_time
 from watcher.time_machine.verify import DifferentItem, Verification, Verifier, save_repair
 from watcher.version import install
@@ -239,7 +239,7 @@ def _copy(text: str, names: Mapping[str, str], at: datetime | None, connection: 
         return SqliteCopy(text, names, at)
     if "://" in text:
         raise UsageError("of databases only sqlite:///FILE?table=NAME can be read", "with_", text)
-    path = source_path(text)
+    path = copy_path(text)
     if path is not None and not (path / "_delta_log").is_dir():
         return FileCopy(path, names, at)
     if names or at is not None:

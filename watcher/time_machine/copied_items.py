@@ -273,7 +273,7 @@ def copy_differences(
         here = state.get(name, ABSENT)
         there = copied.get(name, ABSENT)
         if form is Form.TEXT:
-            there = _as_number(there, here)
+            there = ABSENT if _is_null(there) else _as_number(there, here)
         found.append(CopyDifference(name, there, here, causes.cause(name, there)))
     return found
 

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
@@ -18,9 +19,10 @@ import msgspec
 from watcher.errors import UsageError
 from watcher.streams.checkpoint_format import Token
 from watcher.time_machine.copied_items import Form, Item, plain_value
-from watcher.time_machine.sources import TableHandle
+from watcher.time_machine.sources import TableHandle, source_path
 from watcher.version import install
 
+_LONGEST_CELL: Final = 2**31 - 1
 _item: Final = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 
@@ -105,11 +107,7 @@ class FileCopy:
                 if self._kind == "parquet":
                     yield from self._parquet(path)
                 elif self._kind == "csv":
-                    with _opened(path) as file:
-                        rows = csv.DictReader(line.decode() for line in file)
-                        self._has(rows.fieldnames or ())
-                        for row in rows:
-                            yield self._item({name: text for name, text in row.items() if text})
+                    yield from self._csv(path)
                 else:
                     with _opened(path) as file:
                         yield from (self._line(line) for line in file if line.strip())
@@ -134,14 +132,39 @@ class FileCopy:
             for batch in file.iter_batches(2_000):
                 yield from map(self._item, batch.to_pylist())
 
+    def _csv(self, path: Path) -> Iterator[Item]:
+        csv.field_size_limit(_LONGEST_CELL)  # the whole process's: Python has no other
+        with _opened(path) as file:
+            rows = csv.reader(file)
+            names = next(rows, [])
+            if twice := [name for name, count in Counter(names).items() if count > 1]:
+                raise ValueError(f"two columns are called {twice[0]}")
+            self._has(names)
+            for row in rows:
+                if len(row) > len(names):
+                    cells = f"{len(row)} cells, and the header {len(names)}"
+                    raise ValueError(f"line {rows.line_num} has {cells}")
+                if row:
+                    pairs = zip(names, row, strict=False)
+                    yield self._item({name: text for name, text in pairs if text})
+
     def _has(self, columns: Iterable[str]) -> None:
         names = frozenset(self._attributes.get(each, each) for each in columns)
         self.columns = names | (self.columns or frozenset())
 
-    def _line(self, line: bytes) -> Item:
-        if self.form is Form.WIRE:
-            return self._renamed(_item.decode(line))
-        return self._item(json.loads(line, parse_float=Decimal, parse_int=Decimal))
+    def _line(self, line: str) -> Item:
+        if self.form is not Form.WIRE:
+            row = json.loads(line, parse_float=Decimal, parse_int=Decimal)
+            if not isinstance(row, dict):
+                raise ValueError("a line is no item: give an object a line")
+            if _is_wire_item(row):
+                raise ValueError(_TWO_FORMS)
+            return self._item(row)
+        try:
+            item = _item.decode(line)
+        except msgspec.ValidationError:
+            raise ValueError(_TWO_FORMS) from None
+        return self._renamed(item)
 
     def _item(self, row: Mapping[str, object]) -> Item:
         return self._renamed({name: plain_value(value) for name, value in row.items()})
@@ -218,19 +241,46 @@ def _kind(path: Path) -> str | None:
     return _KINDS.get(suffixes[-1]) if suffixes else None
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path) if path.suffix == ".gz" else open(path, "rb"))
+def copy_path(text: str) -> Path | None:
+    """Returns the path of a copy that is a mirror or files; None for a table.
+
+    Logs which one it takes where a name could be both.
+    """
+    path = Path(text)
+    if (path.exists() and _kind(path)) or (path / "_delta_log").is_dir():
+        return path
+    return source_path(text)
+
+
+def _opened(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return cast(IO[str], gzip.open(path, "rt", encoding="utf-8-sig", newline="\n"))
+    return open(path, encoding="utf-8-sig", newline="\n")
+
+
+_WIRE_KINDS: Final = {"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"}
+_TWO_FORMS: Final = "items in DynamoDB's JSON stand beside plain ones: give files of one form"
+
+
+def _is_wire_item(row: Mapping[str, object]) -> bool:
+    """Returns True for an item in DynamoDB's own JSON: all values are typed.
+
+    A plain item's are not: its key's are no objects.
+    """
+    values = row.values()
+    return bool(row) and all(
+        isinstance(each, dict) and len(each) == 1 and each.keys() <= _WIRE_KINDS for each in values
+    )
 
 
 def _is_wire(files: Iterable[Path]) -> bool:
-    """Returns True where the first item is in DynamoDB's own JSON: its values are all typed."""
-    for path in files:
-        with _opened(path) as file:
-            for line in file:
-                try:
-                    item = _item.decode(line)
-                except msgspec.DecodeError:
-                    return False
-                kinds = {"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"}
-                return all(len(value) == 1 and {*value} <= kinds for value in item.values())
+    """Returns True where the first item that has attributes is in DynamoDB's own JSON."""
+    try:
+        for path in files:
+            with _opened(path) as file:
+                for row in map(json.loads, filter(str.strip, file)):
+                    if row:
+                        return isinstance(row, dict) and _is_wire_item(row)
+    except (OSError, EOFError, ValueError):
+        pass  # reading the items tells why
     return False

@@ -11,7 +11,7 @@ import logging
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Final
 
@@ -203,10 +203,10 @@ class Verifier:
 
     def _open_before(self) -> None:
         """Opens the stream at a time up to which a copy has all changes, if it keeps up."""
-        now = datetime.fromtimestamp(self._stream.clock.time(), UTC)
-        start = now - self._lag - self._limits.coarsest_stamp - CLOCKS_APART
-        description = self._table.description
-        created = self._stream.backlog(None, strict=False).listing.created
+        listing = self._stream.backlog(None, strict=False).listing
+        # The service's time: with that of a clock here that is late, a copy could lack anything.
+        start = listing.time - self._lag - self._limits.coarsest_stamp - CLOCKS_APART
+        description, created = self._table.description, listing.created
         if (
             created is not None
             and created > start

@@ -12,6 +12,9 @@ import msgspec
 import pytest
 
 from tests.ledger.ledger import DisturbedTables, Item, Ledger, an_item
+from tests.support.hand_clock import HandClock
+from watcher.aws.client import StreamsClient
+from watcher.aws.tables import TablesClient
 from watcher.records.diff import ABSENT
 from watcher.time_machine.copied_items import (
     CauseKind,
@@ -22,6 +25,7 @@ from watcher.time_machine.copied_items import (
     copy_differences,
 )
 from watcher.time_machine.copies import CopyPosition
+from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.verify import Verifier
 
 
@@ -148,6 +152,11 @@ def test_how_many_other_changes_explain_a_difference_is_told() -> None:
     assert (taken.cause.change, taken.cause.alike) == (past.changes[1], 0)
 
 
+def test_a_columns_null_is_shown_as_nothing() -> None:
+    (found,) = copy_differences(history(n(1)), {**n(1), "v": {"NULL": True}}, Form.TEXT)
+    assert found.there is ABSENT
+
+
 @pytest.mark.parametrize("form", Form)
 def test_each_state_that_a_copy_may_have_is_equal_in_every_form_of_a_thousand_histories(
     form: Form,
@@ -263,6 +272,30 @@ def test_a_copy_of_a_second_is_compared_with_that_second() -> None:
         (difference,) = found.differences
         assert (difference.attribute, difference.here) == ("by", ABSENT)
         assert difference.cause.kind is CauseKind.UNEXPLAINED
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+def test_a_wrong_clock_here_neither_hides_a_difference_nor_makes_one_up(hours: int) -> None:
+    with Ledger(4) as ledger:
+        ledger.clock.sleep(4 * 3600)
+        ledger.write(100)
+        ledger.clock.sleep(600)
+        late = dict(ledger.now)
+        ledger.write(20)
+        wrong = HandClock()
+        wrong.passed = ledger.clock.passed + hours * 3600
+        stream = StreamSource(
+            ledger.simulator.stream_arn,
+            StreamsClient(ledger.connection),
+            TablesClient(ledger.connection),
+            clock=wrong,
+        )
+        verified = Verifier(Sources([], stream, strict=True), HandCopy(late)).run()
+        assert verified.differing == 0
+        key = sorted(late)[0]
+        del late[key]
+        (found,) = Verifier(Sources([], stream, strict=True), HandCopy(late)).run().found
+        assert found.key == {"pk": {"S": key}}
 
 
 EACH = 5
