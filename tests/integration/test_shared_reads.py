@@ -156,9 +156,9 @@ def test_few_reads_of_spark_are_throttled(
     simulator: Simulator, allowed: float, backlog: bool
 ) -> None:
     pytest.importorskip("pyspark")
-    from watcher.spark.offsets import Range
+    from watcher.pull.ranges import Range
+    from watcher.spark import ranges
     from watcher.spark.options import SourceOptions
-    from watcher.spark.ranges import RangeReader
     from watcher.spark.read_ahead import ReadAhead
 
     if backlog:
@@ -166,7 +166,7 @@ def test_few_reads_of_spark_are_throttled(
         simulator.advance(60)
     clock, shares = Passing(simulator), Shares(simulator)
     options = SourceOptions(stream=simulator.stream_arn, start=TrimHorizon())
-    executor = RangeReader(options, simulator.stream_arn, client(simulator), clock)
+    executor = ranges.reader(options, simulator.stream_arn, client(simulator), clock)
     driver, service = ReadAhead(simulator.stream_arn, clock), client(simulator)
     shard_id = simulator.open_shards[0]
     driver.add(TrackedShard(shard_id, None, TrimHorizon()), None, may_defer=True)

@@ -18,10 +18,11 @@ from tests.simulation.scheduler import Killed, Life, Scheduler
 from tests.simulation.universe import TABLE, Universe
 from watcher.aws.arns import is_stream
 from watcher.aws.retry import retry_at_start
+from watcher.pull.ranges import RangeReader
 from watcher.records.wire import WireRecord
+from watcher.spark import ranges
 from watcher.spark.options import SourceOptions
 from watcher.spark.planner import Planner
-from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import BufferedShard, ReadAhead, ReaderEvent
 from watcher.spark.stream_reader import StreamReader
 from watcher.spark.timing import Timing
@@ -244,7 +245,7 @@ class Query(Program):
     def _range_reader(self, options: SourceOptions, arn: str, life: Life) -> RangeReader:
         if self._life is None:
             raise Killed
-        return RangeReader(options, arn, self._client(life), life)
+        return ranges.reader(options, arn, self._client(life), life)
 
     def _end(self) -> None:
         self._kill()  # Spark interrupts the query's thread wherever it is

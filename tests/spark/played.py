@@ -21,11 +21,11 @@ from watcher.errors import (
     TrimmedDataError,
     WatcherError,
 )
-from watcher.spark import offsets
-from watcher.spark.offsets import Offset, Range
+from watcher.pull.ranges import Range
+from watcher.spark import offsets, ranges
+from watcher.spark.offsets import Offset
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
-from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.timing import LIMITS, SourceLimits
 from watcher.streams.messages import Page
@@ -232,7 +232,7 @@ class PlayedQuery:
 
     def read(self, between: Range) -> list[Page]:
         """As an executor does."""
-        return list(RangeReader(self.options, ARN, self.stream, self.clock).read(between))
+        return list(ranges.reader(self.options, ARN, self.stream, self.clock).read(between))
 
     def run(self, seconds: float) -> None:
         """So much time passes."""

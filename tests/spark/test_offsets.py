@@ -7,8 +7,9 @@ pytest.importorskip("pyspark")
 
 from watcher.aws.model import AfterSequence, AtSequence, AtTime, TrimHorizon
 from watcher.errors import UsageError
+from watcher.pull.ranges import Range
 from watcher.spark import offsets
-from watcher.spark.offsets import Offset, Range, ShardOffset
+from watcher.spark.offsets import Offset, ShardOffset
 
 OLD, NEW = AfterSequence("9" * 21), AfterSequence("1" + "0" * 21)
 

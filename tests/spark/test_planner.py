@@ -14,11 +14,11 @@ from tests.support import hanging_parents
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, AtTime, TrimHorizon
 from watcher.errors import CredentialsError, DataLossError, StreamError, UsageError
-from watcher.spark import offsets
+from watcher.pull.ranges import Range
+from watcher.spark import offsets, ranges
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
-from watcher.spark.ranges import RangeReader
 from watcher.streams.messages import Page
 
 TROUBLE = {
@@ -91,14 +91,14 @@ class Query:
         self.before, self.offset = self.offset, offsets.from_json(offsets.to_json(end))
         return True
 
-    def read(self, between: offsets.Range) -> list[str]:
+    def read(self, between: Range) -> list[str]:
         pages = self.planner.pages(between)
         if pages is None:
             return self.read_again(between)
         return numbers(each.page() for each in pages)
 
-    def read_again(self, between: offsets.Range) -> list[str]:
-        return numbers(RangeReader.connected(self.options, self.planner.arn).read(between))
+    def read_again(self, between: Range) -> list[str]:
+        return numbers(ranges.connected(self.options, self.planner.arn).read(between))
 
     def until(self, count: int, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds

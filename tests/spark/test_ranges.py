@@ -13,8 +13,8 @@ from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, number, numbe
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, TrimHorizon
 from watcher.errors import CredentialsError, DataLossError, TransientError
+from watcher.pull.ranges import Range
 from watcher.spark import offsets
-from watcher.spark.offsets import Range
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from watcher.aws.model import TrimHorizon
-from watcher.spark.offsets import Range
+from watcher.pull.ranges import Range
 from watcher.spark.read_ahead import BufferedPage
 from watcher.spark.tasks import BufferedRange, share_among_tasks
 from watcher.streams.messages import Page

@@ -26,16 +26,17 @@ from watcher.build import build_manager
 from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
 from watcher.pull.backlog import BacklogReader
+from watcher.pull.ranges import RangeReader
 from watcher.records.record import Record
 from watcher.runtime.protocol import MessageQueue, MessageWriter, ShardAssignment
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard, ReadScheduler
 from watcher.runtime.workers import Workers
+from watcher.spark import ranges
 from watcher.spark.batch_reader import BatchReader
 from watcher.spark.columns import columns
 from watcher.spark.options import SourceOptions, parse
-from watcher.spark.ranges import RangeReader
 from watcher.stream import Stream
 from watcher.streams.messages import Message
 
@@ -175,7 +176,7 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> 
     clock.sleep(seconds)
 
     def reader(options: SourceOptions, arn: str) -> RangeReader:
-        return RangeReader(options, arn, stream, clock)
+        return ranges.reader(options, arn, stream, clock)
 
     def connect(name: str, connection: AwsConfig) -> tuple[Service, str]:
         return stream, ARN

@@ -40,6 +40,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     changes_between_items: int = 1_000
     """A page of a table's items comes after so many changes at most, so that neither starves."""
 
+    # Ranges
+    give_up_seconds: float = 300.0
+    """A range is given up after so much trouble, so that the user sees why; Spark retries it."""
+
     # A backlog
     backlog_pause_seconds: float = 0.1
     """A new listing, or an answer, is looked for that often while no read is due."""

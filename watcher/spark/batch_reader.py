@@ -15,10 +15,10 @@ from watcher.aws.connect import connect
 from watcher.aws.model import Latest, Service
 from watcher.clock import CLOCK, Clock
 from watcher.pull import executor
-from watcher.spark.offsets import Range
+from watcher.pull.ranges import Range, RangeReader
+from watcher.spark import ranges
 from watcher.spark.options import SourceOptions
 from watcher.spark.picklable import SparkPicklable
-from watcher.spark.ranges import RangeReader
 from watcher.spark.stream_finder import StreamFinder
 from watcher.spark.tasks import BufferedRange, KeysOf, TaskPartition, TaskRows, no_keys
 from watcher.spark.timing import TIMING, Timing
@@ -42,7 +42,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
         *,
         connect: Callable[[str, AwsConfig], tuple[Service, str]] = connect,
         background: Callable[[Service], Service] = _background,
-        reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
+        reader: Callable[[SourceOptions, str], RangeReader] = ranges.connected,
         keys: KeysOf = no_keys,
         clock: Clock = CLOCK,
         timing: Timing = TIMING,

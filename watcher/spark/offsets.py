@@ -9,6 +9,7 @@ import msgspec
 
 from watcher.aws.model import AfterSequence, AtSequence, Position, TrimHorizon, opened_at
 from watcher.errors import UsageError
+from watcher.pull.ranges import Range
 from watcher.streams.lineage import ShardStatus, TrackedShard
 
 _VERSION = 1
@@ -46,37 +47,6 @@ class Offset(msgspec.Struct, frozen=True):
     """Start positions of the first micro-batch, stored in its end: Spark keeps no initial one."""
     images: Any = None
     """The shape of images (see `columns.type_shape`); None where that was not noted."""
-
-
-class Range(msgspec.Struct, frozen=True):
-    """The records of one shard in one read: those from `start` on, to the end named.
-
-    `upto` is the sequence number of the last one. Without it a shard is read to its end, or, where
-    it is not `closed`, up to now: `catch_up_after` is then that of a `ShardReader`, and `end` the
-    latest moment that a record is made at, if any. `since` is when an executor was to read it, of
-    one that starts at no record's number: what left retention later is a loss. `lineage` is the
-    topmost of the shards above this one that are read in the same micro-batch, if there is any.
-    """
-
-    shard_id: str
-    start: Position
-    upto: str | None = None
-    closed: bool = True
-    catch_up_after: datetime | None = None
-    end: datetime | None = None
-    since: datetime | None = None
-    lineage: str | None = None
-
-    @property
-    def starts_at_number(self) -> bool:
-        """True where the service itself says if records are gone from its start on."""
-        return isinstance(self.start, AtSequence | AfterSequence)
-
-    def __str__(self) -> str:
-        if self.catch_up_after is not None:
-            return f"shard {self.shard_id}"
-        end = f"sequence number {self.upto}" if self.upto else "its end"
-        return f"shard {self.shard_id} from {described(self.start)} to {end}"
 
 
 def start_of_first_batch(end: Offset) -> Offset | None:
@@ -166,15 +136,3 @@ def _tracked(shard_id: str, start: ShardOffset | None, end: ShardOffset) -> Trac
         # What has begun after the query was the query's to read from its first record on.
         since=start.since or opened_at(shard_id),
     )
-
-
-def described(position: Position) -> str:
-    """Returns a position in words."""
-    match position:
-        case AfterSequence(number):
-            return f"after sequence number {number}"
-        case AtSequence(number):
-            return f"sequence number {number}"
-        case TrimHorizon():
-            return "its trim horizon"
-    return str(msgspec.to_builtins(position))

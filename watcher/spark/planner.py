@@ -16,12 +16,13 @@ from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
 from watcher.pull import executor
+from watcher.pull.ranges import Range
 from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.spark import micro_batch, offsets
 from watcher.spark.deferred_range import DeferredRange
 from watcher.spark.event_time import Cut, EventTimeAlignment
-from watcher.spark.offsets import Offset, Range, ShardOffset
+from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.read_ahead import (
     BufferedPage,

@@ -1,174 +1,36 @@
-"""Reads ranges of shards on an executor, each from its start to the end that is known."""
+"""Readers of ranges for Spark's tasks: each worker keeps its clients, and what it has learnt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.credentials import handed_credentials
-from watcher.aws.model import AfterSequence, AtSequence, Service, TrimHorizon
+from watcher.aws.model import Service
 from watcher.clock import CLOCK, Clock
-from watcher.errors import TransientError
-from watcher.pull import executor
-from watcher.records.wire import WireRecord
-from watcher.spark.offsets import Range
+from watcher.pull.ranges import RangeReader
 from watcher.spark.options import REMEDY, SourceOptions
-from watcher.spark.timing import TIMING, Timing
-from watcher.streams.coordinator import Coordinator, ShardEnd
-from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Finished, Loss, Message, Page, Retrying
 from watcher.streams.read_rate import AdaptiveRateLimit
-from watcher.streams.shard_reader import ShardReader
-from watcher.streams.timing import TIMING as CORE_TIMING
-
-# Some seconds after the reading has begun, rather than at a moment by the service's clock.
-_WHENEVER = datetime.max.replace(tzinfo=UTC)
 
 
-class RangeReader:
-    """Reads ranges of a stream's shards.
-
-    Raises DataLossError where some records are gone (or warns), TransientError after minutes of
-    trouble, StreamError. `rates` are those that the shards' readers have learnt, and keep.
-    """
-
-    def __init__(
-        self,
-        options: SourceOptions,
-        arn: str,
-        service: Service,
-        clock: Clock = CLOCK,
-        *,
-        rates: dict[str, AdaptiveRateLimit] | None = None,
-        timing: Timing = TIMING,
-    ) -> None:
-        self._arn = arn
-        self._service = service
-        self._clock = clock
-        self._rates = {} if rates is None else rates
-        self._timing = timing
-        self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
-        self._losses.start(arn, None)
-
-    @classmethod
-    def connected(cls, options: SourceOptions, arn: str) -> RangeReader:
-        """Returns a reader over the real service."""
-        return cls(options, arn, _service(options.connection, arn), rates=_rates(arn))
-
-    def read(self, between: Range) -> Iterator[Page]:
-        """Yields the records of a range, page by page."""
-        last: str | None = None
-        for page in self._pages(between):
-            part = page if between.upto is None else page.upto(between.upto)
-            if part is not None:
-                yield part
-                last = part.last_sequence_number
-            if between.upto and int(page.last_sequence_number) >= int(between.upto):
-                break
-        if between.upto and last != between.upto:
-            end = f"it ended at sequence number {last}" if last else "nothing is left of it"
-            self._losses.report(str(between), end)
-
-    def _pages(self, between: Range) -> Iterator[Page]:
-        shard = TrackedShard(
-            between.shard_id, None, between.start, ShardStatus.RUNNING, since=between.since
-        )
-        coordinator = self._coordinator(shard, between)
-        rate = self._rates.setdefault(shard.id, AdaptiveRateLimit(self._clock))
-        reader = self._reader(coordinator, shard, between, rate)
-        trouble_since: float | None = None
-        self._clock.sleep(rate.pause())  # the range before this may be of the same shard
-        while True:
-            in_trouble = False
-            for message in executor.read(reader, self._service):
-                self._list_if_in_doubt(coordinator, between, message)
-                in_trouble |= isinstance(message, Retrying)
-                match coordinator.on_message(shard, message):
-                    case Page() as page:
-                        shard.position = AfterSequence(page.last_sequence_number)
-                        yield page
-                    case ShardEnd.READ_AGAIN:
-                        in_trouble = True
-                        reader = self._reader(coordinator, shard, between, rate)
-                        reader.pause = CORE_TIMING.read_again_seconds
-                    case ShardEnd():
-                        return
-                if isinstance(message, Loss):  # the range's last record may be gone, too
-                    reader = self._reader(coordinator, shard, between, rate)
-            now = self._clock.monotonic()
-            trouble_since = (trouble_since or now) if in_trouble else None
-            self._give_up_if_late(between, coordinator, trouble_since)
-            self._clock.sleep(reader.pause)
-
-    def _coordinator(self, shard: TrackedShard, between: Range) -> Coordinator:
-        """Returns what knows the meaning of a reader's messages; it lists only where in doubt."""
-        coordinator = Coordinator(
-            self._arn,
-            TrimHorizon(),
-            [shard],
-            losses=self._losses,
-            in_use={shard.id},
-            clock=self._clock,
-        )
-        # A stream's driver has read before; a batch begins here.
-        coordinator.persistent_errors.has_worked = between.catch_up_after is None
-        return coordinator
-
-    def _reader(
-        self, coordinator: Coordinator, shard: TrackedShard, between: Range, rate: AdaptiveRateLimit
-    ) -> ShardReader:
-        # At a position that is no record's, all up to the range's end may be gone without an
-        # error; and an idle shard goes on for ever.
-        is_numbered = isinstance(shard.position, AtSequence | AfterSequence)
-        may_be_gone = between.upto is not None and not is_numbered
-        return ShardReader(
-            self._arn,
-            shard.id,
-            shard.position,
-            closed=coordinator.is_closed(shard.id) or (between.closed and not may_be_gone),
-            catch_up_after=_WHENEVER if may_be_gone else between.catch_up_after,
-            end=between.end,
-            make_page=_DecodedPage.part,
-            clock=self._clock,
-            rate=rate,
-        )
-
-    def _list_if_in_doubt(self, coordinator: Coordinator, between: Range, message: Message) -> None:
-        """Makes a listing where only that tells what a reader's end means."""
-        if not isinstance(message, Finished) or (message.closed and message.gone is None):
-            return
-        executor.refresh(coordinator, self._service)
-        while not (coordinator.has_listed or coordinator.is_gone):
-            self._give_up_if_late(between, coordinator, coordinator.schedule.failing_since)
-            self._clock.sleep(CORE_TIMING.listing_retry_seconds)
-            executor.refresh(coordinator, self._service)
-
-    def _give_up_if_late(
-        self, between: Range, coordinator: Coordinator, since: float | None
-    ) -> None:
-        """Raises TransientError where there was nothing but trouble for minutes."""
-        if since is not None and self._clock.monotonic() > since + self._timing.give_up_seconds:
-            raise TransientError(f"{between} can't be read: {coordinator.persistent_errors.last}")
+def connected(options: SourceOptions, arn: str) -> RangeReader:
+    """Returns a reader over the real service."""
+    return reader(options, arn, _service(options.connection, arn), rates=_rates(arn))
 
 
-class _DecodedPage(Page, frozen=True):
-    """A page that stays in this process, with its decoded records."""
-
-    wires: list[WireRecord] = []  # noqa: RUF012 (msgspec copies it)
-
-    @classmethod
-    def part(cls, body: bytes, records: Sequence[WireRecord], first: int, last: int) -> Page:
-        """Returns the part `first:last` of a page's records."""
-        wires = list(records[first:last])
-        return cls(first, last, wires[-1].dynamodb.SequenceNumber, body, wires=wires)
-
-    def records(self) -> list[WireRecord]:
-        """Returns its records, their images undecoded."""
-        return self.wires
+def reader(
+    options: SourceOptions,
+    arn: str,
+    service: Service,
+    clock: Clock = CLOCK,
+    *,
+    rates: dict[str, AdaptiveRateLimit] | None = None,
+) -> RangeReader:
+    """Returns a reader that treats lost records as the options say."""
+    losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
+    return RangeReader(arn, service, losses, clock, rates=rates)
 
 
 @lru_cache(maxsize=8)

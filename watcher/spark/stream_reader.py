@@ -15,7 +15,8 @@ from watcher.aws.arns import table_of
 from watcher.aws.model import TrimHorizon
 from watcher.clock import CLOCK, Clock
 from watcher.errors import ServiceError, StreamGoneError, UsageError
-from watcher.spark import offsets
+from watcher.pull.ranges import RangeReader
+from watcher.spark import offsets, ranges
 from watcher.spark.columns import image_shape, refuse_changed_images
 from watcher.spark.compat import (
     ReadAllAvailable,
@@ -27,7 +28,6 @@ from watcher.spark.offsets import Offset, OffsetJson
 from watcher.spark.options import SourceOptions, wanted_streams
 from watcher.spark.picklable import SparkPicklable
 from watcher.spark.planner import Planner, Report
-from watcher.spark.ranges import RangeReader
 from watcher.spark.stream_finder import StreamFinder
 from watcher.spark.tasks import (
     BufferedRange,
@@ -54,7 +54,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         parallelism: int,
         *,
         planner: Callable[[SourceOptions], Planner] = Planner.connected,
-        reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
+        reader: Callable[[SourceOptions, str], RangeReader] = ranges.connected,
         keys: KeysOf = no_keys,
     ) -> None:
         self._options = options

@@ -13,11 +13,10 @@ from pyspark.sql.types import StructType
 from watcher.aws.config import AwsConfig
 from watcher.aws.credentials import Keys, handed_credentials
 from watcher.errors import UsageError
+from watcher.pull.ranges import Range, RangeReader
 from watcher.spark import compat
 from watcher.spark.columns import ArrowEncoder, columns, refuse_unfit_types
-from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions
-from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import BufferedPage
 from watcher.spark.timing import LIMITS, SourceLimits
 from watcher.streams.messages import Page

@@ -40,11 +40,6 @@ class Timing:
     thread_stop_seconds: float = 2.0
     """A thread that is in a call may take until its answer; it is left alone after this."""
 
-    # Executors
-
-    give_up_seconds: float = 300.0
-    """A task gives up after so much trouble: Spark retries it, and the user sees why."""
-
     # Spark 4.0 and 4.1 (compat.py)
 
     quiet_seconds: float = 1.5
