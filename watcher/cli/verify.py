@@ -160,6 +160,8 @@ def _compare(
     if isinstance(copy, TableCopy) and repair is not None and found.found:
         count = grouped(save_repair(found, copy.table, verifier.table, Path(repair)), "item")
         how = f"undo --apply {shlex.quote(repair)} does it"
+        if more := found.differing - len(found.found):
+            how += f"; then verify again: {grouped(more, 'more item')} had no room in it"
         logger.info(f"Plan to repair {count}; nothing was written: {how}")
     return 1 if found.differing else 0
 

@@ -17,7 +17,8 @@ from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
 from watcher.time_machine.copies import CopyPosition
 
-_BATCH: Final = 5_000
+# Rows may have 400 KB, and several times that as objects.
+_BATCH: Final = 250
 _JSON_KINDS: Final = ("M", "L", "NS", "BS")
 
 
@@ -50,7 +51,10 @@ class MirrorCopy:
         """Yields the items that its rows hold; with every version, those that are valid."""
         fields = {field.name: field for field in self._mirror.schema}
         valid = pyarrow.dataset.field("_valid_to").is_null() if self._history else None
-        for batch in self._mirror.rows().to_batches(filter=valid, batch_size=_BATCH):
+        read = self._mirror.rows().to_batches(
+            filter=valid, batch_size=_BATCH, batch_readahead=1, fragment_readahead=1
+        )
+        for batch in read:
             yield from (self._item(row, fields) for row in batch.to_pylist())
 
     def as_copied(self, image: msgspec.Raw) -> Item:

@@ -22,6 +22,8 @@ from watcher.time_machine.copied_items import Form, Item, plain_value
 from watcher.time_machine.sources import TableHandle, source_path
 from watcher.version import install
 
+_BATCH: Final = 2_000
+_BATCH_BYTES: Final = 4 * 1024 * 1024
 _LONGEST_CELL: Final = 2**31 - 1
 _item: Final = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
@@ -129,7 +131,10 @@ class FileCopy:
             raise UsageError(f"Parquet is read with pyarrow: {install('spark')}") from None
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
             self._has(file.schema_arrow.names)
-            for batch in file.iter_batches(2_000):
+            about = file.metadata
+            size = sum(about.row_group(at).total_byte_size for at in range(about.num_row_groups))
+            fit = _BATCH_BYTES * about.num_rows // max(1, size)
+            for batch in file.iter_batches(max(1, min(_BATCH, fit))):
                 yield from map(self._item, batch.to_pylist())
 
     def _csv(self, path: Path) -> Iterator[Item]:

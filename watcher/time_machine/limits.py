@@ -22,9 +22,15 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     created_together: timedelta = timedelta(seconds=5)
     """The difference between the times of creation of a table and a stream made with it."""
     partitions: int = 128
-    """The files of a comparison, of which memory holds one: 80 MB of a table of 10 GB."""
+    """The files of a comparison, of which memory holds one."""
+    partition_bytes: int = 16 * 1024 * 1024
+    """A larger file is split before it is read: as objects, small items take several times more."""
     told_differences: int = 10_000
     """The items that differ that are held in memory, each with its cause."""
+    told_bytes: int = 16 * 1024 * 1024
+    """The most bytes of those items."""
+    history_bytes: int = 4 * 1024 * 1024
+    """The changes of an item that are looked through for a difference's cause: the newest."""
     progress_items: int = 100_000
     """A comparison logs its progress after so many items."""
     writes_at_once: int = 25

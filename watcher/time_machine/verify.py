@@ -8,10 +8,13 @@ not matter who writes meanwhile, to the table or, where its position is not know
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
+from enum import Enum
 from pathlib import Path
 from typing import IO, Final
 
@@ -19,6 +22,7 @@ import msgspec
 
 from watcher.aws.model import CLOCKS_APART
 from watcher.errors import StreamError, UsageError
+from watcher.files import temporary_folder
 from watcher.records.diff import ABSENT
 from watcher.records.keys import WireKey, number_text
 from watcher.records.record import Record
@@ -32,6 +36,7 @@ from watcher.time_machine.copied_items import (
     Item,
     ItemHistory,
     copy_differences,
+    items_equal,
 )
 from watcher.time_machine.copies import Copy
 from watcher.time_machine.item_keys import Identity, identity, identity_in
@@ -72,65 +77,164 @@ class Verification(msgspec.Struct, kw_only=True):
     """Attributes of the table for which the copy has no column."""
 
 
+class _Part(Enum):
+    """The place that a line is from. The lines of an item are in this order."""
+
+    COPY = "c"
+    CHANGE = "r"
+    TABLE = "t"
+    PAST = "p"
+
+
 class _Line(msgspec.Struct, array_like=True):
     """What was read of an item: in the table, in the copy, or a change of it."""
 
     item: Identity
     image: msgspec.Raw
     """The item, or what a change left of it."""
+    part: _Part
     change: str = ""
     """A change's sequence number."""
     kind: str = ""
     at: float | None = None
     old: msgspec.Raw = msgspec.Raw(b"null")
-    is_copied: bool = False
 
 
 _NOTHING: Final = b"null"
 _line: Final = msgspec.json.Decoder(_Line)
 _encode: Final = msgspec.json.Encoder().encode
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SPLIT: Final = 16
+_HASHES: Final = 2**32
 
 
 class _Partitions:
-    """What was read of all items, in temporary files by their keys: memory holds one at a time."""
+    """What was read of all items, in temporary files by their keys: memory holds one at a time.
 
-    def __init__(self, count: int) -> None:
-        self._files: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(count)]
+    One that is larger than `most` bytes is split before it is read, unless it is of one item.
+    """
+
+    def __init__(self, count: int, most: int, divisor: int = 1) -> None:
+        folder = temporary_folder()
+        self._files: list[IO[bytes]] = [tempfile.TemporaryFile(dir=folder) for _ in range(count)]
+        self._most = most
+        self._divisor = divisor
 
     def add(self, line: _Line) -> None:
         """Writes a line to the partition of its key."""
-        place = zlib.crc32(repr(line.item).encode("utf-8", "surrogatepass")) % len(self._files)
         # Line breaks between JSON's tokens mean nothing, and its strings hold none.
-        self._files[place].write(_encode(line).replace(b"\n", b" ") + b"\n")
+        self._write(line.item, _encode(line).replace(b"\n", b" ") + b"\n")
 
     def __iter__(self) -> Iterator[Iterator[_Line]]:
         for file in self._files:
+            size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            yield map(_line.decode, file)
+            if size > self._most and self._divisor < _HASHES:
+                yield from self._smaller_parts(file, size)
+            else:
+                yield map(_line.decode, file)
+            file.seek(0, os.SEEK_END)
+
+    def close(self) -> None:
+        """Removes the files."""
+        for file in self._files:
             file.close()
 
+    def _write(self, item: Identity, line: bytes) -> None:
+        # Other digits of the hash than those that brought them together in a file to split.
+        place = zlib.crc32(repr(item).encode("utf-8", "surrogatepass")) // self._divisor
+        self._files[place % len(self._files)].write(line)
 
-class _Found(msgspec.Struct):
-    """All that was read of one item."""
+    def _smaller_parts(self, file: IO[bytes], size: int) -> Iterator[Iterator[_Line]]:
+        parts = _Partitions(_SPLIT, self._most, self._divisor * len(self._files))
+        try:
+            for line in file:
+                parts._write(_line.decode(line).item, line)
+            yield from parts
+        finally:
+            parts.close()
 
-    scanned: msgspec.Raw | None = None
-    copied: list[msgspec.Raw] = []
-    changes: list[_Line] = []
 
-    def take(self, line: _Line) -> None:
-        """Takes in what was read of it."""
-        if line.is_copied:
-            self.copied.append(line.image)
-        elif line.change:
-            self.changes.append(line)
-        else:
-            self.scanned = line.image
+class _Compared(msgspec.Struct):
+    """What is known of an item while its lines are read."""
 
-    @property
-    def here(self) -> msgspec.Raw | None:
-        """The item in the table when all was read."""
-        return _image(self.changes[-1].image) if self.changes else self.scanned
+    copied: int = 0
+    there: msgspec.Raw | None = None
+    here: msgspec.Raw | None = None
+    """The item in the table as the last line so far has it."""
+    changes: int = 0
+    is_equal: bool = False
+    """True where the copy has one of the states that it may have."""
+
+
+class _RecentStates:
+    """The newest of an item's changes, so many bytes of them."""
+
+    def __init__(self, most: int) -> None:
+        self.before: msgspec.Raw | None = None
+        self.changes: deque[Change] = deque()
+        self._left = most
+
+    def add(self, line: _Line) -> None:
+        """Takes in a change, and drops the oldest for it."""
+        if not self.changes:
+            self.before = _image(line.old.copy())
+        after = _image(line.image.copy())  # without the rest of the line
+        self.changes.append(Change(line.change, line.kind, line.at, after))
+        self._left -= len(bytes(line.image))
+        while self._left < 0 and len(self.changes) > 1:
+            self.before = self.changes.popleft().after
+            self._left += len(bytes(self.before or _NOTHING))
+
+
+class _Evidence:
+    """What was read of an item that differs."""
+
+    def __init__(self, most: int) -> None:
+        self.copied: list[msgspec.Raw] = []
+        self.here: msgspec.Raw | None = None
+        self.first = ""
+        """The number of its first change behind the copy's position; empty where there is none."""
+        self.states = _RecentStates(most)
+        """The changes behind the copy's position that it may have, or the first one."""
+        self.possible = 0
+        self.past = _RecentStates(most)
+        """All changes up to them that the sources hold."""
+
+    def take(self, line: _Line, is_possible: bool) -> None:
+        """Takes in a line."""
+        match line.part:
+            case _Part.COPY:
+                self.copied = [*self.copied[:1], line.image]
+            case _Part.TABLE if not self.first:
+                self.here = line.image
+            case _Part.CHANGE:
+                self.here = _image(line.image)
+                if not self.first or is_possible:
+                    self.states.add(line)
+                self.possible += is_possible
+                self.first = self.first or line.change
+            case _Part.PAST:
+                own = self.states.changes
+                if not own or int(line.change) <= int(own[-1].number):
+                    self.past.add(line)
+
+    def history(self, read: Callable[[msgspec.Raw], Item], *, whole: bool) -> ItemHistory:
+        """Returns the item's states; `whole` with those before the copy's position."""
+        own, states = self.states.changes, self.past if whole else self.states
+        changes = [*states.changes]
+        if not own:
+            # What was changed after the scan had read it does not count.
+            read_at = [at for at, each in enumerate(changes) if _same(each.after, self.here)]
+            changes = changes[: read_at[-1] + 1] if read_at else []
+            before = states.before if changes else self.here
+            return ItemHistory(before, changes, len(changes), len(changes), read)
+        numbers = [each.number for each in changes]
+        if not {each.number for each in own} <= {*numbers}:  # they have left retention meanwhile
+            return self.history(read, whole=False)
+        certain = numbers.index(self.first) if self.first in numbers else 0
+        possible = min(certain + self.possible, len(changes))
+        return ItemHistory(states.before, changes, certain, possible, read)
 
 
 class Verifier:
@@ -161,7 +265,7 @@ class Verifier:
         self._limits = limits
         self._table = self._stream.table
         self._types = self._table.description.types
-        self._partitions = _Partitions(limits.partitions)
+        self._partitions = _Partitions(limits.partitions, limits.partition_bytes)
         self._scanned = 0
         self._scanned_bytes = 0
         self._scan_began = 0.0
@@ -219,7 +323,7 @@ class Verifier:
     def _read_copy(self) -> None:
         for item in self._copy.items():
             key = _key_in(item, self._types, self._copy.label)
-            self._partitions.add(_Line(key, msgspec.Raw(_encode(item)), is_copied=True))
+            self._partitions.add(_Line(key, msgspec.Raw(_encode(item)), _Part.COPY))
 
     def _read_table(self) -> None:
         sources, at = self._sources, self._copy.position.at
@@ -247,7 +351,9 @@ class Verifier:
         """Takes in a page of the table's items."""
         before = self._scanned
         for image in images:
-            self._partitions.add(_Line(identity_in(image, self._types), msgspec.Raw(image)))
+            self._partitions.add(
+                _Line(identity_in(image, self._types), msgspec.Raw(image), _Part.TABLE)
+            )
             self._scanned += 1
             self._scanned_bytes += len(bytes(image))
         step = self._limits.progress_items
@@ -269,97 +375,120 @@ class Verifier:
                     raise StreamError("the changes have no times: a second's end can't be told")
                 if change.ApproximateCreationDateTime < after:
                     continue
-            self._partitions.add(_line_of(record))
+            self._partitions.add(_line_of(record, _Part.CHANGE))
 
     # Comparing
 
     def _compared(self) -> Verification:
-        at = self._copy.position.at or self._sources.time
-        outcome = Verification(at=at)
-        candidates: dict[Identity, _Found] = {}
+        outcome = Verification(at=self._copy.position.at or self._sources.time)
+        different: set[Identity] = set()
         for lines in self._partitions:
-            items: dict[Identity, _Found] = {}
+            items: dict[Identity, _Compared] = {}
             for line in lines:
-                items.setdefault(line.item, _Found()).take(line)
+                self._compare(items.setdefault(line.item, _Compared()), line)
             for key, found in items.items():
-                outcome.items += found.here is not None or bool(found.copied)
+                outcome.items += found.here is not None or found.copied > 0
                 if self._differs(found):
                     outcome.differing += 1
-                    if len(candidates) < self._limits.told_differences:
-                        candidates[key] = found
+                    if len(different) < self._limits.told_differences:
+                        different.add(key)
         if self._copy.columns is not None:
             outcome.not_compared = frozenset(self._names) - self._copy.columns - self._ignore
-        if candidates:
-            told = self._explained(candidates)
-            outcome.found = sorted(told, key=lambda each: each.identity)
+        if different:
+            outcome.found = sorted(self._told(different), key=lambda each: each.identity)
+        self._partitions.close()
         return outcome
 
-    def _differs(self, found: _Found) -> bool:
+    def _compare(self, found: _Compared, line: _Line) -> None:
+        """Compares the copy's item with the state of a line."""
+        match line.part:
+            case _Part.COPY:
+                found.copied += 1
+                found.there = line.image
+            case _Part.TABLE if not found.changes:
+                found.here = line.image
+            case _Part.CHANGE:
+                if not found.changes:
+                    found.is_equal = self._is_equal(_image(line.old), found.there)
+                if not found.is_equal and self._is_possible(line):
+                    found.is_equal = self._is_equal(_image(line.image), found.there)
+                found.changes += 1
+                found.here = _image(line.image)
+
+    def _differs(self, found: _Compared) -> bool:
         if found.here is not None and self._copy.columns is not None:
             self._names.update(_shallow.decode(found.here))
-        if not found.changes and len(found.copied) == 1 and found.copied[0] == found.scanned:
-            return False
-        return bool(self._differences(found, found.changes, 0))
+        if not found.changes:
+            found.is_equal = self._is_equal(found.here, found.there)
+        return found.copied > 1 or not found.is_equal
 
-    def _differences(
-        self, found: _Found, changes: Sequence[_Line], certain: int
-    ) -> list[CopyDifference]:
-        if len(found.copied) > 1:
-            return [CopyDifference(None, ABSENT, ABSENT, Cause(CauseKind.REPEATED))]
-        there = (
-            self._without_ignored(msgspec.json.decode(found.copied[0])) if found.copied else None
+    def _is_equal(self, state: msgspec.Raw | None, there: msgspec.Raw | None) -> bool:
+        if state is None or there is None:
+            return state is there
+        return state == there or items_equal(
+            self._as_copied(state), self._as_read(there), self._copy.form, self._compared_names
         )
-        history = ItemHistory(
-            _image(changes[0].old) if changes else found.scanned,
-            [Change(each.change, each.kind, each.at, _image(each.image)) for each in changes],
-            certain,
-            certain + self._possible(found.changes),
-            self._as_copied,
-        )
+
+    @property
+    def _compared_names(self) -> frozenset[str] | None:
         columns = self._copy.columns
-        names = None if columns is None else columns - self._ignore
-        return copy_differences(history, there, self._copy.form, names)
+        return None if columns is None else columns - self._ignore
 
     def _as_copied(self, image: msgspec.Raw) -> Item:
         return self._without_ignored(self._copy.as_copied(image))
+
+    def _as_read(self, there: msgspec.Raw) -> Item:
+        return self._without_ignored(msgspec.json.decode(there))
 
     def _without_ignored(self, item: Item) -> Item:
         if not self._ignore:
             return item
         return {name: value for name, value in item.items() if name not in self._ignore}
 
-    def _possible(self, changes: Sequence[_Line]) -> int:
-        """Returns how many of the changes behind the copy's position it may have nevertheless."""
+    def _is_possible(self, change: _Line) -> bool:
+        """Returns True for a change behind the copy's position that it may have nevertheless."""
         position = self._copy.position
         if position.token is None and position.at is None:
-            return len(changes)
-        if position.copied_at is None:
-            return 0
-        until = (position.copied_at + self._limits.clock_error).timestamp()
-        return sum(each.at is not None and each.at <= until for each in changes)
+            return True
+        if position.copied_at is None or change.at is None:
+            return False
+        return change.at <= (position.copied_at + self._limits.clock_error).timestamp()
 
-    def _explained(self, candidates: Mapping[Identity, _Found]) -> Iterator[DifferentItem]:
-        """Yields the items that differ, with the causes that all retained changes tell."""
-        past = self._past(candidates)
-        for key, found in candidates.items():
-            changes = _until(past.get(key, []), found)
-            first = found.changes[0].change if found.changes else None
-            certain = next(
-                (at for at, each in enumerate(changes) if each.change == first), len(changes)
-            )
-            differences = self._differences(found, changes, certain) or self._differences(
-                found, found.changes, 0
-            )
-            names = dict(key)
-            yield DifferentItem(
-                key,
-                {name: {kind: names[name]} for name, kind in self._types.items()},
-                differences,
-                found.here,
-                msgspec.json.decode(found.copied[0]) if found.copied else None,
-            )
+    def _told(self, different: Set[Identity]) -> Iterator[DifferentItem]:
+        """Yields items that differ, with the causes that all retained changes tell."""
+        self._read_past(different)
+        left = self._limits.told_bytes
+        for lines in self._partitions:
+            items: dict[Identity, _Evidence] = {}
+            for line in lines:
+                if line.item in different:
+                    found = items.setdefault(line.item, _Evidence(self._limits.history_bytes))
+                    found.take(line, self._is_possible(line))
+            for key, found in items.items():
+                left -= sum(len(bytes(each)) for each in (*found.copied, found.here or b""))
+                if left >= 0:
+                    yield self._different(key, found)
 
-    def _past(self, wanted: Mapping[Identity, _Found]) -> dict[Identity, list[_Line]]:
+    def _different(self, key: Identity, found: _Evidence) -> DifferentItem:
+        names = dict(key)
+        there = self._as_read(found.copied[0]) if found.copied else None
+        if len(found.copied) > 1:
+            differences = [CopyDifference(None, ABSENT, ABSENT, Cause(CauseKind.REPEATED))]
+        else:
+            for whole in (True, False):
+                history = found.history(self._as_copied, whole=whole)
+                columns = self._compared_names
+                if differences := copy_differences(history, there, self._copy.form, columns):
+                    break
+        return DifferentItem(
+            key,
+            {name: {kind: names[name]} for name, kind in self._types.items()},
+            differences,
+            None if found.here is None else found.here.copy(),
+            None if not found.copied else msgspec.json.decode(found.copied[0]),
+        )
+
+    def _read_past(self, wanted: Set[Identity]) -> None:
         """Reads all that the sources hold of these items."""
 
         def matching(records: Sequence[WireRecord]) -> list[int]:
@@ -367,12 +496,10 @@ class Verifier:
 
         again = self._sources.anew()
         again.open(None, matching)
-        past: dict[Identity, list[_Line]] = {}
         for record in again.records():
-            line = _line_of(record)
+            line = _line_of(record, _Part.PAST)
             if line.item in wanted:
-                past.setdefault(line.item, []).append(line)
-        return past
+                self._partitions.add(line)
 
 
 def save_repair(found: Verification, copy: TableHandle, like: str, path: Path) -> int:
@@ -391,7 +518,7 @@ def save_repair(found: Verification, copy: TableHandle, like: str, path: Path) -
     return len(steps)
 
 
-def _line_of(record: Record) -> _Line:
+def _line_of(record: Record, part: _Part) -> _Line:
     change = record.wire.dynamodb
     if record.images_missing:
         view = change.StreamViewType or "none"
@@ -402,6 +529,7 @@ def _line_of(record: Record) -> _Line:
     return _Line(
         identity(change.Keys),
         change.NewImage or msgspec.Raw(_NOTHING),
+        part,
         change=change.SequenceNumber,
         kind=record.event_name,
         at=change.ApproximateCreationDateTime,
@@ -409,21 +537,7 @@ def _line_of(record: Record) -> _Line:
     )
 
 
-def _until(past: list[_Line], found: _Found) -> list[_Line]:
-    """Leaves out the changes that were made after the comparison had read the item."""
-    if found.changes:
-        last = int(found.changes[-1].change)
-        known = {each.change for each in past}
-        kept = [each for each in past if int(each.change) <= last]
-        # Some may have left retention meanwhile.
-        return kept if all(each.change in known for each in found.changes) else found.changes
-    for end in range(len(past), 0, -1):
-        if _same_image(_image(past[end - 1].image), found.scanned):
-            return past[:end]
-    return []
-
-
-def _same_image(one: msgspec.Raw | None, other: msgspec.Raw | None) -> bool:
+def _same(one: msgspec.Raw | None, other: msgspec.Raw | None) -> bool:
     if one is None or other is None:
         return one is other
     return bytes(one) == bytes(other) or is_same(bytes(one), bytes(other))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -24,7 +26,8 @@ from watcher.time_machine.copied_items import (
     ItemHistory,
     copy_differences,
 )
-from watcher.time_machine.copies import CopyPosition
+from watcher.time_machine.copies import CopyPosition, FileCopy
+from watcher.time_machine.limits import TimeMachineLimits
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.verify import Verifier
 
@@ -296,6 +299,64 @@ def test_a_wrong_clock_here_neither_hides_a_difference_nor_makes_one_up(hours: i
         del late[key]
         (found,) = Verifier(Sources([], stream, strict=True), HandCopy(late)).run().found
         assert found.key == {"pk": {"S": key}}
+
+
+SMALL = TimeMachineLimits(
+    partitions=4,
+    partition_bytes=256 * 1024,
+    told_bytes=1024 * 1024,
+    history_bytes=256 * 1024,
+)
+MB = 1024 * 1024
+
+
+def test_memory_holds_a_part_of_large_items_that_all_differ_and_of_one_that_changes_all_the_time(
+    tmp_path: Path,
+) -> None:
+    with Ledger(5) as ledger:
+        for number in range(1_000):
+            ledger.change(f"big-{number}", n(1, pk={"S": f"big-{number}"}, w=an_image(20)))
+        for number in range(1_000):
+            ledger.change("hot", n(number, pk={"S": "hot"}, w=an_image(20)))
+        ledger.clock.sleep(600)
+        for number in range(1_000):
+            ledger.change("hot", n(2_000 + number, pk={"S": "hot"}, w=an_image(20)))
+        path = tmp_path / "copy.jsonl"
+        with path.open("wb") as file:
+            for key, item in ledger.now.items():
+                there = {**item, "v": {"N": "7" if key == "hot" else "-1"}}
+                file.write(msgspec.json.encode(there) + b"\n")
+        copy = FileCopy(path, {}, None)
+        tracemalloc.start()
+        tables = DisturbedTables(ledger)  # small pages: the simulator has no other limit
+        found = Verifier(ledger.sources(tables), copy, limits=SMALL).run()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert found.differing == 1_001
+    assert 20 < len(found.found) < 60  # 1 MB of both sides
+    # A page of the stream and one of the scan, here and in the simulator's threads.
+    assert most < 25 * MB, f"{most / MB:.1f} MB"
+
+
+def an_image(kilobytes: int) -> Item:
+    return {"S": "x" * kilobytes * 1024}
+
+
+def test_partitions_that_are_split_again_and_again_hide_nothing_and_make_nothing_up() -> None:
+    tiny = TimeMachineLimits(partitions=2, partition_bytes=300)
+    with Ledger(6) as ledger:
+        ledger.write(400)
+        ledger.clock.sleep(600)
+        there = dict(ledger.now)
+        ledger.write(60)
+        tables = DisturbedTables(ledger, lambda: ledger.write(3))
+        assert Verifier(ledger.sources(tables), HandCopy(there), limits=tiny).run().found == []
+        wrong = sorted(there)[::3]
+        for key in wrong:
+            there[key] = {**there[key], "by": {"S": "hand"}}
+        tables = DisturbedTables(ledger, lambda: ledger.write(3))
+        found = Verifier(ledger.sources(tables), HandCopy(there), limits=tiny).run()
+        assert [each.key["pk"]["S"] for each in found.found] == wrong
 
 
 EACH = 5
