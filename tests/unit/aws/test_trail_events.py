@@ -1,0 +1,219 @@
+"""Which keys a call wrote, and who made it: CloudTrail's documented events, read."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support import trails
+from tests.support.trails import ACCOUNT, ARN, Event, role
+from watcher.aws.trail_events import REPLICATION, Call, Caller, ItemWrite, calls_in
+
+SECOND = 1_795_377_845
+KEY = {"PK": "ada", "SK": "order-7"}
+
+
+def calls(*events: Event, tables: frozenset[str] = frozenset((ARN,))) -> list[Call]:
+    return [*calls_in(trails.content(*events), tables)]
+
+
+def writes(event: Event) -> list[ItemWrite]:
+    (call,) = calls(event)
+    return call.writes_to(ARN)
+
+
+@pytest.mark.parametrize(
+    ("event", "removes"),
+    [
+        (trails.put(SECOND), False),
+        (trails.update(SECOND), False),
+        (trails.delete(SECOND), True),
+    ],
+)
+def test_a_call_about_one_item(event: Event, removes: bool) -> None:
+    (call,) = calls(event)
+    assert call.time == SECOND
+    assert call.writes_to(ARN) == [ItemWrite("orders", KEY, removes)]
+    assert not call.failed
+
+
+def test_who_made_it() -> None:
+    (call,) = calls(trails.put(SECOND, by=role("release-112", "ci-8841")))
+    agent = "Boto3/1.43.2 md/Botocore#1.43.2 ua/2.0 os/linux#6.1"
+    assert call.caller == Caller("role/release-112", ACCOUNT, "ci-8841", "203.0.113.9", agent)
+
+
+@pytest.mark.parametrize(
+    ("identity", "name"),
+    [
+        (
+            {"type": "IAMUser", "arn": f"arn:aws:iam::{ACCOUNT}:user/ops/Mateo"},
+            "user/Mateo",
+        ),
+        ({"type": "Root", "arn": f"arn:aws:iam::{ACCOUNT}:root"}, "root"),
+        (
+            {"type": "FederatedUser", "arn": f"arn:aws:sts::{ACCOUNT}:federated-user/eve"},
+            "federated-user/eve",
+        ),
+        ({"type": "AssumedRole", "arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/x/y"}, "role/x"),
+        ({"type": "AWSService", "invokedBy": "backup.amazonaws.com"}, "backup.amazonaws.com"),
+        ({"type": "AWSAccount", "principalId": "AROAX:y", "accountId": "9"}, "AROAX"),
+        (role("AWSServiceRoleForDynamoDBReplication"), REPLICATION),
+        (
+            {"type": "AWSService", "invokedBy": "replication.dynamodb.amazonaws.com"},
+            REPLICATION,
+        ),
+        ({}, "a caller without a name"),
+    ],
+)
+def test_callers_of_all_kinds_have_a_name(identity: dict[str, Any], name: str) -> None:
+    (call,) = calls({**trails.put(SECOND), "userIdentity": identity})
+    assert call.caller.name == name
+
+
+def test_a_transaction_in_its_documented_form_with_capitals_and_without() -> None:
+    parameters = {
+        "requestItems": [
+            {"operation": "Put", "tableName": "orders", "key": {"PK": "a"}, "items": ["PK"]},
+            {"operation": "Update", "tableName": "orders", "key": {"PK": "b"}},
+            {"operation": "Delete", "TableName": "orders", "key": {"PK": "c"}},
+            {"operation": "ConditionCheck", "TableName": "orders", "Key": {"PK": "d"}},
+            {"operation": "Put", "tableName": "others", "key": {"PK": "e"}},
+        ],
+        "returnConsumedCapacity": "TOTAL",
+    }
+    assert writes(trails.event("TransactWriteItems", SECOND, parameters)) == [
+        ItemWrite("orders", {"PK": "a"}, False),
+        ItemWrite("orders", {"PK": "b"}, False),
+        ItemWrite("orders", {"PK": "c"}, True),
+    ]
+
+
+def test_a_transaction_of_conditions_alone_writes_nothing() -> None:
+    check = {"operation": "ConditionCheck", "TableName": "orders", "Key": {"PK": "d"}}
+    assert not calls(trails.event("TransactWriteItems", SECOND, {"requestItems": [check]}))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [
+            {"operation": "Put", "tableName": "orders", "key": {"PK": "a"}},
+            {"operation": "Delete", "tableName": "orders", "key": {"PK": "b"}},
+        ],
+        {
+            "orders": [
+                {"putRequest": {"key": {"PK": "a"}, "items": ["PK", "total"]}},
+                {"deleteRequest": {"key": {"PK": "b"}}},
+            ]
+        },
+        {"orders": [{"PutRequest": {"Key": {"PK": "a"}}}, {"DeleteRequest": {"Key": {"PK": "b"}}}]},
+        {
+            ARN: [
+                {"operation": "Put", "key": {"PK": "a"}},
+                {"operation": "Delete", "key": {"PK": "b"}},
+            ]
+        },
+    ],
+    ids=["list", "map", "capitals", "by-arn"],
+)
+def test_a_batch_in_each_form(asked: Any) -> None:
+    found = writes(trails.event("BatchWriteItem", SECOND, {"requestItems": asked}))
+    assert [(each.key, each.removes) for each in found] == [
+        ({"PK": "a"}, False),
+        ({"PK": "b"}, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        None,
+        {"omitted": True, "originalSize": 120_000, "reason": "requestParameters too large"},
+        {"requestItems": {"orders": "***"}},
+    ],
+)
+def test_a_batch_whose_items_are_not_told_may_have_written_any(parameters: Any) -> None:
+    assert writes(trails.event("BatchWriteItem", SECOND, parameters)) == [ItemWrite()]
+
+
+def test_partiql_tells_the_key_of_an_update_and_not_of_an_insert() -> None:
+    parameters = {
+        "requestItems": [
+            {
+                "statement": "UPDATE orders SET total = ***(Redacted) WHERE PK = 'ada''s' "
+                "AND \"SK\" = 'x, PK = ''b'''"
+            },
+            {"statement": "INSERT INTO orders VALUE {'PK' : ***(Redacted), 'n' : ***(Redacted)}"},
+            {"statement": 'DELETE FROM "orders" WHERE PK=? and SK=-12.50'},
+            {"statement": "INSERT INTO orders VALUE {'PK': 'ada', 'SK': 7}"},
+        ]
+    }
+    assert writes(trails.event("BatchExecuteStatement", SECOND, parameters)) == [
+        ItemWrite("orders", {"PK": "ada's", "SK": "x, PK = 'b'"}, False),
+        ItemWrite("orders", {}, False),
+        ItemWrite("orders", {"SK": "-12.50"}, True),
+        ItemWrite("orders", {"PK": "ada", "SK": "7"}, False),
+    ]
+
+
+def test_partiql_that_reads_is_no_write() -> None:
+    text = "SELECT * FROM orders WHERE PK = 'a' AND n = ***(Redacted)"
+    assert not calls(trails.statement(SECOND, text))
+
+
+def test_a_statement_that_is_redacted_whole_may_have_written_anything() -> None:
+    assert writes(trails.statement(SECOND, "***(Redacted)")) == [ItemWrite()]
+
+
+def test_a_transaction_of_statements() -> None:
+    parameters = {"transactStatements": [{"statement": "DELETE FROM orders WHERE PK='a'"}]}
+    assert writes(trails.event("ExecuteTransaction", SECOND, parameters)) == [
+        ItemWrite("orders", {"PK": "a"}, True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "failed"),
+    [
+        ("ConditionalCheckFailedException", True),
+        ("TransactionCanceledException", True),
+        ("AccessDenied", True),
+        ("InternalServerError", False),
+    ],
+)
+def test_an_error_means_that_nothing_was_written_unless_it_is_the_services(
+    error: str, failed: bool
+) -> None:
+    (call,) = calls(trails.put(SECOND, errorCode=error))
+    assert call.failed is failed
+
+
+def test_numbers_of_a_key_keep_their_digits() -> None:
+    number = "1234567890123456789012345678901234567.8"
+    event = trails.put(SECOND)
+    event["requestParameters"]["key"] = msgspec.Raw(b'{"PK": %s}' % number.encode())
+    found = [*calls_in(msgspec.json.encode({"Records": [event]}), frozenset((ARN,)))]
+    assert found[0].writes[0].key == {"PK": number}
+
+
+def test_other_events_are_passed_over() -> None:
+    other_table = trails.put(SECOND, table=ARN.replace("orders", "orders-2"))
+    other_region = trails.put(SECOND, table=ARN.replace("us-east-1", "eu-west-1"))
+    other_account = trails.put(SECOND, table=ARN.replace(ACCOUNT, "999999999999"))
+    read = trails.event("GetItem", SECOND, {"tableName": "orders", "key": KEY}, readOnly=True)
+    other_service = trails.put(
+        SECOND, eventSource="s3.amazonaws.com", note="dynamodb.amazonaws.com"
+    )
+    update_table = trails.event("UpdateTable", SECOND, {"tableName": "orders"})
+    assert not calls(other_table, other_region, other_account, read, other_service, update_table)
+
+
+def test_an_event_without_resources_is_of_its_account_and_region() -> None:
+    assert len(calls(trails.put(SECOND, resources=None))) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"Records": [{"a"', b"\xff\x00"])
+def test_what_is_no_log_file_is_refused(content: bytes) -> None:
+    with pytest.raises((msgspec.DecodeError, UnicodeDecodeError, ValueError)):
+        list(calls_in(content, frozenset((ARN,))))

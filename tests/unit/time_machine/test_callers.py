@@ -1,0 +1,276 @@
+"""Who made a change: never a guess dressed as a fact."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.support import trails
+from tests.support.trails import ACCOUNT, ARN, Event, role
+from watcher import Record
+from watcher.aws.trail_events import REPLICATION, Caller, calls_in
+from watcher.time_machine.callers import (
+    APART,
+    NO_CALL,
+    REDACTED,
+    TOO_FEW,
+    TTL,
+    Answer,
+    Callers,
+    Certainty,
+    TimedCall,
+    join,
+)
+
+SECOND = 1_795_377_845
+STREAM = f"{ARN}/stream/2026-11-01T00:00:00.000"
+KEY = {"PK": {"S": "ada"}, "SK": {"S": "order-7"}}
+
+
+def change(second: float = SECOND, kind: str = "MODIFY", **more: Any) -> Record:
+    inner = {
+        "ApproximateCreationDateTime": second,
+        "Keys": more.pop("key", KEY),
+        "SequenceNumber": "1",
+        "StreamViewType": "KEYS_ONLY",
+    }
+    record = {"eventID": "e", "eventName": kind, "dynamodb": inner, **more}
+    return Record.from_json(json.dumps(record).encode(), "shard", STREAM)
+
+
+def found(events: Iterable[Event], *changes: Record) -> list[Answer]:
+    callers = Callers()
+    for each in changes:
+        callers.note(each)
+    for call in calls_in(trails.content(*events), callers.tables):
+        callers.add(call)
+    return [callers.of(each) for each in changes]
+
+
+def names(answer: Answer) -> list[str]:
+    return [each.name for each in answer.callers]
+
+
+@pytest.mark.parametrize("apart", [-2, -1, 0, 1, 2])
+def test_one_caller_wrote_this_key_in_these_seconds(apart: int) -> None:
+    (answer,) = found([trails.put(SECOND + apart, by=role("release-112", "ci-8841"))], change())
+    assert answer.certainty is Certainty.CERTAIN
+    (caller,) = answer.callers
+    assert (caller.name, caller.session) == ("role/release-112", "ci-8841")
+    assert answer.reason == ""
+
+
+@pytest.mark.parametrize("apart", [-3, 3, 3600])
+def test_a_call_at_another_time_is_none(apart: int) -> None:
+    assert found([trails.put(SECOND + apart)], change()) == [Answer(Certainty.UNKNOWN, (), NO_CALL)]
+
+
+def test_two_callers_are_both_named() -> None:
+    events = [trails.put(SECOND, by=role("release-112")), trails.update(SECOND + 1)]
+    (answer,) = found(events, change())
+    assert answer.certainty is Certainty.SEVERAL
+    assert names(answer) == ["role/api", "role/release-112"]
+    assert answer.reason == "2 callers within 2 s"
+
+
+def test_a_removal_is_not_by_who_has_put_and_a_change_not_by_who_has_deleted() -> None:
+    events = [trails.delete(SECOND, by=role("cleaner")), trails.put(SECOND, by=role("api"))]
+    removal, insert = found(events, change(kind="REMOVE"), change(kind="INSERT"))
+    assert (removal.certainty, names(removal)) == (Certainty.CERTAIN, ["role/cleaner"])
+    assert (insert.certainty, names(insert)) == (Certainty.CERTAIN, ["role/api"])
+
+
+def test_sessions_of_one_role_are_one_caller_of_whom_only_the_role_is_told() -> None:
+    events = [trails.put(SECOND, by=role("api", "one")), trails.put(SECOND, by=role("api", "two"))]
+    (answer,) = found(events, change())
+    assert answer.certainty is Certainty.CERTAIN
+    assert [(each.name, each.session) for each in answer.callers] == [("role/api", "")]
+    assert answer.callers[0].address == "203.0.113.9"
+
+
+def test_roles_of_one_name_in_two_accounts_are_two() -> None:
+    events = [trails.put(SECOND), trails.put(SECOND, by=role("api", account="999999999999"))]
+    (answer,) = found(events, change())
+    assert answer.certainty is Certainty.SEVERAL
+    assert [each.account for each in answer.callers] == [ACCOUNT, "999999999999"]
+
+
+def test_a_call_that_failed_wrote_nothing() -> None:
+    events = [trails.put(SECOND, errorCode="ConditionalCheckFailedException"), trails.put(SECOND)]
+    (answer,) = found([{**events[0], "userIdentity": role("other")}, events[1]], change())
+    assert (answer.certainty, names(answer)) == (Certainty.CERTAIN, ["role/api"])
+    assert found(events[:1], change())[0].certainty is Certainty.UNKNOWN
+
+
+def test_a_call_that_ended_with_the_services_error_may_have_written() -> None:
+    (answer,) = found([trails.put(SECOND, errorCode="InternalServerError")], change())
+    assert answer.certainty is Certainty.MAY_BE
+    assert answer.reason == "the call ended with InternalServerError"
+
+
+def test_a_redacted_key_may_be_this_one() -> None:
+    text = "INSERT INTO orders VALUE {'PK': ***(Redacted), 'SK': ***(Redacted)}"
+    (answer,) = found([trails.statement(SECOND, text)], change())
+    assert (answer.certainty, answer.reason) == (Certainty.MAY_BE, REDACTED)
+    both = [trails.statement(SECOND, text, by=role("console")), trails.put(SECOND)]
+    (answer,) = found(both, change())
+    assert (answer.certainty, names(answer)) == (
+        Certainty.SEVERAL,
+        ["role/api", "role/console"],
+    )
+
+
+def test_a_statement_with_its_key_is_certain_and_another_items_is_none() -> None:
+    text = "UPDATE orders SET total=***(Redacted) WHERE PK='ada' AND SK='{}'"
+    (answer,) = found([trails.statement(SECOND, text.format("order-7"))], change())
+    assert answer.certainty is Certainty.CERTAIN
+    (answer,) = found([trails.statement(SECOND, text.format("order-8"))], change())
+    assert answer.certainty is Certainty.UNKNOWN
+
+
+def test_a_statement_with_half_a_key_may_be_this_one_only_if_that_half_is_the_same() -> None:
+    text = "DELETE FROM orders WHERE PK='{}' AND SK=?"
+    (answer,) = found([trails.statement(SECOND, text.format("ada"))], change(kind="REMOVE"))
+    assert answer.certainty is Certainty.MAY_BE
+    (answer,) = found([trails.statement(SECOND, text.format("bob"))], change(kind="REMOVE"))
+    assert answer.certainty is Certainty.UNKNOWN
+
+
+def test_each_item_of_a_batch_and_of_a_transaction_has_its_caller() -> None:
+    rows = [
+        {"operation": "Put", "tableName": "orders", "key": {"PK": "ada", "SK": f"order-{n}"}}
+        for n in (7, 8)
+    ]
+    for name in ("BatchWriteItem", "TransactWriteItems"):
+        event = trails.event(name, SECOND, {"requestItems": rows})
+        other = {"PK": {"S": "ada"}, "SK": {"S": "order-8"}}
+        answers = found([event], change(), change(key=other))
+        assert [each.certainty for each in answers] == [Certainty.CERTAIN] * 2
+
+
+def test_time_to_live_and_replication_are_callers_of_their_own() -> None:
+    identity = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+    by_ttl = change(kind="REMOVE", userIdentity=identity)
+    assert found([trails.delete(SECOND)], by_ttl) == [Answer(Certainty.CERTAIN, (TTL,))]
+    replicated = trails.put(SECOND, by=role("AWSServiceRoleForDynamoDBReplication"))
+    (answer,) = found([replicated], change())
+    assert (answer.certainty, names(answer)) == (Certainty.CERTAIN, [REPLICATION])
+
+
+def test_number_keys_are_equal_by_value_and_texts_by_text() -> None:
+    key = {"PK": {"N": "1.0"}, "SK": {"S": "1.0"}}
+    events = [trails.put(SECOND, key={"PK": 1, "SK": "1.0"})]
+    assert found(events, change(key=key))[0].certainty is Certainty.CERTAIN
+    events = [trails.put(SECOND, key={"PK": 1, "SK": "1"})]
+    assert found(events, change(key=key))[0].certainty is Certainty.UNKNOWN
+
+
+def test_a_call_that_two_trails_have_counts_once_with_the_fuller_name() -> None:
+    short = {"type": "AWSAccount", "principalId": "AROAX:ci", "accountId": ACCOUNT}
+    full = trails.put(SECOND, by=role("release-112"), requestID="R1")
+    for events in (
+        [full, {**full, "userIdentity": short}],
+        [{**full, "userIdentity": short}, full],
+    ):
+        (answer,) = found(events, change())
+        assert (answer.certainty, names(answer)) == (Certainty.CERTAIN, ["role/release-112"])
+    # Nor does it explain two changes.
+    answers = found([full, full], change(), change())
+    assert answers[0].certainty is Certainty.MAY_BE
+
+
+def test_more_changes_than_calls_are_not_certain() -> None:
+    """The trail lacks a call: it may be the one of either change."""
+    answers = found([trails.put(SECOND)], change(SECOND), change(SECOND + 1))
+    assert [each.certainty for each in answers] == [Certainty.MAY_BE] * 2
+    assert answers[0].reason == TOO_FEW
+    apart = found([trails.put(SECOND)], change(SECOND), change(SECOND + 60))
+    assert [each.certainty for each in apart] == [Certainty.CERTAIN, Certainty.UNKNOWN]
+
+
+def test_what_makes_a_trail_incomplete_takes_the_certainty() -> None:
+    record = change()
+    callers = Callers()
+    callers.note(record)
+    for call in calls_in(trails.content(trails.put(SECOND)), callers.tables):
+        callers.add(call)
+    answer = callers.of(record, lambda second: "a file is broken")
+    assert (answer.certainty, answer.reason) == (Certainty.MAY_BE, "a file is broken")
+
+
+def test_a_change_without_a_time_has_no_caller() -> None:
+    record = Record.from_json(
+        b'{"eventName": "MODIFY", "dynamodb": {"Keys": {"PK": {"S": "a"}}, "SequenceNumber": "1"}}',
+        "shard",
+        STREAM,
+    )
+    assert found([], record)[0] == Answer(Certainty.UNKNOWN, (), "the change has no time")
+
+
+# The world: writers, calls that change nothing, clocks apart; and a trail that holds all of it.
+
+_ROLES = "api", "cron", "release"
+_call = st.tuples(
+    st.floats(0, 12),  # when
+    st.sampled_from(_ROLES),
+    st.booleans(),  # removes
+    st.booleans(),  # changes something
+    st.booleans(),  # redacted
+    st.floats(-APART, APART),  # how far the trail's clock is from the stream's
+)
+
+
+@given(st.lists(_call, max_size=12))
+@example([(0.9, "api", False, True, False, -1.95), (4.0, "cron", False, True, False, 0.0)])
+def test_with_a_whole_trail_certain_is_true_and_the_caller_is_always_named(
+    world: list[tuple[float, str, bool, bool, bool, float]],
+) -> None:
+    for removes in (False, True):
+        calls = [
+            TimedCall(int(100 + when + apart), Caller(who), deletes, REDACTED if redacted else "")
+            for when, who, deletes, _, redacted, apart in world
+        ]
+        made = [
+            (int(100 + when), who)
+            for when, who, deletes, changes, *_ in world
+            if changes and deletes is removes
+        ]
+        answers = dict(join([second for second, _ in made], calls, removes=removes))
+        for second, who in made:
+            answer = answers[second]
+            assert who in names(answer)
+            if answer.certainty in (Certainty.CERTAIN, Certainty.MAY_BE):
+                assert names(answer) == [who]
+
+
+@given(st.lists(_call, min_size=1, max_size=12), st.data())
+def test_with_a_call_missing_a_change_is_not_pinned_on_too_few_calls(
+    world: list[tuple[float, str, bool, bool, bool, float]], data: st.DataObject
+) -> None:
+    """Every call is told and changes something; one of them is missing in the trail."""
+    made = [(int(100 + when), who) for when, who, *_ in world]
+    calls = [
+        TimedCall(int(100 + when + apart), Caller(who), False) for when, who, *_, apart in world
+    ]
+    missing = data.draw(st.integers(0, len(world) - 1))
+    answers = dict(
+        join([s for s, _ in made], calls[:missing] + calls[missing + 1 :], removes=False)
+    )
+    second, who = made[missing]
+    answer = answers[second]
+    assert answer.certainty is not Certainty.CERTAIN or names(answer) == [who]
+
+
+@given(st.lists(_call, max_size=8), st.randoms(use_true_random=False))
+def test_the_order_of_the_files_tells_nothing(
+    world: list[tuple[float, str, bool, bool, bool, float]], chance: Any
+) -> None:
+    calls = [TimedCall(int(when), Caller(who), deletes) for when, who, deletes, *_ in world]
+    seconds = [int(when) for when, *_ in world]
+    before = dict(join(seconds, calls, removes=False))
+    chance.shuffle(calls)
+    chance.shuffle(seconds)
+    assert dict(join(seconds, calls, removes=False)) == before

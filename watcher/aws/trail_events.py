@@ -1,0 +1,358 @@
+"""CloudTrail's data events for DynamoDB: who wrote which key, and when.
+
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/understanding-ddb-log-entries.html
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from watcher.aws.arns import table_name
+
+REPLICATION: Final = "replication"
+"""The caller that brings changes from a global table's other regions."""
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who made a call; "" where that is not known."""
+
+    name: str
+    """The role, user or service: `role/release-112`."""
+    account: str = ""
+    session: str = ""
+    """The role's session: the name that was given when the role was assumed."""
+    address: str = ""
+    """The address that the call came from, or the name of the service that made it."""
+    agent: str = ""
+    """The program that made the call, as it called itself."""
+
+
+class ItemWrite(msgspec.Struct, frozen=True):
+    """A write of one item that a call asked for."""
+
+    table: str = ""
+    """The table's name or ARN; "" where it may be any of the call's."""
+    key: Mapping[str, str] = {}
+    """The key's values as text, as far as the event has them: PartiQL's are often redacted."""
+    removes: bool | None = None
+    """True for a write that only removes, False for one that never does; None: not known."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call that writes items."""
+
+    id: str
+    """The request's id: the same where several accounts or trails have the call."""
+    time: int
+    """The second (epoch) in which the call ended."""
+    caller: Caller
+    tables: frozenset[str]
+    """The ARNs of the tables that it is about."""
+    writes: tuple[ItemWrite, ...]
+    error: str = ""
+    """The error that it ended with; "" where it succeeded."""
+
+    @property
+    def failed(self) -> bool:
+        """True where nothing was written; an error of the service's own leaves that open."""
+        return bool(self.error) and self.error not in _SERVER_ERRORS
+
+    def writes_to(self, table: str) -> list[ItemWrite]:
+        """Returns the writes to the table with this ARN."""
+        if table not in self.tables:
+            return []
+        name = table_name(table)
+        return [
+            each
+            for each in self.writes
+            if each.table in ("", table)
+            or (table_name(each.table) == name and ":" not in each.table)
+        ]
+
+
+_SERVER_ERRORS: Final = frozenset(
+    (
+        "InternalFailure",
+        "InternalServerError",
+        "InternalServerErrorException",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+    )
+)
+_BY_ITEM: Final = {"PutItem": False, "UpdateItem": False, "DeleteItem": True}
+_OF_SEVERAL: Final = frozenset(("BatchWriteItem", "TransactWriteItems"))
+_BY_STATEMENT: Final = frozenset(
+    ("ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction")
+)
+_NAMES: Final = (*_BY_ITEM, *_OF_SEVERAL, *_BY_STATEMENT)
+_OPERATIONS: Final = {"put": False, "update": False, "delete": True}
+_CHECK: Final = "conditioncheck"
+_HIDDEN: Final = ("***(Redacted)", "HIDDEN_DUE_TO_SECURITY_REASONS")
+_SOURCE: Final = b'"dynamodb.amazonaws.com"'
+
+
+class _Issuer(msgspec.Struct, rename="camel"):
+    arn: str | None = None
+
+
+class _SessionContext(msgspec.Struct, rename="camel"):
+    session_issuer: _Issuer | None = None
+
+
+class _Identity(msgspec.Struct, rename="camel"):
+    type: str | None = None
+    principal_id: str | None = None
+    arn: str | None = None
+    account_id: str | None = None
+    user_name: str | None = None
+    invoked_by: str | None = None
+    session_context: _SessionContext | None = None
+
+
+class _Resource(msgspec.Struct):
+    ARN: str | None = None
+    type: str | None = None
+
+
+class _Event(msgspec.Struct):
+    eventTime: str
+    eventName: str
+    eventSource: str | None = None
+    userIdentity: _Identity | None = None
+    sourceIPAddress: str | None = None
+    userAgent: str | None = None
+    errorCode: str | None = None
+    requestParameters: msgspec.Raw = msgspec.Raw(b"null")
+    requestID: str | None = None
+    eventID: str | None = None
+    awsRegion: str | None = None
+    recipientAccountId: str | None = None
+    resources: list[_Resource] | None = None
+
+
+class _File(msgspec.Struct):
+    Records: list[msgspec.Raw]
+
+
+_file: Final = msgspec.json.Decoder(_File)
+_event: Final = msgspec.json.Decoder(_Event)
+
+
+def calls_in(content: bytes, tables: frozenset[str]) -> Iterator[Call]:
+    """Yields the calls that write to these tables (ARNs), out of a log file's JSON.
+
+    Raises msgspec.DecodeError, UnicodeDecodeError, ValueError where it is none.
+    """
+    # Most files, and most of the events in the others, are about something else.
+    names = [table_name(each).encode() for each in tables]
+    if _SOURCE not in content:
+        _file.decode(content)
+        return
+    for raw in _file.decode(content).Records:
+        text = bytes(raw)
+        if _SOURCE in text and any(name in text for name in names):
+            call = _call(_event.decode(text))
+            if call is not None and not tables.isdisjoint(call.tables):
+                yield call
+
+
+def _call(event: _Event) -> Call | None:
+    """Returns an event's call; None where it is none that writes items."""
+    if event.eventSource != "dynamodb.amazonaws.com" or event.eventName not in _NAMES:
+        return None
+    # Its numbers stay text, with all their digits.
+    given = json.loads(bytes(event.requestParameters), parse_int=str, parse_float=str)
+    writes = tuple(_writes(event.eventName, given if isinstance(given, dict) else {}))
+    if not writes:
+        return None
+    time = datetime.fromisoformat(event.eventTime)
+    return Call(
+        event.requestID or event.eventID or "",
+        int(time.timestamp()),
+        _caller(event),
+        frozenset(_tables(event, writes)),
+        writes,
+        event.errorCode or "",
+    )
+
+
+def _tables(event: _Event, writes: tuple[ItemWrite, ...]) -> Iterator[str]:
+    arns = [each.ARN for each in event.resources or () if each.ARN and ":table/" in each.ARN]
+    yield from arns
+    if not arns:
+        place = f"arn:aws:dynamodb:{event.awsRegion}:{event.recipientAccountId}:table/"
+        yield from (f"{place}{table_name(each.table)}" for each in writes if each.table)
+
+
+def _writes(name: str, given: Mapping[str, Any]) -> Iterator[ItemWrite]:
+    if name in _BY_ITEM:
+        yield _item_write(given, "", _BY_ITEM[name])
+        return
+    if name in _BY_STATEMENT:
+        found = [each for text in _statements(given) for each in _statement_writes(text)]
+        readable = next(_statements(given), None) is not None
+    else:
+        asked = _field(given, "requestItems") or _field(given, "transactItems")
+        found = list(_requests(asked, "", None))
+        readable = bool(found) or _only_checks(asked)
+    # Left out where it is too long, or in a form that nobody has documented.
+    yield from found if readable else [ItemWrite()]
+
+
+def _field(node: Mapping[str, Any], name: str) -> Any:
+    """Returns a parameter; documented events have some of them with a capital."""
+    return node.get(name, node.get(name[0].upper() + name[1:]))
+
+
+def _item_write(node: Mapping[str, Any], table: str, removes: bool | None) -> ItemWrite:
+    key, name = _field(node, "key"), _field(node, "tableName")
+    values = key.items() if isinstance(key, dict) else ()
+    texts = {each: _text(value) for each, value in values}
+    known = {each: text for each, text in texts.items() if text is not None}
+    return ItemWrite(name if isinstance(name, str) else table, known, removes)
+
+
+def _text(value: Any) -> str | None:
+    """Returns a key's value as text; None where the event does not tell it."""
+    if isinstance(value, dict) and len(value) == 1:
+        (value,) = value.values()
+    return value if isinstance(value, str) and value not in _HIDDEN else None
+
+
+def _requests(node: Any, table: str, removes: bool | None) -> Iterator[ItemWrite]:
+    """Yields the writes of a list of requests, or of a map by the tables' names."""
+    if isinstance(node, list):
+        for each in node:
+            yield from _requests(each, table, removes)
+        return
+    if not isinstance(node, dict):
+        return
+    kind = _kind(_field(node, "operation"))
+    if kind == _CHECK:
+        return
+    if kind in _OPERATIONS or isinstance(_field(node, "key"), dict):
+        yield _item_write(node, table, _OPERATIONS.get(kind, removes))
+        return
+    for name, each in node.items():
+        kind = _kind(name)
+        if kind in _OPERATIONS and isinstance(each, dict):
+            yield _item_write(each, table, _OPERATIONS[kind])
+        elif kind != _CHECK and isinstance(each, list):
+            yield from _requests(each, name, removes)
+
+
+def _kind(name: Any) -> str:
+    return name.lower().removesuffix("request") if isinstance(name, str) else ""
+
+
+def _only_checks(node: Any) -> bool:
+    """True for a transaction's list of conditions, which writes nothing."""
+    return isinstance(node, list) and all(
+        isinstance(each, dict) and _kind(_field(each, "operation")) == _CHECK for each in node
+    )
+
+
+# PartiQL
+
+
+_LITERAL: Final = r"'(?:[^']|'')*'"
+_STATEMENT: Final = re.compile(
+    r'\s*(INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+(?:"((?:[^"]|"")+)"|([\w.-]+))', re.IGNORECASE
+)
+_READS: Final = re.compile(r"\s*(SELECT|EXISTS)\b", re.IGNORECASE)
+# `name = value` of a condition, `'name': value` of an item; other texts are stepped over whole.
+_PAIR: Final = re.compile(
+    rf"""
+    (?: (?<![.\w"]) (?: "(?P<quoted>(?:[^"]|"")*)" | (?P<plain>[A-Za-z_][\w.-]*) ) \s* =
+      | (?P<named>{_LITERAL}) \s* : )
+    \s* (?: (?P<text>{_LITERAL}) | (?P<number>[-+]?[\d.]+(?:[eE][-+]?\d+)?) )
+    | {_LITERAL}
+    """,
+    re.VERBOSE,
+)
+
+
+def _statements(node: Any) -> Iterator[str]:
+    """Yields the texts of all statements of a request."""
+    if isinstance(node, list):
+        for each in node:
+            yield from _statements(each)
+    elif isinstance(node, dict):
+        text = _field(node, "statement")
+        if isinstance(text, str):
+            yield text
+        for name in ("requestItems", "statements", "transactStatements"):
+            yield from _statements(_field(node, name))
+
+
+def _statement_writes(text: str) -> Iterator[ItemWrite]:
+    if _READS.match(text):
+        return
+    found = _STATEMENT.match(text)
+    if found is None:
+        yield ItemWrite()
+        return
+    verb, quoted, plain = found.groups()
+    table = plain or quoted.replace('""', '"')
+    yield ItemWrite(table, dict(_pairs(text[found.end() :])), verb.upper().startswith("DELETE"))
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Yields the names and values that a statement tells; most values are redacted."""
+    for found in _PAIR.finditer(text):
+        quoted, plain, named, value, number = found.groups()
+        name = plain or (quoted or "").replace('""', '"') or _unquoted(named)
+        if name and (value or number):
+            yield name, number or _unquoted(value)
+
+
+def _unquoted(literal: str | None) -> str:
+    return "" if literal is None else literal[1:-1].replace("''", "'")
+
+
+# Callers
+
+
+def _caller(event: _Event) -> Caller:
+    who = event.userIdentity or _Identity()
+    arn = who.arn or ""
+    session = (who.principal_id or "").partition(":")[2]
+    if ":assumed-role/" in arn:
+        session = arn.rpartition("/")[2]
+    return Caller(
+        _principal(who),
+        who.account_id or (arn.split(":")[4:5] or [""])[0],
+        session,
+        event.sourceIPAddress or "",
+        event.userAgent or "",
+    )
+
+
+def _principal(who: _Identity) -> str:
+    context = who.session_context
+    issuer = (context.session_issuer.arn if context and context.session_issuer else None) or ""
+    arn = who.arn or ""
+    if "AWSServiceRoleForDynamoDBReplication" in f"{issuer} {arn}" or (
+        who.invoked_by == "replication.dynamodb.amazonaws.com"
+    ):
+        return REPLICATION
+    if ":role/" in issuer:
+        return f"role/{issuer.rpartition('/')[2]}"
+    if ":assumed-role/" in arn:
+        return f"role/{arn.split('/')[1]}"
+    if ":user/" in arn:
+        return f"user/{arn.rpartition('/')[2]}"
+    if who.type == "Root":
+        return "root"
+    if arn:
+        return arn.rpartition(":")[2]
+    # All that the log of a table's account has of another account's caller.
+    principal = (who.principal_id or "").partition(":")[0]
+    name = who.user_name or who.invoked_by or principal or who.account_id
+    return name or "a caller without a name"
