@@ -17,22 +17,14 @@ import pytest
 from rich.console import Console
 
 from tests.simulator import Simulator
+from tests.support.hostile_text import HOSTILE, refuse_steering
 from tests.support.terminal import Terminal
 from watcher.aws.model import Listing, Shard
 from watcher.cli import main
 from watcher.cli.shards import tree
 
 ROOT = Path(__file__).parents[2]
-# A title, colours that hide, a screen's end, C1's CSI and OSC, DEL, a bell, backspaces, another
-# line, the marks that turn the direction, and what `style` itself paints with.
-HOSTILE = (
-    "\x1b]0;owned\x07\x1b[8mhidden\x1b[2J\x9b31m\x9d0;owned\x9c\x7f\x07\x08\x08\r\nINSERT spoofed"
-    "\u202egnp.exe\u2066x\u2069\u2028\x1b[31mred"
-)
 NAME = "at\x1b[2J\x9btribute\u202e"
-STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-# What we write ourselves: colours and marks, and the status line's.
-OURS = re.compile("\x1b\\[(?:0|1|2|7|27|3[1-7]|9[0-7])m|\r\x1b\\[2K")
 WATCH = "--from", "trim-horizon", "--no-follow"
 FORMS = "summary", "record", "json", "jsonl", "csv", "table", "diff", "debezium"
 COMMANDS = [
@@ -108,13 +100,6 @@ def piped(*command: str) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as out:
         assert main([*command]) == 0
     return out.getvalue()
-
-
-def refuse_steering(written: str) -> None:
-    left = OURS.sub("", written)
-    assert not STEERS.search(left), ascii(left[STEERS.search(left).start() - 60 :][:120])  # type: ignore[union-attr]
-    assert "\x1b[31mred" not in written
-    assert not re.search("^INSERT spoofed", left, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: " ".join(each)[:60].strip())

@@ -1,5 +1,6 @@
 """The other jobs, on the shared Spark."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
+from tests.support.hostile_text import HOSTILE, refuse_steering
 from watcher.aws.config import AwsConfig
 from watcher.errors import DataLossError, UsageError, WatcherError
 
@@ -50,6 +52,25 @@ def test_query_prints_a_table_json_and_csv(
         sql = "SELECT '=1+1' a, -5 b FROM changes LIMIT 1"
         query(sim.stream_arn, sql, output="csv", csv_raw=raw, connection=here(sim), spark=spark)
         assert capsys.readouterr().out.splitlines() == ["a,b", row]
+
+
+def test_nothing_that_a_query_prints_steers_a_terminal(
+    spark: Any,
+    sim: RemoteSimulator,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from watcher.spark.jobs import query
+
+    sim.put({"pk": {"S": HOSTILE}, "v": {"N": "1"}, HOSTILE: {"S": HOSTILE}})
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    sql = "SELECT keys:pk::string p, changed_attributes, new_image n FROM (SELECT"
+    sql += " parse_json(keys) keys, changed_attributes, new_image FROM changes)"
+    for output in ("table", "json", "csv"):
+        assert query(sim.stream_arn, sql, output=output, connection=here(sim), spark=spark) == 1
+        text = capsys.readouterr().out
+        assert "hidden" in text
+        refuse_steering(text)
 
 
 def test_a_query_may_use_the_view_several_times(

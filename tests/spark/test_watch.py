@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import Done, Run
+from tests.support.hostile_text import HOSTILE, refuse_steering
 from watcher.files import WholeFile
 from watcher.spark import handlers_sink
 
@@ -147,21 +148,24 @@ def test_filters_and_colours_are_those_of_the_watch(
     command: Run, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sim.bulk(40, keys=4, remove_every=5)
-    sim.put({"pk": {"S": "\u009bred"}})
+    sim.put({"pk": {"S": HOSTILE}, HOSTILE: {"S": HOSTILE}})
     sim.advance(2)
 
     only = watch(command, sim, "-ps", "--only", "remove", "--color", "always")
     key = watch(command, sim, "-ps", "--key", "pk=k1", "--utc")
     kept = watch(command, sim, "-ps", "--filter", '{"eventName": ["INSERT"]}')
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    terminal = watch(command, sim, "-ps", "-pj", "--only", "insert")
+    forms = [f"--print-{form}" for form in ("summary", "json", "diff", "record", "table", "csv")]
+    terminal = watch(command, sim, *forms, "--only", "insert")
 
     assert re.findall(r"\x1b\[31m *(\w+)", only.out) == ["REMOVE"] * len(only.out.splitlines())
     assert len(key.out.splitlines()) == 10 and "+00:00" in key.out
     assert {line.split(" - ")[1].strip() for line in kept.out.splitlines()} == {"INSERT"}
     assert "\x1b" not in kept.out
     assert "\x1b[32m" in terminal.out, "on a terminal it is in colours"
-    assert "\u009b" not in terminal.out, "and safe"
+    assert terminal.out.count("hidden") >= len(forms)
+    refuse_steering(terminal.out)
+    refuse_steering(terminal.err)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ class Deduplicator:
         # What comes before the first record, after that, is from before the beginning.
         self._begins_at_first = isinstance(position, Latest | AtTime)
         self.skip_before: float | None = None
+        self.late = 0
+        """The number of the last page's records that should have come in a page before."""
         self.repeated = 0
         """The number of the last page's records that had come before."""
         self.stuck = 0
@@ -73,7 +75,9 @@ class Deduplicator:
         numbers = _numbers(texts)
         if any(map(operator.gt, numbers, numbers[1:])):
             return None
+        newest = self.newest
         fresh = self._fresh(records, numbers)
+        self.late = sum(numbers[place] < newest for place in fresh)
         self._note_repeats(numbers, len(fresh))
         parts: list[tuple[int, int]] = []
         for place in fresh:
@@ -110,6 +114,7 @@ class Deduplicator:
         if not is_plain or not all(map(operator.lt, texts, texts[1:])):
             return False
         self.newest = self._passed = int(texts[-1])
+        self.late = 0
         self._note_repeats([self.newest], 1)
         return True
 

@@ -301,6 +301,8 @@ class ShardReader:
             number = records[last - 1].dynamodb.SequenceNumber
             self._move_to(number)
             messages.append(self._make_page(body, records, first, last))
+        if self._deduplicator.late:
+            messages.append(Notice("a record comes pages after later ones; it is delivered now"))
         if self._deduplicator.repeated:
             messages.append(self._repeated())
         if len(records) < len(wire.Records) or (yield from self._is_at_end(bool(records))):

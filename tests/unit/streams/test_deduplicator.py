@@ -85,8 +85,12 @@ def test_each_record_goes_on_once_in_whatever_order_the_service_gives_them(
 def test_a_late_number_further_back_than_what_is_remembered_counts_as_seen() -> None:
     sieve = Deduplicator(TrimHorizon())
     through(sieve, *range(0, 2000, 2))
+    assert sieve.late == 0
     assert through(sieve, *range(2000, 3000)) == [*range(2000, 3000)]
     assert through(sieve, 1, 1997, 1999) == [1999]
+    assert sieve.late == 1
+    assert through(sieve, 3000, 3001) == [3000, 3001]
+    assert sieve.late == 0
 
 
 def test_two_changes_of_a_page_may_share_a_number() -> None:

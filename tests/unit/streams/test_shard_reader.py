@@ -56,6 +56,19 @@ class GoingBack:
         return self._service.get_records(self.first if goes_back else iterator)
 
 
+class Swapping(GoingBack):
+    """A service that has exchanged two sequence numbers."""
+
+    def __init__(self, service: Service, one: str, other: str) -> None:
+        super().__init__(service)
+        self._pair = one.encode(), other.encode()
+
+    def get_records(self, iterator: str) -> bytes:
+        one, other = self._pair
+        body = super().get_records(iterator)
+        return body.replace(one, b"?").replace(other, one).replace(b"?", other)
+
+
 def numbers(messages: list[Message]) -> list[str]:
     """The sequence numbers of the pages among the messages."""
     return [
@@ -491,6 +504,21 @@ def test_records_of_a_page_that_are_out_of_order_are_sorted_and_none_is_lost(
     assert numbers(messages) == written
     assert made.position == AfterSequence(written[-1])
     assert "the records of a page are out of order; they are sorted" in {
+        message.text for message in messages if isinstance(message, Notice)
+    }
+
+
+def test_a_record_that_comes_pages_late_is_delivered_with_a_warning_and_the_position_stays(
+    simulator: Simulator,
+) -> None:
+    written = simulator.write("a", 4)
+    simulator.set_faults(max_records=2)
+    made = reader(simulator)
+    made.service = Swapping(made.service, written[1], written[2])
+    messages = read(made, 2)
+    assert numbers(messages) == [written[at] for at in (0, 2, 1, 3)]
+    assert made.position == AfterSequence(written[-1])
+    assert "a record comes pages after later ones; it is delivered now" in {
         message.text for message in messages if isinstance(message, Notice)
     }
 
