@@ -14,7 +14,6 @@ from typing import Any
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.formatting.text import grouped
 from watcher.records.filter_patterns import Test
 from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
@@ -228,9 +227,8 @@ class ChangeSelection:
         self.key = key
         self._filter = partial(record_filter, filters, key, only, grep)
         self._filter()  # raises here for a wrong one
-        self._ttl = "ttl" in words(only)
-        self.expired = 0
-        """How many removals by time-to-live were left out."""
+        self.undoes_ttl = "ttl" in words(only)
+        """True where removals by time-to-live are undone, too."""
 
     def test(self, now: datetime, is_ttl: Test = is_by_ttl) -> Callable[[Record], bool]:
         """Returns the test whether a change is chosen; `now` ends an open interval."""
@@ -242,12 +240,7 @@ class ChangeSelection:
             created = record.wire.dynamodb.ApproximateCreationDateTime
             if created is None:
                 raise StreamError("the changes have no times: they can't be chosen by them")
-            if not first <= created < end or not (is_wanted is None or is_wanted(record)):
-                return False
-            if self._ttl or not is_ttl(record.wire):
-                return True
-            self.expired += 1
-            return False
+            return first <= created < end and (is_wanted is None or is_wanted(record))
 
         return chosen
 
@@ -264,8 +257,12 @@ def plan_undo(sources: Sources, choice: ChangeSelection, to: Path | None = None)
     made = sources.time
     path = to or _free_path(f"undo-{table_name(table.description.arn)}-{made:%Y%m%dT%H%M%SZ}")
     logged = LoggedWrites(logs_in(path.parent), table.description.identity)
-    chosen = choice.test(made, _ttl_test(table))
-    planner = UndoPlanner(chosen, logged.claim, choice.start)
+    is_ttl = _ttl_test(table)
+
+    def is_spared(record: Record) -> bool:
+        return not choice.undoes_ttl and is_ttl(record.wire)
+
+    planner = UndoPlanner(choice.test(made, is_ttl), is_spared, logged.claim, choice.start)
     sources.reopen(logged.earliest_needed(choice.start))
     for record in sources.records():
         planner.on_record(record)
@@ -276,9 +273,6 @@ def plan_undo(sources: Sources, choice: ChangeSelection, to: Path | None = None)
             "the archive holds plain JSON, which does not tell a set from a list nor binary from "
             "text: an item out of it can't be written back"
         )
-    if choice.expired:
-        gone = grouped(choice.expired, "removal")
-        logger.info(f"{gone} by time-to-live left alone: --only ttl undoes those")
     until = choice.until or made.replace(microsecond=0)
     about = table.description
     header = RunHeader(about.arn, about.identity, made, choice.start, until)

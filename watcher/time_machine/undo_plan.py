@@ -29,6 +29,7 @@ AS_BEFORE = "it is as it was before"
 BY_ITSELF = "the changes themselves have put it back"
 BY_UNDO = "an undo has put it back"
 DONE = "this plan has put it back before"
+EXPIRED = "it expired; --only ttl puts that back"
 OWN = "only an undo wrote it: undo --revert takes that back"
 
 
@@ -80,28 +81,34 @@ class _OwnWrites:
 class UndoPlanner:
     """Collects the steps of an undo from records; those of one item come in their order.
 
-    `chosen` tells the changes to undo, which begin at `start`, and `claim` those that an earlier
-    undo made.
+    `chosen` tells the changes to undo, which begin at `start`, `spared` those among them that are
+    removals by time-to-live, and `claim` those that an earlier undo made.
     """
 
     def __init__(
         self,
         chosen: Callable[[Record], bool],
+        spared: Callable[[Record], bool],
         claim: Callable[[Identity, Image, Image, datetime | None], bool],
         start: datetime,
     ) -> None:
         self._chosen = chosen
+        self._spared = spared
         self._claim = claim
         self._start = start
         self._steps: dict[Identity, UndoStep] = {}
+        self._expired: dict[Identity, bytes] = {}  # their keys
         self._own = _OwnWrites()
 
     def on_record(self, record: Record) -> None:
         """Takes in a change. Raises StreamError where it has no images."""
         item = identity(record.wire.dynamodb.Keys)
         step = self._steps.get(item)
-        chosen = self._chosen(record)
         change = record.wire.dynamodb
+        chosen = self._chosen(record)
+        if chosen and self._spared(record):
+            chosen = False
+            self._expired[item] = bytes(change.Keys)
         old, new = bytes(change.OldImage) or None, bytes(change.NewImage) or None
         # Also of a change that is not chosen: each write of an undo is one of several equal ones.
         if self._claim(item, old, new, record.created_at):
@@ -137,7 +144,12 @@ class UndoPlanner:
         own = [step for item, step in self._own.chosen() if item not in self._steps]
         for step in own:
             step.kept = OWN
-        return [*self._steps.values(), *own]
+        expired = [
+            UndoStep(key, None, None, None, kept=EXPIRED)
+            for item, key in self._expired.items()
+            if item not in self._steps
+        ]
+        return [*self._steps.values(), *own, *expired]
 
 
 def _go_on(step: UndoStep, chosen: bool, old: Image, new: Image) -> None:
