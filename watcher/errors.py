@@ -47,7 +47,7 @@ class WatcherError(Exception):
         self,
         text: str,
         option: str | None = None,
-        value: Any = None,
+        value: object = None,
         *,
         about: Iterable[str] = (),
     ) -> None:
@@ -94,7 +94,7 @@ class CheckpointError(UsageError):
         self,
         text: str,
         option: str | None = None,
-        value: Any = None,
+        value: object = None,
         *,
         answered: bool = False,
     ) -> None:

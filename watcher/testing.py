@@ -58,7 +58,7 @@ class WatchedTable:
         """Put an item: an INSERT, or a MODIFY where there is one with its key."""
         self._table.put_item(Item=dict(item))
 
-    def update(self, key: Mapping[str, Any], **attributes: Any) -> None:
+    def update(self, key: Mapping[str, Any], **attributes: object) -> None:
         """Set some attributes of an item: a MODIFY."""
         changes = {name: {"Action": "PUT", "Value": value} for name, value in attributes.items()}
         self._table.update_item(Key=dict(key), AttributeUpdates=changes)
@@ -73,7 +73,7 @@ class WatchedTable:
         return list(iter(self._stream.__next__, None))
 
     def run(
-        self, handler: str | Path | Handler | Callable[[Record], Any], **options: Any
+        self, handler: str | Path | Handler | Callable[[Record], Any], **options: object
     ) -> list[Record]:
         """Runs a handler over what has changed since the last look, from its beginning to its end.
 

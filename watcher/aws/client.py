@@ -331,7 +331,7 @@ class StreamsClient:
             return None
         return partial(self._records, asked=asked, ShardIterator=iterator)
 
-    def _records(self, **query: Any) -> bytes:
+    def _records(self, **query: object) -> bytes:
         if self.shortcut is not None:
             operation: Operation = self.shortcut.get_records
         else:
@@ -356,7 +356,7 @@ class StreamsClient:
         for each in self._opened:
             each.close()
 
-    def _call(self, operation: Callable[..., Any], member: str, **query: Any) -> Any:
+    def _call(self, operation: Callable[..., Any], member: str, **query: object) -> Any:
         """Call an operation whose answer has this member.
 
         Without it, it would say that a shard has ended, or that a stream has none.

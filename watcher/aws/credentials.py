@@ -495,7 +495,7 @@ class _Sessions(JSONFileCache):
         except (KeyError, TypeError):  # none, or not of this form
             return False
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         try:
             super().__setitem__(key, value)
         except OSError as error:

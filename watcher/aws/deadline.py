@@ -74,7 +74,7 @@ def with_deadline(
     name = operation.__name__.title().replace("_", "") if logs else ""
 
     @functools.wraps(operation)
-    def call(**query: Any) -> _Answer:
+    def call(**query: object) -> _Answer:
         before()
         return within(seconds, functools.partial(operation, **query), name, timing=timing)
 

@@ -150,22 +150,22 @@ class Shortcut:
         for asked in list(self._asked):
             asked.close()
 
-    def describe_stream(self, **query: Any) -> Any:
+    def describe_stream(self, **query: object) -> Any:
         """Calls DescribeStream as the client does."""
         answer = self._answer("DescribeStream", query)
         return self._bounded(self._client.describe_stream)(**query) if answer is None else answer
 
-    def get_shard_iterator(self, **query: Any) -> Any:
+    def get_shard_iterator(self, **query: object) -> Any:
         """As the client's."""
         answer = self._answer("GetShardIterator", query)
         return self._bounded(self._client.get_shard_iterator)(**query) if answer is None else answer
 
-    def get_records(self, asked: PendingResponse | None = None, **query: Any) -> Any:
+    def get_records(self, asked: PendingResponse | None = None, **query: object) -> Any:
         """Calls GetRecords as the client does; with `asked`, takes the answer to that call."""
         answer = self._answer("GetRecords", query, asked)
         return self._bounded(self._client.get_records)(**query) if answer is None else answer
 
-    def ask(self, **query: Any) -> PendingResponse | None:
+    def ask(self, **query: object) -> PendingResponse | None:
         """Send what `get_records` does; None where only that can, or too many answers are awaited.
 
         An answer waits in the system's memory, with up to a megabyte.
@@ -196,7 +196,7 @@ class Shortcut:
         """A call as botocore would send it; None where it is not as we know it."""
         seen: list[Any] = []
 
-        def stop(request: Any, **_: Any) -> None:
+        def stop(request: object, **_: object) -> None:
             seen.append(request)
             raise _NotSentError
 

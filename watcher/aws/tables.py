@@ -268,7 +268,7 @@ class TablesClient:
                 return
 
     def page(
-        self, table: str, after: Key | None, **query: Any
+        self, table: str, after: Key | None, **query: object
     ) -> tuple[list[msgspec.Raw], Key | None]:
         """The items behind a key, as they are, and the key of the last (None: of all there are)."""
         if after is not None:

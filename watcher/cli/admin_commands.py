@@ -78,7 +78,7 @@ def _policy(
     for_: _For = "watch",
     account: _Account = "*",
     to: _To = None,
-    **values: Any,
+    **values: object,
 ) -> int:
     from watcher.formatting.terminal import write_json
 

@@ -208,7 +208,7 @@ def _covered(word: str) -> str:
     return _COVER + word if is_text else word
 
 
-def _written(value: Any) -> Any:
+def _written(value: object) -> Any:
     """Returns a value as it stood in the line."""
     if isinstance(value, list):
         return list(map(_written, value))

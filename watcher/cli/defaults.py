@@ -226,7 +226,7 @@ def _tokens(argument: Argument, default: Default) -> Iterator[Token]:
         yield Token(keyword=default.key, value=str(value), source=where)
 
 
-def _several(value: Any) -> list[str]:
+def _several(value: object) -> list[str]:
     """Returns the values of an option that can be repeated: a list, or a line each."""
     several: Any = value
     if isinstance(value, str) and value.lstrip().startswith("["):

@@ -78,7 +78,7 @@ def demo_command(line: CommandLine) -> Callable[..., int]:
         *options.of(output.status_line),
     ]
 
-    def run(*, given: options.Asked, **values: Any) -> int:
+    def run(*, given: options.Asked, **values: object) -> int:
         return _demo(handler_flags.Choice(handlers, given, values), values)
 
     return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)

@@ -128,7 +128,7 @@ def connection(options: Mapping[str, Any]) -> AwsConfig:
 def spelled(run: Callable[..., int], *parts: Iterable[inspect.Parameter]) -> Callable[..., int]:
     """Returns a command whose `**options` are these parameters."""
 
-    def command(*arguments: Any, **options: Any) -> int:
+    def command(*arguments: object, **options: object) -> int:
         return run(*arguments, **options)
 
     signature = inspect.signature(run, eval_str=True)

@@ -61,7 +61,7 @@ def replay_command(line: CommandLine) -> Callable[..., int]:
         *handler_flags.CALLS,
     ]
 
-    def run(file: _File, /, *, given: options.Asked, **values: Any) -> int:
+    def run(file: _File, /, *, given: options.Asked, **values: object) -> int:
         return _replay(file, handler_flags.Choice(handlers, given, values), values)
 
     return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)

@@ -80,7 +80,7 @@ def _report(
     *others: options.Others,
     given: options.Asked,
     output: _Output = "report.html",
-    **values: Any,
+    **values: object,
 ) -> int:
     given.log_used()
     target = _target(output)

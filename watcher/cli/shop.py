@@ -51,7 +51,7 @@ def main(changes: int, seconds: float) -> None:
 
 
 def trade(
-    dynamodb: Any, shards: ShopShards, changes: int, pace: float, seen: threading.Event
+    dynamodb: object, shards: ShopShards, changes: int, pace: float, seen: threading.Event
 ) -> None:
     """Customers of two tables, at first in a hurry; each order's change is one of `changes`.
 
@@ -72,7 +72,7 @@ def trade(
             seen.wait()
 
 
-def live_the_past(dynamodb: Any) -> str:
+def live_the_past(dynamodb: object) -> str:
     """Three hours: thirty orders; a release that made twenty of them cost nothing; one mended.
 
     Returns the orders' stream.

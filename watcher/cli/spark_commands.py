@@ -96,7 +96,7 @@ def _command(
         totals = _run(function, stream, values=values)
         return _ended(totals, once=values["once"], goes_on=goes_on(values))
 
-    def run_of_several(stream: options.Stream, /, *others: options.Others, **values: Any) -> int:
+    def run_of_several(stream: options.Stream, /, *others: options.Others, **values: object) -> int:
         return run_of_one(_joined(stream, *others), **values)
 
     run_job = run_of_several if several else run_of_one
@@ -160,7 +160,7 @@ def query_command(line: CommandLine) -> Callable[..., int]:
     """Prints what the SQL finds in the view `changes`."""
     function, parts = _job("query")
 
-    def run(stream: options.Stream, sql: _Sql, /, *rest: _Rest, **values: Any) -> int:
+    def run(stream: options.Stream, sql: _Sql, /, *rest: _Rest, **values: object) -> int:
         from watcher.formatting.text import counted
 
         *others, sql = sql, *rest
@@ -196,7 +196,7 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
             raise UsageError(f"a mirror is written by delta-rs: {install('mirror')}")
     mirror = importlib.import_module("watcher.mirror.command").mirror
 
-    def run(stream: options.Stream, /, **values: Any) -> int:
+    def run(stream: options.Stream, /, **values: object) -> int:
         given = options.values(mirror, values)
         before = os.umask(0o077)  # delta-rs has no option for it: items are nobody else's to read
         try:
@@ -240,7 +240,7 @@ def watch_on_spark(
     """Returns the default command on Spark, with the options of the watch and of Spark."""
     parts = [*parts, *session_options()]
 
-    def run(*streams: options.Streams, given: options.Asked, **values: Any) -> int:
+    def run(*streams: options.Streams, given: options.Asked, **values: object) -> int:
         return _watch(streams, Choice(handlers, given, values), given, values)
 
     return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
@@ -343,7 +343,7 @@ def as_of(
         raise UsageError("give an export of the table with --baseline", "engine")
     exports = baseline
 
-    def run(*, spark: Any, connection: Any) -> int:
+    def run(*, spark: Any, connection: object) -> int:
         from watcher.spark.time_machine import ArchivesAsOf
 
         found = ArchivesAsOf(spark, archives, at, exports, key=key, filters=filters)
@@ -365,7 +365,7 @@ def history(
     """Returns what happened to one item."""
     _refuse_streams(archives)
 
-    def run(*, spark: Any, connection: Any) -> History:
+    def run(*, spark: Any, connection: object) -> History:
         from watcher.spark import time_machine
 
         return time_machine.history(

@@ -42,7 +42,7 @@ def streams_command(line: CommandLine) -> Callable[..., int]:
     return options.spelled(_streams, options.of(WatchOptions, *options.AWS))
 
 
-def _streams(*, table: _Table = None, output: options.Output = "text", **values: Any) -> int:
+def _streams(*, table: _Table = None, output: options.Output = "text", **values: object) -> int:
     from watcher.aws.arns import region_in
     from watcher.aws.client import StreamsClient
     from watcher.formatting.terminal import write_json, write_text

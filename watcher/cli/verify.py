@@ -134,7 +134,7 @@ def _compare(
     read_limit: _Limit = None,
     repair: _Repair = None,
     output: options.Output = "text",
-    **values: Any,
+    **values: object,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
     if (with_ is None) is (log is None):

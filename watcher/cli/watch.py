@@ -67,7 +67,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
 
         return watch_on_spark(handlers, parts)
 
-    def run(*streams: options.Streams, given: options.Asked, **values: Any) -> int:
+    def run(*streams: options.Streams, given: options.Asked, **values: object) -> int:
         if not (streams or given.typed or values["everything"]):
             sys.stderr.write(_FIRST)
             return UsageError.exit_status

@@ -163,7 +163,7 @@ def lambda_record(record: "Record") -> dict[str, Any]:
     return event
 
 
-def processed(answer: Any, numbers: Sequence[str]) -> int:
+def processed(answer: object, numbers: Sequence[str]) -> int:
     """How many of the first records went well, by a function's answer.
 
     All of them unless it has `batchItemFailures`; then those before the first that it names.

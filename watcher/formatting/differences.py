@@ -36,7 +36,7 @@ class _CutText:
         return self._text
 
 
-def shown_value(value: Any) -> str:
+def shown_value(value: object) -> str:
     """Formats a native value on one line; on a terminal, long texts and binaries are cut."""
     most = max_characters()
     return printable_value(value if most is None else _cut(value, most))
@@ -81,7 +81,7 @@ def _span(text: str, begin: int, behind: int, most: int) -> str:
     return f"{'…' * (first > 0)}{cut}{'…' * (last < len(text) or len(part) > most + 2 * _AROUND)}"
 
 
-def _cut(value: Any, most: int) -> Any:
+def _cut(value: object, most: int) -> Any:
     match value:
         case str() if len(value) > most:
             return _CutText(repr(value[:most]), f"{len(value):,} characters")

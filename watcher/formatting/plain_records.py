@@ -72,7 +72,7 @@ def record_id(record: Record) -> str:
     return f"{record.shard_id}:{hashlib.sha256(body).hexdigest()}"
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Converts a native value to one that JSON has."""
     match value:
         case dict():

@@ -97,7 +97,7 @@ def ordered(elements: Iterable[Any]) -> list[Any]:
     return sorted(listed, key=printable_value)
 
 
-def printable_value(value: Any) -> str:
+def printable_value(value: object) -> str:
     """Formats a native value on one line: numbers plain, binary as `b'…'`, sets sorted."""
     match value:
         case dict():

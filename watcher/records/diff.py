@@ -156,7 +156,7 @@ def to_number(text: str) -> Decimal | str:
     return made if made.is_finite() else text
 
 
-def _itself(content: Any) -> Any:
+def _itself(content: object) -> Any:
     return content
 
 

@@ -42,7 +42,7 @@ class ImageDecoder:
         self._last: tuple[Any, Any] = None, ABSENT
         self._decode = decoder(sorted(set(_attributes_named(patterns, name))))
 
-    def __call__(self, change: Any) -> Any:
+    def __call__(self, change: object) -> Any:
         """Returns the image of a `WireChange`; ABSENT where there is none."""
         raw = getattr(change, self._name)
         last = self._last
@@ -51,7 +51,7 @@ class ImageDecoder:
         return last[1]
 
 
-def _attributes_named(parts: Any, image: str, level: str = "record") -> Iterator[str]:
+def _attributes_named(parts: object, image: str, level: str = "record") -> Iterator[str]:
     """Yields the attributes of an image that parts of patterns name."""
     for part in parts if isinstance(parts, list | tuple) else ():
         for name, inner in part.items() if isinstance(part, Mapping) else ():
@@ -140,7 +140,7 @@ def compile_patterns(patterns: Sequence[Pattern], *, decoder: Decoder = attribut
     return tests[0] if len(tests) == 1 else lambda record: any(test(record) for test in tests)
 
 
-def _object(pattern: Any, level: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
+def _object(pattern: object, level: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
     """Returns the test that all of an object's fields match."""
     if not isinstance(pattern, Mapping):
         raise UsageError(f"{place or 'pattern'}: not a JSON object")
@@ -160,7 +160,7 @@ def _object(pattern: Any, level: str, place: str, images: Mapping[str, ImageDeco
     return lambda value: all(test(value) for test in tests)
 
 
-def _or(parts: Any, level: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
+def _or(parts: object, level: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
     if not isinstance(parts, list | tuple) or not parts:
         raise UsageError(f"{place}: not a list of objects")
     tests = [_object(part, level, f"{place}[{index}]", images) for index, part in enumerate(parts)]
@@ -189,7 +189,7 @@ def _kind(name: str, level: str, place: str) -> str:
     )
 
 
-def _part(part: Any, kind: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
+def _part(part: object, kind: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
     if isinstance(part, list | tuple):
         return _leaf(part, kind, place)
     if kind in _LEAVES:
@@ -198,7 +198,7 @@ def _part(part: Any, kind: str, place: str, images: Mapping[str, ImageDecoder]) 
     return _object(part, kind, place, images)
 
 
-def _is_absence(part: Any) -> bool:
+def _is_absence(part: object) -> bool:
     """Returns True for a part that only asks for something to be absent."""
     if isinstance(part, Mapping) and len(part) == 1 and "$or" not in part:
         return _is_absence(next(iter(part.values())))
@@ -221,7 +221,7 @@ def _field(
     # The names in the wire's user identity begin with capitals, Lambda's do not.
     other = name[0].upper() + name[1:] if level == "identity" else name
 
-    def look(value: Any) -> bool:
+    def look(value: object) -> bool:
         if isinstance(value, dict):
             return test(value[name] if name in value else value.get(other, ABSENT))
         if isinstance(value, list) and value:
@@ -252,7 +252,7 @@ def _leaf(accepted: Sequence[Any], kind: str, place: str) -> Test:
     return lambda value: any(test(value) for test in tests)
 
 
-def _accepted(each: Any, numeral: bool, place: str) -> Test:
+def _accepted(each: object, numeral: bool, place: str) -> Test:
     if not isinstance(each, Mapping):
         return _any_element(_equals(each, numeral, place))
     if len(each) != 1:
@@ -276,7 +276,7 @@ def _accepted(each: Any, numeral: bool, place: str) -> Test:
 def _any_element(test: Test) -> Test:
     """Returns a test of a scalar, or of any element of a list; an absent value never passes."""
 
-    def look(value: Any) -> bool:
+    def look(value: object) -> bool:
         if isinstance(value, list):
             return any(look(element) for element in value)
         return value is not ABSENT and not isinstance(value, dict) and test(value)
@@ -284,7 +284,7 @@ def _any_element(test: Test) -> Test:
     return look
 
 
-def _equals(literal: Any, numeral: bool, place: str) -> Test:
+def _equals(literal: object, numeral: bool, place: str) -> Test:
     if literal is None or isinstance(literal, bool):
         return lambda value: value is literal
     if isinstance(literal, str):
@@ -302,7 +302,7 @@ def _finite(literal: int | float | Decimal, place: str) -> Decimal:
     return number
 
 
-def _numeric(argument: Any, numeral: bool, place: str) -> Test:
+def _numeric(argument: object, numeral: bool, place: str) -> Test:
     """Returns the test of a comparison: `["=", 5]`, `[">", 0]`, `[">=", 0, "<", 10]`."""
     advice = 'give comparisons such as ["=", 5] or [">", 0, "<=", 10]'
     if not isinstance(argument, list | tuple) or len(argument) not in (2, 4):
@@ -317,7 +317,7 @@ def _numeric(argument: Any, numeral: bool, place: str) -> Test:
         raise UsageError(f"{place}: {advice}")
     read = _reader(numeral)
 
-    def test(value: Any) -> bool:
+    def test(value: object) -> bool:
         number = read(value)
         if number is None:
             return False
@@ -329,7 +329,7 @@ def _numeric(argument: Any, numeral: bool, place: str) -> Test:
     return test
 
 
-def _text(name: str, argument: Any, place: str) -> Test:
+def _text(name: str, argument: object, place: str) -> Test:
     """Returns the test of prefix, suffix or equals-ignore-case, which the first two may contain."""
     if name != "equals-ignore-case" and isinstance(argument, Mapping):
         if list(argument) != ["equals-ignore-case"]:
@@ -346,13 +346,13 @@ def _text(name: str, argument: Any, place: str) -> Test:
     return lambda value: isinstance(value, str) and value.lower() == lowered
 
 
-def _lower(argument: Any, place: str) -> str:
+def _lower(argument: object, place: str) -> str:
     if not isinstance(argument, str):
         raise UsageError(f"{place}.equals-ignore-case: give a string")
     return argument.lower()
 
 
-def _anything_but(argument: Any, numeral: bool, place: str) -> Test:
+def _anything_but(argument: object, numeral: bool, place: str) -> Test:
     """Returns the test that a value is present and is none of these values, prefixes, suffixes."""
     make: Callable[[Any, str], Test]
     if isinstance(argument, Mapping):
@@ -361,11 +361,11 @@ def _anything_but(argument: Any, numeral: bool, place: str) -> Test:
             raise UsageError(f"{place}: give values, or one of {', '.join(names)}")
         argument, place = argument[name], f"{place}.{name}"
 
-        def make(each: Any, at: str) -> Test:
+        def make(each: object, at: str) -> Test:
             return _text(name, each, at)
     else:
 
-        def make(each: Any, at: str) -> Test:
+        def make(each: object, at: str) -> Test:
             return _equals(each, numeral, at)
 
     several = argument if isinstance(argument, list | tuple) else [argument]
@@ -380,12 +380,12 @@ def _reader(numeral: bool) -> Callable[[Any], Decimal | None]:
     return _numeral if numeral else _plain_number
 
 
-def _plain_number(value: Any) -> Decimal | None:
+def _plain_number(value: object) -> Decimal | None:
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     return Decimal(str(value)) if is_number else None
 
 
-def _numeral(value: Any) -> Decimal | None:
+def _numeral(value: object) -> Decimal | None:
     made = to_number(value) if isinstance(value, str) else None
     return made if isinstance(made, Decimal) else None
 
@@ -434,7 +434,7 @@ def _conditions(pattern: Pattern) -> Iterator[Condition]:
                     yield _of_value(image, names, holds)
 
 
-def _leaves(part: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(part: object, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yields the accepted values, each with its path: attribute, type, attribute, type…
 
     Lists are left out, as any of their elements may match.
@@ -505,7 +505,7 @@ def _numbers(accepted: Sequence[Any]) -> _Holds | None:
     ]
 
 
-def _range(each: Any) -> tuple[float, float] | None:
+def _range(each: object) -> tuple[float, float] | None:
     """Returns the bounds of a comparison; None for anything else."""
     words = each.get("numeric") if isinstance(each, Mapping) else ["=", each]
     if not words or isinstance(words[1], bool) or not isinstance(words[1], int | float | Decimal):

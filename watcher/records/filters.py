@@ -205,14 +205,14 @@ def _decimal(text: str) -> Decimal:
         return Decimal("Infinity")
 
 
-def _plain(part: Any) -> Any:
+def _plain(part: object) -> Any:
     """Copies a pattern into lists and dicts: a program's own mappings may not pickle."""
     if isinstance(part, Mapping):
         return {name: _plain(inner) for name, inner in part.items()}
     return list(map(_plain, part)) if isinstance(part, list | tuple) else part
 
 
-def _of_criteria(row: Any) -> str | Pattern:
+def _of_criteria(row: object) -> str | Pattern:
     if not isinstance(row, Mapping) or not isinstance(row.get("Pattern"), str | Mapping):
         raise UsageError('each of Filters has to be {"Pattern": "…"}')
     pattern: str | Pattern = row["Pattern"]

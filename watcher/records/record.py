@@ -201,7 +201,7 @@ def _after_filling(name: str) -> Callable[..., Any]:
     """Returns a dict method that first decodes the images."""
     method = getattr(dict, name)
 
-    def call(self: Change, *args: Any, **keywords: Any) -> Any:
+    def call(self: Change, *args: object, **keywords: object) -> Any:
         for change in (self, *args):
             if isinstance(change, Change):
                 change.fill()
@@ -255,7 +255,7 @@ class Change(dict[str, Any]):
                 self.__missing__(name)
         self._wire = _FILLED
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """Works as dict.get, and decodes only the one image that is asked for."""
         try:
             return self[name]

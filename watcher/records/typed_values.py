@@ -203,7 +203,7 @@ _CONVERTERS: Final[Mapping[Callable[[pa.DataType], bool], Callable[[pa.DataType]
 
 class _HasModelValidate(Protocol):
     @classmethod
-    def model_validate(cls, obj: Any) -> Any:
+    def model_validate(cls, obj: object) -> Any:
         """Makes a model of plain values."""
 
 
@@ -228,7 +228,7 @@ def as_model(item: Mapping[str, Any] | None, model: type[_Model]) -> _Model | No
     return made
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     match value:
         case Mapping():
             return {name: _plain(part) for name, part in value.items()}

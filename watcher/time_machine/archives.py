@@ -197,7 +197,7 @@ def wire_value(plain: msgspec.Raw) -> Attribute:
     return _typed(json.loads(bytes(plain), parse_float=Decimal, parse_int=Decimal))
 
 
-def _typed(value: Any) -> Attribute:
+def _typed(value: object) -> Attribute:
     match value:
         case None:
             return {"NULL": True}

@@ -142,7 +142,7 @@ def _refuse_bad_number(name: str, text: str) -> None:
         )
 
 
-def _text(name: str, value: Any, kind: str) -> str:
+def _text(name: str, value: object, kind: str) -> str:
     """Returns a key's value of this type, as the wire has it. Raises UsageError."""
     if kind == "B" and isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
