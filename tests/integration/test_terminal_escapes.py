@@ -160,7 +160,7 @@ def test_so_it_is_in_the_live_view(there: Simulator, tmp_path: Path) -> None:
     )
     words = ["orders", *WATCH[:2], "--live", "--raising", "--handlers", str(place)]
     command = sys.executable, "-m", "watcher", *words
-    with Terminal(*command, env=there.environment, columns=300) as terminal:
+    with Terminal(*command, env=there.environment, columns=200) as terminal:
 
         def sees(text: str) -> None:
             terminal.wait_for(lambda: any(text in line for line in terminal.screen.display))

@@ -13,6 +13,7 @@ import sys
 import termios
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,13 +23,27 @@ from tests.support import prefork
 from tests.support.program import Killed
 
 
+class _Screen(pyte.Screen):
+    """Keeps what is scrolled away, at half the price of pyte's own that does."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.scrolled: deque[Any] = deque(maxlen=10_000)
+        super().__init__(columns, lines)
+
+    def index(self) -> None:
+        top, bottom = self.margins or (0, self.lines - 1)
+        if self.cursor.y == bottom:
+            self.scrolled.append(self.buffer[top])
+        super().index()
+
+
 class Terminal(Killed):
     """Runs a command with its input, output and errors on one terminal, which it controls."""
 
     def __init__(
         self, *command: str, env: Mapping[str, str], columns: int = 100, lines: int = 40
     ) -> None:
-        self.screen = pyte.HistoryScreen(columns, lines, history=10_000, ratio=0.001)
+        self.screen = _Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
         self._news = threading.Condition()
         self.written = bytearray()
@@ -58,7 +73,7 @@ class Terminal(Killed):
         """Every line that stands on the terminal or has been scrolled away, from the first on."""
         scrolled = [
             "".join(line[column].data for column in range(self.screen.columns))
-            for line in self.screen.history.top
+            for line in self.screen.scrolled
         ]
         return [line.rstrip() for line in [*scrolled, *self.screen.display] if line.strip()]
 
