@@ -151,8 +151,11 @@ def test_so_it_is_on_a_terminal_with_a_status_line(there: Simulator) -> None:
 OF_THE_TABLE = "\x1b]0;owned", "\x1b[8m", "\x1b[31mred", "\x9b", "\x9d", "\u202e", "\u2066", "\x08"
 
 
-def test_so_it_is_in_the_live_view(there: Simulator, tmp_path: Path) -> None:
+def test_so_it_is_in_the_live_view(
+    there: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In its list, its screens, and in the line that quotes a handler's error."""
+    monkeypatch.delenv("COLUMNS")  # Textual takes it for the terminal's
     place = tmp_path / "handlers"
     place.mkdir()
     (place / "raising.py").write_text(

@@ -97,6 +97,7 @@ class LiveView(App[Totals | None]):
         self._totals: Totals | None = None
         self.watch_thread = threading.Thread(target=self._run_watch, name="watcher live")
         self._rate = Rate()
+        self._figures = Text()
         self._streams: dict[str, None] = {}
         """The ARNs of the streams that had changes, in the order of their first one."""
 
@@ -162,7 +163,11 @@ class LiveView(App[Totals | None]):
         if now.losses:
             parts.append(counted(now.losses, "DATA LOSS"))
         state = Text("FOLLOWING " if changes.following else "PAUSED ", "bold")
-        self.query_one("#figures", Static).update(state + Text(" | ".join(parts)))
+        figures = state + Text(" | ".join(parts))
+        if figures != self._figures:
+            # Each update draws the whole view anew, ten times a second over what lies on it.
+            self._figures = figures
+            self.query_one("#figures", Static).update(figures)
 
     def note(self, text: str) -> None:
         """Shows a message in the line above the keys."""

@@ -91,9 +91,11 @@ class Case:
             async with self.view.run_test(size=(columns, 20)) as pilot:
                 await asyncio.to_thread(self.watch.began.wait)
                 await play(pilot)
-            self.view.join()
 
-        asyncio.run(whole())
+        try:
+            asyncio.run(whole())
+        finally:
+            self.view.join()
 
     def give(self, *records: Record) -> None:
         for each in records:
@@ -127,6 +129,30 @@ def test_changes_are_followed_until_somebody_moves_up() -> None:
         await pilot.press("space")
         assert case.view.changes.following
         assert case.view.changes.selected == case.view.changes.newest
+
+    case.run(play)
+
+
+def test_where_nothing_happens_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case()
+    drawn: list[object] = []
+    update = Static.update
+
+    def counting(widget: Static, content: Any) -> None:
+        drawn.append(content)
+        update(widget, content)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1))
+        await pilot.press("enter")
+        while "0/s" not in case.figures:  # for a moment there was a rate
+            await pilot.pause(0.1)
+        monkeypatch.setattr(Static, "update", counting)
+        for _ in range(10):
+            case.view.draw()
+        assert drawn == []
+        case.give(record(2))
+        assert len(drawn) == 1
 
     case.run(play)
 
