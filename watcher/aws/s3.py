@@ -1,7 +1,8 @@
-"""Objects in S3, opened to be read."""
+"""Objects in S3, listed and opened to be read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import IO, Any, cast
 
 from botocore import exceptions as boto
@@ -46,6 +47,35 @@ class ObjectsClient:
             return cast(IO[bytes], self._client.get_object(Bucket=bucket, Key=key)["Body"])
         except boto.ParamValidationError:
             raise UsageError(f"{url} names no object in S3") from None
+        except (boto.BotoCoreError, boto.ClientError) as error:
+            if error_code(error) in _GONE:
+                raise FileNotFoundError(url) from None
+            raise to_watcher_error(error) from error
+
+    def entries(self, url: str, after: str = "") -> Iterator[tuple[str, bool]]:
+        """Yields the names below a prefix, in order, and whether each is a prefix of others.
+
+        Begins behind the name `after`. Raises FileNotFoundError, UsageError, StreamError.
+        """
+        bucket, _, prefix = url.removeprefix(SCHEME).rstrip("/").partition("/")
+        prefix = f"{prefix}/" if prefix else ""
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=bucket,
+            Prefix=prefix,
+            Delimiter="/",
+            **{"StartAfter": prefix + after} if after else {},
+        )
+        try:
+            for page in pages:
+                folders = [each["Prefix"] for each in page.get("CommonPrefixes", ())]
+                files = [each["Key"] for each in page.get("Contents", ())]
+                names = [
+                    (name[len(prefix) :].rstrip("/"), name in folders)
+                    for name in sorted(folders + files)
+                ]
+                yield from (each for each in names if each[0])
+        except boto.ParamValidationError:
+            raise UsageError(f"{url} names no bucket in S3") from None
         except (boto.BotoCoreError, boto.ClientError) as error:
             if error_code(error) in _GONE:
                 raise FileNotFoundError(url) from None

@@ -41,6 +41,14 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a write, whose run was killed, may have been tried again before."""
     clock_error: timedelta = timedelta(seconds=10)
     """How wrong this machine's clock may be beside the stream's."""
+    log_delay: timedelta = timedelta(minutes=15)
+    """How late CloudTrail delivers a call: about 5 minutes, as a rule at most 15."""
+    latest_log: timedelta = timedelta(minutes=30)
+    """A call is looked for in the log files that are delivered so long after it."""
+    log_bytes: int = 512 * 1024 * 1024
+    """The most that a log file may unpack to: CloudTrail's are of some megabytes."""
+    log_threads: int = 4
+    """The threads that read and unpack log files: S3 takes its time for each."""
 
 
 LIMITS: Final = TimeMachineLimits()

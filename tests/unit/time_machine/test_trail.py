@@ -1,0 +1,206 @@
+"""A trail's log files: those of the hours that matter, in a folder or in S3."""
+
+import gzip
+import logging
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import boto3
+import pytest
+
+from tests.support import trails
+from tests.support.hand_clock import HandClock
+from tests.support.trails import ACCOUNT, ARN, deliver
+from tests.unit.time_machine.test_callers import change
+from watcher.aws.config import AwsConfig
+from watcher.errors import UsageError
+from watcher.time_machine.callers import NO_CALL, Answer, Callers, Certainty
+from watcher.time_machine.limits import TimeMachineLimits
+from watcher.time_machine.trail import Trail, TrailReading
+
+SECOND = int(datetime(2026, 11, 22, 2, 31, 40, tzinfo=UTC).timestamp())
+MINUTE = 60
+HOUR = 3600
+DAY = 24 * HOUR
+
+
+def read(place: str | Path, *seconds: float, later: float = DAY) -> tuple[Callers, TrailReading]:
+    callers = Callers()
+    for second in seconds or (SECOND,):
+        callers.note(change(second))
+    clock = HandClock()
+    clock.passed = SECOND + later - clock.time()
+    return callers, Trail(str(place), AwsConfig(), clock=clock).read(callers)
+
+
+def answer(place: str | Path, second: float = SECOND, *, later: float = DAY) -> Answer:
+    callers, reading = read(place, second, later=later)
+    return callers.of(change(second), reading.incomplete)
+
+
+def names(reading: TrailReading) -> list[str]:
+    return [os.path.basename(each.location) for each in reading.files]
+
+
+@pytest.mark.parametrize("organization", ["", "o-exampleorgid"])
+def test_only_the_files_of_the_time_are_read(tmp_path: Path, organization: str) -> None:
+    minutes = -DAY, -20 * MINUTE, 2 * MINUTE, 14 * MINUTE, 40 * MINUTE, DAY, 31 * DAY
+    made = [
+        deliver(tmp_path, SECOND + late, trails.put(SECOND), organization=organization)
+        for late in minutes
+    ]
+    deliver(
+        tmp_path, SECOND + 60, trails.put(SECOND), region="eu-west-1", organization=organization
+    )
+    deliver(tmp_path, SECOND + 60, trails.put(SECOND), account="9" * 12, organization=organization)
+    wanted = [each.name for each in made[2:4]]
+    parts = ["AWSLogs", organization, ACCOUNT, "CloudTrail", "us-east-1", "2026", "11", "22"]
+    for depth in range(len(parts) + 1):
+        assert names(read(tmp_path.joinpath(*parts[:depth]))[1]) == wanted
+    assert answer(tmp_path).certainty is Certainty.CERTAIN
+
+
+def test_midnight_and_new_year(tmp_path: Path) -> None:
+    second = int(datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
+    for late in (0, 1, 10 * MINUTE):
+        deliver(tmp_path, second + late, trails.put(second))
+    _, reading = read(tmp_path, second)
+    assert len(reading.files) == 3
+    deliver(tmp_path, second + 1, trails.put(second))
+    assert len(read(tmp_path, second + 2)[1].files) == 4
+
+
+def test_logs_that_may_still_come_are_waited_for(tmp_path: Path) -> None:
+    deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND))
+    early = answer(tmp_path, later=14 * MINUTE)
+    assert (early.certainty, len(early.callers)) == (Certainty.MAY_BE, 1)
+    assert early.reason.startswith(
+        "logs come 5 to 15 minutes late: ask again after 2026-11-22T02:46:40"
+    )
+    assert answer(tmp_path, later=15 * MINUTE).certainty is Certainty.CERTAIN
+
+
+def test_no_file_of_the_time(tmp_path: Path) -> None:
+    deliver(tmp_path, SECOND - HOUR, trails.put(SECOND - HOUR))
+    found = answer(tmp_path)
+    assert found.certainty is Certainty.UNKNOWN
+    assert found.reason.startswith("the trail has no file from 2026-11-22T02:31:40")
+
+
+def test_a_broken_file_is_told_and_the_others_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND))
+    cut = deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND))
+    cut.write_bytes(cut.read_bytes()[:-20])
+    text = deliver(tmp_path, SECOND + MINUTE)
+    text.write_bytes(gzip.compress(b'{"Records": [{"eventTime'))
+    empty = deliver(tmp_path, SECOND + MINUTE)
+    empty.write_bytes(b"")
+    with caplog.at_level(logging.WARNING):
+        _, reading = read(tmp_path)
+    assert {each.location for each in reading.broken} == {str(cut), str(text), str(empty)}
+    assert "it ends too early" in caplog.text
+    found = answer(tmp_path)
+    assert found.certainty is Certainty.MAY_BE
+    assert found.reason.endswith("can't be read")
+    assert str(good) not in caplog.text
+
+
+def test_a_broken_file_of_another_time_takes_no_certainty(tmp_path: Path) -> None:
+    deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND))
+    deliver(tmp_path, SECOND + 2 * HOUR, trails.put(SECOND + 2 * HOUR))
+    broken = deliver(tmp_path, SECOND + 3 * HOUR)
+    broken.write_bytes(b"{")
+    callers, reading = read(tmp_path, SECOND, SECOND + 2 * HOUR + 40 * MINUTE)
+    assert callers.of(change(SECOND), reading.incomplete).certainty is Certainty.CERTAIN
+
+
+def test_a_bomb_is_no_log_file(tmp_path: Path) -> None:
+    deliver(tmp_path, SECOND + MINUTE).write_bytes(gzip.compress(bytes(1_000_000)))
+    callers = Callers()
+    callers.note(change(SECOND))
+    limits = TimeMachineLimits(log_bytes=100_000)
+    reading = Trail(str(tmp_path), AwsConfig(), limits=limits).read(callers)
+    assert len(reading.broken) == 1
+
+
+def test_one_file_a_plain_one_and_names_of_ones_own(tmp_path: Path) -> None:
+    packed = deliver(tmp_path / "logs", SECOND + MINUTE, trails.put(SECOND))
+    assert answer(packed).certainty is Certainty.CERTAIN
+    plain = tmp_path / "mine" / "events.json"
+    plain.parent.mkdir()
+    plain.write_bytes(trails.content(trails.put(SECOND)))
+    (plain.parent / "notes.txt").write_text("no log")
+    assert answer(plain).certainty is Certainty.CERTAIN
+    _, reading = read(plain.parent)
+    assert names(reading) == ["events.json"]
+    two = gzip.compress(b"") + packed.read_bytes()  # members of one gzip file
+    (plain.parent / "events.json").unlink()
+    (plain.parent / "two.json.gz").write_bytes(two)
+    assert answer(plain.parent).certainty is Certainty.CERTAIN
+
+
+def test_digests_and_other_services_logs_are_left_alone(tmp_path: Path) -> None:
+    deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND))
+    account = tmp_path / "AWSLogs" / ACCOUNT
+    for name in ("CloudTrail-Digest", "Config"):
+        (account / name).mkdir()
+        (account / name / "a.json.gz").write_bytes(b"nothing")
+    _, reading = read(tmp_path)
+    assert len(reading.files) == 1
+
+
+def test_a_place_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such folder"):
+        read(tmp_path / "nowhere")
+
+
+def test_a_table_without_any_call(tmp_path: Path) -> None:
+    deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND, table=ARN + "2"))
+    callers, _ = read(tmp_path)
+    assert not callers.written
+    deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND, key={"PK": "bob", "SK": "x"}))
+    callers, reading = read(tmp_path)
+    assert callers.written == {ARN}
+    assert callers.of(change(SECOND), reading.incomplete).reason == NO_CALL
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    moto = pytest.importorskip("moto.server")
+    server = moto.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="trail")
+        yield "s3://trail"
+    finally:
+        server.stop()
+
+
+def test_a_bucket_is_read_as_a_folder_is(bucket: str, tmp_path: Path) -> None:
+    for late in (-DAY, -20 * MINUTE, 2 * MINUTE, 14 * MINUTE, 40 * MINUTE, DAY):
+        deliver(tmp_path, SECOND + late, trails.put(SECOND), organization="o-exampleorgid")
+    client = boto3.client("s3", region_name="us-east-1")
+    for path in tmp_path.rglob("*.gz"):
+        key = f"logs/{path.relative_to(tmp_path)}"
+        client.put_object(Bucket="trail", Key=key, Body=path.read_bytes())
+    expected = names(read(tmp_path)[1])
+    assert len(expected) == 2
+    for place in ("", "/logs", "/logs/AWSLogs/", f"/logs/AWSLogs/o-exampleorgid/{ACCOUNT}"):
+        assert names(read(bucket + place)[1]) == expected
+        assert answer(bucket + place).certainty is Certainty.CERTAIN
+    with pytest.raises(UsageError, match="there is no such folder"):
+        read("s3://nowhere")
+
+
+def test_nothing_is_read_where_nothing_is_asked(tmp_path: Path) -> None:
+    reading = Trail(str(tmp_path), AwsConfig()).read(Callers())
+    assert reading.files == []
+    assert reading.read_at <= datetime.now(UTC) + timedelta(seconds=1)
