@@ -147,6 +147,20 @@ def test_a_counters_changes_that_explain_it_equally_well_are_counted(
     )
 
 
+def test_a_sample_and_its_cost_are_told(
+    shop: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_copies(shop, capsys, wrong=False)
+    command = "verify orders --with ./export.jsonl --sample 50% --read-limit 0.5"
+    assert main(shlex.split(command)) == 0
+    printed = capsys.readouterr()
+    assert re.search(r"= export.jsonl: \d+ items in a sample of 50%, 0 differ\n$", printed.out)
+    first, *_ = printed.err.splitlines()
+    assert first == (
+        "Compares orders with export.jsonl; the table's scan takes 1 read unit: at 0.5 a second 2 s"
+    )
+
+
 def log_pattern(text: str) -> str:
     """Without what is another each time, or depends on the shards' order."""
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d", "TIME", text)
@@ -205,6 +219,8 @@ def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: b
         ("--with sqlite:///x.db", "give sqlite:///FILE?table=NAME"),
         ("--with ./x.jsonl --map PK", "give ATTRIBUTE=COLUMN"),
         ("--with ./x.jsonl --read-limit 0", "more than 0 read units"),
+        ("--with ./x.jsonl --sample 1", "a part in percent"),
+        ("--with ./x.jsonl --sample 200%", "a part in percent"),
     ],
 )
 def test_what_can_not_be_compared_is_said_in_a_line(

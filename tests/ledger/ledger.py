@@ -151,10 +151,16 @@ class DisturbedTables(TablesClient):
         self._lock = threading.Lock()
 
     def scan(
-        self, table: str, segment: int, segments: int, limit: int | None = None
+        self,
+        table: str,
+        segment: int,
+        segments: int,
+        limit: int | None = None,
+        *,
+        on_units: Callable[[float], None] | None = None,
     ) -> Iterator[list[msgspec.Raw]]:
         self._happens()
-        for page in super().scan(table, segment, segments, limit or 10):
+        for page in super().scan(table, segment, segments, limit or 10, on_units=on_units):
             yield page
             self._happens()
 

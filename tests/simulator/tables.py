@@ -18,6 +18,16 @@ _MOST_BYTES = 4096
 _SCAN_PAGE = 1000
 
 
+def _size(part: Any) -> int:
+    """About what DynamoDB counts: names and values, without JSON's own characters."""
+    match part:
+        case dict():
+            return sum(len(name) + _size(value) for name, value in part.items())
+        case list():
+            return sum(map(_size, part))
+    return len(str(part))
+
+
 class Items:
     """GetItem, Scan, PutItem and DeleteItem, with conditions joined by AND; and tables' tags."""
 
@@ -81,7 +91,11 @@ class Items:
         items = ",".join(table.image_of(name) for name in page)
         more = first + limit < len(names)
         last = {"LastEvaluatedKey": {"name": {"S": page[-1]}}} if more else {}
-        rest = compact({"Count": len(page), **last})
+        used = {}
+        if "ReturnConsumedCapacity" in parameters:
+            size = sum(_size(json.loads(table.image_of(name))) for name in page)
+            used = {"ConsumedCapacity": {"CapacityUnits": max(1.0, size / 4096)}}
+        rest = compact({"Count": len(page), **last, **used})
         return f'{{"Items":[{items}],{rest[1:]}'.encode()
 
     def _put(self, parameters: Parameters) -> bytes:

@@ -39,6 +39,9 @@ from watcher.version import __version__
 BATCH = 25
 """How many writes BatchWriteItem takes."""
 
+UNIT_BYTES = 4096
+"""How much of a table a unit of a consistent read reads."""
+
 Item = dict[str, dict[str, Any]]
 Write = dict[str, Any]
 Key = dict[str, dict[str, str]]
@@ -94,9 +97,21 @@ class Written(NamedTuple):
     """The part of the table's write capacity that it took."""
 
 
+class _Capacity(msgspec.Struct):
+    CapacityUnits: float
+
+
 class _ScanPage(msgspec.Struct):
     Items: list[msgspec.Raw]
     LastEvaluatedKey: Key | None = None
+    ConsumedCapacity: _Capacity | None = None
+
+    @property
+    def units(self) -> float:
+        """The read units that it took; where an emulator does not tell, a little too many."""
+        if self.ConsumedCapacity is not None:
+            return self.ConsumedCapacity.CapacityUnits
+        return max(1, -(-sum(len(bytes(each)) for each in self.Items) // UNIT_BYTES))
 
 
 _scan_page = msgspec.json.Decoder(_ScanPage)
@@ -252,26 +267,40 @@ class TablesClient:
         raise StreamError(f"table {table} is not active after {self._timing.create_seconds:.0f} s")
 
     def scan(
-        self, table: str, segment: int, segments: int, limit: int | None = None
+        self,
+        table: str,
+        segment: int,
+        segments: int,
+        limit: int | None = None,
+        *,
+        on_units: Callable[[float], None] | None = None,
     ) -> Iterator[list[msgspec.Raw]]:
         """The items of a part of the table, page by page, as they are (no stale reads).
 
-        Each is the wire's JSON.
+        Each is the wire's JSON. `on_units` is told the read units of each page before the next.
         """
         query: dict[str, Any] = {} if limit is None else {"Limit": limit}
+        if on_units is not None:
+            query["ReturnConsumedCapacity"] = "TOTAL"
         after: Key | None = None
         while True:
-            part = {"Segment": segment, "TotalSegments": segments, **query}
-            items, after = self.page(table, after, **part)
-            yield items
-            if after is None:
+            page = self._page(table, after, Segment=segment, TotalSegments=segments, **query)
+            if on_units is not None:
+                on_units(page.units)
+            yield page.Items
+            after = page.LastEvaluatedKey
+            if not after:
                 return
 
     def page(
         self, table: str, after: Key | None, **query: object
     ) -> tuple[list[msgspec.Raw], Key | None]:
         """The items behind a key, as they are, and the key of the last (None: of all there are)."""
-        if after is not None:
+        page = self._page(table, after, **query)
+        return page.Items, page.LastEvaluatedKey or None
+
+    def _page(self, table: str, after: Key | None, **query: Any) -> _ScanPage:
+        if after:
             query["ExclusiveStartKey"] = {
                 name: {kind: base64.b64decode(text) if kind == "B" else text}
                 for name, value in after.items()
@@ -280,7 +309,7 @@ class TablesClient:
         page: _ScanPage = self._call(
             self.api.scan, _page_of, TableName=table, ConsistentRead=True, **query
         )
-        return page.Items, page.LastEvaluatedKey or None
+        return page
 
     def write(self, table: str, writes: list[Write]) -> None:
         """Carry out up to 25 puts and deletes of different items; all are done on return."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,8 @@ from cyclopts import Parameter
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.cli import completers, options
+from watcher.cli.output import Line, status_line
+from watcher.cli.status import bar, duration
 from watcher.errors import UsageError, blame
 from watcher.formatting import style
 from watcher.formatting.differences import path_text, shortened, shown_pair
@@ -32,7 +35,13 @@ from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy, c
 from watcher.time_machine.processed_log import LogFault, ProcessedLog, check_log
 from watcher.time_machine.sources import Sources, open_table
 from watcher.time_machine.times import past_time, start_time
-from watcher.time_machine.verify import DifferentItem, Verification, Verifier, save_repair
+from watcher.time_machine.verify import (
+    DifferentItem,
+    Verification,
+    Verifier,
+    VerifyProgress,
+    save_repair,
+)
 from watcher.version import install
 
 if TYPE_CHECKING:
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 _ID_CHARACTERS = 12
+_LOGGED_ITEMS = 100_000
 _Sources = Annotated[
     str,
     Parameter(
@@ -111,59 +121,144 @@ _Repair = Annotated[
 ]
 _Limit = Annotated[
     float | None,
-    Parameter(metavar="UNITS", help="read units a second for the table's scan; default no limit"),
+    Parameter(metavar="UNITS", help="read units a second for each table's scan; default no limit"),
+]
+_Sample = Annotated[
+    str | None,
+    Parameter(
+        metavar="PERCENT", help="compare only this part of the items, by a hash of their keys: 1%"
+    ),
 ]
 
 
 def verify_command(line: CommandLine) -> Callable[..., int]:
     """Compares a table with a copy."""
     return options.spelled(
-        _compare, options.of(WatchOptions, *options.AWS), options.of(style.set_up)
+        _compare,
+        options.of(_Comparison),
+        options.of(WatchOptions, *options.AWS),
+        options.of(style.set_up),
+        options.of(status_line),
     )
+
+
+class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What is compared, and how, as the command line says it."""
+
+    with_: _With = None
+    map_: _Map = None
+    ignore: _Ignore = None
+    at: _At = None
+    lag: _Lag = "1m"
+    read_limit: _Limit = None
+    sample: _Sample = None
+
+    def open(
+        self,
+        sources: Sequence[str],
+        connection: AwsConfig,
+        on_progress: Callable[[VerifyProgress], object],
+    ) -> Verifier:
+        """Opens both sides. Raises UsageError, StreamError."""
+        limit = self.read_limit
+        if limit is not None and not limit > 0:
+            raise UsageError("give more than 0 read units a second", "read_limit", f"{limit:g}")
+        lag, sample = _age(self.lag), self.share
+        return Verifier(
+            copy=_copy(self, connection),
+            sources=Sources.named(sources, connection, strict=True),
+            lag=lag,
+            ignore=self.ignore or (),
+            read_limit=limit,
+            sample=sample,
+            on_progress=on_progress,
+        )
+
+    @property
+    def share(self) -> float:
+        """The sample's part of all items. Raises UsageError."""
+        text = self.sample
+        if text is None:
+            return 1.0
+        try:
+            share = float(text.removesuffix("%")) / 100
+        except ValueError:
+            share = 0.0
+        if not (text.endswith("%") and 0 < share <= 1):
+            raise UsageError("give a part in percent: 1%, 0.1%", "sample", text)
+        return share
+
+    def cost(self, verifier: Verifier) -> str:
+        """Returns an estimate of what the reading takes."""
+        units = verifier.read_units
+        text = f"the table's scan takes {grouped(units, 'read unit')}"
+        if isinstance(verifier.copy, TableCopy):
+            others = verifier.copy.table.read_units
+            text += f", the other table's {others:,}"
+            units = max(units, others)
+        if self.read_limit is not None and units > self.read_limit:
+            text += f": at {self.read_limit:g} a second {duration(units / self.read_limit)}"
+        return text
 
 
 def _compare(
     *sources: _Sources,
-    with_: _With = None,
     log: _Log = None,
     start: _Start = None,
-    map_: _Map = None,
-    ignore: _Ignore = None,
-    at: _At = None,
-    lag: _Lag = "1m",
-    read_limit: _Limit = None,
     repair: _Repair = None,
     output: options.Output = "text",
     **values: object,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
-    if (with_ is None) is (log is None):
+    comparison = _Comparison(**options.values(_Comparison, values))
+    if (comparison.with_ is None) is (log is None):
         raise UsageError("name a copy or a log: verify orders --with ./mirror/orders")
-    if read_limit is not None and not read_limit > 0:
-        raise UsageError("give more than 0 read units a second", "read_limit", f"{read_limit:g}")
     connection = options.connection(values)
     if log is not None:
-        return _check_log(Sources.named(sources, connection), log, start, _age(lag), output)
-    assert with_ is not None
-    moment = None if at is None else past_time(at, "at")
-    allowed = _age(lag)
-    copy = _copy(with_, _names(map_ or ()), moment, connection)
-    if repair is not None and not isinstance(copy, TableCopy):
-        raise UsageError("only a table can be repaired; make another copy anew", "repair", repair)
-    read = Sources.named(sources, connection, strict=True)
-    verifier = Verifier(read, copy, lag=allowed, ignore=ignore or (), read_limit=read_limit)
-    cost = grouped(verifier.read_units, "read unit")
-    logger.info(f"Compares {' '.join(sources)} with {copy.label}; the table's scan takes {cost}")
-    found = verifier.run()
-    name = table_name(verifier.table)
-    _print(f"{name} at {time_text(found.at)} = {copy.label}", found, output)
-    if isinstance(copy, TableCopy) and repair is not None and found.found:
-        count = grouped(save_repair(found, copy.table, verifier.table, Path(repair)), "item")
-        how = f"undo --apply {shlex.quote(repair)} does it"
-        if more := found.differing - len(found.found):
-            how += f"; then verify again: {grouped(more, 'more item')} had no room in it"
-        logger.info(f"Plan to repair {count}; nothing was written: {how}")
+        read = Sources.named(sources, connection)
+        return _check_log(read, log, start, _age(comparison.lag), output)
+    with status_line(**options.values(status_line, values)) as line:
+        verifier = comparison.open(sources, connection, _Progress(line).show)
+        copy = verifier.copy
+        if repair is not None and not isinstance(copy, TableCopy):
+            text = "only a table can be repaired; make another copy anew"
+            raise UsageError(text, "repair", repair)
+        what = f"{' '.join(sources)} with {copy.label}"
+        logger.info(f"Compares {what}; {comparison.cost(verifier)}")
+        found = verifier.run()
+    _print(verifier, found, output)
+    if repair is not None and isinstance(copy, TableCopy) and found.found:
+        _save_repair(found, copy, verifier.table, repair)
     return 1 if found.differing else 0
+
+
+class _Progress:
+    """Shows how far a scan has come."""
+
+    def __init__(self, line: Line | None) -> None:
+        self._line = line
+        self._logged = 0
+        self._began = time.monotonic()
+
+    def show(self, now: VerifyProgress) -> None:
+        """Draws it, or logs it now and then where there is no place to draw."""
+        if self._line is not None:
+            parts = [bar(now.share), grouped(now.items, "item"), f"{now.units:,.0f} read units"]
+            passed = time.monotonic() - self._began
+            if now.share:
+                parts.append(f"{duration(passed / now.share - passed)} left")
+            self._line.set(" | ".join(parts))
+        elif now.items // _LOGGED_ITEMS > self._logged:
+            self._logged = now.items // _LOGGED_ITEMS
+            logger.info(f"scanned: {grouped(now.items, 'item')}")
+
+
+def _save_repair(found: Verification, copy: TableCopy, table: str, path: str) -> None:
+    count = grouped(save_repair(found, copy.table, table, Path(path)), "item")
+    how = f"undo --apply {shlex.quote(path)} does it"
+    if more := found.differing - len(found.found):
+        how += f"; then verify again: {grouped(more, 'more item')} had no room in it"
+    logger.info(f"Plan to repair {count}; nothing was written: {how}")
 
 
 def _check_log(sources: Sources, log: str, start: str | None, lag: timedelta, output: str) -> int:
@@ -235,8 +330,11 @@ def _names(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _copy(text: str, names: Mapping[str, str], at: datetime | None, connection: AwsConfig) -> Copy:
+def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
     """Opens the copy that is named so. Raises UsageError, StreamError."""
+    assert given.with_ is not None
+    text, names = given.with_, _names(given.map_ or ())
+    at = None if given.at is None else past_time(given.at, "at")
     if text.startswith("sqlite:"):
         return SqliteCopy(text, names, at)
     if "://" in text:
@@ -251,7 +349,7 @@ def _copy(text: str, names: Mapping[str, str], at: datetime | None, connection: 
     # An ARN's own region counts, not that of the other table.
     region = None if text.startswith("arn:") else connection.region
     own = msgspec.structs.replace(connection, region=region)
-    return TableCopy(open_table(text, own), f"table {text}")
+    return TableCopy(open_table(text, own), f"table {text}", given.read_limit)
 
 
 def _mirror(path: Path) -> Copy:
@@ -262,11 +360,14 @@ def _mirror(path: Path) -> Copy:
     return MirrorCopy(str(path))
 
 
-def _print(head: str, found: Verification, output: str) -> None:
+def _print(verifier: Verifier, found: Verification, output: str) -> None:
     if output == "json":
         write_json(msgspec.json.format(msgspec.json.encode(_document(found))).decode() + "\n")
     else:
-        write_text(f"{head}: {found.items:,} items, {found.differing:,} differ\n")
+        name = table_name(verifier.table)
+        of = "" if found.sample == 1 else f" in a sample of {100 * found.sample:g}%"
+        items = f"{found.items:,} items{of}, {found.differing:,} differ"
+        write_text(f"{name} at {time_text(found.at)} = {verifier.copy.label}: {items}\n")
         for item in found.found:
             for each in item.differences:
                 write_text(f"  {_line(item, each)}\n")
@@ -329,6 +430,7 @@ def _document(found: Verification) -> dict[str, Any]:
     return {
         "at": time_text(found.at),
         "items": found.items,
+        "sample": found.sample,
         "differ": found.differing,
         "not_compared": sorted(found.not_compared),
         "differences": [

@@ -19,7 +19,7 @@ import msgspec
 from watcher.errors import UsageError
 from watcher.streams.checkpoint_format import Token
 from watcher.time_machine.copied_items import Form, Item, plain_value
-from watcher.time_machine.sources import TableHandle, source_path
+from watcher.time_machine.sources import ReadPace, TableHandle, source_path
 from watcher.version import install
 
 _BATCH: Final = 2_000
@@ -72,13 +72,15 @@ class TableCopy:
     columns = None
     position = CopyPosition()
 
-    def __init__(self, table: TableHandle, label: str) -> None:
+    def __init__(self, table: TableHandle, label: str, read_limit: float | None = None) -> None:
         self.table = table
         self.label = label
+        self._read_limit = read_limit
 
     def items(self) -> Iterator[Item]:
         """Yields its items."""
-        for page in self.table.tables.scan(self.table.name, 0, 1):
+        table, pace = self.table, ReadPace(self._read_limit, self.table.clock)
+        for page in table.tables.scan(table.name, 0, 1, on_units=pace.on_units):
             yield from map(_item.decode, page)
 
     def as_copied(self, image: msgspec.Raw) -> Item:

@@ -31,8 +31,8 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The most bytes of those items."""
     history_bytes: int = 4 * 1024 * 1024
     """The changes of an item that are looked through for a difference's cause: the newest."""
-    progress_items: int = 100_000
-    """A comparison logs its progress after so many items."""
+    page_units: int = 256
+    """The read units of a scan's page, of 1 MB."""
     writes_at_once: int = 25
     """The items that are logged, and written, before the next ones are read."""
     write_threads: int = 8

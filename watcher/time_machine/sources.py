@@ -6,6 +6,7 @@ Each change comes once, and the changes of one item come in their order.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from watcher.aws.background import BackgroundService
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect, for_worker
 from watcher.aws.model import CLOCKS_APART, Service
-from watcher.aws.tables import Description, TablesClient
+from watcher.aws.tables import UNIT_BYTES, Description, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.pull.backlog import BacklogReader
@@ -40,6 +41,33 @@ class TableHandle(NamedTuple):
     """The name that the client's calls use."""
     description: Description
     clock: Clock = CLOCK
+
+    @property
+    def read_units(self) -> int:
+        """An estimate of the read units that a scan takes."""
+        return max(1, -(-self.description.size // UNIT_BYTES))
+
+
+class ReadPace:
+    """Keeps a table's scan, in however many threads, to so many read units a second."""
+
+    def __init__(self, limit: float | None, clock: Clock = CLOCK) -> None:
+        self.limit = limit
+        self.units = 0.0
+        """The units that were used so far."""
+        self._clock = clock
+        self._began: float | None = None
+        self._lock = threading.Lock()
+
+    def on_units(self, units: float) -> None:
+        """Notes what a page took, and waits until the next one is due."""
+        with self._lock:
+            now = self._clock.monotonic()
+            self._began = now if self._began is None else self._began
+            self.units += units
+            due = now if self.limit is None else self._began + self.units / self.limit
+        if due > now:
+            self._clock.sleep(due - now)
 
 
 def open_table(arn: str, connection: AwsConfig) -> TableHandle:

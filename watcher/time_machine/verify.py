@@ -7,7 +7,6 @@ not matter who writes meanwhile, to the table or, where its position is not know
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 import zlib
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple, Self
 
 import msgspec
 
@@ -41,11 +40,9 @@ from watcher.time_machine.copied_items import (
 from watcher.time_machine.copies import Copy
 from watcher.time_machine.item_keys import Identity, identity, identity_in
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
-from watcher.time_machine.sources import Sources, TableHandle
+from watcher.time_machine.sources import ReadPace, Sources, TableHandle
 from watcher.time_machine.undo_log import RunHeader, save_plan
 from watcher.time_machine.undo_plan import UndoStep, is_same
-
-logger = logging.getLogger("watcher")
 
 LAG: Final = timedelta(minutes=1)
 """How far a copy without a position may be behind by default."""
@@ -69,12 +66,24 @@ class Verification(msgspec.Struct, kw_only=True):
     """The service's time when the reading began, or the time that the copy shows."""
     items: int = 0
     """How many items were compared."""
+    sample: float = 1.0
+    """The part of all items that they are."""
     differing: int = 0
     """How many of them differ, also those that are not in `found`."""
     found: list[DifferentItem] = []
     """The items that differ, as far as memory is to hold them."""
     not_compared: frozenset[str] = frozenset()
     """Attributes of the table for which the copy has no column."""
+
+
+class VerifyProgress(NamedTuple):
+    """How far the scan of the table has come."""
+
+    items: int
+    units: float
+    """The read units that it has taken."""
+    share: float
+    """The part of the table, by the size that DynamoDB tells."""
 
 
 class _Part(Enum):
@@ -108,6 +117,11 @@ _SPLIT: Final = 16
 _HASHES: Final = 2**32
 
 
+def hash_of(item: Identity) -> int:
+    """Returns a number below 2**32 that is the same for an item on all sides, at any time."""
+    return zlib.crc32(repr(item).encode("utf-8", "surrogatepass"))
+
+
 class _Partitions:
     """What was read of all items, in temporary files by their keys: memory holds one at a time.
 
@@ -115,10 +129,19 @@ class _Partitions:
     """
 
     def __init__(self, count: int, most: int, divisor: int = 1) -> None:
-        folder = temporary_folder()
-        self._files: list[IO[bytes]] = [tempfile.TemporaryFile(dir=folder) for _ in range(count)]
+        self._count = count
         self._most = most
         self._divisor = divisor
+        self._files: list[IO[bytes]] = []
+
+    def __enter__(self) -> Self:
+        folder = temporary_folder()
+        self._files = [tempfile.TemporaryFile(dir=folder) for _ in range(self._count)]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for file in self._files:
+            file.close()
 
     def add(self, line: _Line) -> None:
         """Writes a line to the partition of its key."""
@@ -130,29 +153,21 @@ class _Partitions:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             if size > self._most and self._divisor < _HASHES:
-                yield from self._smaller_parts(file, size)
+                yield from self._smaller_parts(file)
             else:
                 yield map(_line.decode, file)
             file.seek(0, os.SEEK_END)
 
-    def close(self) -> None:
-        """Removes the files."""
-        for file in self._files:
-            file.close()
-
     def _write(self, item: Identity, line: bytes) -> None:
         # Other digits of the hash than those that brought them together in a file to split.
-        place = zlib.crc32(repr(item).encode("utf-8", "surrogatepass")) // self._divisor
-        self._files[place % len(self._files)].write(line)
+        place = hash_of(item) // self._divisor
+        self._files[place % self._count].write(line)
 
-    def _smaller_parts(self, file: IO[bytes], size: int) -> Iterator[Iterator[_Line]]:
-        parts = _Partitions(_SPLIT, self._most, self._divisor * len(self._files))
-        try:
+    def _smaller_parts(self, file: IO[bytes]) -> Iterator[Iterator[_Line]]:
+        with _Partitions(_SPLIT, self._most, self._divisor * self._count) as parts:
             for line in file:
                 parts._write(_line.decode(line).item, line)
             yield from parts
-        finally:
-            parts.close()
 
 
 class _Compared(msgspec.Struct):
@@ -241,7 +256,8 @@ class Verifier:
     """Compares a copy with the table of these sources.
 
     `lag` is how old a change may be that a copy without a position lacks. `ignore` are attributes
-    that do not count. Raises UsageError, StreamError, DataLossError.
+    that do not count. A `sample` is that part of the items, by a hash of their keys.
+    Raises UsageError, StreamError, DataLossError.
     """
 
     def __init__(
@@ -252,23 +268,26 @@ class Verifier:
         lag: timedelta = LAG,
         ignore: Iterable[str] = (),
         read_limit: float | None = None,
+        sample: float = 1.0,
+        on_progress: Callable[[VerifyProgress], object] = lambda progress: None,
         limits: TimeMachineLimits = LIMITS,
     ) -> None:
         if sources.stream is None:
             raise UsageError("name the stream of the table that the copy is compared with")
         self._sources = sources
         self._stream = sources.stream
-        self._copy = copy
+        self.copy = copy
         self._lag = lag
         self._ignore = frozenset(ignore)
-        self._read_limit = read_limit
+        self._sample = sample
+        self._sampled_hashes = round(sample * _HASHES)
+        self._on_progress = on_progress
         self._limits = limits
         self._table = self._stream.table
         self._types = self._table.description.types
         self._partitions = _Partitions(limits.partitions, limits.partition_bytes)
+        self._pace = ReadPace(read_limit, self._stream.clock)
         self._scanned = 0
-        self._scanned_bytes = 0
-        self._scan_began = 0.0
         self._names: set[str] = set()
 
     @property
@@ -279,19 +298,20 @@ class Verifier:
     @property
     def read_units(self) -> int:
         """An estimate of the read units that the scan of the table takes."""
-        return max(1, -(-self._table.description.size // 4096))
+        return self._table.read_units
 
     def run(self) -> Verification:
         """Reads both sides and returns how they differ."""
         self._open()
-        self._read_copy()
-        self._read_table()
-        return self._compared()
+        with self._partitions:
+            self._read_copy()
+            self._read_table()
+            return self._compared()
 
     # Reading
 
     def _open(self) -> None:
-        position = self._copy.position
+        position = self.copy.position
         if position.token is not None:
             if position.token.stream_arn != self._stream.arn:
                 raise UsageError(
@@ -320,24 +340,30 @@ class Verifier:
         else:
             self._sources.open(start.replace(microsecond=0))
 
+    def _is_sampled(self, item: Identity) -> bool:
+        return hash_of(item) < self._sampled_hashes
+
     def _read_copy(self) -> None:
-        for item in self._copy.items():
-            key = _key_in(item, self._types, self._copy.label)
-            self._partitions.add(_Line(key, msgspec.Raw(_encode(item)), _Part.COPY))
+        for item in self.copy.items():
+            key = _key_in(item, self._types, self.copy.label)
+            if self._is_sampled(key):
+                self._partitions.add(_Line(key, msgspec.Raw(_encode(item)), _Part.COPY))
 
     def _read_table(self) -> None:
-        sources, at = self._sources, self._copy.position.at
+        sources, at = self._sources, self.copy.position.at
         if at is not None:
             sources.wait_until_complete(at)
         self._take(sources.records())
+        table = self._table
         segments = min(
-            self._limits.max_segments,
-            1 + self._table.description.size // self._limits.segment_bytes,
+            self._limits.max_segments, 1 + table.description.size // self._limits.segment_bytes
         )
-        self._scan_began = self._stream.clock.monotonic()
+        if self._pace.limit is not None:  # else the first pages alone take many seconds' units
+            segments = max(1, min(segments, int(self._pace.limit) // self._limits.page_units))
+        on_units = self._pace.on_units
         scan_segments(
             self,
-            lambda segment: self._table.tables.scan(self._table.name, segment, segments),
+            lambda segment: table.tables.scan(table.name, segment, segments, on_units=on_units),
             segments,
         )
         self._take(sources.newer_records())
@@ -349,24 +375,16 @@ class Verifier:
 
     def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
         """Takes in a page of the table's items."""
-        before = self._scanned
         for image in images:
-            self._partitions.add(
-                _Line(identity_in(image, self._types), msgspec.Raw(image), _Part.TABLE)
-            )
+            key = identity_in(image, self._types)
+            if self._is_sampled(key):
+                self._partitions.add(_Line(key, msgspec.Raw(image), _Part.TABLE))
             self._scanned += 1
-            self._scanned_bytes += len(bytes(image))
-        step = self._limits.progress_items
-        if self._scanned // step > before // step:
-            logger.info(f"scanned: {self._scanned:,} items")
-        if self._read_limit is not None:
-            clock = self._stream.clock
-            due = self._scan_began + self._scanned_bytes / 4096 / self._read_limit
-            if (wait := due - clock.monotonic()) > 0:
-                clock.sleep(wait)
+        share = min(0.99, self._pace.units / self.read_units)
+        self._on_progress(VerifyProgress(self._scanned, self._pace.units, share))
 
     def _take(self, records: Iterable[Record]) -> None:
-        at = self._copy.position.at
+        at = self.copy.position.at
         after = None if at is None else at.replace(microsecond=0).timestamp() + 1
         for record in records:
             change = record.wire.dynamodb
@@ -375,12 +393,15 @@ class Verifier:
                     raise StreamError("the changes have no times: a second's end can't be told")
                 if change.ApproximateCreationDateTime < after:
                     continue
-            self._partitions.add(_line_of(record, _Part.CHANGE))
+            line = _line_of(record, _Part.CHANGE)
+            if self._is_sampled(line.item):
+                self._partitions.add(line)
 
     # Comparing
 
     def _compared(self) -> Verification:
-        outcome = Verification(at=self._copy.position.at or self._sources.time)
+        at = self.copy.position.at or self._sources.time
+        outcome = Verification(at=at, sample=self._sample)
         different: set[Identity] = set()
         for lines in self._partitions:
             items: dict[Identity, _Compared] = {}
@@ -392,11 +413,10 @@ class Verifier:
                     outcome.differing += 1
                     if len(different) < self._limits.told_differences:
                         different.add(key)
-        if self._copy.columns is not None:
-            outcome.not_compared = frozenset(self._names) - self._copy.columns - self._ignore
+        if self.copy.columns is not None:
+            outcome.not_compared = frozenset(self._names) - self.copy.columns - self._ignore
         if different:
             outcome.found = sorted(self._told(different), key=lambda each: each.identity)
-        self._partitions.close()
         return outcome
 
     def _compare(self, found: _Compared, line: _Line) -> None:
@@ -416,7 +436,7 @@ class Verifier:
                 found.here = _image(line.image)
 
     def _differs(self, found: _Compared) -> bool:
-        if found.here is not None and self._copy.columns is not None:
+        if found.here is not None and self.copy.columns is not None:
             self._names.update(_shallow.decode(found.here))
         if not found.changes:
             found.is_equal = self._is_equal(found.here, found.there)
@@ -426,16 +446,16 @@ class Verifier:
         if state is None or there is None:
             return state is there
         return state == there or items_equal(
-            self._as_copied(state), self._as_read(there), self._copy.form, self._compared_names
+            self._as_copied(state), self._as_read(there), self.copy.form, self._compared_names
         )
 
     @property
     def _compared_names(self) -> frozenset[str] | None:
-        columns = self._copy.columns
+        columns = self.copy.columns
         return None if columns is None else columns - self._ignore
 
     def _as_copied(self, image: msgspec.Raw) -> Item:
-        return self._without_ignored(self._copy.as_copied(image))
+        return self._without_ignored(self.copy.as_copied(image))
 
     def _as_read(self, there: msgspec.Raw) -> Item:
         return self._without_ignored(msgspec.json.decode(there))
@@ -447,7 +467,7 @@ class Verifier:
 
     def _is_possible(self, change: _Line) -> bool:
         """Returns True for a change behind the copy's position that it may have nevertheless."""
-        position = self._copy.position
+        position = self.copy.position
         if position.token is None and position.at is None:
             return True
         if position.copied_at is None or change.at is None:
@@ -478,7 +498,7 @@ class Verifier:
             for whole in (True, False):
                 history = found.history(self._as_copied, whole=whole)
                 columns = self._compared_names
-                if differences := copy_differences(history, there, self._copy.form, columns):
+                if differences := copy_differences(history, there, self.copy.form, columns):
                     break
         return DifferentItem(
             key,

@@ -26,10 +26,10 @@ from watcher.time_machine.copied_items import (
     ItemHistory,
     copy_differences,
 )
-from watcher.time_machine.copies import CopyPosition, FileCopy
+from watcher.time_machine.copies import CopyPosition, FileCopy, TableCopy
 from watcher.time_machine.limits import TimeMachineLimits
 from watcher.time_machine.sources import Sources, StreamSource
-from watcher.time_machine.verify import Verifier
+from watcher.time_machine.verify import Verifier, VerifyProgress
 
 
 def raw(item: Item | None) -> msgspec.Raw | None:
@@ -357,6 +357,51 @@ def test_partitions_that_are_split_again_and_again_hide_nothing_and_make_nothing
         tables = DisturbedTables(ledger, lambda: ledger.write(3))
         found = Verifier(ledger.sources(tables), HandCopy(there), limits=tiny).run()
         assert [each.key["pk"]["S"] for each in found.found] == wrong
+
+
+def test_the_read_limit_counts_the_services_units_and_no_json() -> None:
+    with Ledger(8) as ledger:
+        for number in range(100):
+            # 12 KB, and as JSON three times that.
+            numbers = [{"N": str(each)} for each in range(3_000)]
+            ledger.change(f"item-{number}", n(1, pk={"S": f"item-{number}"}, w={"L": numbers}))
+        ledger.clock.sleep(600)
+        table = ledger.sources().stream
+        assert table is not None
+        began = ledger.clock.monotonic()
+        copy = TableCopy(table.table, "itself", read_limit=10)
+        there = HandCopy({item["pk"]["S"]: dict(item) for item in copy.items()})
+        units = 100 * 12_000 / 4096
+        assert units / 10 * 0.8 < ledger.clock.monotonic() - began < units / 10 * 1.2
+        times = []
+        seen: list[VerifyProgress] = []
+        for limit in (None, 20):  # the stream's own pauses, and those with the limit's
+            began = ledger.clock.monotonic()
+            verifier = Verifier(ledger.sources(), there, read_limit=limit, on_progress=seen.append)
+            verified = verifier.run()
+            times.append(ledger.clock.monotonic() - began)
+        assert units / 20 * 0.8 < times[1] - times[0] < units / 20 * 1.2
+        assert (verified.items, verified.differing) == (100, 0)
+        assert seen[-1].items == 100
+        assert abs(seen[-1].units - units) < 0.2 * units
+
+
+def test_a_sample_is_the_same_items_on_both_sides_at_any_time() -> None:
+    with Ledger(9, keys=400) as ledger:
+        ledger.write(800)
+        ledger.clock.sleep(600)
+        items = dict(ledger.now)
+        whole = Verifier(ledger.sources(), HandCopy({})).run()
+        parts = [
+            Verifier(ledger.sources(), HandCopy(there), sample=0.2).run() for there in ({}, items)
+        ]
+        assert len(whole.found) == whole.items == len(items)
+        lacking, equal = parts
+        assert 0.1 * len(items) < lacking.items < 0.3 * len(items)
+        assert equal.items == lacking.items == len(lacking.found)
+        assert (equal.differing, equal.sample) == (0, 0.2)
+        tables = DisturbedTables(ledger, lambda: ledger.write(3))
+        assert Verifier(ledger.sources(tables), HandCopy(items), sample=0.2).run().differing == 0
 
 
 EACH = 5
