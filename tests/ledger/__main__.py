@@ -14,6 +14,7 @@ import msgspec
 
 from tests.ledger.ledger import DisturbedTables, Ledger, by_key
 from tests.ledger.local_ledger import LocalLedger
+from tests.ledger.verified import verify_while_written
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.undo import ChangeSelection, open_plan, plan_revert, plan_undo
 from watcher.time_machine.undo_log import entry_item, possible_writes, read_log
@@ -29,11 +30,18 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=2_000)
     parser.add_argument("--moments", type=int, default=50, help="how many seconds to look at")
     parser.add_argument("--undos", type=int, default=10, help="how many intervals to undo")
+    parser.add_argument("--verifies", type=int, help="instead: so many comparisons of a copy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dynamodb-local", action="store_true", help="not on the simulator")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
+    if asked.verifies is not None:
+        for number in range(asked.verifies):
+            verify_while_written(asked.seed + number)
+            print(f"verify: {number + 1} equal, and each found wrong once it was", end="\r")
+        print()
+        return
     kind = LocalLedger if asked.dynamodb_local else Ledger
     with kind(asked.seed, asked.keys) as ledger:
         began, end = write(ledger, asked.writes)

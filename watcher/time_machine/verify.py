@@ -133,6 +133,8 @@ class _Partitions:
         self._most = most
         self._divisor = divisor
         self._files: list[IO[bytes]] = []
+        self._first: list[Identity | None] = [None] * count
+        self._has_several = [False] * count
 
     def __enter__(self) -> Self:
         folder = temporary_folder()
@@ -149,10 +151,10 @@ class _Partitions:
         self._write(line.item, _encode(line).replace(b"\n", b" ") + b"\n")
 
     def __iter__(self) -> Iterator[Iterator[_Line]]:
-        for file in self._files:
+        for place, file in enumerate(self._files):
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            if size > self._most and self._divisor < _HASHES:
+            if size > self._most and self._has_several[place] and self._divisor < _HASHES:
                 yield from self._smaller_parts(file)
             else:
                 yield map(_line.decode, file)
@@ -160,8 +162,12 @@ class _Partitions:
 
     def _write(self, item: Identity, line: bytes) -> None:
         # Other digits of the hash than those that brought them together in a file to split.
-        place = hash_of(item) // self._divisor
-        self._files[place % self._count].write(line)
+        place = hash_of(item) // self._divisor % self._count
+        self._files[place].write(line)
+        if self._first[place] is None:
+            self._first[place] = item
+        elif self._first[place] != item:
+            self._has_several[place] = True
 
     def _smaller_parts(self, file: IO[bytes]) -> Iterator[Iterator[_Line]]:
         with _Partitions(_SPLIT, self._most, self._divisor * self._count) as parts:

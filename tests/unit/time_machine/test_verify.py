@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import tracemalloc
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 import pytest
 
 from tests.ledger.ledger import DisturbedTables, Item, Ledger, an_item
+from tests.ledger.verified import HandCopy, verify_while_written
 from tests.support.hand_clock import HandClock
 from watcher.aws.client import StreamsClient
 from watcher.aws.tables import TablesClient
@@ -221,43 +221,9 @@ def plain(value: Item) -> object:
     return content
 
 
-class HandCopy:
-    """A copy as a test says it is."""
-
-    label = "copy"
-    form = Form.WIRE
-    columns = None
-
-    def __init__(self, items: dict[str, Item], position: CopyPosition | None = None) -> None:
-        self.held = items
-        self.position = position or CopyPosition()
-
-    def items(self) -> Iterator[Item]:
-        return iter(self.held.values())
-
-    def as_copied(self, image: msgspec.Raw) -> Item:
-        found: Item = msgspec.json.decode(image)
-        return found
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_no_difference_is_made_up_while_others_write(seed: int) -> None:
-    with Ledger(seed) as ledger:
-        ledger.write(400)
-        # Some items of the copy are behind, by less than a minute.
-        late = dict(ledger.now)
-        ledger.write(100)
-        copy = HandCopy(
-            {
-                key: each
-                for key in {*late, *ledger.now}
-                if (each := (late if ledger.random.random() < 0.5 else ledger.now).get(key))
-            }
-        )
-        tables = DisturbedTables(ledger, lambda: ledger.write(7))
-        found = Verifier(ledger.sources(tables), copy).run()
-        assert found.differing == 0, found.found
-        assert found.items >= len(copy.held)
+@pytest.mark.parametrize("seed", range(12))
+def test_no_difference_is_made_up_and_none_is_hidden_while_others_write(seed: int) -> None:
+    verify_while_written(seed)
 
 
 def test_a_copy_of_a_second_is_compared_with_that_second() -> None:

@@ -1,0 +1,137 @@
+"""One comparison of a copy with a ledger's table, by chance all through, while both are written."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from tests.ledger.ledger import DisturbedTables, Item, Ledger
+from watcher.streams.checkpoint_format import Token, TokenShard
+from watcher.time_machine.copied_items import Form
+from watcher.time_machine.copies import CopyPosition
+from watcher.time_machine.limits import TimeMachineLimits
+from watcher.time_machine.verify import Verification, Verifier
+
+LAG = 60
+"""So many seconds a copy may be behind whose position is not known."""
+WRONG: Item = {"by": {"S": "hand"}}
+
+
+class HandCopy:
+    """A copy as a test says it is."""
+
+    label = "copy"
+    form = Form.WIRE
+    columns = None
+
+    def __init__(self, items: dict[str, Item], position: CopyPosition | None = None) -> None:
+        self.held = items
+        self.position = position or CopyPosition()
+
+    def items(self) -> Iterator[Item]:
+        return iter(self.held.values())
+
+    def as_copied(self, image: msgspec.Raw) -> Item:
+        found: Item = msgspec.json.decode(image)
+        return found
+
+
+def verify_while_written(seed: int) -> None:
+    """Raises AssertionError where a difference is made up, or one that there is is not found."""
+    chance = random.Random(seed)
+    with Ledger(seed, keys=chance.choice((3, 40, 200))) as ledger:
+        ledger.clock.sleep(3600)
+        ledger.write(chance.randint(1, 400))
+        copy = chance.choice((_lagging, _of_a_second, _at_a_position, _while_it_is_copied))(
+            ledger, chance
+        )
+        limits = TimeMachineLimits(
+            partitions=chance.choice((1, 7, 30)),
+            partition_bytes=chance.choice((5_000, 16_000_000)),
+            history_bytes=chance.choice((300, 4_000_000)),
+        )
+        found = _verified(ledger, copy, limits)
+        assert found.differing == 0, f"seed {seed}: {found.found}"
+        if copy.held:
+            wrong = chance.choice(sorted(copy.held))
+            copy.held[wrong] = {**copy.held[wrong], **WRONG}
+            found = _verified(ledger, copy, limits)
+            keys = [each.key["pk"]["S"] for each in found.found]
+            assert (found.differing, keys) == (1, [wrong]), f"seed {seed}: {wrong}, {found.found}"
+            (difference, *_) = found.found[0].differences
+            assert difference.cause.change is None, f"seed {seed}: {difference}"
+
+
+def _verified(ledger: Ledger, copy: HandCopy, limits: TimeMachineLimits) -> Verification:
+    tables = DisturbedTables(ledger, lambda: ledger.write(ledger.random.randint(0, 9)))
+    return Verifier(ledger.sources(tables), copy, lag=timedelta(seconds=LAG), limits=limits).run()
+
+
+def _between(ledger: Ledger, chance: random.Random, first: int, last: int) -> dict[str, Item]:
+    """Each item as it was at some moment from the beginning of one second to another's end."""
+    found: dict[str, Item] = {}
+    for key, past in ledger.past.items():
+        states = [None, *(item for _, item in past)]
+        low = bisect_left(past, first, key=lambda each: each[0])
+        high = bisect_right(past, last, key=lambda each: each[0])
+        if (item := states[chance.randint(low, high)]) is not None:
+            found[key] = item
+    return found
+
+
+def _lagging(ledger: Ledger, chance: random.Random) -> HandCopy:
+    return HandCopy(_between(ledger, chance, ledger.second - LAG, ledger.second))
+
+
+def _of_a_second(ledger: Ledger, chance: random.Random) -> HandCopy:
+    at = ledger.second - chance.randint(1, 60)
+    ledger.write(chance.randint(0, 200))
+    items = {}
+    for key, past in ledger.past.items():
+        place = bisect_right(past, at, key=lambda each: each[0])
+        if place and (item := past[place - 1][1]) is not None:
+            items[key] = item
+    return HandCopy(items, CopyPosition(at=datetime.fromtimestamp(at, UTC)))
+
+
+def _at_a_position(ledger: Ledger, chance: random.Random) -> HandCopy:
+    copy = HandCopy(dict(ledger.now), CopyPosition(token=_token(ledger)))
+    ledger.write(chance.randint(0, 300))
+    return copy
+
+
+def _while_it_is_copied(ledger: Ledger, chance: random.Random) -> HandCopy:
+    before, first = dict(ledger.now), _token(ledger)
+    began = {key: len(past) for key, past in ledger.past.items()}
+    ledger.write(chance.randint(0, 100))
+    items = {}
+    for key, past in ledger.past.items():
+        states = [before.get(key), *(item for _, item in past[began.get(key, 0) :])]
+        if (item := chance.choice(states)) is not None:
+            items[key] = item
+    position = CopyPosition(token=first, copied_at=datetime.fromtimestamp(ledger.second + 1, UTC))
+    ledger.clock.sleep(chance.choice((0, 30)))
+    ledger.write(chance.randint(0, 300))
+    return HandCopy(items, position)
+
+
+def _token(ledger: Ledger) -> Token:
+    """Behind all that was written so far."""
+    last: dict[str, str] = {
+        each.shard_id: each.sequence_number for each in ledger.simulator.records
+    }
+    shards = [
+        TokenShard(
+            shard.id,
+            "after_sequence" if shard.id in last else "trim_horizon",
+            last.get(shard.id),
+            shard.parent,
+        )
+        for shard in ledger.simulator.shards
+        if not shard.is_gone
+    ]
+    return Token(ledger.simulator.stream_arn, [each.shard_id for each in shards], shards)
