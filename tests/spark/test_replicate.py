@@ -1,6 +1,7 @@
 """A table that follows another, through the real command line."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ pytest.importorskip("pyspark")
 from tests.integration.conftest import fresh_dynamodb_local
 from tests.spark.conftest import Done, Run
 from tests.support.dynamodb_local import DynamoDBLocal
+from watcher.aws.config import AwsConfig
+from watcher.delivery.handler import Handler
+from watcher.records.record import Record
 from watcher.testing import NewTable
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
@@ -60,6 +64,32 @@ def test_changes_only_leaves_out_what_is_there(
     assert (first.status, second.status) == (0, 0), second.err
     assert "Created table copy" in first.err
     assert keys(client, "copy") == {"k5"}
+
+
+def test_a_thread_of_a_program_may_run_it(
+    spark: Any, server: DynamoDBLocal, tmp_path: Path
+) -> None:
+    from watcher.spark.jobs import replicate, watch
+
+    arn = server.create_table("shop")
+    put(server.client(), "shop", 1, 2)
+    there = AwsConfig("us-east-1", None, server.endpoint_url)
+    seen = tmp_path / "seen"
+
+    def load() -> list[Handler]:
+        def note(record: Record) -> None:
+            with seen.open("a") as file:
+                file.write(record.key["PK"] + " ")
+
+        return [Handler("note", note)]
+
+    with ThreadPoolExecutor(1) as thread:
+        place = str(tmp_path / "kept")
+        given = {"once": True, "connection": there, "spark": spark}
+        thread.submit(replicate, arn, to="copy", checkpoint=place, create=True, **given).result()
+        thread.submit(watch, arn, load, start="trim-horizon", **given).result()
+    assert keys(server.client(), "copy") == {"k1", "k2"}
+    assert seen.read_text().split() == ["k1", "k2"]
 
 
 def test_the_copy_may_be_on_another_server(

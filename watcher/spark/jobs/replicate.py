@@ -16,6 +16,7 @@ from watcher.aws.retry import retry_at_start
 from watcher.aws.tables import BATCH, Description, TablesClient, for_task, tables
 from watcher.errors import StreamError, UsageError, without_passwords
 from watcher.records.record import wire_item
+from watcher.spark.compat import register_sink
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
@@ -161,7 +162,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
     ).select("event_name", "keys", "new_image")
-    spark.dataSource.register(DynamoDBReplica)
+    register_sink(spark, DynamoDBReplica)
     given = {"region": there.region, "profile": there.profile, "endpointUrl": there.endpoint_url}
     writer = (
         frame.writeStream.format("dynamodb_replica")
