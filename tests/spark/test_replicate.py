@@ -186,6 +186,22 @@ def test_a_checkpoint_is_of_one_target(
     assert "other" not in server.client().list_tables()["TableNames"]
 
 
+def test_a_stream_enabled_again_needs_a_copy_anew(
+    command: Run, server: DynamoDBLocal, tmp_path: Path
+) -> None:
+    server.create_table("shop")
+    url, client = server.endpoint_url, server.client()
+    replicate(command, "shop", url, tmp_path, "--create")
+    on = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
+    for wanted in ({"StreamEnabled": False}, on):
+        client.update_table(TableName="shop", StreamSpecification=wanted)
+
+    refused = replicate(command, "shop", url, tmp_path)
+
+    assert refused.status == 2
+    assert "a change between the two is in neither" in refused.err
+
+
 def test_a_checkpoint_from_before_the_target_was_stored_goes_on(
     command: Run, server: DynamoDBLocal, tmp_path: Path
 ) -> None:

@@ -251,7 +251,10 @@ def _copied(
     """Copies what is not copied yet; returns when its changes begin, None if stopped."""
     copy = kept.load(_COPY_FILE, Copy)
     if copy is not None and copy.stream != arn:
-        raise UsageError(f"{kept.path} is of {copy.stream}, not of {arn}: choose another")
+        raise UsageError(
+            f"{kept.path} is of {copy.stream}, not of {arn}: a change between the two is in "
+            "neither, so choose another --checkpoint and copy anew"
+        )
     if copy is None:
         parallelism = spark.sparkContext.defaultParallelism
         described = tables(work.source_connection).describe(work.source)
