@@ -7,6 +7,7 @@ each call: so table, key and time join the two, as far as their clocks agree.
 from __future__ import annotations
 
 import enum
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -16,6 +17,8 @@ import msgspec
 from watcher.aws.arns import table_of
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.trail_events import Call, Caller, ItemWrite
+from watcher.errors import UsageError
+from watcher.formatting.text import printable
 from watcher.records.keys import number_text
 from watcher.records.record import Record
 from watcher.time_machine.item_keys import Identity, identity
@@ -26,6 +29,12 @@ TTL: Final = Caller("time-to-live")
 REDACTED: Final = "the trail does not tell which keys the call wrote"
 TOO_FEW: Final = "there are more changes then than calls that the trail has"
 NO_CALL: Final = "the trail has no call that wrote this key then"
+NO_CALLS: Final = "the trail has no call that writes to this table"
+NOT_NOTED: Final = "it was made after the trail was read"
+MAY_BE: Final = "may be"
+UNKNOWN: Final = "(unknown)"
+# A user agent's first product: `Boto3/1.43.2 md/…`, `[aws-cli/2.1 …]`.
+_PROGRAM: Final = re.compile(r"\[?([^\s/\]]+)")
 Incomplete: TypeAlias = Callable[[int], str]
 """Returns why a trail may lack calls of a second (epoch); "" where it has them all."""
 _keys: Final = msgspec.json.Decoder(dict[str, dict[str, str]])
@@ -51,6 +60,43 @@ class Answer(msgspec.Struct, frozen=True):
     callers: tuple[Caller, ...] = ()
     reason: str = ""
     """The reason why it is not certain; "" where it is."""
+
+    @property
+    def names(self) -> str:
+        """The callers' names on a line, with what is open: `may be role/api`."""
+        texts = " or ".join(printable(each.name) for each in self.callers)
+        return f"{MAY_BE} {texts}" if self.certainty is Certainty.MAY_BE else texts or UNKNOWN
+
+    def text(self, account: str = "") -> str:
+        """Returns a line for people; callers of other accounts than `account` are told with it."""
+        texts = [_caller_text(each, account) for each in self.callers]
+        match self.certainty:
+            case Certainty.CERTAIN:
+                return f"by {texts[0]}   certain"
+            case Certainty.SEVERAL:
+                return f"by {' or '.join(texts)}   {self.reason}"
+            case Certainty.MAY_BE:
+                return f"{MAY_BE} by {texts[0]}   {self.reason}"
+        return f"by whom is unknown   {self.reason}"
+
+
+def _caller_text(caller: Caller, account: str) -> str:
+    other = f"{caller.account}:" if account and caller.account not in ("", account) else ""
+    session = f"session {caller.session}" if caller.session else ""
+    agent = _PROGRAM.match(caller.agent)
+    details = [each for each in (session, caller.address, agent and agent[1]) if each]
+    return printable(f"{other}{caller.name}" + (f" ({', '.join(details)})" if details else ""))
+
+
+class Noted(NamedTuple):
+    """A change whose caller is asked for."""
+
+    table: str
+    item: Identity
+    removes: bool
+    second: int | None
+    caller: str = ""
+    """The caller that the stream itself names; "" where it names none."""
 
 
 class TimedCall(NamedTuple):
@@ -89,19 +135,35 @@ class Callers:
         """The ARNs of the tables of the noted changes."""
         return frozenset(self._kinds)
 
-    def note(self, record: Record) -> None:
-        """Takes in a change whose caller is asked for."""
-        second = _second(record)
-        if second is None or record.wire.userIdentity:
-            return
-        table, keys = self._table_of(record), record.wire.dynamodb.Keys
+    def noted(self, record: Record) -> Noted:
+        """Returns what tells a change from others. Raises UsageError for one of no known table."""
+        keys, seconds = record.wire.dynamodb.Keys, record.wire.dynamodb.ApproximateCreationDateTime
+        table = table_of(record.stream) or self._table
+        if not table:
+            raise UsageError("it takes the table's ARN: name its stream, too", "who")
         if table not in self._kinds:
             found = _keys.decode(keys)
             self._kinds[table] = {name: kind for name, each in found.items() for kind in each}
-        by_kind = self._changes.setdefault((table, identity(keys)), {})
-        by_kind.setdefault(_removes(record), []).append(second)
-        self.first = second if self.first is None else min(second, self.first)
-        self.last = second if self.last is None else max(second, self.last)
+        who = record.wire.userIdentity or {}
+        caller = who.get("principalId") or who.get("PrincipalId") or who.get("type") or ""
+        return Noted(
+            table,
+            identity(keys),
+            record.event_name == "REMOVE",
+            None if seconds is None else int(seconds),
+            TTL.name if record.expired_by_ttl else caller,
+        )
+
+    def note(self, record: Record) -> Noted:
+        """Takes in a change, for `of`. Raises UsageError for one of no known table."""
+        noted = self.noted(record)
+        table, item, removes, second, caller = noted
+        if second is not None and not caller:
+            by_kind = self._changes.setdefault((table, item), {})
+            by_kind.setdefault(removes, []).append(second)
+            self.first = second if self.first is None else min(second, self.first)
+            self.last = second if self.last is None else max(second, self.last)
+        return noted
 
     def add(self, call: Call) -> None:
         """Takes in a call; of one that several accounts or trails have, the fullest counts."""
@@ -115,28 +177,22 @@ class Callers:
             self._known[name] = call
             self._calls = None
 
-    def of(self, record: Record, incomplete: Incomplete = lambda second: "") -> Answer:
-        """Returns who made a noted change.
+    def of(self, change: Noted, incomplete: Incomplete = lambda second: "") -> Answer:
+        """Returns who made a change.
 
         `incomplete` returns why the trail may lack calls of a second; "" where it has them all.
         """
-        if record.expired_by_ttl:
-            return Answer(Certainty.CERTAIN, (TTL,))
-        if who := record.wire.userIdentity:
-            name = who.get("principalId") or who.get("PrincipalId") or "a service"
-            return Answer(Certainty.CERTAIN, (Caller(name),))
-        second = _second(record)
+        table, item, removes, second, caller = change
+        if caller:
+            return Answer(Certainty.CERTAIN, (Caller(caller),))
         if second is None:
             return Answer(Certainty.UNKNOWN, reason="the change has no time")
-        item = self._table_of(record), identity(record.wire.dynamodb.Keys)
         if self._calls is None:
             self._index()
-        if item not in self._answers:
-            self._answers[item] = dict(self._joined(item, incomplete))
-        return self._answers[item][_removes(record), second]
-
-    def _table_of(self, record: Record) -> str:
-        return table_of(record.stream) or self._table
+        if (table, item) not in self._answers:
+            self._answers[table, item] = dict(self._joined((table, item), incomplete))
+        late = Answer(Certainty.UNKNOWN, reason=NOT_NOTED)
+        return self._answers[table, item].get((removes, second), late)
 
     def _is_wanted(self, call: Call, tables: frozenset[str]) -> bool:
         """True where it may have written an item that is asked for."""
@@ -184,8 +240,10 @@ class Callers:
             for write, timed in self._unsure.get(table, ())
             if all(_text(write.key[n], kinds[n]) == v for n, v in key if n in write.key)
         )
-        for removes, seconds in self._changes[item].items():
+        for removes, seconds in self._changes.get(item, {}).items():
             for second, answer in join(seconds, calls, removes=removes, incomplete=incomplete):
+                if answer.reason == NO_CALL and table not in self.written:
+                    answer = msgspec.structs.replace(answer, reason=NO_CALLS)
                 yield (removes, second), answer
 
 
@@ -266,15 +324,6 @@ def _merged(callers: Iterable[Caller]) -> Iterator[Caller]:
 def _is_named(caller: Caller) -> bool:
     """False where the log of a table's account has only the id of another account's caller."""
     return "/" in caller.name
-
-
-def _second(record: Record) -> int | None:
-    seconds = record.wire.dynamodb.ApproximateCreationDateTime
-    return None if seconds is None else int(seconds)
-
-
-def _removes(record: Record) -> bool:
-    return record.event_name == "REMOVE"
 
 
 def _text(text: str, kind: str) -> str:

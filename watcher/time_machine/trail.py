@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +28,8 @@ from watcher.errors import UsageError
 from watcher.formatting.style import time_text
 from watcher.formatting.text import grouped
 from watcher.pull.call_pool import CallPool
-from watcher.time_machine.callers import APART, Callers
+from watcher.records.record import Record
+from watcher.time_machine.callers import APART, Answer, Callers
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 
 logger = logging.getLogger("watcher")
@@ -75,6 +77,25 @@ class TrailReading:
         return ""
 
 
+_SELECTORS: Final = (
+    '[{{"FieldSelectors":[{{"Field":"eventCategory","Equals":["Management"]}}]}},'
+    '{{"FieldSelectors":[{{"Field":"eventCategory","Equals":["Data"]}},'
+    '{{"Field":"resources.type","Equals":["AWS::DynamoDB::Table"]}},'
+    '{{"Field":"resources.ARN","Equals":["{table}"]}},'
+    '{{"Field":"readOnly","Equals":["false"]}}]}}]'
+)
+
+
+def _hint(table: str) -> str:
+    """Returns what has CloudTrail log a table's calls from now on."""
+    selectors = shlex.quote(_SELECTORS.format(table=table))
+    return (
+        "where its data events are off, this switches them on, for calls to come (it takes the "
+        "place of the trail's selectors: add those that it has): aws cloudtrail "
+        f"put-event-selectors --trail-name TRAIL --advanced-event-selectors {selectors}"
+    )
+
+
 def _may_hold(file: LogFile, first: datetime, end: datetime) -> bool:
     """True where a file may hold calls since `first`, if those are delivered by `end`."""
     if file.delivered is None:
@@ -99,6 +120,8 @@ class Trail:
         limits: TimeMachineLimits = LIMITS,
     ) -> None:
         self.place = place.rstrip("/") or place
+        if not place.startswith(SCHEME) and not Path(place).exists():
+            raise UsageError("there is no such folder", "who", place)
         self._tree: _Tree
         if place.startswith(SCHEME):
             self._tree = _Objects(connection)
@@ -106,6 +129,13 @@ class Trail:
             self._tree = _Folders()
         self._clock = clock
         self._limits = limits
+
+    def answers(self, records: Iterable[Record], table: str = "") -> list[Answer]:
+        """Returns who made each of these changes; see `Callers` for the `table`."""
+        callers = Callers(table)
+        noted = [callers.note(each) for each in records]
+        reading = self.read(callers)
+        return [callers.of(each, reading.incomplete) for each in noted]
 
     def read(self, callers: Callers) -> TrailReading:
         """Reads the calls that may have made the noted changes."""
@@ -129,6 +159,9 @@ class Trail:
                 reading.broken.append(file)
                 logger.warning(f"{file.location} can't be read, and is left out: {error}")
         logger.info(f"Read {grouped(len(reading.files), 'log file')} of {self.place}")
+        if first + self._limits.log_delay < now:
+            for table in sorted(callers.tables - callers.written):
+                logger.warning(f"{self.place} has no call that writes to {table}: {_hint(table)}")
         return reading
 
     def files(self, tables: Iterable[str], first: datetime, end: datetime) -> Iterator[LogFile]:

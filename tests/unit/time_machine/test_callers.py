@@ -43,11 +43,10 @@ def change(second: float = SECOND, kind: str = "MODIFY", **more: Any) -> Record:
 
 def found(events: Iterable[Event], *changes: Record) -> list[Answer]:
     callers = Callers()
-    for each in changes:
-        callers.note(each)
+    noted = [callers.note(each) for each in changes]
     for call in calls_in(trails.content(*events), callers.tables):
         callers.add(call)
-    return [callers.of(each) for each in changes]
+    return [callers.of(each) for each in noted]
 
 
 def names(answer: Answer) -> list[str]:
@@ -65,7 +64,8 @@ def test_one_caller_wrote_this_key_in_these_seconds(apart: int) -> None:
 
 @pytest.mark.parametrize("apart", [-3, 3, 3600])
 def test_a_call_at_another_time_is_none(apart: int) -> None:
-    assert found([trails.put(SECOND + apart)], change()) == [Answer(Certainty.UNKNOWN, (), NO_CALL)]
+    events = [trails.put(SECOND + apart)]
+    assert found(events, change()) == [Answer(Certainty.UNKNOWN, (), NO_CALL)]
 
 
 def test_two_callers_are_both_named() -> None:
@@ -192,12 +192,11 @@ def test_more_changes_than_calls_are_not_certain() -> None:
 
 
 def test_what_makes_a_trail_incomplete_takes_the_certainty() -> None:
-    record = change()
     callers = Callers()
-    callers.note(record)
+    noted = callers.note(change())
     for call in calls_in(trails.content(trails.put(SECOND)), callers.tables):
         callers.add(call)
-    answer = callers.of(record, lambda second: "a file is broken")
+    answer = callers.of(noted, lambda second: "a file is broken")
     assert (answer.certainty, answer.reason) == (Certainty.MAY_BE, "a file is broken")
 
 

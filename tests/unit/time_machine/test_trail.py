@@ -37,7 +37,7 @@ def read(place: str | Path, *seconds: float, later: float = DAY) -> tuple[Caller
 
 def answer(place: str | Path, second: float = SECOND, *, later: float = DAY) -> Answer:
     callers, reading = read(place, second, later=later)
-    return callers.of(change(second), reading.incomplete)
+    return callers.of(callers.noted(change(second)), reading.incomplete)
 
 
 def names(reading: TrailReading) -> list[str]:
@@ -115,7 +115,9 @@ def test_a_broken_file_of_another_time_takes_no_certainty(tmp_path: Path) -> Non
     broken = deliver(tmp_path, SECOND + 3 * HOUR)
     broken.write_bytes(b"{")
     callers, reading = read(tmp_path, SECOND, SECOND + 2 * HOUR + 40 * MINUTE)
-    assert callers.of(change(SECOND), reading.incomplete).certainty is Certainty.CERTAIN
+    assert (
+        callers.of(callers.noted(change(SECOND)), reading.incomplete).certainty is Certainty.CERTAIN
+    )
 
 
 def test_a_bomb_is_no_log_file(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_a_table_without_any_call(tmp_path: Path) -> None:
     deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND, key={"PK": "bob", "SK": "x"}))
     callers, reading = read(tmp_path)
     assert callers.written == {ARN}
-    assert callers.of(change(SECOND), reading.incomplete).reason == NO_CALL
+    assert callers.of(callers.noted(change(SECOND)), reading.incomplete).reason == NO_CALL
 
 
 @pytest.fixture
