@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 from cyclopts import Parameter
 
+from watcher.aws.arns import table_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
 from watcher.cli import completers, options, spark_commands
@@ -35,12 +36,14 @@ from watcher.records.plain_json import plain, plain_json
 from watcher.records.record import Record
 from watcher.time_machine import counts
 from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
+from watcher.time_machine.callers import Answer
 from watcher.time_machine.counts import CountRow, Counts
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.item_keys import ItemKey, check_key_values
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.timeline import History, timeline
 from watcher.time_machine.times import past_time, records_until, start_time
+from watcher.time_machine.trail import Trail
 
 if TYPE_CHECKING:
     from watcher.cli.command_line import CommandLine
@@ -67,6 +70,16 @@ BASELINE = Annotated[
     ),
 ]
 """A table's export, and those after it."""
+WHO = Annotated[
+    str | None,
+    Parameter(
+        metavar="PLACE",
+        completer=completers.files,
+        help="name the callers, out of CloudTrail's log files with data events: a folder, or its "
+        "s3:// URL (AWSLogs/…)",
+    ),
+]
+"""The trail that tells who made the changes."""
 
 
 def _on_spark(line: CommandLine) -> bool:
@@ -107,15 +120,18 @@ def _history(
     *sources: SOURCES,
     key: _Key | None = None,
     baseline: BASELINE = None,
+    who: WHO = None,
     output: _Output = "text",
     csv_raw: CsvRaw = False,
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
+    trail = opened_trail(who, values)
     wanted, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
     _tell_times(start, until)
     exports = opened(baseline, values)
+    table = ""
     if values["engine"] == "spark":
         found = spark_commands.history(
             sources,
@@ -127,7 +143,10 @@ def _history(
         )
     else:
         read = Sources.named(sources, options.connection(values))
+        table = read.table_arn
         found = timeline(read, wanted, start, until, exports)
+    if trail is not None:
+        found.add_callers(trail, table)
     if output == "csv":
         _as_csv(found, raw=csv_raw)
     else:
@@ -154,21 +173,37 @@ class _State(NamedTuple):
     item: dict[str, Attribute] | None
 
 
-def _told(found: History) -> Iterator[Record | _State]:
+class _Change(NamedTuple):
+    """A change, and who made it, where that is asked for."""
+
+    record: Record
+    answer: Answer | None
+
+
+def _told(found: History) -> Iterator[_Change | _State]:
     """Its changes and states, by their times."""
     before = found.before_export()
-    yield from found.records[:before]
+    answers: list[Answer] | list[None] = found.answers or [None] * len(found)
+    changes = [_Change(*each) for each in zip(found.records, answers, strict=True)]
+    yield from changes[:before]
     if found.exported_at is not None:
         yield _State("EXPORT", found.exported_at.astimezone(), found.exported_wire)
-    yield from found.records[before:]
+    yield from changes[before:]
     if found.asked_at is not None:
         yield _State("NOW", found.asked_at, found.now_wire)
 
 
 def _as_text(found: History) -> None:
     for each in _told(found):
-        lines = _state_lines(each, found) if isinstance(each, _State) else change_lines(each)
+        lines = _state_lines(each, found) if isinstance(each, _State) else _change_lines(*each)
         write_text("\n".join(lines) + "\n")
+
+
+def _change_lines(record: Record, answer: Answer | None) -> Iterator[str]:
+    first, *others = change_lines(record)
+    account = (table_of(record.stream).split(":")[4:5] or [""])[0]
+    yield first if answer is None else f"{first}   {answer.text(account)}"
+    yield from others
 
 
 def _state_lines(state: _State, found: History) -> Iterator[str]:
@@ -185,34 +220,41 @@ def _as_json(found: History) -> None:
     write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
 
 
-def _row(each: Record | _State) -> dict[str, Any]:
+def _row(each: _Change | _State) -> dict[str, Any]:
     if isinstance(each, _State):
         return {"time": time_text(each.time), "kind": each.kind, "item": _item(each.item)}
+    record, answer = each
     return {
-        "time": time_text(each.created_at),
-        "kind": each.event_name,
-        "by_ttl": each.expired_by_ttl,
+        "time": time_text(record.created_at),
+        "kind": record.event_name,
+        "by_ttl": record.expired_by_ttl,
+        **({} if answer is None else {"who": msgspec.to_builtins(answer)}),
         "differences": [
-            {"attribute": place, **_pair(old, new)} for place, old, new in _differences(each)
+            {"attribute": place, **_pair(old, new)} for place, old, new in _differences(record)
         ],
-        "sequence_number": each.sequence_number,
+        "sequence_number": record.sequence_number,
     }
 
 
 def _as_csv(found: History, *, raw: bool) -> None:
-    names = "time", "kind", "by_ttl", "attribute", "old", "new"
-    write_csv(sys.stdout, names, _cells(found), raw=raw)
+    names = ["time", "kind", "by_ttl", "attribute", "old", "new"]
+    more = ["caller", "certainty"] if found.answers else []
+    write_csv(sys.stdout, names + more, _cells(found), raw=raw)
 
 
 def _cells(found: History) -> Iterator[tuple[str, ...]]:
     for each in _told(found):
         if isinstance(each, _State):
+            nobody = ("", "") if found.answers else ()
             for name, value in sorted((each.item or {}).items()):
-                yield time_text(each.time), each.kind, "False", name, "", _cell(value)
+                yield time_text(each.time), each.kind, "False", name, "", _cell(value), *nobody
             continue
-        head = time_text(each.created_at), each.event_name, str(each.expired_by_ttl)
-        for place, old, new in _differences(each):
-            yield *head, place, _cell(old), _cell(new)
+        record, answer = each
+        who = () if answer is None else (answer.names, answer.certainty.value)
+        head = time_text(record.created_at), record.event_name, str(record.expired_by_ttl)
+        rows = [(place, _cell(old), _cell(new)) for place, old, new in _differences(record)]
+        for row in rows or [("", "", "")] * bool(who):
+            yield *head, *row, *who
 
 
 def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attribute | Absent]]:
@@ -373,6 +415,11 @@ def opened(baseline: list[str] | None, values: Mapping[str, Any]) -> Baseline | 
     if not baseline:
         return None
     return Baseline(baseline, AwsConfig(values["region"], values["profile"]))
+
+
+def opened_trail(who: str | None, values: Mapping[str, Any]) -> Trail | None:
+    """Opens the trail that --who names."""
+    return None if who is None else Trail(who, AwsConfig(values["region"], values["profile"]))
 
 
 def _refuse_two_places(

@@ -181,6 +181,11 @@ class Sources:
         """One line for each stretch of time whose changes are missing."""
         return [*self._gaps, *(self._backlog.losses if self._backlog else ())]
 
+    @property
+    def table_arn(self) -> str:
+        """The ARN of the stream's table; "" where archives and files are all."""
+        return "" if self.stream is None else table_of(self.stream.arn)
+
     @classmethod
     def named(cls, names: Sequence[str], connection: AwsConfig, *, strict: bool = False) -> Sources:
         """Opens sources by name: paths, then at most one stream. Raises UsageError, StreamError."""

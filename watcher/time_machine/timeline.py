@@ -14,10 +14,12 @@ from watcher.errors import StreamError
 from watcher.records.keys import WireKey
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.streams.start_times import Moment
+from watcher.time_machine.callers import Answer
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.times import past_time, records_until, start_time
+from watcher.time_machine.trail import Trail
 
 logger = logging.getLogger("watcher")
 
@@ -31,6 +33,8 @@ class History:
         self.records = records
         self.gaps = gaps
         """One line for each stretch of time whose changes may be missing."""
+        self.answers: list[Answer] = []
+        """Who made each of the records' changes, in their order; empty without a trail."""
         self.now: dict[str, Any] | None = None
         """The item as it is now, in native values as in `record.new`; None where there is none."""
         self.now_wire: dict[str, Any] | None = None
@@ -59,6 +63,10 @@ class History:
         self.exported_wire = msgspec.json.decode(image or b"") if exists else None
         self.key = wire_item(_json(key.known))
 
+    def add_callers(self, trail: Trail, table: str = "") -> None:
+        """Finds who made the changes; `table` is the ARN of records that don't tell theirs."""
+        self.answers = trail.answers(self.records, table)
+
     def before_export(self) -> int:
         """Returns how many of the records were made before the baseline; 0 without one."""
         end = self.exported_at
@@ -78,6 +86,7 @@ def history(
     start: Moment = "trim_horizon",
     until: Moment | None = None,
     baseline: str | Sequence[str] = (),
+    who: str | None = None,
     region: str | None = None,
     profile: str | None = None,
     endpoint_url: str | None = None,
@@ -87,7 +96,8 @@ def history(
     `sources` are archives and files of `--print-json`, if any, and at last a stream; `key` is the
     item's whole key (`{"PK": "user-1"}`, or `["PK=user-1"]`); `until` is the last second that
     counts; `baseline` is the folder (or `s3://` URL) of a table's export, and of incremental ones
-    after it: the item's image then stands among its changes. Changes that may be missing are a
+    after it: the item's image then stands among its changes. `who` is a folder (or `s3://` URL) of
+    CloudTrail's logs: `answers` then holds who made each change. Changes that may be missing are a
     logged warning, and a line in `gaps`. Raises UsageError (a key, time or file), StreamError.
     """
     first = start_time(start)
@@ -95,7 +105,11 @@ def history(
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url))
     folders = [baseline] if isinstance(baseline, str) else list(baseline)
     exports = Baseline(folders, AwsConfig(region, profile)) if folders else None
-    return timeline(opened, ItemKey(key), first, last, exports)
+    trail = None if who is None else Trail(who, AwsConfig(region, profile))
+    found = timeline(opened, ItemKey(key), first, last, exports)
+    if trail is not None:
+        found.add_callers(trail, opened.table_arn)
+    return found
 
 
 def timeline(

@@ -1,0 +1,190 @@
+"""`--who`: the callers of changes on the command line."""
+
+import csv
+import io
+import json
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulator import Simulator
+from tests.support import trails
+from tests.support.hand_clock import HandClock
+from tests.support.trails import ARN, Event, deliver, role
+from watcher import history
+from watcher.aws.arns import table_of
+from watcher.cli import main
+from watcher.time_machine.callers import NO_CALL, Certainty
+
+HOUR = 3600
+ONE = ("--key", "PK=ada", "--key", "SK=order-7")
+
+
+class Shop:
+    """A table, and a trail beside it; it began two hours ago."""
+
+    def __init__(self, simulator: Simulator, began: float, folder: Path) -> None:
+        self.simulator = simulator
+        self.now = began
+        self.folder = folder
+
+    def write(self, order: int, total: int, *events: Event) -> None:
+        key = {"PK": {"S": "ada"}, "SK": {"S": f"order-{order}"}}
+        self.simulator.put({**key, "total": {"N": str(total)}})
+        if events:
+            deliver(self.folder, self.now + 60, *events)
+
+    def advance(self, seconds: float) -> None:
+        self.simulator.advance(seconds)
+        self.now += seconds
+
+    def called(self, by: str, *, session: str = "bob", order: int = 7) -> Event:
+        key = {"PK": "ada", "SK": f"order-{order}"}
+        return trails.put(self.now, key=key, by=role(by, session))
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Shop]:
+    began = time.time() - 2 * HOUR
+    monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "trail"
+    folder.mkdir()
+    with Simulator(table="orders", key_names=("PK", "SK"), clock=lambda: began) as simulator:
+        assert table_of(simulator.stream_arn) == ARN
+        for name, value in simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        yield Shop(simulator, began, folder)
+
+
+@pytest.fixture
+def night(shop: Shop) -> Shop:
+    """Each kind of answer, a minute apart."""
+    shop.write(7, 110, shop.called("api"))
+    shop.advance(60)
+    shop.write(7, 0, shop.called("release-112", session="ci-8841"))
+    shop.advance(60)
+    shop.write(7, 5, shop.called("api"), shop.called("release-112"))
+    shop.advance(60)
+    shop.write(7, 6)
+    shop.advance(60)
+    text = "INSERT INTO orders VALUE {'PK': ***(Redacted), 'SK': ***(Redacted)}"
+    shop.write(7, 7, trails.statement(shop.now, text))
+    shop.advance(60)
+    return shop
+
+
+def test_history_names_the_callers(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "orders", *ONE, "--who", "trail"]) == 0
+    out, err = capsys.readouterr()
+    heads = [line for line in out.splitlines() if not line.startswith(" ")]
+    said = [line.split("SK=order-7")[1] for line in heads]
+    agent = "203.0.113.9, Boto3"
+    assert said == [
+        f"   by role/api (session bob, {agent})   certain",
+        f"   by role/release-112 (session ci-8841, {agent})   certain",
+        f"   by role/api (session bob, {agent}) or role/release-112 (session bob, {agent})"
+        "   2 callers within 2 s",
+        f"   by whom is unknown   {NO_CALL}",
+        f"   may be by role/api (session bob, {agent})"
+        "   the trail does not tell which keys the call wrote",
+        "",
+    ]
+    assert "Read 4 log files of trail" in err
+
+
+def test_history_as_json_and_csv(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "orders", *ONE, "--who", "trail", "-o", "json"]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    told = [row["who"] for row in rows if "who" in row]
+    assert [each["certainty"] for each in told] == [
+        "certain",
+        "certain",
+        "one of several",
+        "unknown",
+        "may be",
+    ]
+    assert told[1]["callers"][0]["name"] == "role/release-112"
+    assert told[1]["callers"][0]["session"] == "ci-8841"
+    assert told[3]["reason"] == NO_CALL
+    assert main(["history", "orders", *ONE, "--who", "trail", "-o", "csv"]) == 0
+    lines = [*csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert [(each["caller"], each["certainty"]) for each in lines] == [
+        ("role/api", "certain"),
+        ("role/release-112", "certain"),
+        ("role/api or role/release-112", "one of several"),
+        ("(unknown)", "unknown"),
+        ("may be role/api", "may be"),
+        *[("", "")] * 3,
+    ]
+
+
+def test_without_who_history_is_as_ever(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "orders", *ONE, "-o", "csv"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "time,kind,by_ttl,attribute,old,new"
+    assert "role/" not in out
+
+
+def test_history_in_a_program(night: Shop) -> None:
+    found = history("orders", key={"PK": "ada", "SK": "order-7"}, who="trail")
+    assert [each.certainty for each in found.answers][:2] == [Certainty.CERTAIN] * 2
+    assert found.answers[1].names == "role/release-112"
+
+
+def test_data_events_that_are_off_are_told_with_the_command(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.write(7, 1, trails.put(shop.now, table=f"{ARN}-of-others"))
+    assert main(["history", "orders", *ONE, "--who", "trail"]) == 0
+    out, err = capsys.readouterr()
+    assert "by whom is unknown   the trail has no call that writes to this table" in out
+    (line,) = [each for each in err.splitlines() if "put-event-selectors" in each]
+    words = shlex.split(line[line.index("aws cloudtrail") :])
+    assert words[:4] == ["aws", "cloudtrail", "put-event-selectors", "--trail-name"]
+    selectors = json.loads(words[-1])
+    assert selectors[0]["FieldSelectors"] == [{"Field": "eventCategory", "Equals": ["Management"]}]
+    fields = {each["Field"]: each["Equals"] for each in selectors[1]["FieldSelectors"]}
+    assert fields["resources.ARN"] == [ARN]
+
+
+def test_a_change_of_just_now_has_to_wait(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    shop.advance(2 * HOUR)
+    shop.write(7, 1, shop.called("api"))
+    assert main(["history", "orders", *ONE, "--who", "trail"]) == 0
+    out, err = capsys.readouterr()
+    assert "may be by role/api" in out
+    assert "logs come 5 to 15 minutes late: ask again after" in out
+    assert "put-event-selectors" not in err
+
+
+def test_control_characters_of_a_session_stay_on_the_line(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.write(7, 1, shop.called("api", session="\x1b[2Jx"))
+    assert main(["history", "orders", *ONE, "--who", "trail"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_place_that_is_none_is_refused_before_anything_is_read(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "orders", *ONE, "--who", "nowhere"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--who" in line
+    assert "nowhere" in line
+
+
+def test_a_file_of_changes_does_not_tell_its_table(
+    night: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["orders", "--from", "trim-horizon", "--no-follow", "--print-json"]) == 0
+    Path("changes.jsonl").write_text(capsys.readouterr().out)
+    assert main(["history", "./changes.jsonl", *ONE, "--who", "trail"]) == 2
+    assert "name its stream, too" in capsys.readouterr().err
+    assert main(["history", "./changes.jsonl", "orders", *ONE, "--who", "trail"]) == 0
+    assert "by role/release-112" in capsys.readouterr().out
