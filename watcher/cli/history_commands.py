@@ -36,7 +36,7 @@ from watcher.records.plain_json import plain, plain_json
 from watcher.records.record import Record
 from watcher.time_machine import counts
 from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
-from watcher.time_machine.callers import Answer
+from watcher.time_machine.callers import Answer, Callers
 from watcher.time_machine.counts import CountRow, Counts
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.item_keys import ItemKey, check_key_values
@@ -502,7 +502,8 @@ _By = Annotated[
     Parameter(
         metavar="NAMES",
         completer=completers.words(*counts.NAMES),
-        help=f"count by these: {', '.join(counts.NAMES)} (as in kind,minute); default kind",
+        help=f"count by these: {', '.join(counts.NAMES)} (as in kind,minute); default kind, with "
+        "--who caller",
     ),
 ]
 _Top = Annotated[
@@ -535,6 +536,7 @@ def _count(
     *sources: SOURCES,
     by: _By | None = None,
     top: _Top = 20,
+    who: WHO = None,
     output: _CountForm = "table",
     csv_raw: CsvRaw = False,
     **values: Any,
@@ -542,18 +544,39 @@ def _count(
     style.set_up(**options.values(style.set_up, values))
     if top < 0:
         raise UsageError("give 0 (all) or more", "top", str(top))
-    made = Counts(counts.dimensions(by or "kind"))
+    names = counts.dimensions(by or (counts.CALLER if who else "kind"))
+    _refuse_half_callers(names, who)
+    trail = opened_trail(who, values)
     is_wanted = record_filter(values["filters"], values["key"], values["only"], values["grep"])
     start, until = start_time(values["start"]), end(values["until"], values["start"])
     found = Sources.named(sources, options.connection(values))
     _refuse_bad_key(found, values["key"])
-    found.open(start, None if is_wanted is None else is_wanted.matching_indexes)
-    made.add(filter(is_wanted, records_until(found.records(), until)))
+    if trail is None:
+        made = Counts(names)
+        found.open(start, None if is_wanted is None else is_wanted.matching_indexes)
+        made.add(filter(is_wanted, records_until(found.records(), until)))
+    else:
+        callers = Callers(found.table_arn)
+        made = Counts(names, callers)
+        found.open(start)
+        # All changes are taken in: a call that made one of them has not made another.
+        made.add(filter(is_wanted, callers.noting(records_until(found.records(), until))))
+        reading = trail.read(callers)
+        made.name_callers(lambda change: callers.of(change, reading.incomplete))
     rows = made.rows(top)
     _print_counts(made.by, rows, output, csv_raw=csv_raw)
     left = f", of {len(made)} rows the {len(rows)} largest" * (len(rows) < len(made))
     logger.info(f"Counted {counted(made.changes, 'change')}{left}")
     return 0
+
+
+def _refuse_half_callers(names: Sequence[str], who: str | None) -> None:
+    """Raises UsageError for callers without a trail, and for a trail without callers."""
+    if counts.CALLER in names and who is None:
+        raise UsageError("it takes a trail that names them: --who PLACE", "by", counts.CALLER)
+    if counts.CALLER not in names and who is not None:
+        text = f"nothing asks for callers: --by {','.join([*names, counts.CALLER])}"
+        raise UsageError(text, "who", who)
 
 
 def _refuse_bad_key(sources: Sources, key: Sequence[str] | None) -> None:

@@ -165,6 +165,12 @@ class Callers:
             self.last = second if self.last is None else max(second, self.last)
         return noted
 
+    def noting(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Passes records on, and takes in each."""
+        for record in records:
+            self.note(record)
+            yield record
+
     def add(self, call: Call) -> None:
         """Takes in a call; of one that several accounts or trails have, the fullest counts."""
         tables = call.tables & self.tables

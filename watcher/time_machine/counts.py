@@ -1,4 +1,4 @@
-"""Counts changes by dimensions: kind, key, attribute, table, minute, hour or day."""
+"""Counts changes by dimensions: kind, key, attribute, table, caller, minute, hour or day."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from watcher.formatting.text import printable, printable_wire_key
 from watcher.records.diff import changed_attributes
 from watcher.records.keys import normal_keys
 from watcher.records.record import Record, creation_time
+from watcher.time_machine.callers import Answer, Callers, Noted
 
 _SECONDS_KEPT = 4096
 
@@ -36,13 +37,15 @@ class Counts:
     """Counts of changes by the dimensions `by`, in their order.
 
     A change of several attributes counts for each of them, so rows by attribute may add up to more
-    than `changes`.
+    than `changes`. Those by caller are named at last, by `name_callers`.
     """
 
-    def __init__(self, by: Sequence[str]) -> None:
+    def __init__(self, by: Sequence[str], callers: Callers | None = None) -> None:
         self.by = tuple(by)
         self.changes = 0
         self._counter: Counter[Value] = Counter()
+        self._unnamed: Counter[tuple[Value, Noted]] = Counter()
+        self._callers = callers
         self._parts = [_part(name) for name in by]
 
     def add(self, records: Iterable[Record]) -> Counts:
@@ -50,8 +53,18 @@ class Counts:
         for record in records:
             self.changes += 1
             for value in product(*(part(record) for part in self._parts)):
-                self._counter[value] += 1
+                if self._callers is None:
+                    self._counter[value] += 1
+                else:
+                    self._unnamed[value, self._callers.noted(record)] += 1
         return self
+
+    def name_callers(self, answer: Callable[[Noted], Answer]) -> None:
+        """Names the callers of what was counted."""
+        at = self.by.index(CALLER)
+        for (value, change), count in self._unnamed.items():
+            self._counter[*value[:at], answer(change).names, *value[at + 1 :]] += count
+        self._unnamed.clear()
 
     def rows(self, top: int) -> list[CountRow]:
         """Returns the `top` largest rows (0: all), the largest first.
@@ -124,11 +137,13 @@ def _attributes(record: Record) -> Iterable[str]:
     return [printable(name) for name in changed if name not in keys]
 
 
+CALLER: Final = "caller"
 _PARTS: Final[Mapping[str, Callable[[Record], Iterable[str]]]] = {
     "kind": _kind,
     "key": _key,
     "attribute": _attributes,
     "table": lambda record: (record.table,),
+    CALLER: lambda record: ("",),
 }
 _UNITS: Final[Mapping[str, dict[str, Any]]] = {
     "minute": {"second": 0, "microsecond": 0},

@@ -188,3 +188,43 @@ def test_a_file_of_changes_does_not_tell_its_table(
     assert "name its stream, too" in capsys.readouterr().err
     assert main(["history", "./changes.jsonl", "orders", *ONE, "--who", "trail"]) == 0
     assert "by role/release-112" in capsys.readouterr().out
+
+
+def test_changes_are_counted_by_caller(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["count", "orders", "--who", "trail", "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["caller"]: row["changes"] for row in rows} == {
+        "role/api": 1,
+        "role/release-112": 1,
+        "role/api or role/release-112": 1,
+        "(unknown)": 1,
+        "may be role/api": 1,
+    }
+    words = ["--by", "kind,caller,attribute", "--only", "insert", "--who", "trail", "-o", "csv"]
+    assert main(["count", "orders", *words]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["INSERT,role/api,total,1"]
+
+
+def test_a_change_that_is_not_counted_still_has_its_call(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One call for an insert and a modification: a filter does not make it certain of either."""
+    shop.write(7, 1, shop.called("api"))
+    shop.write(7, 2)
+    assert main(["count", "orders", "--only", "modify", "--who", "trail", "-o", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row == {"caller": "may be role/api", "changes": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--by", "caller"], "--who PLACE"),
+        (["--by", "kind", "--who", "trail"], "--by kind,caller"),
+    ],
+)
+def test_a_trail_and_the_callers_go_together(
+    words: list[str], said: str, shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["count", "orders", *words]) == 2
+    assert said in capsys.readouterr().err
