@@ -14,7 +14,9 @@ import msgspec
 from cyclopts import Parameter
 
 from watcher.aws.arns import table_name
+from watcher.aws.config import AwsConfig
 from watcher.cli import completers, options
+from watcher.cli.history_commands import WHO
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
@@ -28,6 +30,7 @@ from watcher.time_machine.undo import (
     RATE,
     ChangeSelection,
     Undo,
+    caller_selection,
     open_plan,
     plan_revert,
     plan_undo,
@@ -94,6 +97,14 @@ _Rate = Annotated[
     float,
     Parameter(metavar="UNITS", help=f"write capacity units a second; default {RATE:g}"),
 ]
+_OnlyBy = Annotated[
+    list[str] | None,
+    Parameter(
+        metavar="CALLER",
+        help="only what is certainly by this caller (role/release-112), as the trail of --who "
+        "tells it; repeatable",
+    ),
+]
 _Force = Annotated[
     bool,
     Parameter(
@@ -108,13 +119,15 @@ def undo_command(line: CommandLine) -> Callable[..., int]:
     return options.spelled(_undo, parts, options.of(style.set_up))
 
 
-def _undo(
+def _undo(  # noqa: PLR0913 (its parameters are the options)
     *sources: _Sources,
     start: _Start = None,
     until: _Until = None,
     to: _To = None,
     apply: _Apply = None,
     revert: _Revert = None,
+    who: WHO = None,
+    only_by: _OnlyBy = None,
     rate: _Rate = RATE,
     force_conflicts: _Force = False,
     output: _Output = "text",
@@ -144,7 +157,9 @@ def _undo(
         return _show(plan_revert(Path(revert), connection, place), output)
     if not sources:
         raise UsageError("name a stream, or a plan with --apply or --revert")
-    choice = ChangeSelection(start, until, **{name: values[name] or None for name in _CHOICE})
+    by = caller_selection(only_by, who, AwsConfig(values["region"], values["profile"]))
+    chosen = {name: values[name] or None for name in _CHOICE}
+    choice = ChangeSelection(start, until, by=by, **chosen)
     named = Sources.named(sources, connection, strict=True)
     return _show(plan_undo(named, choice, place), output)
 
@@ -162,7 +177,7 @@ def _refuse_with_plan(
     """Raises UsageError for what chooses changes, beside a plan's file."""
     if sources:
         raise UsageError(f"{sources[0]} is in the plan already: give its file alone", option)
-    for name in ("start", "until", *_CHOICE, *more):
+    for name in ("start", "until", "who", "only_by", *_CHOICE, *more):
         if name in given.typed:
             raise UsageError("a plan is done, or taken back, as a whole", name)
 

@@ -19,9 +19,11 @@ from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord, is_by_ttl, is_replicated_expiry
 from watcher.streams.start_times import Moment
+from watcher.time_machine.caller_selection import CallerSelection
 from watcher.time_machine.item_keys import Identity, check_key_values, identity
 from watcher.time_machine.sources import Sources, StreamSource, TableHandle, open_table
 from watcher.time_machine.times import past_time
+from watcher.time_machine.trail import Trail
 from watcher.time_machine.undo_log import (
     Line,
     LoggedWrites,
@@ -172,7 +174,7 @@ def _changes_of(
     sources.check_covers(start)
 
 
-def undo(
+def undo(  # noqa: PLR0913 (its parameters are the options)
     *sources: str,
     start: Moment | None = None,
     until: Moment | None = None,
@@ -180,6 +182,8 @@ def undo(
     filters: Iterable[str | Mapping[str, Any]] | None = None,
     only: str | Iterable[str] | None = None,
     grep: str | None = None,
+    who: str | None = None,
+    only_by: str | Iterable[str] | None = None,
     plan: str | os.PathLike[str] | None = None,
     region: str | None = None,
     profile: str | None = None,
@@ -188,9 +192,11 @@ def undo(
     """Plans to undo the changes of a table from `start` to `until` (None: now).
 
     Both seconds count. `key`, `filters`, `only` and `grep` choose among the changes, as for
-    `watch`; removals by time-to-live are undone only with `only="ttl"`. `sources` are a stream, and
-    before it archives in DynamoDB's JSON for older changes. `plan` names the plan's new file;
-    without sources, that of a plan to go on with, or to revert.
+    `watch`; removals by time-to-live are undone only with `only="ttl"`. `only_by` chooses what is
+    certainly by a caller (`role/release-112`), as CloudTrail's logs tell it in the folder, or at
+    the `s3://` URL, `who`. `sources` are a stream, and before it archives in
+    DynamoDB's JSON for older changes. `plan` names the plan's new file; without sources, that of a
+    plan to go on with, or to revert.
 
     Raises UsageError (a time in the future, or before what the sources hold), StreamError (a stream
     without both images), DataLossError (changes in between are gone).
@@ -201,8 +207,22 @@ def undo(
         if place is None:
             raise UsageError("name a stream, or a plan")
         return open_plan(place, connection)
-    choice = ChangeSelection(start, until, key=key, filters=filters, only=only, grep=grep)
+    by = caller_selection(only_by, who, AwsConfig(region, profile))
+    choice = ChangeSelection(start, until, key=key, filters=filters, only=only, grep=grep, by=by)
     return plan_undo(Sources.named(sources, connection, strict=True), choice, place)
+
+
+def caller_selection(
+    names: str | Iterable[str] | None, who: str | None, connection: AwsConfig
+) -> CallerSelection | None:
+    """Returns the choice by callers; None without one. Raises UsageError for half of one."""
+    if names is None and who is None:
+        return None
+    if who is None:
+        raise UsageError("it takes a trail that names the callers: --who PLACE", "only_by")
+    if names is None:
+        raise UsageError("say whose changes to undo: --only-by role/NAME", "who", who)
+    return CallerSelection(names, Trail(who, connection))
 
 
 class ChangeSelection:
@@ -217,6 +237,7 @@ class ChangeSelection:
         filters: Iterable[str | Mapping[str, Any]] | None = None,
         only: str | Iterable[str] | None = None,
         grep: str | None = None,
+        by: CallerSelection | None = None,
     ) -> None:
         if start is None:
             raise UsageError("give the time of the first change that is to be undone", "start")
@@ -225,6 +246,7 @@ class ChangeSelection:
         if self.until is not None and self.until < self.start:
             raise UsageError("it is before the beginning", "until", str(until))
         self.key = key
+        self.by = by
         self._filter = partial(record_filter, filters, key, only, grep)
         self._filter()  # raises here for a wrong one
         self.undoes_ttl = "ttl" in words(only)
@@ -262,7 +284,10 @@ def plan_undo(sources: Sources, choice: ChangeSelection, to: Path | None = None)
     def is_spared(record: Record) -> bool:
         return not choice.undoes_ttl and is_ttl(record.wire)
 
-    planner = UndoPlanner(choice.test(made, is_ttl), is_spared, logged.claim, choice.start)
+    chosen = choice.test(made, is_ttl)
+    if choice.by is not None:
+        chosen = _both(chosen, choice.by.test(sources, choice.start, choice.until))
+    planner = UndoPlanner(chosen, is_spared, logged.claim, choice.start)
     sources.reopen(logged.earliest_needed(choice.start))
     for record in sources.records():
         planner.on_record(record)
@@ -273,11 +298,19 @@ def plan_undo(sources: Sources, choice: ChangeSelection, to: Path | None = None)
             "the archive holds plain JSON, which does not tell a set from a list nor binary from "
             "text: an item out of it can't be written back"
         )
+    if choice.by is not None:
+        choice.by.log()
     until = choice.until or made.replace(microsecond=0)
     about = table.description
     header = RunHeader(about.arn, about.identity, made, choice.start, until)
     stream = sources.stream
     return Undo(header, planner.steps(), path, table=table, stream=lambda: stream)
+
+
+def _both(
+    one: Callable[[Record], bool], other: Callable[[Record], bool]
+) -> Callable[[Record], bool]:
+    return lambda record: one(record) and other(record)
 
 
 def _ttl_test(table: TableHandle) -> Test:

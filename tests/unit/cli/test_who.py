@@ -15,7 +15,7 @@ from tests.simulator import Simulator
 from tests.support import trails
 from tests.support.hand_clock import HandClock
 from tests.support.trails import ARN, Event, deliver, role
-from watcher import history
+from watcher import history, undo
 from watcher.aws.arns import table_of
 from watcher.cli import main
 from watcher.time_machine.callers import NO_CALL, Certainty
@@ -228,3 +228,56 @@ def test_a_trail_and_the_callers_go_together(
 ) -> None:
     assert main(["count", "orders", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_undo_of_what_one_caller_has_certainly_written(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.advance(120)
+    for order in (1, 2, 3):
+        shop.write(order, 100 + order, shop.called("api", order=order))
+        shop.advance(60)
+    shop.write(1, 0, shop.called("release-112", order=1))
+    shop.write(2, 0, shop.called("api", order=2))
+    shop.advance(60)
+    shop.write(3, 0, shop.called("api", order=3), shop.called("release-112", order=3))
+    shop.advance(60)
+    words = ["undo", "orders", "--from", "119m", "--only", "modify", "--who", "trail", "--to"]
+    assert main([*words, "plan.jsonl", "--only-by", "role/release-112"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "MODIFY PK=ada, SK=order-1\n  ~ total: 0 -> 101\n"
+    assert "1 change left alone: by role/release-112, or by others" in err
+    assert main(["undo", "--apply", "plan.jsonl"]) == 0
+    assert "restored 1, conflicts 0" in capsys.readouterr().err
+    plan = undo("orders", start="119m", who="trail", only_by="role/release-112", plan="2.jsonl")
+    assert [step.key for step in plan] == []
+    assert len(plan.kept) == 1
+
+
+def test_undo_of_a_caller_that_has_written_nothing_names_those_who_have(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.advance(120)
+    shop.write(7, 1, shop.called("api"))
+    shop.advance(60)
+    words = ["undo", "orders", "--from", "119m", "--who", "trail", "--only-by", "release-112"]
+    assert main(words) == 0
+    err = capsys.readouterr().err
+    assert "No change is certainly by release-112; the changes are by: 1 role/api" in err
+    assert "nothing is to be done" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["orders", "--from", "1h", "--who", "trail"], "--only-by role/NAME"),
+        (["orders", "--from", "1h", "--only-by", "role/api"], "--who PLACE"),
+        (["--apply", "plan.jsonl", "--only-by", "role/api"], "as a whole"),
+    ],
+)
+def test_half_a_choice_by_caller_is_refused(
+    words: list[str], said: str, shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["undo", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
