@@ -126,6 +126,7 @@ def place(tmp_path: Path, shop: dict[str, str], monkeypatch: pytest.MonkeyPatch)
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
+    (tmp_path / "AWSLogs").mkdir()  # the shop has no trail: test_time_machine has one
     for name, value in shop.items():
         monkeypatch.setenv(name, value)
     binaries = tmp_path / "bin"

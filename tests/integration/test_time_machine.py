@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
+from tests.support import trails
 from tests.support.hand_clock import HandClock
+from tests.support.trails import deliver, role
 from watcher.cli import main
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -43,7 +45,15 @@ def night(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator
         simulator.advance(0.25 * 3600)
         put(simulator, 3, "33")
         simulator.advance(0.25 * 3600)
+        for number in range(20):
+            tell_who(tmp_path, began + 2.5 * 3600, number)
         yield simulator
+
+
+def tell_who(folder: Path, second: float, number: int) -> None:
+    """What CloudTrail knows of the release."""
+    key = {"PK": f"user-{number}", "SK": f"order-{number}"}
+    deliver(folder, second + 300, trails.put(second, key=key, by=role("release-112", "ci-8841")))
 
 
 @pytest.mark.parametrize("command", IN_README)
@@ -62,13 +72,13 @@ def put(simulator: Simulator, number: int, total: str, **more: dict[str, str]) -
 def test_from_alarm_to_undone_in_five_commands(
     night: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(COMMANDS) == 5
+    assert len(COMMANDS) == 6
     said = []
     for command in COMMANDS:
         status = main(shlex.split(command))
         assert status == (1 if "--apply" in command else 0)
         said.append(capsys.readouterr())
-    count, history, as_of, plan, applied = said
+    count, history, as_of, plan, applied, who = said
     assert "20" in count.out
     assert "~ total: 170 -> 0" in history.out
     assert as_of.out == '{"PK":"user-7","SK":"order-7","total":170}\n'
@@ -80,6 +90,8 @@ def test_from_alarm_to_undone_in_five_commands(
     assert applied.err.endswith(
         "restored 19, conflicts 1; to take it back: undo --revert plan.jsonl\n"
     )
+    (head, *_) = who.out.splitlines()
+    assert head.endswith("   by role/release-112 (session ci-8841, 203.0.113.9, Boto3)   certain")
     items = night.client("dynamodb").scan(TableName="orders")["Items"]
     totals = {item["PK"]["S"]: item["total"]["N"] for item in items}
     assert totals == {
