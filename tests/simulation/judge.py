@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.simulation.alarms import Alarms
@@ -81,17 +81,11 @@ class Judge(Alarms):
             index = bisect_left(shard.numbers, int(sequence_number))
             self.told.change(shard.keys[index], shard.versions[index])
 
-    def keeps_start(self, shard_ids: Container[str]) -> None:
-        """From now on the program knows where it began, at these: what is written has to come.
-
-        Between the first listing and LATEST a shard may come and go, and its parent before it.
-        """
+    def keeps_start(self) -> None:
+        """From now on the program knows where it began: what is written has to come."""
         if not self.runs[-1].saved:
             for shard in self.shards():
                 self.granted(shard.id)
-                is_past = shard.closed is not None and shard.id not in shard_ids
-                if is_past and shard.parent not in shard_ids and self._scenario.start == "latest":
-                    self._first.setdefault(shard.id, len(shard.numbers))
         self.runs[-1].saved.append((self._now(), True))
 
     def knows(self, shard_ids: Iterable[str]) -> None:

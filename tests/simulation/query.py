@@ -158,9 +158,8 @@ class Query(Program):
     def _write_offset(self, end: str) -> None:
         self._log.offsets.append(end)
         self._scheduler.tell("Spark", f"plans batch {len(self._log.offsets) - 1}")
-        shards = json.loads(end)["shards"]
-        self._judge.keeps_start(shards)
-        self._judge.knows(shards)
+        self._judge.keeps_start()
+        self._judge.knows(json.loads(end)["shards"])
 
     def _do(self, reader: StreamReader, batch: int, life: Life) -> None:
         """Read a micro-batch, put it into the sink, commit it: a crash may come between any two."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -18,13 +17,13 @@ NOW = 1_750_000_000.0
 class Told:
     """A table with one shard, and a watch of it from the trim horizon."""
 
-    def __init__(self, engine: str = "processes", **settings: Any) -> None:
+    def __init__(self, engine: str = "processes") -> None:
         self.now = 0.0
         self.world = World(lambda: NOW + self.now, 0)
         self.table = self.world.add_table("orders")
         self.table.enable(1, "KEYS_ONLY")
         self.judge = Judge(
-            Scenario(0, engine, **settings), self.world, lambda: self.now, lambda actor, text: None
+            Scenario(0, engine), self.world, lambda: self.now, lambda actor, text: None
         )
         self.judge.begin(0.0)
         self.judge.run_begins()
@@ -156,32 +155,11 @@ def test_repeats_after_a_kill_that_are_older_than_a_save(
 def test_a_record_in_two_micro_batches() -> None:
     told = Told("spark")
     [number] = told.write()
-    told.judge.keeps_start([told.shard.id])
+    told.judge.keeps_start()
     told.deliver(number)
     told.again("killed")
     told.deliver(number)
     assert told.checks == {"repeats"}
-
-
-def split_twice_before_latest(keeps: list[int]) -> Told:
-    """A shard that opens after the first listing, closes before LATEST, and has a record."""
-    told = Told("spark", start="latest")
-    told.judge.listed()
-    told.table.stream.split(into=1)
-    told.write()
-    told.table.stream.split(into=1)
-    shards = [*told.table.stream.shards]
-    told.judge.keeps_start([shards[at] for at in keeps])
-    told.judge.check_all_delivered()
-    return told
-
-
-def test_what_came_and_went_before_latest_need_not_come() -> None:
-    assert split_twice_before_latest(keeps=[2]).checks == set()
-
-
-def test_what_follows_a_shard_that_latest_names_has_to_come() -> None:
-    assert split_twice_before_latest(keeps=[0, 2]).checks == {"lost"}
 
 
 def test_a_micro_batch_done_again_with_other_records(told: Told) -> None:

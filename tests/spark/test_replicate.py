@@ -1,7 +1,6 @@
 """A table that follows another, through the real command line."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,6 @@ pytest.importorskip("pyspark")
 from tests.integration.conftest import fresh_dynamodb_local
 from tests.spark.conftest import Done, Run
 from tests.support.dynamodb_local import DynamoDBLocal
-from watcher.aws.config import AwsConfig
-from watcher.delivery.handler import Handler
-from watcher.records.record import Record
 from watcher.testing import NewTable
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
@@ -64,32 +60,6 @@ def test_changes_only_leaves_out_what_is_there(
     assert (first.status, second.status) == (0, 0), second.err
     assert "Created table copy" in first.err
     assert keys(client, "copy") == {"k5"}
-
-
-def test_a_thread_of_a_program_may_run_it(
-    spark: Any, server: DynamoDBLocal, tmp_path: Path
-) -> None:
-    from watcher.spark.jobs import replicate, watch
-
-    arn = server.create_table("shop")
-    put(server.client(), "shop", 1, 2)
-    there = AwsConfig("us-east-1", None, server.endpoint_url)
-    seen = tmp_path / "seen"
-
-    def load() -> list[Handler]:
-        def note(record: Record) -> None:
-            with seen.open("a") as file:
-                file.write(record.key["PK"] + " ")
-
-        return [Handler("note", note)]
-
-    with ThreadPoolExecutor(1) as thread:
-        place = str(tmp_path / "kept")
-        given = {"once": True, "connection": there, "spark": spark}
-        thread.submit(replicate, arn, to="copy", checkpoint=place, create=True, **given).result()
-        thread.submit(watch, arn, load, start="trim-horizon", **given).result()
-    assert keys(server.client(), "copy") == {"k1", "k2"}
-    assert seen.read_text().split() == ["k1", "k2"]
 
 
 def test_the_copy_may_be_on_another_server(
@@ -184,22 +154,6 @@ def test_a_checkpoint_is_of_one_target(
     assert said in other.err.splitlines()[-1]
     assert "not to copy (https://dynamodb.eu-west-1.amazonaws.com)" in region.err.splitlines()[-1]
     assert "other" not in server.client().list_tables()["TableNames"]
-
-
-def test_a_stream_enabled_again_needs_a_copy_anew(
-    command: Run, server: DynamoDBLocal, tmp_path: Path
-) -> None:
-    server.create_table("shop")
-    url, client = server.endpoint_url, server.client()
-    replicate(command, "shop", url, tmp_path, "--create")
-    on = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
-    for wanted in ({"StreamEnabled": False}, on):
-        client.update_table(TableName="shop", StreamSpecification=wanted)
-
-    refused = replicate(command, "shop", url, tmp_path)
-
-    assert refused.status == 2
-    assert "a change between the two is in neither" in refused.err
 
 
 def test_a_checkpoint_from_before_the_target_was_stored_goes_on(

@@ -110,7 +110,8 @@ def _asked(method: str, path: str, target: str | None, body: bytes) -> tuple[str
     asked = json.loads(body or b"{}")
     if service == "AmazonSQS":
         name = asked.get("QueueName") or asked["QueueUrl"].rpartition("/")[2]
-        return f"sqs:{operation}", _ACCOUNT.format("sqs", name)
+        # IAM has no action for a batch of its own.
+        return f"sqs:{operation.removesuffix('Batch')}", _ACCOUNT.format("sqs", name)
     return f"dynamodb:{operation}", _dynamodb_resource(asked)
 
 

@@ -43,10 +43,13 @@ _OF_TABLE = {
     "undo-apply": ("DescribeTimeToLive", "GetItem", "PutItem", "DeleteItem"),
     "mirror": ("Scan",),
     "replicate": ("Scan",),
+    "redrive": (),
     "streams": (),
     "shards": (),
 }
 _TARGET = ("CreateTable", "DescribeTable", "BatchWriteItem")
+_OF_LEASES = ("DescribeTable", "CreateTable", "GetItem", "PutItem")
+_OF_MESSAGES = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility")
 _QUEUE = re.compile(r"https://sqs\.([\w-]+)\.[^/]+/(\d+)/([\w.-]+)")
 _DEAD_LETTERS = re.compile(r"(?:.*,)?dead-letter:(?P<kind>sqs|sns|s3)://(?P<place>.+)")
 _STORE = re.compile(rf"{SCHEME}(?P<table>[\w.-]+)(?:/.*)?")
@@ -58,13 +61,17 @@ _For = Annotated[
         choices=tuple(_OF_TABLE),
         metavar="COMMAND",
         help="the command to be allowed: watch (default), history, as-of, verify, undo (its plan), "
-        "undo-apply, report, count, streams, shards, mirror, query, archive, metrics, replicate",
+        "undo-apply, report, count, redrive, streams, shards, mirror, query, archive, metrics, "
+        "replicate",
     ),
 ]
 _Account = Annotated[
     str, Parameter(metavar="NUMBER", help="the account, where no ARN says it; default any")
 ]
 _To = Annotated[str | None, Parameter(metavar="TABLE", help="the table that replicate writes to")]
+_Queue = Annotated[
+    str | None, Parameter(metavar="QUEUE", help="the queue that redrive takes messages from")
+]
 
 
 def policy_command(line: CommandLine) -> Callable[..., int]:
@@ -78,6 +85,7 @@ def _policy(
     for_: _For = "watch",
     account: _Account = "*",
     to: _To = None,
+    queue: _Queue = None,
     **values: object,
 ) -> int:
     from watcher.formatting.terminal import write_json
@@ -86,7 +94,9 @@ def _policy(
         raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")
     statements = [
         {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": resources}
-        for sid, actions, resources in _statements(streams or ("*",), for_, account, to, values)
+        for sid, actions, resources in _statements(
+            streams or ("*",), for_, account, {**values, "to": to, "queue": queue}
+        )
     ]
     document = {"Version": "2012-10-17", "Statement": statements}
     write_json(json.dumps(document, indent=2) + "\n")
@@ -94,7 +104,7 @@ def _policy(
 
 
 def _statements(
-    streams: Sequence[str], name: str, account: str, to: str | None, values: dict[str, Any]
+    streams: Sequence[str], name: str, account: str, values: dict[str, Any]
 ) -> Iterator[Statement]:
     place = _Whereabouts(values["region"], account)
     tables = [place.table(each) for each in streams]
@@ -103,7 +113,9 @@ def _statements(
     of_table = {f"dynamodb:{each}" for each in _OF_TABLE[name]}
     if values["snapshot"] or values["on_stale"] == "snapshot":
         of_table.add("dynamodb:Scan")
-    if of_table or (name != "streams" and not all(map(is_stream, streams))):
+    # A listing of streams needs no table, and messages name streams by their ARNs.
+    names_streams = name in ("streams", "redrive") or all(map(is_stream, streams))
+    if of_table or not names_streams:
         of_table.add("dynamodb:DescribeTable")
         yield "AskTheTable", [*of_table], tables
     is_search = values["everything"] or values["tags"] or name == "streams"
@@ -112,19 +124,27 @@ def _statements(
         yield "FindStreams", ["dynamodb:ListStreams"], ["*"]
     if values["tags"]:
         yield "FindTags", ["dynamodb:ListTagsOfResource"], tables
+    yield from _statements_of_places(place, name, values)
+
+
+def _statements_of_places(
+    place: _Whereabouts, name: str, values: dict[str, Any]
+) -> Iterator[Statement]:
+    """Yields those for what a command writes to, or takes messages from."""
     if found := _STORE.fullmatch(str(values["checkpoint"] or "")):
-        calls = ("DescribeTable", "CreateTable", "GetItem", "PutItem")
-        yield "KeepPositions", [f"dynamodb:{each}" for each in calls], [place.table(found["table"])]
+        asks = [f"dynamodb:{each}" for each in _OF_LEASES]
+        yield "KeepPositions", asks, [place.table(found["table"])]
     if queue := values.get(handler_flags.of_handler("sqs")):
-        asks = ["sqs:SendMessage", *([] if "/" in queue else ["sqs:GetQueueUrl"])]
-        yield "SendMessages", asks, [place.queue(queue)]
+        yield "SendMessages", *place.queue(queue, "SendMessage")
     if found := _DEAD_LETTERS.fullmatch(str(values["on_error"] or "")):
         yield "KeepDeadLetters", *place.dead_letters(found["kind"], found["place"])
+    if name == "redrive" and values["queue"]:
+        yield "TakeMessages", *place.queue(values["queue"].removeprefix("sqs://"), *_OF_MESSAGES)
     if name == "replicate":
-        if to is None:
+        if values["to"] is None:
             raise UsageError("give the table that it writes to", "to")
         target = [f"dynamodb:{each}" for each in _TARGET]
-        yield "WriteTheCopy", target, [place.table(to)]
+        yield "WriteTheCopy", target, [place.table(values["to"])]
 
 
 class _Whereabouts:
@@ -156,11 +176,16 @@ class _Whereabouts:
             bucket, _, prefix = name.partition("/")
             prefix = f"{prefix.rstrip('/')}/" if prefix else ""
             return ["s3:PutObject"], [f"arn:{_partition(self._region)}:s3:::{bucket}/{prefix}*"]
-        asks = ["sqs:SendMessage", *([] if "://" in name else ["sqs:GetQueueUrl"])]
-        return asks, [name if name.startswith("arn:") else self.queue(name)]
+        return self.queue(name, "SendMessage")
 
-    def queue(self, name: str) -> str:
-        """A queue's ARN, out of its name or its URL."""
+    def queue(self, name: str, *calls: str) -> tuple[list[str], list[str]]:
+        """The calls on a queue, and its ARN, out of its name, URL or ARN."""
+        asks = [*calls, *([] if "://" in name else ["GetQueueUrl"])]
+        return [f"sqs:{each}" for each in asks], [self._queue_arn(name)]
+
+    def _queue_arn(self, name: str) -> str:
+        if name.startswith("arn:"):
+            return name
         region, account = self._region, self._account
         if found := _QUEUE.fullmatch(name):
             region, account, name = found.groups()

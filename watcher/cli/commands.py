@@ -30,6 +30,7 @@ COMMANDS = {
     "verify": Command("prove that a copy is equal to its table, or name what it lacks", "verify"),
     "count": Command("count changes by kind, time, key, attribute or table", "history_commands"),
     "replay": Command("hand the records of a dead-letter file to handlers again", "replay"),
+    "redrive": Command("hand what a Lambda function failed on to handlers", "redrive"),
     "policy": Command(
         "print the least that a command has to be allowed, as an IAM policy", "admin_commands"
     ),

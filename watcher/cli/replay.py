@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import stat
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, Protocol
 
 from cyclopts import Parameter
 
@@ -51,20 +52,22 @@ _File = Annotated[
 def replay_command(line: CommandLine) -> Callable[..., int]:
     """Hands the records of a file to handlers, with a watch's options for them."""
     handlers = handler_flags.found(line)
-    parts = [
-        *options.of(
-            WatchOptions, "until", "only", "key", "filters", "grep", "on_error", "stop_timeout"
-        ),
-        *options.of(WatchOptions, "region", "profile"),
-        *options.of(style.set_up),
-        *options.of(output.status_line),
-        *handler_flags.CALLS,
-    ]
+    parts = [*delivery_options(), *options.of(WatchOptions, "region", "profile")]
 
     def run(file: _File, /, *, given: options.Asked, **values: object) -> int:
         return _replay(file, handler_flags.Choice(handlers, given, values), values)
 
     return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
+
+
+def delivery_options() -> Iterator[inspect.Parameter]:
+    """Yields the options of a watch that say which records are handed over, and how."""
+    yield from options.of(
+        WatchOptions, "until", "only", "key", "filters", "grep", "on_error", "stop_timeout"
+    )
+    yield from options.of(style.set_up)
+    yield from options.of(output.status_line)
+    yield from handler_flags.CALLS
 
 
 def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> int:
@@ -79,14 +82,16 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
         handlers = choice.load()
         if not handlers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
-        test = _test(values)
+        test = chosen(values)
         replay = RecordLines(file or source or (), source.keep if source else None)
         dispatcher = Dispatcher(handlers, on_error, shutdown=Shutdown(values["stop_timeout"]))
         with output.status_line(**options.values(output.status_line, values)) as line:
-            progress = None if line is None or file is None else _ReplayStatus(line, file)
-            step = _Replay(replay, test, dispatcher, progress, source)
+            status = None
+            if line is not None and file is not None:
+                status = ReplayStatus(line, replay, "replayed", _share_of(file, replay))
+            step = Delivery(replay, test, dispatcher, status, source)
             with nullcontext() if source is None else blaming(name):
-                _deliver(step)
+                step.run()
     ended = dispatcher.shutdown.signal
     failures, left = dispatcher.failures, dispatcher.pending_count
     left_out = f"{replay.filtered} filtered out, " if replay.filtered else ""
@@ -99,7 +104,8 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
     return 128 + ended if ended else int(bool(failures or replay.unreadable))
 
 
-def _test(values: dict[str, Any]) -> Callable[[Record], bool] | None:
+def chosen(values: dict[str, Any]) -> Callable[[Record], bool] | None:
+    """Returns the test of the filters' options; None where all records pass. Raises UsageError."""
     test = record_filter(values["filters"], values["key"], values["only"], values["grep"])
     last = end(values["until"], "trim-horizon")
     if last is None:
@@ -112,68 +118,88 @@ def _test(values: dict[str, Any]) -> Callable[[Record], bool] | None:
     return made_in_time
 
 
-def _deliver(replay: _Replay) -> None:
-    """Hand over the records that pass the test, if there is one, until a signal ends it."""
-    shutdown = replay.dispatcher.shutdown
+class RecordSource(Protocol):
+    """Records to hand over, in order; counts them."""
 
-    def stop() -> None:
-        shutdown.request()
-        if not shutdown.interruptible:  # waiting for the next line, it may be for long
-            raise KeyboardInterrupt
+    records: int
+    filtered: int
+    """Records that were filtered out, counted by who takes them."""
+    unreadable: int
+    """What is no record, or names none."""
 
-    with shutdown.handle_signals(stop):
-        try:
-            replay.hand_over()
-        except OutputClosed:
-            pass
-        except Overdue:
-            replay.lines.records -= 1
-            logger.warning("Broken off: a handler, or a write, took longer than --stop-timeout")
-        except KeyboardInterrupt:
-            pass
-        finally:
-            replay.dispatcher.close()
+    def __iter__(self) -> Iterator[Record]:
+        """Yields them."""
 
 
 @dataclass
-class _Replay:
-    """The files to read and the handlers that get their records."""
+class Delivery:
+    """Hands records to handlers, by their policies, until a signal ends it."""
 
-    lines: RecordLines
+    source: RecordSource
     test: Callable[[Record], bool] | None
     dispatcher: Dispatcher
-    progress: _ReplayStatus | None
-    source: LetterSource | None
+    status: ReplayStatus | None
+    letters: LetterSource | None = None
     _unhandled: int = 0
 
-    def hand_over(self) -> None:
+    def run(self) -> None:
+        """Hand over the records that pass the test, if there is one; close the handlers."""
+        shutdown = self.dispatcher.shutdown
+
+        def stop() -> None:
+            shutdown.request()
+            if not shutdown.interruptible:  # waiting for the next line, it may be for long
+                raise KeyboardInterrupt
+
+        with shutdown.handle_signals(stop):
+            try:
+                self._hand_over()
+            except OutputClosed:
+                pass
+            except Overdue:
+                self.source.records -= 1
+                logger.warning("Broken off: a handler, or a write, took longer than --stop-timeout")
+            except KeyboardInterrupt:
+                pass
+            finally:
+                self.dispatcher.close()
+
+    def _hand_over(self) -> None:
         dispatcher, shutdown = self.dispatcher, self.dispatcher.shutdown
-        for record in self.lines:
+        for record in self.source:
             self._settle(but_last=True)
             if self.test is None or self.test(record):
                 with shutdown.may_interrupt():
                     dispatcher.start_stream(record.stream)
                     dispatcher.deliver(record)
             else:
-                self.lines.filtered += 1
-                if self.source is not None:
-                    self.source.keep()
+                self.source.filtered += 1
+                if self.letters is not None:
+                    self.letters.keep()
             if shutdown.requested:
                 break
-            if self.progress is not None and self.progress.is_due():
+            if self.status is not None and self.status.is_due():
                 dispatcher.flush()
-                self.progress.draw(self.lines, dispatcher.failures)
+                self.status.draw(dispatcher.failures)
         dispatcher.drain()
         dispatcher.flush()
         self._settle()
 
     def _settle(self, *, but_last: bool = False) -> None:
         """Say what became of the letters, once nothing of them waits in a batch."""
-        if self.source is None or self.dispatcher.pending_count:
+        if self.letters is None or self.dispatcher.pending_count:
             return
         self.dispatcher.flush()
         before, self._unhandled = self._unhandled, self.dispatcher.unhandled
-        self.source.acknowledge(went_well=self._unhandled == before, but_last=but_last)
+        self.letters.acknowledge(went_well=self._unhandled == before, but_last=but_last)
+
+
+def refuse_as_dead_letters(on_error: FailurePolicy, name: str) -> None:
+    """Raises UsageError where dead letters are to go to what is read."""
+    other = on_error.dead_letters
+    if isinstance(other, str) and other and Path(other).resolve() == Path(name).resolve():
+        text = f"{name} can't be read and take new dead letters; choose another place"
+        raise UsageError(text, "on_error")
 
 
 @contextmanager
@@ -181,10 +207,7 @@ def _opened(
     name: str, on_error: FailurePolicy, aws: AwsConfig
 ) -> Iterator[tuple[IO[bytes] | None, LetterSource | None]]:
     """Yields the file, or the queue or bucket. Raises UsageError."""
-    other = on_error.dead_letters
-    if isinstance(other, str) and other and Path(other).resolve() == Path(name).resolve():
-        text = f"{name} can't be read and take new dead letters; choose another place"
-        raise UsageError(text, "on_error")
+    refuse_as_dead_letters(on_error, name)
     if name == "-":
         yield sys.stdin.buffer, None
     elif (source := open_letters(name, aws)) is not None:
@@ -199,13 +222,17 @@ def _opened(
             yield file, None
 
 
-class _ReplayStatus:
-    """How much of the file is replayed, in the status line."""
+class ReplayStatus:
+    """How much is handed over, in the status line."""
 
-    def __init__(self, line: Line, file: IO[bytes]) -> None:
-        status = os.fstat(file.fileno())
-        self._size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+    def __init__(
+        self, line: Line, source: RecordSource, word: str, share: Callable[[], float | None]
+    ) -> None:
+        """`share` returns the part that is done, where it is known."""
         self._line = line
+        self._source = source
+        self._word = word
+        self._share = share
         self._rate = Rate()
         self._due = 0.0
 
@@ -213,11 +240,20 @@ class _ReplayStatus:
         """True where what is shown is old."""
         return time.monotonic() >= self._due
 
-    def draw(self, replay: RecordLines, failures: int) -> None:
-        """Show how far it has come; the bytes, as the number of records is not known."""
+    def draw(self, failures: int) -> None:
+        """Show how far it has come."""
         self._due = time.monotonic() + _DRAW_SECONDS
-        parts = [bar(min(1.0, replay.bytes / self._size))] if self._size else []
-        parts += [f"{replay.records:,} replayed", f"{self._rate.at(replay.records):,.0f}/s"]
+        source, share = self._source, self._share()
+        parts = [] if share is None else [bar(min(1.0, share))]
+        parts += [f"{source.records:,} {self._word}"]
+        parts += [f"{self._rate.at(source.records):,.0f}/s"]
         parts += [f"{failures:,} failed"] if failures else []
-        parts += [f"{replay.unreadable:,} unreadable"] if replay.unreadable else []
+        parts += [f"{source.unreadable:,} unreadable"] if source.unreadable else []
         self._line.set(" | ".join(parts))
+
+
+def _share_of(file: IO[bytes], replay: RecordLines) -> Callable[[], float | None]:
+    """Returns what tells how much of a file is read, by its bytes."""
+    status = os.fstat(file.fileno())
+    size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return lambda: replay.bytes / size if size else None

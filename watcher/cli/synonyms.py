@@ -26,7 +26,7 @@ VERBS = {
     **dict.fromkeys(("sync", "copy", "clone"), "mirror"),
     **dict.fromkeys(("export", "sink", "lake"), "archive"),
     **dict.fromkeys(("sql", "select"), "query"),
-    **dict.fromkeys(("redrive", "retry", "reprocess"), "replay"),
+    **dict.fromkeys(("retry", "reprocess"), "replay"),
     **dict.fromkeys(("page", "html", "chart"), "report"),
     **dict.fromkeys(("permissions", "iam"), "policy"),
     **dict.fromkeys(("example", "try", "quickstart"), "demo"),

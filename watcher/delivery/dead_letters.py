@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from watcher.aws.config import AwsConfig, blaming
+from watcher.clock import CLOCK, Clock
 from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError, WatcherError
 from watcher.files import append_lines
@@ -21,7 +22,7 @@ _QUEUE_REGION = re.compile(r"https?://sqs\.([\w-]+)\.")
 # https://docs.aws.amazon.com/sns/latest/dg/large-message-payloads.html (and SQS's quotas)
 _SNS_BYTES = 256 * 1024
 _SQS_BYTES = 1024 * 1024
-_RECEIVED_AT_ONCE = 10
+_AT_ONCE = 10  # messages in one call of SQS
 
 
 class DeadLetter(NamedTuple):
@@ -226,57 +227,93 @@ def open_letters(place: str, aws: AwsConfig) -> LetterSource | None:
         raise UsageError("SNS keeps nothing: replay the queue that is subscribed to it (sqs://…)")
     with blaming(place):
         if found["kind"] == "sqs":
-            return _QueueLetters(*open_queue(found["place"], aws))
+            return _QueueLetters(HeldMessages(*open_queue(found["place"], aws)))
         bucket, _, prefix = found["place"].partition("/")
         return _BucketLetters(_client("s3", None, aws), bucket, prefix)
 
 
-class _QueueLetters:
-    """What went well is deleted; all else is there again at the end."""
+class HeldMessages:
+    """A queue's messages, each received once, and hidden from others until `close`."""
 
-    def __init__(self, client: Any, url: str) -> None:
+    def __init__(self, client: Any, url: str, clock: Clock = CLOCK) -> None:
         self._client = client
         self._url = url
-        self._given: list[str] = []
-        self._left: list[str] = []
+        self._clock = clock
+        self._held: dict[str, None] = {}
         self._seen: set[str] = set()
+        self._due = 0.0
 
-    def __iter__(self) -> Iterator[bytes]:
+    def receive(self) -> Iterator[tuple[str, str]]:
+        """Yields the receipt handles and bodies of those that are not known yet."""
         while messages := self._receive():
             for message in messages:
                 self._seen.add(message["MessageId"])
-                self._given.append(message["ReceiptHandle"])
-                yield _unwrapped(message["Body"])
+                handle = message["ReceiptHandle"]
+                self._held[handle] = None
+                yield handle, message["Body"]
 
     def _receive(self) -> list[dict[str, Any]]:
-        """Those that are not known yet; several tries, as SQS may overlook some."""
+        """Asks with some patience, as SQS may overlook some."""
+        self.keep_hidden()
         answer = self._client.receive_message(
             QueueUrl=self._url,
-            MaxNumberOfMessages=_RECEIVED_AT_ONCE,
+            MaxNumberOfMessages=_AT_ONCE,
             VisibilityTimeout=HANDLER_TIMING.letter_hidden_seconds,
             WaitTimeSeconds=HANDLER_TIMING.letter_poll_seconds,
         )
         found: list[dict[str, Any]] = answer.get("Messages", [])
         return [each for each in found if each["MessageId"] not in self._seen]
 
+    def delete(self, handle: str) -> None:
+        """Deletes a message."""
+        del self._held[handle]
+        self._client.delete_message(QueueUrl=self._url, ReceiptHandle=handle)
+
+    def keep_hidden(self) -> None:
+        """Hides those that are held for as long again, where half of that time has passed."""
+        if self._clock.monotonic() >= self._due:
+            self._hide(HANDLER_TIMING.letter_hidden_seconds)
+            self._due = self._clock.monotonic() + HANDLER_TIMING.letter_hidden_seconds / 2
+
+    def close(self) -> None:
+        """Shows those that are still held to others at once."""
+        self._hide(0)
+        self._client.close()
+
+    def _hide(self, seconds: int) -> None:
+        """One that can't be hidden any longer (after 12 hours) is left as it is."""
+        handles = list(self._held)
+        for first in range(0, len(handles), _AT_ONCE):
+            entries = [
+                {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
+                for place, handle in enumerate(handles[first : first + _AT_ONCE])
+            ]
+            self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
+
+
+class _QueueLetters:
+    """What went well is deleted; all else is there again at the end."""
+
+    def __init__(self, messages: HeldMessages) -> None:
+        self._messages = messages
+        self._given: list[str] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        for handle, body in self._messages.receive():
+            self._given.append(handle)
+            yield _unwrapped(body)
+
     def keep(self) -> None:
-        self._left.append(self._given.pop())
+        self._given.pop()
 
     def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
         settled = self._given[:-1] if but_last else self._given
         self._given = self._given[len(settled) :]
-        if not went_well:
-            self._left += settled
-            return
-        for handle in settled:
-            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=handle)
+        for handle in settled if went_well else ():
+            self._messages.delete(handle)
 
     def close(self) -> None:
-        for handle in self._left + self._given:
-            self._client.change_message_visibility(
-                QueueUrl=self._url, ReceiptHandle=handle, VisibilityTimeout=0
-            )
-        self._client.close()
+        self._messages.close()
 
 
 def _unwrapped(body: str) -> bytes:

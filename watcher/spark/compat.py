@@ -17,7 +17,7 @@ import pyspark
 from pyarrow import fs
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas import types
 from pyspark.sql.types import StructType
 
@@ -57,18 +57,6 @@ else:
     """True where Spark tells a source where a micro-batch begins, and its row limit."""
 
 __all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
-
-
-def register_sink(spark: SparkSession, sink: type[DataSource]) -> None:
-    """Offers a sink to a session, for the thread that calls this.
-
-    A classic Spark looks sinks up in the thread's active session, not in the one that writes: only
-    the thread that has made a session has one.
-    """
-    spark.dataSource.register(sink)
-    jvm: Any = getattr(spark, "_jvm", None)  # none with Connect
-    if jvm is not None:
-        jvm.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def context_of(spark: SparkSession) -> pyspark.SparkContext | None:

@@ -27,7 +27,6 @@ from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.errors import HandlerError
 from watcher.records.record import Record
-from watcher.spark.compat import register_sink
 from watcher.spark.picklable import SparkPicklable
 from watcher.spark.timing import LIMITS, TIMING
 
@@ -208,7 +207,7 @@ def register(spark: SparkSession, task: HandlersTask) -> None:
     """Offers the sink to a session, for these handlers."""
     here = type("Handlers", (_Handlers,), {"task": task})
     here.__module__ = "__main__"  # so that it is pickled by value, with the task
-    register_sink(spark, here)
+    spark.dataSource.register(here)
 
 
 def close(spark: SparkSession) -> None:

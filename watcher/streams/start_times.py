@@ -20,7 +20,7 @@ _ZONE = r" ?(?:z|utc|gmt|[+-]\d\d(?::?\d\d)?)"
 # Not with an offset behind a minus: 08:00-09:00 is a span to most.
 _TIME_OF_DAY = re.compile(rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:(?! ?-){_ZONE})?")
 _ISO = re.compile(
-    r"(?P<day>\d{4}-\d\d-\d\d|\d{8}(?=t))(?:[t ](?P<time>\d\d:?\d\d(?::?\d\d(?:[.,]\d{1,9})?)?)"
+    r"(?P<day>\d{4}-\d\d-\d\d|\d{8}(?=t))(?:[t ](?P<time>\d\d:?\d\d(?::?\d\d(?:[.,]\d{1,6})?)?)"
     rf"(?P<zone>{_ZONE})?)?"
 )
 _EPOCH = re.compile(r"\d{10}(\d{3})?")
@@ -67,7 +67,7 @@ def parse_start(text: Moment, now: datetime) -> Latest | TrimHorizon | AtTime:
         return Latest()
     if word in _OLDEST:
         return TrimHorizon()
-    found = _moment(word, text, now) or _time(word, text, now)
+    found = _moment(word, now) or _time(word, text, now)
     if found is None:
         raise _unreadable(text, "position", "latest, trim-horizon, ")
     return found
@@ -78,7 +78,7 @@ def parse_time(text: Moment, now: datetime) -> AtTime:
     if not isinstance(text, str):
         return _given(text, now)
     word = _normal(text)
-    found = _moment("0s" if word == "now" else word, text, now) or _time(word, text, now)
+    found = _moment("0s" if word == "now" else word, now) or _time(word, text, now)
     if found is None:
         raise _unreadable(text, "time")
     return found
@@ -109,9 +109,9 @@ def _normal(text: str) -> str:
     return " ".join(text.lower().replace("_", "-").split())
 
 
-def _moment(word: str, text: str, now: datetime) -> AtTime | None:
+def _moment(word: str, now: datetime) -> AtTime | None:
     """Reads an age; None for anything else."""
-    if not _AGE.fullmatch(word) or _MONTHS.search(text):
+    if not _AGE.fullmatch(word):
         return None
     parts = [
         (_UNITS[unit[0]], 1.0 if number[0] == "a" else float(number))
@@ -142,8 +142,7 @@ def _written_time(word: str, text: str) -> datetime | None:
     if iso is None:
         return None
     zone = (iso["zone"] or "").strip().replace("utc", "z").replace("gmt", "z").upper()
-    clock = re.sub(r"([.,]\d{6})\d+", r"\1", iso["time"] or "")  # nanoseconds
-    written = iso["day"] + (f"T{clock}" if clock else "") + zone
+    written = iso["day"] + (f"T{iso['time']}" if iso["time"] else "") + zone
     try:
         time = dates.isoparse(written.replace(",", "."))
     except (ValueError, OverflowError):
@@ -159,8 +158,6 @@ def _offset_hint(time: datetime) -> str:
     return f"add an offset, as in {time:%Y-%m-%dT%H:%M}+02:00, or Z for UTC"
 
 
-# A month, to many.
-_MONTHS = re.compile(r"\d ?M(?![A-Za-z])")
 # What people write that is no time, or could be several; and what to write instead.
 _ZONE_NAME = re.compile(r"\d ?[A-Za-z]{3,5}$")
 _SPAN = re.compile(r"(?:^|\s)(\d{1,2}:\d\d) ?- ?(\d{1,2}:\d\d)$")
@@ -175,8 +172,6 @@ _OTHER_DATE = re.compile(r"\d{4}-?W\d\d(?:-?\d)?|\d{4}-\d{3}|\d{8}")
 def _meant(text: str) -> str:
     """Returns what may be meant by a text that is not read, and how to write that; or nothing."""
     text = text.strip()
-    if _MONTHS.search(text):
-        return "; M may be months: 1m is a minute, 30d are thirty days"
     if _ZONE_NAME.search(text):
         return (
             "; a zone's name can mean several: give the offset behind date and time, as in "

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -84,10 +84,15 @@ class Archive:
         for path in self.files:
             yield from _rows(path, columns)
 
-    def days(self) -> Iterator[Iterator[dict[str, Any]]]:
-        """Yields the rows of each day, which has a folder of its own. Raises UsageError."""
-        for _, paths in itertools.groupby(self.files, lambda path: path.parent):
-            yield (row for path in paths for row in _rows(path, ALL_COLUMNS))
+    def days(self, between: tuple[date, date] | None = None) -> Iterator[Iterator[dict[str, Any]]]:
+        """Yields the rows of each day, which has a folder of its own. Raises UsageError.
+
+        `between` are the first and the last (UTC) of those to read; None for all.
+        """
+        named = None if between is None else tuple(f"date={each}" for each in between)
+        for folder, paths in itertools.groupby(self.files, lambda path: path.parent):
+            if named is None or named[0] <= folder.name <= named[1]:
+                yield (row for path in paths for row in _rows(path, ALL_COLUMNS))
 
 
 def _data_files(folder: Path) -> list[Path]:
@@ -180,7 +185,7 @@ def read_records(archive: Archive, start: datetime | None = None) -> Iterator[Ar
     """
     for rows in archive.days():
         chosen = [row for row in rows if start is None or _time(row) >= start]
-        for row in sorted(chosen, key=lambda row: (_time(row), int(_number(row)))):
+        for row in sorted(chosen, key=lambda row: (_time(row), int(row_number(row)))):
             yield archived_record(row)
 
 
@@ -219,7 +224,8 @@ def _time(row: Mapping[str, Any]) -> datetime:
     return time
 
 
-def _number(row: Mapping[str, Any]) -> str:
+def row_number(row: Mapping[str, Any]) -> str:
+    """Returns the sequence number of a row. Raises UsageError."""
     number = row.get("sequence_number") or ""
     if not number.isdecimal():
         raise UsageError("a row of the archive has no sequence_number")
@@ -244,7 +250,7 @@ def _archived(row: Mapping[str, Any]) -> ArchivedRecord:
     # A key attribute is never a map, so an object is a wire type, and anything else plain JSON.
     exact = all(bytes(value)[:1] == b"{" for value in keys.values())
     change: dict[str, Any] = {
-        "SequenceNumber": _number(row),
+        "SequenceNumber": row_number(row),
         "ApproximateCreationDateTime": _time(row).timestamp(),
     }
     for name, column in (("Keys", "keys"), ("NewImage", "new_image"), ("OldImage", "old_image")):

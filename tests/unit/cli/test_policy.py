@@ -164,3 +164,28 @@ def test_what_can_not_be_is_said(
 ) -> None:
     assert cli.main(["policy", *words]) == UsageError.exit_status
     assert capsys.readouterr().err.startswith(f"error: {told}")
+
+
+@pytest.mark.parametrize(
+    ("queue", "resource", "asks"),
+    [
+        ("failed", "arn:aws:sqs:*:*:failed", True),
+        ("sqs://failed", "arn:aws:sqs:*:*:failed", True),
+        ("arn:aws:sqs:eu-west-1:1:failed", "arn:aws:sqs:eu-west-1:1:failed", True),
+        (
+            "https://sqs.eu-west-1.amazonaws.com/1/failed",
+            "arn:aws:sqs:eu-west-1:1:failed",
+            False,
+        ),
+    ],
+)
+def test_redrive_takes_messages_out_of_its_queue_and_asks_no_table(
+    queue: str, resource: str, asks: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statements = policy(capsys, "orders", "--for", "redrive", "--queue", queue)
+    assert [*statements] == ["ReadTheStream", "TakeMessages"]
+    taken = statements["TakeMessages"]
+    assert taken["Resource"] == [resource]
+    calls = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}
+    assert set(taken["Action"]) == calls | ({"sqs:GetQueueUrl"} if asks else set())
+    assert [*policy(capsys, "orders", "--for", "redrive")] == ["ReadTheStream"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST, record, wire
 from watcher.cli import main
+from watcher.delivery.dead_letters import HeldMessages
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
@@ -164,3 +166,57 @@ def test_a_queue_that_is_not_there_is_not_replayed(
 ) -> None:
     assert replay("sqs://none", folder=tmp_path) == 2
     assert "sqs://none: " in capsys.readouterr().err
+
+
+def test_messages_stay_hidden_until_they_are_deleted_or_given_back() -> None:
+    clock, queue = HandClock(), HiddenMessages(12)
+    held = HeldMessages(queue, "url", clock)
+    received = [handle for handle, _ in held.receive()]
+    assert received == [f"handle-{number}" for number in range(12)]
+    for handle in received[:9]:
+        held.delete(handle)
+    clock.sleep(400)
+    held.keep_hidden()
+    assert queue.hidden == []
+    clock.sleep(100)
+    held.keep_hidden()
+    held.keep_hidden()
+    assert queue.hidden == [(handle, 900) for handle in received[9:]]
+    held.close()
+    assert queue.hidden[3:] == [(handle, 0) for handle in received[9:]]
+
+
+def test_what_takes_long_to_receive_is_hidden_meanwhile() -> None:
+    clock = HandClock()
+    queue = HiddenMessages(35, on_receive=lambda: clock.sleep(200))
+    assert len(list(HeldMessages(queue, "url", clock).receive())) == 35
+    assert queue.hidden[:20] == [(f"handle-{number}", 900) for number in range(20)]
+
+
+class HiddenMessages:
+    """A queue's messages, and for how long they are hidden."""
+
+    def __init__(self, count: int, on_receive: Callable[[], object] = lambda: None) -> None:
+        self._left = [
+            {"MessageId": str(n), "ReceiptHandle": f"handle-{n}", "Body": "{}"}
+            for n in range(count)
+        ]
+        self._on_receive = on_receive
+        self.hidden: list[tuple[str, int]] = []
+
+    def receive_message(self, **asked: Any) -> dict[str, Any]:
+        self._on_receive()
+        count = asked["MaxNumberOfMessages"]
+        given, self._left = self._left[:count], self._left[count:]
+        return {"Messages": given} if given else {}
+
+    def delete_message(self, **asked: Any) -> None:
+        """Nothing shows it here."""
+
+    def change_message_visibility_batch(self, **asked: Any) -> None:
+        entries = asked["Entries"]
+        assert 0 < len(entries) <= 10 and len({each["Id"] for each in entries}) == len(entries)
+        self.hidden += [(each["ReceiptHandle"], each["VisibilityTimeout"]) for each in entries]
+
+    def close(self) -> None:
+        """Does nothing."""

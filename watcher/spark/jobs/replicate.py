@@ -16,7 +16,6 @@ from watcher.aws.retry import retry_at_start
 from watcher.aws.tables import BATCH, Description, TablesClient, for_task, tables
 from watcher.errors import StreamError, UsageError, without_passwords
 from watcher.records.record import wire_item
-from watcher.spark.compat import register_sink
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
@@ -162,7 +161,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
     ).select("event_name", "keys", "new_image")
-    register_sink(spark, DynamoDBReplica)
+    spark.dataSource.register(DynamoDBReplica)
     given = {"region": there.region, "profile": there.profile, "endpointUrl": there.endpoint_url}
     writer = (
         frame.writeStream.format("dynamodb_replica")
@@ -251,10 +250,7 @@ def _copied(
     """Copies what is not copied yet; returns when its changes begin, None if stopped."""
     copy = kept.load(_COPY_FILE, Copy)
     if copy is not None and copy.stream != arn:
-        raise UsageError(
-            f"{kept.path} is of {copy.stream}, not of {arn}: a change between the two is in "
-            "neither, so choose another --checkpoint and copy anew"
-        )
+        raise UsageError(f"{kept.path} is of {copy.stream}, not of {arn}: choose another")
     if copy is None:
         parallelism = spark.sparkContext.defaultParallelism
         described = tables(work.source_connection).describe(work.source)

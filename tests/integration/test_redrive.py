@@ -1,0 +1,216 @@
+"""`redrive` as it is used: docs/handlers.md's section, and processes that are ended or killed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.simulator import Simulator
+from tests.support import prefork
+from tests.support.program import Program
+from tests.unit.cli.test_redrive import message
+from watcher.cli import main
+
+PAGE = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
+_, SECTION = PAGE.split("## What a Lambda mapping dropped")
+((_, COMMANDS), (_, DRY_RUN)) = re.findall(r"^```(sh|text)\n(.*?)^```", SECTION, re.M | re.S)
+HANDLER = """
+import pathlib, time
+
+def handle(record):
+    print(record.sequence_number, flush=True)
+    while record.sequence_number == STOP_AT and not pathlib.Path("go on").exists():
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture(scope="module")
+def sqs() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def orders(sqs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator]:
+    """A table, and a way to it and to SQS for every process."""
+    monkeypatch.chdir(tmp_path)
+    with Simulator(table="orders", key_names=("PK",)) as simulator:
+        for name, value in {**simulator.environment, "AWS_ENDPOINT_URL_SQS": sqs}.items():
+            monkeypatch.setenv(name, value)
+        yield simulator
+
+
+@pytest.fixture
+def queue(orders: Simulator) -> Iterator[Any]:
+    resource = boto3.resource("sqs")
+    made = resource.create_queue(QueueName="failed")
+    yield made
+    made.delete()
+
+
+def changes(orders: Simulator, count: int, key: str = "user-1") -> list[str]:
+    return [orders.put({"PK": {"S": key}, "total": {"N": str(n)}}) for n in range(count)]
+
+
+def send(queue: Any, *messages: Any) -> None:
+    for each in messages:
+        queue.send_message(MessageBody=json.dumps(each))
+
+
+def show_again() -> None:
+    """As when the time has passed for which a killed run has hidden its messages."""
+    from moto.backends import get_backend
+
+    for region in get_backend("sqs")["123456789012"].values():
+        for queue in region.queues.values():
+            for each in list(queue.pending_messages):
+                each.visible_at = 0
+
+
+def left(queue: Any) -> int:
+    queue.load()
+    names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+    return sum(int(queue.attributes[name]) for name in names)
+
+
+def test_the_page_s_commands_work(
+    orders: Simulator, queue: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.syspath_prepend(".")
+    Path("app.py").write_text("def handler(event, context):\n    print(len(event['Records']))\n")
+    lake = Path("lake", "date=2026-11-21")
+    lake.mkdir(parents=True)
+    Path("lake.checkpoint").mkdir()
+    parts = [changes(orders, count) for count in (2, 4, 1)]
+    about = {
+        "approximateArrivalOfFirstRecord": "2026-11-21T10:24:05Z",
+        "approximateArrivalOfLastRecord": "2026-11-21T10:24:09Z",
+    }
+    messages = [message(orders, each, **about) for each in parts]
+    Path("messages.json").write_text(json.dumps(messages))
+    printed = {}
+    for line in COMMANDS.splitlines():
+        send(queue, *() if left(queue) else messages)
+        assert main([*shlex.split(line)[3:], "--utc"]) == 0, line
+        printed[line] = "".join(capsys.readouterr())
+    dry_run, *others = printed.values()
+    assert dry_run == DRY_RUN
+    assert others[0].splitlines()[:-1] == ["2", "4", "1"]
+    assert [len(text.splitlines()) - 1 for text in others[1:]] == [7, 7]
+    assert all("Done: 7 redriven, 0 failed, 0 unreadable; 3 of 3 ranges" in each for each in others)
+
+
+def test_the_objects_of_a_destination_on_s3_are_replayed(orders: Simulator) -> None:
+    """They hold the event, as a text in the message."""
+    numbers = changes(orders, 3)
+    iterator = orders.client().get_shard_iterator(
+        StreamArn=orders.stream_arn,
+        ShardId=orders.open_shards[0],
+        ShardIteratorType="TRIM_HORIZON",
+    )
+    records = orders.client().get_records(ShardIterator=iterator["ShardIterator"])["Records"]
+    for each in records:
+        created = each["dynamodb"]["ApproximateCreationDateTime"]
+        each["dynamodb"]["ApproximateCreationDateTime"] = created.timestamp()
+        each["eventSourceARN"] = orders.stream_arn
+    event = json.dumps({"Records": records})
+    Path("OBJECT").write_text(json.dumps({**message(orders, numbers), "payload": event}))
+    (line,) = re.findall(r"`(jq .*?)`", SECTION)
+    Path("bin").mkdir()
+    prefork.write_command(Path("bin", "python"))
+    if shutil.which("jq") is None:  # a stand-in for this one filter
+        Path("bin", "jq").write_text(
+            f"#!{sys.executable}\nimport json, sys\n"
+            "for each in json.loads(json.load(open(sys.argv[3]))['payload'])['Records']:\n"
+            "    print(json.dumps(each))\n"
+        )
+        Path("bin", "jq").chmod(0o755)
+    line = f"PATH=bin:$PATH; {line.replace('--my-handler', '--print-json')}"
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, timeout=100, check=True
+    )
+    given = [json.loads(each)["dynamodb"]["SequenceNumber"] for each in done.stdout.splitlines()]
+    assert given == numbers
+
+
+def run(stop_at: str) -> Program:
+    Path("mine.py").write_text(HANDLER.replace("STOP_AT", repr(stop_at)))
+    return Program("redrive", "failed", "--handlers", ".", "--mine", env={})
+
+
+@pytest.mark.parametrize("place", range(7))
+def test_a_run_that_is_killed_between_delivery_and_deletion_loses_nothing(
+    orders: Simulator, queue: Any, place: int
+) -> None:
+    numbers = changes(orders, 7)
+    parts = [numbers[:2], numbers[2:6], numbers[6:]]
+    send(queue, *(message(orders, each) for each in parts))
+    with run(numbers[place]) as program:
+        program.wait_for(lambda: numbers[place] in program.out)
+        program.end(signal.SIGKILL)
+    done = [each for each in parts if numbers[place] not in each and each[-1] in program.out]
+    assert program.out == numbers[: place + 1]
+    assert left(queue) == 3 - len(done)
+    show_again()
+    with run("none") as again:
+        assert again.wait() == 0
+    assert again.out == [number for each in parts if each not in done for number in each]
+    assert left(queue) == 0
+
+
+def test_a_signal_lets_the_record_in_hand_end_and_shows_the_other_messages_again(
+    orders: Simulator, queue: Any
+) -> None:
+    numbers = changes(orders, 6)
+    parts = [numbers[:2], numbers[2:4], numbers[4:]]
+    send(queue, *(message(orders, each) for each in parts))
+    with run(numbers[2]) as program:
+        program.wait_for(lambda: numbers[2] in program.out)
+        program.tell(signal.SIGTERM)
+        Path("go on").touch()
+        assert program.wait() == 128 + signal.SIGTERM
+    assert program.out == numbers[:3]
+    assert program.err[-1] == (
+        "Ended early: 3 redriven, 0 failed, 0 unreadable; 1 of 3 ranges handled and deleted"
+    )
+    with run("none") as again:
+        assert again.wait() == 0
+    assert again.out == numbers[2:]
+    assert left(queue) == 0
+
+
+def test_verify_names_what_a_mapping_that_began_at_latest_never_had(
+    orders: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the page says: between the mapping's making and its first poll."""
+    before = changes(orders, 3, "user-1")
+    orders.advance(60)
+    numbers = changes(orders, 4, "user-2")
+    Path("processed").write_text("".join(f"{number}\n" for number in numbers))
+    orders.advance(120)
+    assert "`verify orders --log FILE --from 2h`" in SECTION
+    assert main(["verify", "orders", "--log", "processed", "--from", "2h", "--lag", "0s"]) == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "processed: 7 changes, 3 of them wrong"
+    assert all("PK=user-1" in line and "was missed" in line for line in printed[1:])
+    assert [line.split("change ")[1].split(" ")[0][-5:] for line in printed[1:]] == [
+        number[-5:] for number in before
+    ]
+    # From the first change that the log names on, which is the default, nothing is missing.
+    assert main(["verify", "orders", "--log", "processed", "--lag", "0s"]) == 0
