@@ -35,9 +35,10 @@ def _spark() -> Iterator[str]:
 
 def _metrics() -> Iterator[str]:
     from watcher.observability.http_server import PrometheusCollector
-    from watcher.observability.instruments import LatestMetrics
+    from watcher.observability.instruments import LatestMetrics, VerifyMetrics
 
     yield "\n## Metrics\n\n| metric | type | |\n| --- | --- | --- |"
-    for each in PrometheusCollector(LatestMetrics()).collect():
-        name = f"{each.name}_total" if each.type == "counter" else each.name
-        yield f"| `{name}` | {each.type} | {each.documentation} |"
+    for metrics in (LatestMetrics(), VerifyMetrics()):
+        for each in PrometheusCollector(metrics).collect():
+            name = f"{each.name}_total" if each.type == "counter" else each.name
+            yield f"| `{name}` | {each.type} | {each.documentation} |"

@@ -28,7 +28,7 @@ from watcher.cli.command_line import CommandLine, Invocation
 from watcher.cli.commands import named
 from watcher.errors import CheckpointError, StreamError, UsageError
 from watcher.observability.http_server import PrometheusCollector
-from watcher.observability.instruments import LatestMetrics
+from watcher.observability.instruments import LatestMetrics, VerifyMetrics
 from watcher.shutdown import STOP_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -177,7 +177,8 @@ def queries() -> Iterator[str]:
 
 def test_every_query_is_promql_about_metrics_that_there_are() -> None:
     registry = CollectorRegistry()
-    registry.register(PrometheusCollector(LatestMetrics()))
+    for metrics in (LatestMetrics(), VerifyMetrics()):
+        registry.register(PrometheusCollector(metrics))
     there = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

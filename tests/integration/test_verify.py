@@ -6,6 +6,8 @@ import re
 import shlex
 import sqlite3
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
+from tests.support.program import Program
 from watcher.cli import main
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -161,6 +164,44 @@ def test_a_sample_and_its_cost_are_told(
     )
 
 
+def test_it_goes_on_comparing_and_metrics_and_probe_tell_how_it_stands(
+    shop: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    make_copies(shop, capsys, wrong=False)
+    shop_url = {**shop.environment, "PYTHONUNBUFFERED": "1"}
+    words = ["verify", "orders", "--with", "./export.jsonl", "--every", "1s", "--metrics-port", "0"]
+    with Program(*words, env=shop_url, cwd=tmp_path) as program:
+        program.wait_for_status("Metrics: ")
+        (line,) = [each for each in program.err if "Metrics: " in each]
+        base = line.partition("Metrics: ")[2].removesuffix("/metrics")
+        program.wait_for(lambda: answered(f"{base}/readyz") == (200, "ok\n"))
+        assert "watcher_verify_differences{" in answered(f"{base}/metrics")[1]
+        make_copies(shop, capsys, wrong=True)
+        differs = (503, "orders differs from ./export.jsonl in 1 of 31 items\n")
+        program.wait_for(lambda: answered(f"{base}/readyz") == differs)
+        assert re.search(
+            r'^watcher_verify_differences{copy="./export.jsonl",table="orders"} 1.0$',
+            answered(f"{base}/metrics")[1],
+            re.MULTILINE,
+        )
+        assert answered(f"{base}/livez") == (200, "ok\n")
+        Path("export.jsonl").write_text("{")
+        program.wait_for_status("This comparison failed: can't read export.jsonl")
+        program.wait_for(lambda: "the last comparison of orders" in answered(f"{base}/readyz")[1])
+        assert program.end() == 0
+    assert any(each.endswith("31 items, 0 differ") for each in program.out)
+    assert any(each.endswith("31 items, 1 differ") for each in program.out)
+
+
+def answered(address: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(address) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
 def log_pattern(text: str) -> str:
     """Without what is another each time, or depends on the shards' order."""
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d", "TIME", text)
@@ -219,6 +260,9 @@ def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: b
         ("--with sqlite:///x.db", "give sqlite:///FILE?table=NAME"),
         ("--with ./x.jsonl --map PK", "give ATTRIBUTE=COLUMN"),
         ("--with ./x.jsonl --read-limit 0", "more than 0 read units"),
+        ("--with ./x.jsonl --metrics-port 0", "give --every"),
+        ("--with ./x.jsonl --every soon", "soon"),
+        ("--with ./x.jsonl --every 1h --repair p", "without --every"),
         ("--with ./x.jsonl --sample 1", "a part in percent"),
         ("--with ./x.jsonl --sample 200%", "a part in percent"),
     ],

@@ -6,10 +6,11 @@ import importlib.util
 import logging
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 from cyclopts import Parameter
@@ -17,18 +18,23 @@ from cyclopts import Parameter
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.cli import completers, options
-from watcher.cli.output import Line, status_line
+from watcher.cli.output import Line, flush_stdout, status_line
 from watcher.cli.status import bar, duration
-from watcher.errors import UsageError, blame
+from watcher.clock import CLOCK
+from watcher.errors import UsageError, WatcherError, blame
 from watcher.formatting import style
 from watcher.formatting.differences import path_text, shortened, shown_pair
 from watcher.formatting.style import paint, shown_time, time_text
 from watcher.formatting.terminal import write_json, write_text
 from watcher.formatting.text import grouped, printable, printable_key
+from watcher.observability.exporter import listening_at
+from watcher.observability.instruments import VerifyMetrics
 from watcher.options import WatchOptions
 from watcher.records.diff import Absent, Attribute, differences
 from watcher.records.record import creation_time, native, wire_item
 from watcher.records.record_files import open_lines
+from watcher.shutdown import Overdue, Shutdown
+from watcher.sockets import url
 from watcher.streams.start_times import parse_time
 from watcher.time_machine.copied_items import Cause, CauseKind, Change, CopyDifference
 from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy, copy_path
@@ -74,8 +80,8 @@ _Log = Annotated[
     Parameter(
         metavar="FILE",
         completer=completers.files,
-        help="instead of a copy: the sequence numbers or event ids that a consumer processed, one "
-        "a line or in JSON lines",
+        help="instead of a copy: sequence numbers or event ids that a consumer processed, a line "
+        "each, or JSON lines",
     ),
 ]
 _Start = Annotated[
@@ -91,7 +97,7 @@ _Map = Annotated[
     Parameter(
         name="--map",
         metavar="ATTRIBUTE=COLUMN",
-        help="an attribute that has another name in the copy; repeat it",
+        help="an attribute's other name in the copy; repeat it",
     ),
 ]
 _Ignore = Annotated[
@@ -121,13 +127,15 @@ _Repair = Annotated[
 ]
 _Limit = Annotated[
     float | None,
-    Parameter(metavar="UNITS", help="read units a second for each table's scan; default no limit"),
+    Parameter(metavar="UNITS", help="read units a second for each table's scan"),
+]
+_Every = Annotated[
+    str | None,
+    Parameter(metavar="TIME", help="compare again and again: every 1h"),
 ]
 _Sample = Annotated[
     str | None,
-    Parameter(
-        metavar="PERCENT", help="compare only this part of the items, by a hash of their keys: 1%"
-    ),
+    Parameter(metavar="PERCENT", help="only this part of the items, by a hash: 1%"),
 ]
 
 
@@ -136,7 +144,7 @@ def verify_command(line: CommandLine) -> Callable[..., int]:
     return options.spelled(
         _compare,
         options.of(_Comparison),
-        options.of(WatchOptions, *options.AWS),
+        options.of(WatchOptions, *options.AWS, "metrics_port"),
         options.of(style.set_up),
         options.of(status_line),
     )
@@ -152,6 +160,7 @@ class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
     lag: _Lag = "1m"
     read_limit: _Limit = None
     sample: _Sample = None
+    every: _Every = None
 
     def open(
         self,
@@ -217,19 +226,79 @@ def _compare(
     if log is not None:
         read = Sources.named(sources, connection)
         return _check_log(read, log, start, _age(comparison.lag), output)
+    port = values["metrics_port"]
+    assert port is None or isinstance(port, str)
+    if port is not None and comparison.every is None:
+        raise UsageError("a single comparison ends by itself: give --every 1h, too", "metrics_port")
     with status_line(**options.values(status_line, values)) as line:
-        verifier = comparison.open(sources, connection, _Progress(line).show)
-        copy = verifier.copy
-        if repair is not None and not isinstance(copy, TableCopy):
-            text = "only a table can be repaired; make another copy anew"
-            raise UsageError(text, "repair", repair)
-        what = f"{' '.join(sources)} with {copy.label}"
-        logger.info(f"Compares {what}; {comparison.cost(verifier)}")
-        found = verifier.run()
-    _print(verifier, found, output)
+        rounds = _Rounds(comparison, sources, connection, _Progress(line), output)
+        if comparison.every is not None:
+            if repair is not None:
+                raise UsageError("a plan is of one comparison: without --every", "repair")
+            return rounds.repeat(_age(comparison.every, "every"), port)
+        verifier, found = rounds.compare(repair)
+    copy = verifier.copy
     if repair is not None and isinstance(copy, TableCopy) and found.found:
         _save_repair(found, copy, verifier.table, repair)
     return 1 if found.differing else 0
+
+
+class _Rounds(NamedTuple):
+    """One comparison, or one after another."""
+
+    comparison: _Comparison
+    sources: Sequence[str]
+    connection: AwsConfig
+    progress: _Progress
+    output: str
+
+    def compare(self, repair: str | None = None) -> tuple[Verifier, Verification]:
+        """Compares once, and prints how they differ. Raises UsageError, StreamError."""
+        verifier = self.comparison.open(self.sources, self.connection, self.progress.show)
+        if repair is not None and not isinstance(verifier.copy, TableCopy):
+            text = "only a table can be repaired; make another copy anew"
+            raise UsageError(text, "repair", repair)
+        what = f"{' '.join(self.sources)} with {verifier.copy.label}"
+        logger.info(f"Compares {what}; {self.comparison.cost(verifier)}")
+        found = verifier.run()
+        _print(verifier, found, self.output)
+        return verifier, found
+
+    def repeat(self, pause: timedelta, port: str | None) -> int:
+        """Compares at once and then every so often until a signal. Raises what the first raises."""
+        metrics = VerifyMetrics(self.sources[-1], str(self.comparison.with_))
+        shutdown = Shutdown(timeout=0.0)
+        with ExitStack() as stack:
+            if port is not None:
+                stack.enter_context(_served(metrics, port))
+            stack.enter_context(suppress(Overdue))
+            stack.enter_context(shutdown.handle_signals(shutdown.request))
+            stack.enter_context(shutdown.may_interrupt())
+            is_first = True
+            while flush_stdout():
+                due = CLOCK.monotonic() + pause.total_seconds()
+                try:
+                    _, found = self.compare()
+                    metrics.on_compared(found.items, found.differing, found.at.timestamp())
+                except WatcherError as error:
+                    if is_first:
+                        raise
+                    reason = error.blaming(None)
+                    metrics.on_failed(reason)
+                    logger.warning(f"This comparison failed: {reason}")
+                is_first = False
+                CLOCK.sleep(max(0.0, due - CLOCK.monotonic()))
+        return 0 if shutdown.signal else 1
+
+
+@contextmanager
+def _served(metrics: VerifyMetrics, port: str) -> Iterator[None]:
+    made = listening_at(port)
+    logger.info(f"Metrics: {url(made)}/metrics")
+    from watcher.observability.http_server import ProbeAnswers, answering  # an extra
+
+    with made, answering(made, metrics, lambda since: ProbeAnswers([], metrics.problems)):
+        yield
 
 
 class _Progress:
@@ -313,9 +382,9 @@ def _fault_row(fault: LogFault) -> dict[str, Any]:
     }
 
 
-def _age(text: str) -> timedelta:
+def _age(text: str, option: str = "lag") -> timedelta:
     now = datetime.now(UTC)
-    with blame("lag"):
+    with blame(option):
         return now - parse_time(text, now).time
 
 

@@ -15,7 +15,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from multiprocessing.connection import Connection, Pipe
 from typing import BinaryIO
 
@@ -75,7 +75,7 @@ def exporting(
     The probes report the watch's `heartbeat`. OpenTelemetry's `senders` send the metrics, the last
     ones within `timing.end_seconds` of the watch's end. Raises UsageError where it can't listen.
     """
-    with _listening(address) as made:
+    with nullcontext() if address is None else listening_at(address) as made:
         exporter = Exporter(made, heartbeat, senders, timing=timing)
         base_url = made and url(made)
     # The socket is closed here: no process started from now on inherits it.
@@ -87,9 +87,8 @@ def exporting(
         exporter.end()
 
 
-def _listening(address: str | int | None) -> AbstractContextManager[socket.socket | None]:
-    if address is None:
-        return nullcontext()
+def listening_at(address: str | int) -> socket.socket:
+    """Returns a socket for `--metrics-port`. Raises UsageError."""
     if importlib.util.find_spec("prometheus_client") is None:
         reason = f"needs prometheus-client: {install('metrics')}"
         raise UsageError(reason, "metrics_port")
@@ -200,9 +199,10 @@ def serve(
     with ExitStack() as stack:
         # Imported here: each is an extra, which may be missing.
         if listening is not None:
-            from watcher.observability.http_server import answering
+            from watcher.observability.http_server import answering, probe_watch
 
-            stack.enter_context(answering(listening, latest, heartbeat))
+            probe = probe_watch(latest, heartbeat)
+            stack.enter_context(answering(listening, latest, probe))
         if senders:
             from watcher.observability.otel import sending
 

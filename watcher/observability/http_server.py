@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from watcher.clock import CLOCK, Clock
 from watcher.observability.heartbeat import Heartbeat, HeartbeatState, Phase
-from watcher.observability.instruments import Instrument, LatestMetrics
+from watcher.observability.instruments import Instrument, LatestMetrics, Metrics
 from watcher.observability.timing import FIGURES_TIMING
 from watcher.observability.watch_stats import WatchStats
 
@@ -80,12 +80,20 @@ class SuspendDetector:
         return self._since
 
 
-def answering_probes(
-    metrics: Application,
-    latest: Callable[[], WatchStats],
-    heartbeat: Heartbeat,
-    suspended: SuspendDetector,
-) -> Application:
+Probe = Callable[[float], ProbeAnswers]
+"""Finds what is wrong, by what was seen since a (monotonic) time."""
+
+
+def probe_watch(latest: LatestMetrics, heartbeat: Heartbeat) -> Probe:
+    """Returns the probe of a watch."""
+
+    def probe(since: float) -> ProbeAnswers:
+        return assess(latest.stats, heartbeat.state().not_before(since), time.monotonic())
+
+    return probe
+
+
+def answering_probes(metrics: Application, probe: Probe, suspended: SuspendDetector) -> Application:
     """Returns a WSGI application that answers /livez, /readyz, /metrics and /."""
 
     def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -98,8 +106,7 @@ def answering_probes(
             status, text = "405 Method Not Allowed", f"use {_METHODS}"
             headers.append(("Allow", _METHODS))
         elif path in ("/livez", "/readyz"):
-            since = suspended.check()
-            live, ready = assess(latest(), heartbeat.state().not_before(since), time.monotonic())
+            live, ready = probe(suspended.check())
             if wrong := live if path == "/livez" else ready:
                 status, text = "503 Service Unavailable", "\n".join(wrong)
         elif path not in ("/", "/metrics"):
@@ -117,7 +124,7 @@ _FAMILIES: Final = {Instrument.COUNTER: CounterMetricFamily, Instrument.GAUGE: G
 class PrometheusCollector(Collector):
     """Exposes the latest metrics to Prometheus."""
 
-    def __init__(self, latest: LatestMetrics) -> None:
+    def __init__(self, latest: Metrics) -> None:
         self._latest = latest
 
     def collect(self) -> Iterator[Metric]:
@@ -160,15 +167,13 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 @contextmanager
-def answering(
-    listening: socket.socket, latest: LatestMetrics, heartbeat: Heartbeat
-) -> Iterator[None]:
+def answering(listening: socket.socket, latest: Metrics, probe: Probe) -> Iterator[None]:
     """Answers the requests to this socket until the block ends."""
     registry = CollectorRegistry()
     registry.register(PrometheusCollector(latest))
     server = _Server(listening)
     app = make_wsgi_app(registry)
-    server.set_app(answering_probes(app, lambda: latest.stats, heartbeat, server.suspended))
+    server.set_app(answering_probes(app, probe, server.suspended))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield

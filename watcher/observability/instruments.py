@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -29,6 +29,13 @@ class Series(NamedTuple):
     text: str
     labels: tuple[str, ...]
     values: Mapping[tuple[str, ...], float]
+
+
+class Metrics(Protocol):
+    """An object that has metrics."""
+
+    def series(self) -> Iterator[Series]:
+        """Yields every metric; one with labels may have no values yet."""
 
 
 class LatestMetrics:
@@ -131,3 +138,50 @@ def _counter(name: str, text: str, value: float | Mapping[str, float], label: st
 
 def _gauge(name: str, text: str, value: float | Mapping[str, float], label: str = "") -> Series:
     return _series(Instrument.GAUGE, name, text, value, label)
+
+
+class VerifyMetrics:
+    """The metrics of comparisons of a copy with its table, one after another."""
+
+    def __init__(self, table: str = "", copy: str = "") -> None:
+        self._table, self._copy = table, copy
+        self._differing: int | None = None
+        self._items = 0
+        self._at = 0.0
+        self._error = ""
+
+    def on_compared(self, items: int, differing: int, at: float) -> None:
+        """Takes in the outcome of a comparison that began at this time, in epoch seconds."""
+        self._items, self._differing, self._at, self._error = items, differing, at, ""
+
+    def on_failed(self, error: str) -> None:
+        """Takes in the reason why one did not come to its end."""
+        self._error = error
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, a line each."""
+        table, copy = self._table, self._copy
+        found = []
+        if self._differing is None:
+            found.append(f"{table} is not compared with {copy} yet")
+        elif self._differing:
+            items = f"{self._differing:,} of {self._items:,} items"
+            found.append(f"{table} differs from {copy} in {items}")
+        if self._error:
+            found.append(f"the last comparison of {table} with {copy} failed: {self._error}")
+        return found
+
+    def series(self) -> Iterator[Series]:
+        """Yields every metric; none has a value before the first comparison has come to its end."""
+        for name, text, value in (
+            ("differences", "Items that differ, by the last comparison.", self._differing or 0),
+            ("items", "Items that the last comparison has compared.", self._items),
+            ("time_seconds", "The time of the last comparison, in epoch seconds.", self._at),
+        ):
+            values: dict[tuple[str, ...], float] = {}
+            if self._differing is not None:
+                values[self._table, self._copy] = value
+            yield Series(
+                Instrument.GAUGE, f"watcher_verify_{name}", text, ("table", "copy"), values
+            )

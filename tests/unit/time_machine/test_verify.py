@@ -390,6 +390,9 @@ def test_fifty_errors_of_ten_kinds_are_found_each_with_its_cause_and_no_other() 
             if not left[key]:
                 del left[key]
             ledger.write(2)
+        changes: dict[str, list[str]] = {}
+        for each in ledger.simulator.records:
+            changes.setdefault(each.key, []).append(each.sequence_number)
         ledger.clock.sleep(600)
         there = dict(ledger.now)
         for number in range(EACH):
@@ -402,15 +405,18 @@ def test_fifty_errors_of_ten_kinds_are_found_each_with_its_cause_and_no_other() 
         assert found.differing == len(found.found) == len(expected) == 50
         assert {
             item.key["pk"]["S"]: [
-                (each.attribute, each.cause.kind, kind_of(each)) for each in item.differences
+                (each.attribute, each.cause.kind, number_of(each)) for each in item.differences
             ]
             for item in found.found
-        } == {key: [cause] for key, cause in expected.items()}
+        } == {
+            key: [(attribute, kind, None if at is None else changes[key][at])]
+            for key, (attribute, kind, at) in expected.items()
+        }
 
 
-def kind_of(difference: CopyDifference) -> str | None:
+def number_of(difference: CopyDifference) -> str | None:
     change = difference.cause.change
-    return None if change is None else change.kind
+    return None if change is None else change.number
 
 
 def put(ledger: Ledger, key: str, item: Item | None) -> None:
@@ -423,16 +429,17 @@ def put(ledger: Ledger, key: str, item: Item | None) -> None:
 
 X = {"w": {"S": "x"}}
 LONG = "12.345678901234567890123"
-ERRORS: list[tuple[str, list[Item | None], tuple[str | None, CauseKind, str | None]]] = [
-    ("lost", [n(10), n(15), n(22)], ("v", CauseKind.MISSING, "MODIFY")),
-    ("repeated", [n(10), n(15), n(22)], ("v", CauseKind.TWICE, "MODIFY")),
-    ("reordered", [n(1), n(2), n(3, **X)], ("v", CauseKind.OUT_OF_ORDER, "MODIFY")),
-    ("stale", [n(1), n(2), n(3), n(4)], ("v", CauseKind.STALE, "MODIFY")),
+"""Each kind, an item's states, and the difference: which of its changes it is that explains it."""
+ERRORS: list[tuple[str, list[Item | None], tuple[str | None, CauseKind, int | None]]] = [
+    ("lost", [n(10), n(15), n(22)], ("v", CauseKind.MISSING, 1)),
+    ("repeated", [n(10), n(15), n(22)], ("v", CauseKind.TWICE, 1)),
+    ("reordered", [n(1), n(2), n(3, **X)], ("v", CauseKind.OUT_OF_ORDER, 1)),
+    ("stale", [n(1), n(2), n(3), n(4)], ("v", CauseKind.STALE, 2)),
     ("truncated", [n(1), n(LONG)], ("v", CauseKind.CUT, None)),
     ("member", [n(1, **TAGS)], ("t", CauseKind.LACKS_MEMBERS, None)),
     ("type", [n(7)], ("v", CauseKind.OTHER_TYPE, None)),
-    ("orphan", [n(1), None], (None, CauseKind.MISSING, "REMOVE")),
-    ("missing", [n(1)], (None, CauseKind.MISSING, "INSERT")),
+    ("orphan", [n(1), None], (None, CauseKind.MISSING, 1)),
+    ("missing", [n(1)], (None, CauseKind.MISSING, 0)),
     ("by hand", [n(1, c={"S": "Koeln"})], ("c", CauseKind.UNEXPLAINED, None)),
 ]
 
