@@ -7,7 +7,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from scripts.benchmarks import growth, idle, latency, parts, results, scale, start, throughput
+from scripts.benchmarks import (
+    growth,
+    idle,
+    latency,
+    parts,
+    results,
+    scale,
+    start,
+    throughput,
+    trail,
+)
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
 from tests.support.dynamodb_local import MissingPart
@@ -42,6 +52,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "start": start.start,
     "memory": idle.memory,
     "mirror-growth": growth.growth,
+    "who": trail.who,
     **{part: _spark(part) for part in parts.SPARK},
 }
 

@@ -21,6 +21,7 @@ NAMES = (
         "start",
         "memory",
         "mirror-growth",
+        "who",
         *SPARK,
     ),
 )

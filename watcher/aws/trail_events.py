@@ -95,6 +95,9 @@ _OPERATIONS: Final = {"put": False, "update": False, "delete": True}
 _CHECK: Final = "conditioncheck"
 _HIDDEN: Final = ("***(Redacted)", "HIDDEN_DUE_TO_SECURITY_REASONS")
 _SOURCE: Final = b'"dynamodb.amazonaws.com"'
+_RESOURCES: Final = b'"resources"'
+# Numbers stay text, with all their digits.
+_parameters: Final = json.JSONDecoder(parse_int=str, parse_float=str).decode
 
 
 class _Issuer(msgspec.Struct, rename="camel"):
@@ -149,25 +152,23 @@ def calls_in(content: bytes, tables: frozenset[str]) -> Iterator[Call]:
 
     Raises msgspec.DecodeError, UnicodeDecodeError, ValueError where it is none.
     """
-    # Most files, and most of the events in the others, are about something else.
-    names = [table_name(each).encode() for each in tables]
-    if _SOURCE not in content:
-        _file.decode(content)
-        return
+    # Most events are about something else.
+    names = [f'{table_name(each)}"'.encode() for each in tables]
     for raw in _file.decode(content).Records:
         text = bytes(raw)
-        if _SOURCE in text and any(name in text for name in names):
-            call = _call(_event.decode(text))
+        if _SOURCE in text and (_RESOURCES not in text or any(name in text for name in names)):
+            call = _call(_event.decode(text), tables)
             if call is not None and not tables.isdisjoint(call.tables):
                 yield call
 
 
-def _call(event: _Event) -> Call | None:
-    """Returns an event's call; None where it is none that writes items."""
+def _call(event: _Event, tables: frozenset[str]) -> Call | None:
+    """Returns an event's call; None where it is none that writes items, or of other tables."""
     if event.eventSource != "dynamodb.amazonaws.com" or event.eventName not in _NAMES:
         return None
-    # Its numbers stay text, with all their digits.
-    given = json.loads(bytes(event.requestParameters), parse_int=str, parse_float=str)
+    if event.resources and tables.isdisjoint(each.ARN for each in event.resources):
+        return None
+    given = _parameters(str(event.requestParameters, "utf-8"))
     writes = tuple(_writes(event.eventName, given if isinstance(given, dict) else {}))
     if not writes:
         return None
