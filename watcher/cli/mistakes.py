@@ -105,6 +105,8 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
     others = {name.strip("-"): name for name in synonyms.of(set(names.values()))}
+    if advice := synonyms.ADVICE.get(word):
+        return UsageError(f"unknown {word}; {advice}")
     meant = word.strip("-")
     near = nearest(meant, names) or nearest(meant, others)
     advice = (

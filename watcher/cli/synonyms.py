@@ -21,7 +21,9 @@ VERBS = {
     **dict.fromkeys(("rollback", "revert", "restore", "recover", "reset", "unwind"), "undo"),
     **dict.fromkeys(("diff", "blame", "audit", "show", "trace", "inspect", "item"), "history"),
     **dict.fromkeys(("get", "dump", "scan", "backup", "snapshot", "items", "at"), "as-of"),
-    **dict.fromkeys(("describe", "info", "lag", "tree", "describe-stream"), "shards"),
+    **dict.fromkeys(
+        ("describe", "info", "lag", "status", "health", "tree", "describe-stream"), "shards"
+    ),
     **dict.fromkeys(("stats", "top", "summary", "histogram", "group", "wc"), "count"),
     **dict.fromkeys(("sync", "copy", "clone"), "mirror"),
     **dict.fromkeys(("export", "sink", "lake"), "archive"),
@@ -33,7 +35,7 @@ VERBS = {
     **dict.fromkeys(("init", "new", "scaffold"), "new-handler"),
     **dict.fromkeys(("logs", "log", "stream", "follow", "listen", "consume", "subscribe"), "watch"),
     **dict.fromkeys(("run", "start", "read", "records", "changes", "events", "poll"), "watch"),
-    **dict.fromkeys(("cat", "open"), "watch"),
+    **dict.fromkeys(("cat", "open", "monitor", "observe"), "watch"),
 }
 """Words that name the work of a command, and are no command."""
 
@@ -52,6 +54,7 @@ OPTIONS = {
     "--limit": "--max-records",
     "--max-items": "--max-records",
     "--max": "--max-records",
+    "--head": "--max-records",
     "--timeout": "--max-seconds",
     "--duration": "--max-seconds",
     "--max-time": "--max-seconds",
@@ -63,6 +66,8 @@ OPTIONS = {
     "--event-type": "--only",
     "--event-name": "--only",
     "--events": "--only",
+    "--event": "--only",
+    "--op": "--only",
     "--type": "--only",
     "--kind": "--only",
     "--kinds": "--only",
@@ -96,6 +101,29 @@ OPTIONS = {
     "--arn": "",
 }
 """Options of other tools, and ours for them; those that a command has itself stay as they are."""
+
+_KEY = "say --key NAME=VALUE, for each part of the item's key"
+_FILE = "write to a file with --print-jsonl > FILE"
+_BY = "say count STREAM --by kind, minute, key, …"
+ADVICE = {
+    "--group-by": _BY,
+    "--per": _BY,
+    "--id": _KEY,
+    "--pk": _KEY,
+    "--item": _KEY,
+    "--pretty": "say --print-record or --print-diff",
+    "--print": "say --print-summary, --print-json or another of the handlers in --help",
+    "--handler": "a handler is an option by its name: handlers/NAME.py is --NAME",
+    "--dry-run": "nothing is written without --apply",
+    "--save": _FILE,
+    "--out": _FILE,
+    "--to": _FILE,
+    "--tz": "say --utc, or TZ=Europe/Berlin before the command",
+    "--timezone": "say --utc, or TZ=Europe/Berlin before the command",
+    "--shard": "a watch reads every shard; `python -m watcher shards STREAM` lists them",
+    "--shard-id": "a watch reads every shard; `python -m watcher shards STREAM` lists them",
+}
+"""What to say instead of other tools' options that no single one of ours stands for."""
 
 _COUNT = re.compile(r"-n=?(\d*)")
 _STARTS = ("--tail", "--from", "--since", "--checkpoint")

@@ -10,7 +10,7 @@ from tests.simulator import Simulator
 from watcher import cli
 from watcher.cli.command_line import CommandLine, Invocation
 from watcher.cli.commands import COMMANDS, named
-from watcher.cli.synonyms import OPTIONS, VERBS, command_for
+from watcher.cli.synonyms import ADVICE, OPTIONS, VERBS, command_for
 from watcher.errors import UsageError
 
 
@@ -124,3 +124,11 @@ def test_every_synonym_leads_to_something_that_there_is() -> None:
 
 def test_a_word_that_is_near_to_nothing_may_be_a_table() -> None:
     assert command_for("customers", COMMANDS) is None
+
+
+@pytest.mark.parametrize("option", [*ADVICE])
+def test_an_option_that_nothing_stands_for_is_answered_with_what_to_do(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["orders", option, "x"]) == 2
+    assert capsys.readouterr().err == f"error: unknown {option}; {ADVICE[option]}\n"
