@@ -95,6 +95,11 @@ def short_table_names(arns: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def account_of(arn: str) -> str:
+    """Returns the account in an ARN; "" where there is none."""
+    return (arn.split(":")[4:5] or [""])[0]
+
+
 def place_of(arn: str) -> str:
     """Returns account and region of an ARN: streams that share them are read at one endpoint."""
     return arn.partition(":table/")[0]

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 from cyclopts import Parameter
 
-from watcher.aws.arns import table_of
+from watcher.aws.arns import account_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
 from watcher.cli import completers, options, spark_commands
@@ -201,8 +201,7 @@ def _as_text(found: History) -> None:
 
 def _change_lines(record: Record, answer: Answer | None) -> Iterator[str]:
     first, *others = change_lines(record)
-    account = (table_of(record.stream).split(":")[4:5] or [""])[0]
-    yield first if answer is None else f"{first}   {answer.text(account)}"
+    yield first if answer is None else f"{first}   {answer.text(account_of(record.stream))}"
     yield from others
 
 

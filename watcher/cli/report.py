@@ -20,6 +20,7 @@ from watcher.aws.connect import Clients
 from watcher.aws.model import Listing
 from watcher.aws.retry import retry_at_start
 from watcher.cli import completers, options
+from watcher.cli.history_commands import WHO, opened_trail
 from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
 from watcher.formatting.terminal import write_text
@@ -35,7 +36,9 @@ from watcher.report.pictures import bars
 from watcher.report.summary import Summary
 from watcher.time_machine import archives
 from watcher.time_machine.archives import ALL_COLUMNS, Archive
+from watcher.time_machine.callers import Callers, Noted
 from watcher.time_machine.sources import source_path
+from watcher.time_machine.trail import Trail
 from watcher.watching import watch
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ logger = logging.getLogger("watcher")
 
 _CHOICE = ("only", "key", "filters", "grep")
 _FILTERS = ("filters", "key", "only", "grep")
-_STREAM_ONLY = ("start", "until", "fail_on_data_loss", *options.AWS)
+_STREAM_ONLY = ("who", "start", "until", "fail_on_data_loss", *options.AWS)
 
 
 _Source = Annotated[
@@ -80,15 +83,17 @@ def _report(
     *others: options.Others,
     given: options.Asked,
     output: _Output = "report.html",
+    who: WHO = None,
     **values: object,
 ) -> int:
     given.log_used()
     target = _target(output)
+    trail = opened_trail(who, values)
     paths = [each for each in (source, *others) if source_path(each)]
     if others and paths:
         raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
     if not paths:
-        report = _of_streams((source, *others), values)
+        report = _of_streams((source, *others), values, trail)
     elif Path(source).is_dir():
         _refuse(given, _STREAM_ONLY, "a folder")
         report = _of_folder(source, values)
@@ -110,18 +115,61 @@ def _refuse(given: options.Given, names: Iterable[str], what: str) -> None:
             raise UsageError(f"for streams only; {what} is read whole", name)
 
 
-def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
+class _WithCallers:
+    """The callers of a report's changes.
+
+    It takes in all changes, and filters them itself: a call that made one has not made another.
+    """
+
+    def __init__(self, trail: Trail, values: Mapping[str, Any]) -> None:
+        self._trail = trail
+        self._callers = Callers()
+        self._is_wanted = record_filter(*(values[name] for name in _FILTERS))
+        self._changes: Counter[Noted] = Counter()
+        self.filtered = 0
+
+    def takes(self, record: Record) -> bool:
+        """Takes in a change; False for one that the report's filters leave out."""
+        noted = self._callers.note(record)
+        if self._is_wanted is not None and not self._is_wanted(record):
+            self.filtered += 1
+            return False
+        self._changes[noted] += 1
+        return True
+
+    def add_to(self, report: Report) -> None:
+        """Reads the trail, and names the callers in the report."""
+        reading = self._trail.read(self._callers)
+        names: Counter[str] = Counter()
+        for change, count in self._changes.items():
+            names[self._callers.of(change, reading.incomplete).names] += count
+        report.callers = names.most_common()
+        report.who = lambda record: self._callers.of(
+            self._callers.noted(record), reading.incomplete
+        )
+        report.warnings = [
+            *report.warnings,
+            *(f"The log file {each.location} can't be read." for each in reading.broken),
+        ]
+
+
+def _of_streams(sources: Sequence[str], values: dict[str, Any], trail: Trail | None) -> Report:
     """Read everything up to now; Ctrl-C makes a report of what was read until then."""
     summary, latest = Summary(), _latest(values)
     arns: list[str] = []
     tables: Counter[str] = Counter()
+    callers = None if trail is None else _WithCallers(trail, values)
 
     def add(record: Record) -> None:
+        if callers is not None and not callers.takes(record):
+            return
         summary.add(change_of_record(record))
         latest.add(record)
         tables[table_of(record.stream)] += 1
 
-    totals = watch(sources, [Handler("report", add, begin=arns.append)], follow=False, **values)
+    filters = dict.fromkeys(_FILTERS) if callers is not None else {}
+    handlers = [Handler("report", add, begin=arns.append)]
+    totals = watch(sources, handlers, follow=False, **{**values, **filters})
     if not arns:  # it was told to end before it had begun
         raise WatcherError("ended before the service has answered: there is nothing to report")
     listing = _listing(arns, Clients(options.connection(values)))
@@ -135,7 +183,8 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
         )
     warnings += _unreadable(totals.failures)
     until = f" --until {values['until']}" if values["until"] else ""
-    notes = [f"Read with --from {values['start']}{until}.", *_choice(values, totals.filtered)]
+    filtered = totals.filtered if callers is None else callers.filtered
+    notes = [f"Read with --from {values['start']}{until}.", *_choice(values, filtered)]
     if len(arns) > 1:
         names = short_table_names(tables)
         counts = ", ".join(f"{count:,} of {names[arn]}" for arn, count in tables.most_common())
@@ -143,7 +192,7 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
     title = f"Changes of {listing.table}"
     origin = ", ".join(arns)
     shards = bars(summary.shards, listing)
-    return Report(
+    report = Report(
         title=title,
         origin=origin,
         summary=summary,
@@ -153,6 +202,9 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
         notes=notes,
         warnings=warnings,
     )
+    if callers is not None:
+        callers.add_to(report)
+    return report
 
 
 def _listing(arns: Sequence[str], clients: Clients) -> Listing:

@@ -12,12 +12,14 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 
+from watcher.aws.arns import account_of
 from watcher.errors import WatcherError
 from watcher.formatting.differences import DescribedDifference, described
 from watcher.formatting.text import grouped, printable_key
 from watcher.records.record import Record
 from watcher.report.markup import element, second
 from watcher.time_machine import archives
+from watcher.time_machine.callers import Answer
 
 LATEST_OF_ALL: Final = 20
 LATEST_OF_ITEM: Final = 200
@@ -64,8 +66,13 @@ class LatestChanges:
                 yield record()
 
 
-def section(latest: LatestChanges, item: str) -> Element:
-    """Builds the page's section: an item's history, oldest first, or the latest changes of all."""
+def section(
+    latest: LatestChanges, item: str, who: Callable[[Record], Answer] | None = None
+) -> Element:
+    """Builds the page's section: an item's history, oldest first, or the latest changes of all.
+
+    `who` tells who made a change, where that is asked for.
+    """
     name = f"What happened to {item}" if item else "Latest changes"
     made = element("section", element("h2", name))
     shown = list(latest.records())
@@ -74,11 +81,11 @@ def section(latest: LatestChanges, item: str) -> Element:
     if len(shown) < latest.seen:
         text = f"The latest {len(shown):,} of {grouped(latest.seen, 'change')}."
         made.append(element("p", text, class_="quiet"))
-    made.append(element("ol", *map(_change, shown), class_="changes"))
+    made.append(element("ol", *(_change(each, who) for each in shown), class_="changes"))
     return made
 
 
-def _change(record: Record) -> Element:
+def _change(record: Record, who: Callable[[Record], Answer] | None) -> Element:
     created = record.wire.dynamodb.ApproximateCreationDateTime
     kind = record.event_name
     by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
@@ -89,7 +96,11 @@ def _change(record: Record) -> Element:
         element("code", _cut(printable_key(record["dynamodb"]["Keys"]))),
         by_ttl,
     )
-    return element("li", head, _differences(record))
+    caller = None
+    if who is not None:
+        text = who(record).text(account_of(record.stream), between=": ")
+        caller = element("p", _cut(text), class_="quiet")
+    return element("li", head, caller, _differences(record))
 
 
 def _differences(record: Record) -> Element | None:

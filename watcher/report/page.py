@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from typing import TypeVar
@@ -13,12 +13,14 @@ import msgspec
 
 from watcher.aws.key_schema import in_order
 from watcher.formatting.text import grouped
+from watcher.records.record import Record
 from watcher.records.wire import KINDS
 from watcher.report import latest, pictures
 from watcher.report.latest import LatestChanges
 from watcher.report.markup import document, element, minute, second
 from watcher.report.pictures import Bar, lineage_rows
 from watcher.report.summary import Busiest, Key, Summary
+from watcher.time_machine.callers import Answer
 
 _TOP = 20
 _BUCKETS_SHOWN = 300
@@ -48,6 +50,10 @@ class Report(msgspec.Struct, kw_only=True):
     """The filters that chose the changes."""
     warnings: Sequence[str] = ()
     """The reasons why the numbers are incomplete."""
+    who: Callable[[Record], Answer] | None = None
+    """Tells who made a change; None where nobody has asked."""
+    callers: Sequence[tuple[str, int]] = ()
+    """The callers, the busiest first, with their changes."""
 
 
 def page(report: Report, made: datetime | None = None) -> str:
@@ -55,9 +61,10 @@ def page(report: Report, made: datetime | None = None) -> str:
     summary = report.summary
     main = element("main")
     if summary.changes:
-        latest_changes = latest.section(report.latest, report.item)
+        latest_changes = latest.section(report.latest, report.item, report.who)
         main.extend([latest_changes] if report.item else [])
         main.extend([_histogram(summary), _keys(summary), _attributes(summary)])
+        main.extend([_callers(report)] if report.who else [])
         main.extend([] if report.item else [latest_changes])
         main.append(_ttl(summary))
     else:
@@ -176,6 +183,22 @@ def _attributes(summary: Summary) -> Element:
         section.extend([*_imprecise(summary.attributes), _ranking("attribute", rows, compared)])
     elif not modified:
         section.append(_quiet("There are no modifications."))
+    return section
+
+
+def _callers(report: Report) -> Element:
+    section = element("section", element("h2", "Who made the changes"))
+    section.append(
+        _quiet(
+            "By CloudTrail's logs, joined by table, key and time: the stream itself names no "
+            "caller but time-to-live. A name alone is certain; what has an \u201cor\u201d or a "
+            "\u201cmay be\u201d is not, and the latest changes say why."
+        )
+    )
+    shown = [(_cut(name), count) for name, count in report.callers[:_TOP]]
+    section.append(_ranking("caller", shown, report.summary.changes))
+    if len(report.callers) > _TOP:
+        section.append(_quiet(f"The {_TOP} busiest of {len(report.callers):,}."))
     return section
 
 

@@ -67,17 +67,20 @@ class Answer(msgspec.Struct, frozen=True):
         texts = " or ".join(printable(each.name) for each in self.callers)
         return f"{MAY_BE} {texts}" if self.certainty is Certainty.MAY_BE else texts or UNKNOWN
 
-    def text(self, account: str = "") -> str:
-        """Returns a line for people; callers of other accounts than `account` are told with it."""
+    def text(self, account: str = "", between: str = "   ") -> str:
+        """Returns a line for people; callers of other accounts than `account` are told with it.
+
+        `between` stands before what tells how sure it is.
+        """
         texts = [_caller_text(each, account) for each in self.callers]
         match self.certainty:
             case Certainty.CERTAIN:
-                return f"by {texts[0]}   certain"
+                return f"by {texts[0]}{between}certain"
             case Certainty.SEVERAL:
-                return f"by {' or '.join(texts)}   {self.reason}"
+                return f"by {' or '.join(texts)}{between}{self.reason}"
             case Certainty.MAY_BE:
-                return f"{MAY_BE} by {texts[0]}   {self.reason}"
-        return f"by whom is unknown   {self.reason}"
+                return f"{MAY_BE} by {texts[0]}{between}{self.reason}"
+        return f"by whom is unknown{between}{self.reason}"
 
 
 def _caller_text(caller: Caller, account: str) -> str:

@@ -281,3 +281,26 @@ def test_half_a_choice_by_caller_is_refused(
     assert main(["undo", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def test_a_report_names_the_callers_and_how_sure_that_is(
+    night: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deliver(night.folder, night.now).write_bytes(b"broken")
+    assert main(["report", "orders", "--who", "trail"]) == 0
+    page = Path("report.html").read_text()
+    assert "Who made the changes" in page
+    assert "role/api or role/release-112" in page
+    assert "by role/release-112 (session ci-8841, 203.0.113.9, Boto3)" in page
+    assert page.count("can&#39;t be read.") + page.count("can't be read.") == 1
+    assert main(["report", "orders", "--only", "modify", "--who", "trail", "-o", "-"]) == 0
+    page = capsys.readouterr().out
+    assert "Filtered by --only modify; 1 other changes are left out." in page
+    assert main(["report", "orders", "-o", "-"]) == 0
+    assert "Who made the changes" not in capsys.readouterr().out
+
+
+def test_a_report_of_a_file_takes_no_trail(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("changes.jsonl").write_text("{}")
+    assert main(["report", "./changes.jsonl", "--who", "trail"]) == 2
+    assert "--who: for streams only" in capsys.readouterr().err
