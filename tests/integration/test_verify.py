@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import sqlite3
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -255,7 +256,7 @@ def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: b
     [
         ("", "name a copy or a log"),
         ("--with ./x.jsonl --repair p", "only a table can be repaired"),
-        ("--with postgresql://x/y", "only sqlite:///FILE"),
+        ("--with postgresql+psycopg://x/y", "give ?table=NAME"),
         ("--with ./nothing", "there is no such file"),
         ("--with sqlite:///x.db", "give sqlite:///FILE?table=NAME"),
         ("--with ./x.jsonl --map PK", "give ATTRIBUTE=COLUMN"),
@@ -274,6 +275,16 @@ def test_what_can_not_be_compared_is_said_in_a_line(
     assert main(["verify", "orders", *shlex.split(words)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert text in line
+
+
+def test_a_database_takes_an_extra(
+    shop: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "watcher.time_machine.sql_copy", raising=False)
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    assert main(["verify", "orders", "--with", "postgresql://x/y?table=z"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a database is read with SQLAlchemy: pip install" in line
 
 
 def test_every_file_that_it_links_to_is_there() -> None:

@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -71,8 +71,8 @@ _With = Annotated[
         name="--with",
         metavar="COPY",
         completer=completers.files,
-        help="a mirror's folder, a table, a file or folder of Parquet, JSON lines or CSV, "
-        "sqlite:///FILE?table=NAME",
+        help="a mirror's folder, a table, a file or folder of Parquet, JSON lines or CSV, a "
+        "database's URL (sqlite:///FILE?table=NAME)",
     ),
 ]
 _Log = Annotated[
@@ -407,7 +407,7 @@ def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
     if text.startswith("sqlite:"):
         return SqliteCopy(text, names, at)
     if "://" in text:
-        raise UsageError("of databases only sqlite:///FILE?table=NAME can be read", "with_", text)
+        return _database(text, names, at)
     path = copy_path(text)
     if path is not None and not (path / "_delta_log").is_dir():
         return FileCopy(path, names, at)
@@ -419,6 +419,15 @@ def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
     region = None if text.startswith("arn:") else connection.region
     own = msgspec.structs.replace(connection, region=region)
     return TableCopy(open_table(text, own), f"table {text}", given.read_limit)
+
+
+def _database(url: str, names: Mapping[str, str], at: datetime | None) -> Copy:
+    try:
+        from watcher.time_machine.sql_copy import SqlCopy
+    except ImportError:
+        text = f"a database is read with SQLAlchemy: {install('sql')}"
+        raise UsageError(text, "with_") from None
+    return SqlCopy(url, names, at)
 
 
 def _mirror(path: Path) -> Copy:

@@ -28,6 +28,11 @@ _LONGEST_CELL: Final = 2**31 - 1
 _item: Final = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 
+def item_of_image(image: msgspec.Raw) -> Item:
+    """Returns an item of the wire's JSON."""
+    return _item.decode(image)
+
+
 class CopyPosition(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the stream is in a copy. With neither a token nor a time, nobody knows."""
 
@@ -85,7 +90,7 @@ class TableCopy:
 
     def as_copied(self, image: msgspec.Raw) -> Item:
         """Returns the item."""
-        return _item.decode(image)
+        return item_of_image(image)
 
 
 class FileCopy:
@@ -216,7 +221,7 @@ class SqliteCopy:
 
     def as_copied(self, image: msgspec.Raw) -> Item:
         """Returns the item."""
-        return _item.decode(image)
+        return item_of_image(image)
 
 
 _KINDS: Final = {
