@@ -18,6 +18,7 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.support import prefork
+from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program
 from tests.unit.cli.test_redrive import message
 from watcher.cli import main
@@ -214,3 +215,53 @@ def test_verify_names_what_a_mapping_that_began_at_latest_never_had(
     ]
     # From the first change that the log names on, which is the default, nothing is missing.
     assert main(["verify", "orders", "--log", "processed", "--lag", "0s"]) == 0
+
+
+def test_dynamodb_s_own_shards_rotate_and_are_trimmed(
+    fresh_dynamodb_local: DynamoDBLocal,
+    sqs: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = fresh_dynamodb_local
+    server.create_table("orders")
+    for name, value in {**server.environment, "AWS_ENDPOINT_URL_SQS": sqs}.items():
+        monkeypatch.setenv(name, value)
+    messages: list[dict[str, Any]] = []
+    for hours in (25, 2, 1):
+        for number in range(3):
+            item = {"PK": {"S": "a"}, "SK": {"S": "1"}, "n": {"N": str(number)}}
+            item["hours"] = {"N": str(hours)}  # each is a change
+            server.client().put_item(TableName="orders", Item=item)
+        messages.append(newest_range(server))
+        server.rollover()
+        server.dilate_time(hours)
+    old, *young = messages
+    Path("failed.json").write_text(json.dumps([*young[::-1], old]))
+    assert main(["redrive", "failed.json", "-o", "json"]) == 1
+    printed = capsys.readouterr()
+    given = [
+        json.loads(each)["dynamodb"]["NewImage"]["n"]["N"] for each in printed.out.splitlines()
+    ]
+    assert given == ["0", "1", "2"] * 2
+    assert len(re.findall("GONE: orders, .*not whole in the stream any more", printed.err)) == 1
+    assert "2 of 3 ranges handled, 1 gone" in printed.err
+
+
+def newest_range(server: DynamoDBLocal) -> dict[str, Any]:
+    """A message for all that the open shard holds."""
+    client = server.client("dynamodbstreams")
+    arn = client.list_streams()["Streams"][0]["StreamArn"]
+    shards = client.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]
+    (shard,) = [
+        each for each in shards if "EndingSequenceNumber" not in each["SequenceNumberRange"]
+    ]
+    at = {"StreamArn": arn, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+    iterator = client.get_shard_iterator(**at)["ShardIterator"]
+    records = client.get_records(ShardIterator=iterator)["Records"]
+    numbers = [each["dynamodb"]["SequenceNumber"] for each in records]
+    batch = {"streamArn": arn, "shardId": shard["ShardId"], "batchSize": len(numbers)}
+    batch |= {"startSequenceNumber": numbers[0], "endSequenceNumber": numbers[-1]}
+    return {"DDBStreamBatchInfo": batch}

@@ -127,7 +127,7 @@ class Redrive:
     ) -> None:
         batch = each.batch
         if not (self._handled() and self._is_whole and is_enough):
-            progress.unhandled_upto = max(progress.unhandled_upto, int(batch.last))
+            progress.unhandled_upto = int(batch.last)
         if reason:
             self.lost += 1
             made = "" if batch.since is None else f" of {shown_time(batch.since.astimezone())}"

@@ -456,3 +456,16 @@ def test_what_can_not_be_redriven_is_a_usage_error(
     Path("empty.json").write_text("{}\n")
     assert main(["redrive", *arguments]) == 2
     assert re.search(told, capsys.readouterr().err)
+
+
+def test_hostile_messages_steer_no_terminal(
+    simulator: Simulator, queue: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = simulator.write("a", 2)
+    send(queue, message(simulator, numbers, shardId="\x1b]0;gone\x07\u202e"))
+    send(queue, message(simulator, numbers, streamArn="\x1b[31m"))
+    send(queue, {"\x1b[31m": 1}, "\x1b[31m")
+    assert redrive("failed") == 1
+    told = capsys.readouterr().err
+    assert "GONE: orders, shard \\x1b]0;gone\\x07" in told
+    assert not re.search("[\x1b\x07\u202e]", told)
