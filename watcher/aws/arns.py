@@ -68,9 +68,10 @@ def is_aws_region(region: str | None) -> bool:
 def is_other_table(asked: str, answered: str) -> bool:
     """True where a service that was asked by a table's ARN answers about another table.
 
-    DynamoDB Local has one account and no regions: its ARNs say nothing.
+    DynamoDB Local has one account and no regions: its ARNs say nothing. A name says neither.
     """
-    return asked != answered and is_aws_region(region_in(answered))
+    is_arn = asked.startswith("arn:")
+    return is_arn and asked != answered and is_aws_region(region_in(answered))
 
 
 def table_of(arn: str) -> str:

@@ -75,6 +75,10 @@ _With = Annotated[
         "database's URL (sqlite:///FILE?table=NAME)",
     ),
 ]
+_WithRegion = Annotated[str | None, Parameter(metavar="REGION", help="the region of another table")]
+_WithProfile = Annotated[
+    str | None, Parameter(metavar="NAME", help="the profile for another table: another account")
+]
 _Log = Annotated[
     str | None,
     Parameter(
@@ -154,6 +158,8 @@ class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What is compared, and how, as the command line says it."""
 
     with_: _With = None
+    with_region: _WithRegion = None
+    with_profile: _WithProfile = None
     map_: _Map = None
     ignore: _Ignore = None
     at: _At = None
@@ -409,16 +415,26 @@ def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
     if "://" in text:
         return _database(text, names, at)
     path = copy_path(text)
+    elsewhere = [name for name in ("with_region", "with_profile") if getattr(given, name)]
+    if path is not None and elsewhere:
+        raise UsageError("it is for another table, not for a path", elsewhere[0])
     if path is not None and not (path / "_delta_log").is_dir():
         return FileCopy(path, names, at)
     if names or at is not None:
         raise UsageError("a mirror and a table have their names and times: without --map, --at")
     if path is not None:
         return _mirror(path)
-    # An ARN's own region counts, not that of the other table.
-    region = None if text.startswith("arn:") else connection.region
-    own = msgspec.structs.replace(connection, region=region)
-    return TableCopy(open_table(text, own), f"table {text}", given.read_limit)
+    return TableCopy(open_table(text, _other(given, connection)), f"table {text}", given.read_limit)
+
+
+def _other(given: _Comparison, connection: AwsConfig) -> AwsConfig:
+    """Returns how the other table is reached."""
+    region, profile = given.with_region, given.with_profile
+    if region is None and profile is None:
+        # An ARN's own region counts, not that of the other table.
+        of_arn = str(given.with_).startswith("arn:")
+        return msgspec.structs.replace(connection, region=None if of_arn else connection.region)
+    return AwsConfig(region, profile or connection.profile)
 
 
 def _database(url: str, names: Mapping[str, str], at: datetime | None) -> Copy:
