@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import IO, Any, cast
 
 from botocore import exceptions as boto
@@ -15,6 +16,7 @@ from watcher.errors import UsageError
 from watcher.version import __version__
 
 SCHEME = "s3://"
+_ATTEMPTS = 3
 _GONE = ("NoSuchKey", "NoSuchBucket", "404")
 
 
@@ -51,6 +53,17 @@ class ObjectsClient:
             if error_code(error) in _GONE:
                 raise FileNotFoundError(url) from None
             raise to_watcher_error(error) from error
+
+    def whole(self, url: str) -> bytes:
+        """An object's whole content. Raises OSError where it breaks off, and as `open` does."""
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                with closing(self.open(url)) as content:
+                    return content.read()
+            except boto.BotoCoreError as error:  # while it was read: botocore tries no more
+                if not left:
+                    raise OSError(f"it broke off: {error}") from error
+        raise AssertionError
 
     def entries(self, url: str, after: str = "") -> Iterator[tuple[str, bool]]:
         """Yields the names below a prefix, in order, and whether each is a prefix of others.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -120,13 +121,13 @@ class Trail:
         limits: TimeMachineLimits = LIMITS,
     ) -> None:
         self.place = place.rstrip("/") or place
-        if not place.startswith(SCHEME) and not Path(place).exists():
-            raise UsageError("there is no such folder", "who", place)
         self._tree: _Tree
-        if place.startswith(SCHEME):
-            self._tree = _Objects(connection)
-        else:
-            self._tree = _Folders()
+        self._tree = _Objects(connection) if place.startswith(SCHEME) else _Folders()
+        try:
+            if not self._tree.is_file(self.place):
+                next(self._tree.entries(self.place, ""), None)
+        except OSError as error:
+            raise _no_place(error, place) from None
         self._clock = clock
         self._limits = limits
 
@@ -147,10 +148,8 @@ class Trail:
         end = datetime.fromtimestamp(callers.last, UTC) + self._limits.latest_log
         try:
             reading.files = [*self.files(callers.tables, first, end)]
-        except (FileNotFoundError, NotADirectoryError):
-            raise UsageError("there is no such folder", "who", self.place) from None
         except OSError as error:
-            raise UsageError(f"can't read it: {error.strerror}", "who", self.place) from None
+            raise _no_place(error, self.place) from None
         for file, content in self._contents(reading.files):
             try:
                 for call in calls_in(content(), callers.tables):
@@ -209,6 +208,13 @@ class Trail:
     def _content(self, location: str) -> bytes:
         packed = self._tree.read(location)
         return _unpacked(packed, self._limits.log_bytes) if packed[:2] == _GZIP else packed
+
+
+def _no_place(error: OSError, place: str) -> UsageError:
+    """Returns what to say of a place that can't be listed."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return UsageError("there is no such folder", "who", place)
+    return UsageError(f"can't read it: {error.strerror or error}", "who", place)
 
 
 class _Wanted:
@@ -305,11 +311,14 @@ class _Objects:
         return place.endswith(_ENDINGS)
 
     def entries(self, folder: str, after: str) -> Iterator[tuple[str, bool]]:
-        return self._client.entries(folder, after)
+        found = self._client.entries(folder, after)
+        first = next(found, None)
+        if first is None and not after:
+            raise FileNotFoundError(folder)
+        return chain([first] if first else [], found)
 
     def read(self, place: str) -> bytes:
-        with self._client.open(place) as content:
-            return content.read()
+        return self._client.whole(place)
 
 
 def _delivered(name: str) -> datetime | None:

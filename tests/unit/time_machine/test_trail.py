@@ -9,6 +9,8 @@ from pathlib import Path
 
 import boto3
 import pytest
+from botocore.exceptions import ReadTimeoutError
+from botocore.response import StreamingBody
 
 from tests.support import trails
 from tests.support.hand_clock import HandClock
@@ -198,8 +200,34 @@ def test_a_bucket_is_read_as_a_folder_is(bucket: str, tmp_path: Path) -> None:
     for place in ("", "/logs", "/logs/AWSLogs/", f"/logs/AWSLogs/o-exampleorgid/{ACCOUNT}"):
         assert names(read(bucket + place)[1]) == expected
         assert answer(bucket + place).certainty is Certainty.CERTAIN
-    with pytest.raises(UsageError, match="there is no such folder"):
-        read("s3://nowhere")
+    for place in ("s3://nowhere", f"{bucket}/log"):
+        with pytest.raises(UsageError, match="there is no such folder"):
+            read(place)
+    client.put_object(Bucket="trail", Key="mine/events.json.gz", Body=b"")
+    assert answer(f"{bucket}/mine/events.json.gz").reason == "events.json.gz can't be read"
+    assert len(read(f"{bucket}/mine/gone.json.gz")[1].broken) == 1
+
+
+def test_a_download_that_breaks_off_is_tried_again_and_then_told(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND))
+    client = boto3.client("s3", region_name="us-east-1")
+    client.put_object(Bucket="trail", Key="one.json.gz", Body=path.read_bytes())
+    failures = 2
+    whole = StreamingBody.read
+
+    def read_once(body: StreamingBody, amt: int | None = None) -> bytes:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise ReadTimeoutError(endpoint_url="s3", error="timed out")
+        return whole(body, amt)
+
+    monkeypatch.setattr(StreamingBody, "read", read_once)
+    assert answer(f"{bucket}/one.json.gz").certainty is Certainty.CERTAIN
+    failures = 3
+    assert answer(f"{bucket}/one.json.gz").reason == "one.json.gz can't be read"
 
 
 def test_nothing_is_read_where_nothing_is_asked(tmp_path: Path) -> None:
