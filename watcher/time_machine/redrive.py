@@ -146,7 +146,8 @@ class Redrive:
             yield from self._from_stream(batch, progress.upto)
         except DataLossError:
             if self._archived is None:
-                raise DataLossError("not whole in the stream any more") from None
+                text = "not whole in the stream any more; an archive may have it"
+                raise DataLossError(text) from None
         except ServiceError as error:
             raise StreamError(str(error)) from error
         else:
