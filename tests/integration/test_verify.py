@@ -227,6 +227,16 @@ def test_the_other_table_may_be_of_another_account_and_region(
     assert "--with-region: it is for another table" in capsys.readouterr().err
 
 
+def test_an_archive_is_a_log_and_no_copy(
+    shop: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("lake", "_spark_metadata").mkdir(parents=True)
+    assert main(["verify", "orders", "--with", "./lake"]) == 2
+    assert "it holds changes, not items: --log ./lake names" in capsys.readouterr().err
+    assert main(["verify", "orders", "--log", "./lake"]) == 1
+    assert capsys.readouterr().out.startswith("./lake: 34 changes, 34 of them wrong\n")
+
+
 def log_pattern(text: str) -> str:
     """Without what is another each time, or depends on the shards' order."""
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d", "TIME", text)

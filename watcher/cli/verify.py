@@ -35,10 +35,17 @@ from watcher.records.record import creation_time, native, wire_item
 from watcher.records.record_files import open_lines
 from watcher.shutdown import Overdue, Shutdown
 from watcher.sockets import url
+from watcher.streams.lineage import RETENTION
 from watcher.streams.start_times import parse_time
+from watcher.time_machine.archives import Archive, is_archive
 from watcher.time_machine.copied_items import Cause, CauseKind, Change, CopyDifference
 from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy, copy_path
-from watcher.time_machine.processed_log import LogFault, ProcessedLog, check_log
+from watcher.time_machine.processed_log import (
+    LogFault,
+    ProcessedLog,
+    archived_numbers,
+    check_log,
+)
 from watcher.time_machine.sources import Sources, open_table
 from watcher.time_machine.times import past_time, start_time
 from watcher.time_machine.verify import (
@@ -85,7 +92,7 @@ _Log = Annotated[
         metavar="FILE",
         completer=completers.files,
         help="instead of a copy: sequence numbers or event ids that a consumer processed, a line "
-        "each, or JSON lines",
+        "each, or JSON lines; or an archive's folder",
     ),
 ]
 _Start = Annotated[
@@ -338,12 +345,18 @@ def _save_repair(found: Verification, copy: TableCopy, table: str, path: str) ->
 
 def _check_log(sources: Sources, log: str, start: str | None, lag: timedelta, output: str) -> int:
     """Prints what a consumer missed, had twice or out of order."""
-    with open_lines(log) as lines:
-        processed = ProcessedLog(lines)
     first = None if start is None else start_time(start)
-    until = datetime.now(UTC) - lag
     sources.open(first)
-    found = check_log(processed, sources.records(), first, until)
+    # The service's time, where there is one: a clock here may be wrong.
+    now = datetime.now(UTC) if sources.stream is None else sources.time
+    if log != "-" and Path(log).is_dir():
+        # Older changes are in no stream.
+        numbers = archived_numbers(Archive(Path(log)), first or now - RETENTION)
+        processed = ProcessedLog(numbers)
+    else:
+        with open_lines(log) as lines:
+            processed = ProcessedLog(lines)
+    found = check_log(processed, sources.records(), first, now - lag)
     if output == "json":
         document = {
             "changes": found.changes,
@@ -418,6 +431,9 @@ def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
     elsewhere = [name for name in ("with_region", "with_profile") if getattr(given, name)]
     if path is not None and elsewhere:
         raise UsageError("it is for another table, not for a path", elsewhere[0])
+    if path is not None and is_archive(path):
+        text = f"it holds changes, not items: --log {shlex.quote(given.with_)} names what it lacks"
+        raise UsageError(text, "with_")
     if path is not None and not (path / "_delta_log").is_dir():
         return FileCopy(path, names, at)
     if names or at is not None:

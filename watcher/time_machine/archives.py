@@ -54,7 +54,7 @@ class Archive:
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"can't read the archive {folder}: {error}") from None
         # Before the first change there is only Spark's log, or a checkpoint beside the folder.
-        has_begun = whole is not None or Path(f"{folder.absolute()}.checkpoint").is_dir()
+        has_begun = is_archive(folder)
         kinds = {path.suffix[1:] for path in self.files}
         if kinds and kinds <= {"csv", "json", "orc"} - set(formats):
             raise UsageError(
@@ -93,6 +93,11 @@ class Archive:
         for folder, paths in itertools.groupby(self.files, lambda path: path.parent):
             if named is None or named[0] <= folder.name <= named[1]:
                 yield (row for path in paths for row in _rows(path, ALL_COLUMNS))
+
+
+def is_archive(path: Path) -> bool:
+    """Returns True for a folder that Spark writes to, as `archive` has it do."""
+    return (path / _LOG).is_dir() or Path(f"{path.absolute()}.checkpoint").is_dir()
 
 
 def _data_files(folder: Path) -> list[Path]:

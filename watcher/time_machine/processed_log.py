@@ -10,6 +10,7 @@ import msgspec
 
 from watcher.errors import UsageError
 from watcher.records.record import Record
+from watcher.time_machine.archives import Archive, read_records
 from watcher.time_machine.item_keys import Identity, identity
 
 _NAMES: Final = ("sequence_number", "SequenceNumber", "event_id", "eventID")
@@ -35,6 +36,12 @@ class ProcessedLog:
             for name in (record.sequence_number, record.wire.eventID)
             for place in self.places.pop(name or "", ())
         )
+
+
+def archived_numbers(archive: Archive, start: datetime | None) -> Iterator[bytes]:
+    """Yields the sequence numbers of an archive's changes from a time on, in their order."""
+    for each in read_records(archive, start):
+        yield each.record.sequence_number.encode()
 
 
 def _id_in(text: bytes, number: int) -> str:
