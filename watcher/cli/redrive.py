@@ -137,6 +137,8 @@ def _opened(place: str, aws: AwsConfig) -> Iterator[_Messages]:
             received = itertools.islice(queue.receive(), _MOST_HELD)
             found = ((handle, [*failed_batches(body)]) for handle, body in received)
             messages = _Messages(*_read(found), queue)
+        if len(messages.held) + messages.unreadable == _MOST_HELD:
+            logger.warning(f"{_MOST_HELD:,} messages at a time: run it again for what is left")
         yield messages
 
 

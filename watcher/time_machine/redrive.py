@@ -50,8 +50,8 @@ class Redrive:
     """The records of failed batches: iterating gives each once, those of an item in their order.
 
     `handled` is called behind each range: it returns whether all records given out were dealt with.
-    `done` is called then with its message, which may be deleted. A range that is not whole in the
-    stream, nor in the `archive`, is given out from neither; a warning names it.
+    `done` is called then with its message, which may be deleted. A range whose first records are
+    neither in the stream nor in the `archive` is not given out; a warning names it.
     Iterating raises StreamError.
     """
 
