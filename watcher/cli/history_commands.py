@@ -533,6 +533,7 @@ def count_command(line: CommandLine) -> Callable[..., int]:
 
 def _count(
     *sources: SOURCES,
+    given: options.Asked,
     by: _By | None = None,
     top: _Top = 20,
     who: WHO = None,
@@ -540,12 +541,12 @@ def _count(
     csv_raw: CsvRaw = False,
     **values: Any,
 ) -> int:
+    given.log_used()
     style.set_up(**options.values(style.set_up, values))
     if top < 0:
         raise UsageError("give 0 (all) or more", "top", str(top))
-    names = counts.dimensions(by or (counts.CALLER if who else "kind"))
-    _refuse_half_callers(names, who)
-    trail = opened_trail(who, values)
+    names = counts.dimensions(by or (counts.CALLER if "who" in given.typed else "kind"))
+    trail = _trail_of(names, who, given, values)
     is_wanted = record_filter(values["filters"], values["key"], values["only"], values["grep"])
     start, until = start_time(values["start"]), end(values["until"], values["start"])
     found = Sources.named(sources, options.connection(values))
@@ -569,13 +570,18 @@ def _count(
     return 0
 
 
-def _refuse_half_callers(names: Sequence[str], who: str | None) -> None:
-    """Raises UsageError for callers without a trail, and for a trail without callers."""
-    if counts.CALLER in names and who is None:
-        raise UsageError("it takes a trail that names them: --who PLACE", "by", counts.CALLER)
-    if counts.CALLER not in names and who is not None:
+def _trail_of(
+    names: Sequence[str], who: str | None, given: options.Given, values: Mapping[str, Any]
+) -> Trail | None:
+    """Opens the trail, where callers are counted. Raises UsageError for one without the other."""
+    if counts.CALLER in names:
+        if who is None:
+            raise UsageError("it takes a trail that names them: --who PLACE", "by", counts.CALLER)
+        return opened_trail(who, values)
+    if "who" in given.typed:  # a default is for other commands
         text = f"nothing asks for callers: --by {','.join([*names, counts.CALLER])}"
         raise UsageError(text, "who", who)
+    return None
 
 
 def _refuse_bad_key(sources: Sources, key: Sequence[str] | None) -> None:

@@ -88,12 +88,11 @@ def _report(
 ) -> int:
     given.log_used()
     target = _target(output)
-    trail = opened_trail(who, values)
     paths = [each for each in (source, *others) if source_path(each)]
     if others and paths:
         raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
     if not paths:
-        report = _of_streams((source, *others), values, trail)
+        report = _of_streams((source, *others), values, opened_trail(who, values))
     elif Path(source).is_dir():
         _refuse(given, _STREAM_ONLY, "a folder")
         report = _of_folder(source, values)

@@ -157,6 +157,8 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
         return _show(plan_revert(Path(revert), connection, place), output)
     if not sources:
         raise UsageError("name a stream, or a plan with --apply or --revert")
+    if only_by is None and "who" not in given.typed:  # a default is for other commands
+        who = None
     by = caller_selection(only_by, who, AwsConfig(values["region"], values["profile"]))
     chosen = {name: values[name] or None for name in _CHOICE}
     choice = ChangeSelection(start, until, by=by, **chosen)
@@ -166,7 +168,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
 
 def _refuse_untyped(given: options.Given) -> None:
     """Raises UsageError where a file or a variable says that something is to be written."""
-    for name in ("apply", "force_conflicts"):
+    for name in ("apply", "force_conflicts", "only_by"):
         if name in given.origins:
             raise UsageError(f"it has to be typed; it is from {given.origins[name]}", name)
 

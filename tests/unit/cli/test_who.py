@@ -304,3 +304,17 @@ def test_a_report_of_a_file_takes_no_trail(shop: Shop, capsys: pytest.CaptureFix
     Path("changes.jsonl").write_text("{}")
     assert main(["report", "./changes.jsonl", "--who", "trail"]) == 2
     assert "--who: for streams only" in capsys.readouterr().err
+
+
+def test_a_default_place_is_for_the_commands_that_name_callers(
+    night: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WATCHER_WHO", "trail")
+    assert main(["history", "orders", *ONE]) == 0
+    assert "by role/release-112" in capsys.readouterr().out
+    assert main(["count", "orders", "--by", "caller"]) == 0
+    assert "role/release-112" in capsys.readouterr().out
+    assert main(["count", "orders"]) == 0
+    assert "caller" not in capsys.readouterr().out
+    assert main(["undo", "orders", "--from", "119m", "--to", "plan.jsonl"]) == 0
+    assert "--only-by" not in capsys.readouterr().err
