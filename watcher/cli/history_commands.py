@@ -70,16 +70,6 @@ BASELINE = Annotated[
     ),
 ]
 """A table's export, and those after it."""
-WHO = Annotated[
-    str | None,
-    Parameter(
-        metavar="PLACE",
-        completer=completers.files,
-        help="name the callers, out of CloudTrail's log files with data events: a folder, or its "
-        "s3:// URL (AWSLogs/…)",
-    ),
-]
-"""The trail that tells who made the changes."""
 
 
 def _on_spark(line: CommandLine) -> bool:
@@ -120,13 +110,13 @@ def _history(
     *sources: SOURCES,
     key: _Key | None = None,
     baseline: BASELINE = None,
-    who: WHO = None,
+    who: options.Who = None,
     output: _Output = "text",
     csv_raw: CsvRaw = False,
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
-    trail = opened_trail(who, values)
+    trail = opened_trail(values, who)
     wanted, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
     _tell_times(start, until)
@@ -416,7 +406,7 @@ def opened(baseline: list[str] | None, values: Mapping[str, Any]) -> Baseline | 
     return Baseline(baseline, AwsConfig(values["region"], values["profile"]))
 
 
-def opened_trail(who: str | None, values: Mapping[str, Any]) -> Trail | None:
+def opened_trail(values: Mapping[str, Any], who: options.Who = None) -> Trail | None:
     """Opens the trail that --who names."""
     return None if who is None else Trail(who, AwsConfig(values["region"], values["profile"]))
 
@@ -536,7 +526,7 @@ def _count(
     given: options.Asked,
     by: _By | None = None,
     top: _Top = 20,
-    who: WHO = None,
+    who: options.Who = None,
     output: _CountForm = "table",
     csv_raw: CsvRaw = False,
     **values: Any,
@@ -577,7 +567,7 @@ def _trail_of(
     if counts.CALLER in names:
         if who is None:
             raise UsageError("it takes a trail that names them: --who PLACE", "by", counts.CALLER)
-        return opened_trail(who, values)
+        return opened_trail(values, who)
     if "who" in given.typed:  # a default is for other commands
         text = f"nothing asks for callers: --by {','.join([*names, counts.CALLER])}"
         raise UsageError(text, "who", who)

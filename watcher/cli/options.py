@@ -56,6 +56,15 @@ Streams = Annotated[
     ),
 ]
 """Each STREAM of a command that is about several."""
+TRAIL = Parameter(
+    metavar="PLACE",
+    completer=completers.files,
+    help="name the callers, out of CloudTrail's log files with data events: a folder, or its "
+    "s3:// URL (AWSLogs/…)",
+)
+"""The option `--who`, of all commands that have it."""
+Who = Annotated[str | None, TRAIL]
+"""The trail that tells who made the changes."""
 Output = Annotated[
     str,
     Parameter(

@@ -20,7 +20,7 @@ from watcher.aws.connect import Clients
 from watcher.aws.model import Listing
 from watcher.aws.retry import retry_at_start
 from watcher.cli import completers, options
-from watcher.cli.history_commands import WHO, opened_trail
+from watcher.cli.history_commands import opened_trail
 from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
 from watcher.formatting.terminal import write_text
@@ -83,7 +83,7 @@ def _report(
     *others: options.Others,
     given: options.Asked,
     output: _Output = "report.html",
-    who: WHO = None,
+    who: options.Who = None,
     **values: object,
 ) -> int:
     given.log_used()
@@ -92,7 +92,7 @@ def _report(
     if others and paths:
         raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
     if not paths:
-        report = _of_streams((source, *others), values, opened_trail(who, values))
+        report = _of_streams((source, *others), values, opened_trail(values, who))
     elif Path(source).is_dir():
         _refuse(given, _STREAM_ONLY, "a folder")
         report = _of_folder(source, values)

@@ -16,7 +16,6 @@ from cyclopts import Parameter
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.cli import completers, options
-from watcher.cli.history_commands import WHO
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
@@ -126,7 +125,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
     to: _To = None,
     apply: _Apply = None,
     revert: _Revert = None,
-    who: WHO = None,
+    who: options.Who = None,
     only_by: _OnlyBy = None,
     rate: _Rate = RATE,
     force_conflicts: _Force = False,

@@ -46,6 +46,21 @@ _ENGINE = options.option(
 )
 
 
+_WHO = options.option(
+    "who",
+    str,
+    None,
+    Parameter.combine(
+        options.TRAIL,
+        Parameter(
+            group="filters",
+            help="with --print-summary and --no-follow: name the callers, out of CloudTrail's log "
+            "files (a folder or s3:// URL)",
+        ),
+    ),
+)
+
+
 def every_option() -> list[inspect.Parameter]:
     """Returns the options of a watch that are no handler's."""
     return [
@@ -66,6 +81,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
         from watcher.cli.spark_commands import watch_on_spark
 
         return watch_on_spark(handlers, parts)
+    parts.append(_WHO)
 
     def run(*streams: options.Streams, given: options.Asked, **values: object) -> int:
         if not (streams or given.typed or values["everything"]):
@@ -146,6 +162,8 @@ def _watch(
     if given.typed.count("checkpoint") > 1:  # one of them would stay as it is, and nobody say so
         raise UsageError("give one: it holds all streams of a watch", "checkpoint")
     choice = handler_flags.Choice(handlers, given, values)
+    if "who" in given.typed:  # a default is for other commands
+        return _with_callers(streams, choice, values)
     if choice.has_lambda:
         handler_flags.set_region(streams, values["region"])
     if live.is_asked(values):
@@ -173,6 +191,21 @@ def _watch(
             raise
     logger.info(closing_line(totals))
     return 0
+
+
+def _with_callers(
+    streams: Sequence[str], choice: handler_flags.Choice, values: dict[str, Any]
+) -> int:
+    """Prints the changes of a time that has passed, each with who made it."""
+    from watcher.cli import history_commands, past_summary  # not before: they need boto3
+
+    if live.is_asked(values):
+        raise UsageError("not with --live: calls are known some minutes later", "who")
+    past_summary.refuse_unless_past(choice.chosen, values)
+    choice.load()
+    trail = history_commands.opened_trail(values, values["who"])
+    assert trail is not None
+    return past_summary.run(streams, trail, values)
 
 
 def closing_line(totals: Totals) -> str:

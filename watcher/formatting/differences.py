@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from boto3.dynamodb.types import Binary
 
 from watcher.aws.key_schema import in_order
-from watcher.formatting.style import max_characters, paint, shown_time
+from watcher.formatting.style import (
+    highlighted,
+    max_characters,
+    paint,
+    shown_time,
+    table_prefix,
+)
 from watcher.formatting.text import ordered, printable, printable_key, printable_value
 from watcher.records.diff import (
     Absent,
@@ -19,6 +26,7 @@ from watcher.records.diff import (
     changed_values,
     differences,
 )
+from watcher.records.page import RecordPage
 from watcher.records.plain_json import plain_json
 from watcher.records.record import Record, native
 
@@ -98,6 +106,24 @@ def _cut(value: object, most: int) -> Any:
             return value
 
 
+BY_TTL: Final = " (expired by TTL)"
+"""Stands behind the key of a removal by time-to-live."""
+
+
+def summary_line(record: Record) -> str:
+    """Returns a change in one line: when, what kind, which item."""
+    change, kind = record["dynamodb"], record["eventName"]
+    start = summary_beginning(record, change.get("ApproximateCreationDateTime"), kind)
+    by_ttl = BY_TTL if kind == "REMOVE" and record.expired_by_ttl else ""
+    return f"{start}{highlighted(printable_key(change['Keys']))}{by_ttl}"
+
+
+def summary_beginning(record: Record | RecordPage, created: datetime | None, kind: str) -> str:
+    """Returns the line up to the key; the same for a page's records of one second and kind."""
+    name = paint(f"{kind:^6}", kind)
+    return f"{table_prefix(record)}[{shown_time(created)}] - {name} - "
+
+
 # Each line's mark has the colour of a kind of change.
 _MARKS: Final = {"+": "INSERT", "~": "MODIFY", "-": "REMOVE"}
 
@@ -105,7 +131,7 @@ _MARKS: Final = {"+": "INSERT", "~": "MODIFY", "-": "REMOVE"}
 def change_lines(record: Record) -> Iterator[str]:
     """Yields a change's lines: its kind, time and key, then each attribute that differs."""
     kind, keys = record.event_name, record["dynamodb"]["Keys"]
-    by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
+    by_ttl = BY_TTL if record.expired_by_ttl else ""
     head = f"{shown_time(record.created_at)} {printable_key(keys)}{by_ttl}"
     yield f"{paint(f'{kind:<6}', kind)} {head}"
     values = changed_values(record.wire)
