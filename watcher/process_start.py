@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from multiprocessing import util
+from multiprocessing import spawn, util
 from multiprocessing.context import BaseContext, ForkProcess
 from multiprocessing.process import BaseProcess
 from types import MethodType
@@ -75,8 +75,6 @@ def processes(*, with_threads: bool = False) -> BaseContext:
             return multiprocessing.get_context("fork")
     if not _has_room_for_sockets():
         return multiprocessing.get_context("spawn")
-    if not _has_room_for_sockets():
-        return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["watcher.runtime.worker"])  # 130 ms are left
     return context
@@ -95,6 +93,26 @@ def _has_room_for_sockets() -> bool:
         return False
     finally:
         tempfile.tempdir = before
+
+
+_preparation_data = spawn.get_preparation_data
+_starting = threading.local()
+
+
+def _without_main(name: str) -> dict[str, Any]:
+    """Returns what a child is told before it runs; one of ours does not import the main program.
+
+    It needs nothing of it, and a program may have no main guard, or no file (a shell's input).
+    https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods
+    """
+    data = _preparation_data(name)
+    if getattr(_starting, "is_ours", False):
+        data.pop("init_main_from_name", None)
+        data.pop("init_main_from_path", None)
+    return data
+
+
+spawn.get_preparation_data = _without_main  # the only place where that can be said
 
 
 def failed_start(error: OSError) -> str:
@@ -157,8 +175,11 @@ def start(process: BaseProcess) -> None:
         nullcontext() if is_fork or not safe_path.is_kept() else safe_path.inherited(),
         _children_allowed(),
     ):
+        _starting.is_ours = True
         try:
             process.start()
         except EOFError as error:  # 3.14 greets the server, and has an OSError
             text = "the fork server has ended"
             raise ConnectionResetError(errno.ECONNRESET, text) from error
+        finally:
+            _starting.is_ours = False

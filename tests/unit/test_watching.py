@@ -277,13 +277,40 @@ def test_dir_lists_what_there_is() -> None:
     )
 
 
-def test_a_program_without_a_main_guard_is_told_to_have_one(
+@pytest.mark.parametrize("is_file", [True, False], ids=["a file", "standard input"])
+def test_a_program_with_threads_needs_no_main_guard_and_no_file(
+    is_file: bool, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.write("k")
+    text = (
+        "import threading\nfrom watcher import watch\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "handle = lambda record: print(record.key)\n"
+        "watch('orders', [handle], start='trim-horizon', follow=False)\n"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(text)
+    done = subprocess.run(
+        [sys.executable, program if is_file else "-"],
+        input="" if is_file else text,
+        env={**os.environ, **sim.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "{'pk': 'k'}\n"), done.stderr
+
+
+def test_a_child_that_imports_a_main_program_without_a_guard_starts_no_watch_of_its_own(
     sim: RemoteSimulator, tmp_path: Path
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import threading\nfrom watcher import watch\n"
-        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "import multiprocessing, os\nfrom watcher import watch\n"
+        "if __name__ == '__main__':\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=print)\n"
+        "    child.start(); child.join(); os._exit(child.exitcode)\n"
         "watch('orders', [print])\n"
     )
     done = subprocess.run(

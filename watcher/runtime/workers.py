@@ -334,8 +334,7 @@ class Workers:
         self._start_later(shard_key, reading)
         if at_start and reading.deaths >= self._timing.deaths_at_start:
             raise WatcherError(
-                "the shards' processes end as they start; a program with threads, or not on "
-                "Linux, has to call watch() under `if __name__ == '__main__':`"
+                "the shards' processes end as they start: what they have printed says why"
             )
 
     # Commands to them
