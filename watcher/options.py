@@ -150,7 +150,7 @@ class WatchOptions:
             metavar="FILE",
             group="failures",
             help="resume from FILE if it exists, and save the positions to it; "
-            "dynamodb://TABLE/NAME: shared with watches that stand by",
+            "dynamodb://TABLE/NAME or s3://BUCKET/KEY: shared with watches that stand by",
         ),
     ] = None
     on_stale: Annotated[

@@ -28,7 +28,7 @@ from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
 from watcher.runtime.workers import Workers
-from watcher.stores.dynamodb_lease import Lease, LeasedStore
+from watcher.stores.lease import Lease, LeasedStore
 from watcher.streams.checkpoint_format import all_from_json
 
 T = TypeVar("T")

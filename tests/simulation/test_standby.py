@@ -17,7 +17,7 @@ from tests.simulation.mutations.edits import (
 )
 from tests.simulation.scheduler import Trace
 from tests.simulation.standby import Item, play_standby
-from watcher.stores.dynamodb_lease import Lease
+from watcher.stores.lease import Lease
 
 _SEEDS = 8
 

@@ -154,11 +154,16 @@ class LeaseTable:
             raise UsageError(text, "checkpoint", self.name) from None
 
     def _error(self, error: StreamError | TransientError) -> CheckpointError:
-        cause = error.__cause__
-        answered = isinstance(cause, boto.ClientError)
-        if answered and isinstance(to_watcher_error(cause), CredentialsError):  # type: ignore[arg-type]
-            answered = False  # that is our own trouble
-        return CheckpointError(str(error), "checkpoint", self.name, answered=answered)
+        return checkpoint_error(error, self.name)
+
+
+def checkpoint_error(error: StreamError | TransientError, name: str) -> CheckpointError:
+    """Returns the error for a shared checkpoint that can't be read or written."""
+    cause = error.__cause__
+    answered = isinstance(cause, boto.ClientError)
+    if answered and isinstance(to_watcher_error(cause), CredentialsError):  # type: ignore[arg-type]
+        answered = False  # that is our own trouble
+    return CheckpointError(str(error), "checkpoint", name, answered=answered)
 
 
 def _token(item: dict[str, Any]) -> bytes:

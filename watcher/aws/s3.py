@@ -1,4 +1,4 @@
-"""Objects in S3, listed and opened to be read."""
+"""Objects in S3: listed, read, and written on a condition."""
 
 from __future__ import annotations
 
@@ -17,21 +17,32 @@ from watcher.version import __version__
 
 SCHEME = "s3://"
 _ATTEMPTS = 3
+_CONFLICT = ("ConditionalRequestConflict", "409")
 _GONE = ("NoSuchKey", "NoSuchBucket", "404")
 
 
 class ObjectsClient:
     """A client for S3. Raises StreamError for what only the user can mend."""
 
-    def __init__(self, connection: AwsConfig) -> None:
+    def __init__(
+        self,
+        connection: AwsConfig,
+        region: str | None = None,
+        *,
+        attempts: int = 8,
+        call_seconds: float = 60.0,
+    ) -> None:
+        """A call is made so many times, and waits for an answer so long; `region` is a default."""
         settings = Config(
-            retries={"mode": "standard", "total_max_attempts": 8},
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            connect_timeout=call_seconds,
+            read_timeout=call_seconds,
             user_agent_extra=f"watcher/{__version__}",
         )
         try:
             botocore_session = session(connection)
             # A bucket is found from every region.
-            region = region_of(connection, botocore_session, None) or "us-east-1"
+            region = region_of(connection, botocore_session, None) or region or "us-east-1"
             credentials = own_credentials(connection, region)
             botocore_session.register_component("credential_provider", Signing(credentials))
             self._client: Any = botocore_session.create_client(
@@ -64,6 +75,42 @@ class ObjectsClient:
                 if not left:
                     raise OSError(f"it broke off: {error}") from error
         raise AssertionError
+
+    def get(self, url: str) -> tuple[bytes, str] | None:
+        """Returns an object's content and ETag; None where there is none.
+
+        Raises TransientError, StreamError.
+        """
+        bucket, _, key = url.removeprefix(SCHEME).partition("/")
+        try:
+            answer = self._client.get_object(Bucket=bucket, Key=key)
+            return answer["Body"].read(), answer["ETag"]
+        except (boto.BotoCoreError, boto.ClientError) as error:
+            if error_code(error) == "NoSuchKey":
+                return None
+            raise to_watcher_error(error) from error
+
+    def put_if(
+        self, url: str, body: bytes, etag: str | None, *, is_retried: bool = True
+    ) -> str | None:
+        """Writes an object in the place of the one with this ETag (None: of none).
+
+        Returns its ETag; None where another is there, and with `is_retried` also where somebody
+        writes at the same moment. Raises TransientError, StreamError.
+        """
+        bucket, _, key = url.removeprefix(SCHEME).partition("/")
+        condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
+        try:
+            written = self._client.put_object(
+                Bucket=bucket, Key=key, Body=body, ContentType="application/json", **condition
+            )
+            found: str = written["ETag"]
+            return found
+        except (boto.BotoCoreError, boto.ClientError) as error:
+            code = error_code(error)
+            if code in ("PreconditionFailed", "NoSuchKey") or (is_retried and code in _CONFLICT):
+                return None
+            raise to_watcher_error(error) from error
 
     def entries(self, url: str, after: str = "") -> Iterator[tuple[str, bool]]:
         """Yields the names below a prefix, in order, and whether each is a prefix of others.

@@ -53,6 +53,7 @@ _OF_MESSAGES = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility")
 _QUEUE = re.compile(r"https://sqs\.([\w-]+)\.[^/]+/(\d+)/([\w.-]+)")
 _DEAD_LETTERS = re.compile(r"(?:.*,)?dead-letter:(?P<kind>sqs|sns|s3)://(?P<place>.+)")
 _STORE = re.compile(rf"{SCHEME}(?P<table>[\w.-]+)(?:/.*)?")
+_STORE_OBJECT = re.compile(r"s3://(?P<bucket>[^/]+)/(?P<key>.+)")
 
 _For = Annotated[
     str,
@@ -134,6 +135,11 @@ def _statements_of_places(
     if found := _STORE.fullmatch(str(values["checkpoint"] or "")):
         asks = [f"dynamodb:{each}" for each in _OF_LEASES]
         yield "KeepPositions", asks, [place.table(found["table"])]
+    if found := _STORE_OBJECT.fullmatch(str(values["checkpoint"] or "")):
+        bucket = place.bucket(found["bucket"])
+        yield "KeepPositions", ["s3:GetObject", "s3:PutObject"], [f"{bucket}/{found['key']}"]
+        # Without it, S3 refuses to say that an object is not there.
+        yield "SeeThatThereAreNone", ["s3:ListBucket"], [bucket]
     if queue := values.get(handler_flags.of_handler("sqs")):
         yield "SendMessages", *place.queue(queue, "SendMessage")
     if found := _DEAD_LETTERS.fullmatch(str(values["on_error"] or "")):
@@ -168,6 +174,10 @@ class _Whereabouts:
         """Its stream's ARN; any of the table's where it is not named itself: there come others."""
         return name if is_stream(name) else f"{self.table(name)}/stream/*"
 
+    def bucket(self, name: str) -> str:
+        """The ARN of a bucket."""
+        return f"arn:{_partition(self._region)}:s3:::{name}"
+
     def dead_letters(self, kind: str, name: str) -> tuple[list[str], list[str]]:
         """The calls for dead letters, and what they are on."""
         if kind == "sns":
@@ -175,7 +185,7 @@ class _Whereabouts:
         if kind == "s3":
             bucket, _, prefix = name.partition("/")
             prefix = f"{prefix.rstrip('/')}/" if prefix else ""
-            return ["s3:PutObject"], [f"arn:{_partition(self._region)}:s3:::{bucket}/{prefix}*"]
+            return ["s3:PutObject"], [f"{self.bucket(bucket)}/{prefix}*"]
         return self.queue(name, "SendMessage")
 
     def queue(self, name: str, *calls: str) -> tuple[list[str], list[str]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from tests.support.play import Play, Seen, page
 from watcher.aws.config import AwsConfig
@@ -129,7 +129,10 @@ class Answers(Kept):
         (Async(), "its save is async"),
         ("dynamodb://leases", "checkpoint dynamodb://leases: give dynamodb://TABLE/NAME"),
         ("dynamodb://x/orders", "give dynamodb://TABLE/NAME"),
-        ("s3://bucket/key", "no s3:// here: give a file, dynamodb://TABLE/NAME, or an object"),
+        (
+            "gs://bucket/key",
+            "no gs:// here: give a file, dynamodb://TABLE/NAME, s3://BUCKET/KEY, or",
+        ),
     ],
 )
 def test_what_is_no_checkpoint_is_refused(given: Any, text: str) -> None:
@@ -176,22 +179,18 @@ def test_that_positions_are_not_saved_shows_in_the_figures() -> None:
     assert saved == [True, False, True]
 
 
-def test_the_recipe_for_s3_keeps_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipe_for_a_database_keeps_what_it_is_given(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "positions.md").read_text()
-    (text,) = re.findall(r"```python\n# in_s3\.py\n(.*?)```", page, re.DOTALL)
+    (text,) = re.findall(r"```python\n# in_sql\.py\n(.*?)```", page, re.DOTALL)
     found: dict[str, Any] = {}
     exec(text, found)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "none")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with mock_aws():
-        client = boto3.client("s3", region_name="us-east-1")
-        client.create_bucket(Bucket="bucket")
-        store = opened(found["InS3"](client, "bucket", "orders.json"))
+    with closing(sqlite3.connect(tmp_path / "positions.db")) as connection:
+        store = opened(found["InSql"](connection, "orders"))
         assert store.load() == []
-        token = Token("arn", ["a"], [])
-        store.save([token])
-        assert store.load() == [token]
+        for shard in "a", "b":
+            token = Token("arn", [shard], [])
+            store.save([token])
+            assert store.load() == [token]
 
 
 def test_the_root_is_no_checkpoint() -> None:

@@ -21,7 +21,9 @@ from typing import Protocol
 import msgspec
 
 from watcher import process_start
+from watcher.aws import lease_table
 from watcher.aws.config import AwsConfig
+from watcher.aws.lease_object import LeaseObject
 from watcher.aws.lease_table import Leased, LeaseTable
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, UsageError, WatcherError
@@ -33,14 +35,14 @@ logger = logging.getLogger("watcher")
 
 
 class LeaseStorage(Protocol):
-    """Where the lease and the tokens are; see `LeaseTable`. All raise CheckpointError."""
+    """Keeps the lease and the tokens: `LeaseTable`, `LeaseObject`. All raise CheckpointError."""
 
     @property
     def name(self) -> str:
         """Its name in messages."""
 
     def get(self) -> Leased | None:
-        """Returns what the table holds now."""
+        """Returns what is stored now."""
 
     def replace(self, leased: Leased, seen: Leased | None) -> bool:
         """Write it in the place of what was seen; False where that is not there any more."""
@@ -375,6 +377,7 @@ class LeasedStore(Store):
 
 
 def leased_store(url: str, connection: AwsConfig, region: str | None) -> LeasedStore:
-    """Returns the store of a URL. Raises UsageError."""
-    table = LeaseTable.from_url(url, connection, region)
-    return LeasedStore(Lease(table, own_name()), table.name, table.make)
+    """Returns the store of a URL, in DynamoDB or in S3. Raises UsageError."""
+    kind = LeaseTable if url.startswith(lease_table.SCHEME) else LeaseObject
+    shared = kind.from_url(url, connection, region)
+    return LeasedStore(Lease(shared, own_name()), shared.name, shared.make)

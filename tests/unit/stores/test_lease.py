@@ -9,7 +9,7 @@ import pytest
 from tests.support.hand_clock import HandClock
 from watcher.aws.lease_table import Leased
 from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
-from watcher.stores.dynamodb_lease import Lease, LeasedStore
+from watcher.stores.lease import Lease, LeasedStore
 from watcher.stores.timing import LEASE_SECONDS
 from watcher.streams.checkpoint_format import Token, encode
 

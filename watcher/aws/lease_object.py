@@ -1,0 +1,85 @@
+"""A checkpoint shared through S3: an object that is written only in the place of what was seen."""
+
+from __future__ import annotations
+
+import msgspec
+
+from watcher.aws.config import AwsConfig
+from watcher.aws.lease_table import Leased, checkpoint_error
+from watcher.aws.s3 import SCHEME, ObjectsClient
+from watcher.aws.timing import TABLES
+from watcher.errors import StreamError, TransientError, UsageError
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """The object's JSON; the token stands in it as it is."""
+
+    holder: str
+    counter: int
+    seconds: float
+    token: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class LeaseObject:
+    """One object, as `LeaseTable` is one item; S3 compares the ETag.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
+    """
+
+    def __init__(self, client: ObjectsClient, url: str) -> None:
+        self.name = url
+        self._client = client
+        self._seen: Leased | None = None
+        self._etag = ""  # of that one
+
+    @classmethod
+    def from_url(cls, url: str, connection: AwsConfig, region: str | None) -> LeaseObject:
+        """The object of a URL (`s3://BUCKET/KEY`). Raises UsageError, StreamError."""
+        bucket, _, key = url.removeprefix(SCHEME).partition("/")
+        if not bucket or not key or key.endswith("/"):
+            raise UsageError(f"give {SCHEME}BUCKET/KEY", "checkpoint", url)
+        quick = ObjectsClient(
+            connection, region, attempts=1, call_seconds=TABLES.lease_call_seconds
+        )
+        return cls(quick, url)
+
+    def make(self) -> None:
+        """Have the bucket answer. Raises CheckpointError, UsageError."""
+        self.get()
+
+    def get(self) -> Leased | None:
+        """Returns the object as it is now; None where there is none."""
+        try:
+            found = self._client.get(self.name)
+        except (StreamError, TransientError) as error:
+            raise checkpoint_error(error, self.name) from error
+        if found is None:
+            return None
+        body, etag = found
+        try:
+            content = msgspec.json.decode(body, type=_Content)
+        except msgspec.MsgspecError as error:
+            text = f"the object there was not written by a watch ({error}): choose another key"
+            raise UsageError(text, "checkpoint", self.name) from None
+        token = bytes(content.token) if content.token else b""
+        self._etag = etag
+        self._seen = Leased(content.holder, content.counter, content.seconds, token)
+        return self._seen
+
+    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+        """Write it in the place of what was seen; False where that is not there any more."""
+        if seen is not None and seen != self._seen and self.get() != seen:
+            return False
+        token = msgspec.Raw(leased.token) if leased.token else msgspec.UNSET
+        content = _Content(leased.holder, leased.counter, leased.seconds, token)
+        body, etag = msgspec.json.encode(content), None if seen is None else self._etag
+        # Two that write at one moment: one that takes the lease just looks again. Of its holder's
+        # writes it may be an earlier one that came late, and says nothing of another.
+        is_ours = seen is not None and seen.holder == leased.holder
+        try:
+            written = self._client.put_if(self.name, body, etag, is_retried=not is_ours)
+        except (StreamError, TransientError) as error:
+            raise checkpoint_error(error, self.name) from error
+        if written is not None:
+            self._seen, self._etag = leased, written
+        return written is not None
