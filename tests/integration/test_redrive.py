@@ -196,6 +196,21 @@ def test_a_signal_lets_the_record_in_hand_end_and_shows_the_other_messages_again
     assert left(queue) == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_dry_run_that_is_ended_shows_its_messages_again(
+    orders: Simulator, queue: Any, number: signal.Signals
+) -> None:
+    send(queue, message(orders, changes(orders, 2)))
+    orders.set_faults(error_rate=1.0)
+    with Program("redrive", "failed", "--dry-run", env={}) as program:
+        orders.wait_for_calls("GetShardIterator", 1)
+        program.tell(number)
+        assert program.wait() == 128 + number
+    queue.load()
+    assert queue.attributes["ApproximateNumberOfMessages"] == "1"
+    assert not any("Traceback" in line for line in program.err)
+
+
 def test_verify_names_what_a_mapping_that_began_at_latest_never_had(
     orders: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -104,10 +104,28 @@ def _redrive(
     on_error = FailurePolicy.parse(values["on_error"] or "log", aws)
     refuse_as_dead_letters(on_error, place)
     files = None if archive is None else Archive(Path(archive), ("parquet", "json"))
-    with _opened(place, aws) as messages:
-        step = _Run(messages, values, files)
-        with blaming(place) if messages.queue else nullcontext():
-            return step.count() if choice is None else step.hand_over(choice, on_error)
+    shutdown = Shutdown(values["stop_timeout"])
+    try:
+        with _opened(place, aws, shutdown) as messages:
+            step = _Run(messages, values, files)
+            with blaming(place) if messages.queue else nullcontext():
+                if choice is not None:
+                    return step.hand_over(choice, on_error, shutdown)
+                with _interrupted_by_signals(shutdown):
+                    return step.count()
+    except KeyboardInterrupt:
+        if not shutdown.signal:
+            raise
+        return 128 + shutdown.signal
+
+
+def _interrupted_by_signals(shutdown: Shutdown) -> AbstractContextManager[None]:
+    """Ends by any signal what reads alone: the queue's messages are shown again then."""
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    return shutdown.handle_signals(stop)
 
 
 class _Messages(NamedTuple):
@@ -119,7 +137,7 @@ class _Messages(NamedTuple):
 
 
 @contextmanager
-def _opened(place: str, aws: AwsConfig) -> Iterator[_Messages]:
+def _opened(place: str, aws: AwsConfig, shutdown: Shutdown) -> Iterator[_Messages]:
     """Yields the messages of a queue, which are shown to others again at the end, or of a file."""
     name = _queue_in(place)
     if name is None:
@@ -133,7 +151,7 @@ def _opened(place: str, aws: AwsConfig) -> Iterator[_Messages]:
     with blaming(place):
         queue = HeldMessages(*open_queue(name, aws))
     with closing(queue):
-        with blaming(place):
+        with blaming(place), _interrupted_by_signals(shutdown):
             received = itertools.islice(queue.receive(), _MOST_HELD)
             found = ((handle, [*failed_batches(body)]) for handle, body in received)
             messages = _Messages(*_read(found), queue)
@@ -217,14 +235,15 @@ class _Run:
         logger.info("Dry run: nothing is handed over, no message is deleted")
         return int(bool(redrive.unreadable or redrive.lost))
 
-    def hand_over(self, choice: handler_flags.Choice, on_error: FailurePolicy) -> int:
+    def hand_over(
+        self, choice: handler_flags.Choice, on_error: FailurePolicy, shutdown: Shutdown
+    ) -> int:
         """Hands the records over; 1 if a handler failed, or not all records are there.
 
         Ended by a signal it says what it has done, and ends with 128 and the signal's number.
         """
         redrive, values = self._redrive, self._values
         handler_flags.set_region([each.stream for each in redrive.batches], values["region"])
-        shutdown = Shutdown(values["stop_timeout"])
         dispatcher = self._dispatcher = Dispatcher(choice.load(), on_error, shutdown=shutdown)
         dispatcher.during_retry = self._keep_hidden
         with output.status_line(**options.values(output.status_line, values)) as line:
