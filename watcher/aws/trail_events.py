@@ -272,7 +272,7 @@ _PAIR: Final = re.compile(
     rf"""
     (?: (?<![.\w"]) (?: "(?P<quoted>(?:[^"]|"")*)" | (?P<plain>[A-Za-z_][\w.-]*) ) \s* =
       | (?P<named>{_LITERAL}) \s* : )
-    \s* (?: (?P<text>{_LITERAL}) | (?P<number>[-+]?[\d.]+(?:[eE][-+]?\d+)?) )
+    \s* (?: (?P<text>{_LITERAL}) | (?P<number>[-+]?[\d.]+(?:[eE][-+]?\d+)?) | \? | \*\*\* )
     | {_LITERAL}
     """,
     re.VERBOSE,
@@ -301,16 +301,23 @@ def _statement_writes(text: str) -> Iterator[ItemWrite]:
         return
     verb, quoted, plain = found.groups()
     table = plain or quoted.replace('""', '"')
-    yield ItemWrite(table, dict(_pairs(text[found.end() :])), verb.upper().startswith("DELETE"))
+    yield ItemWrite(table, _pairs(text[found.end() :]), verb.upper().startswith("DELETE"))
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Yields the names and values that a statement tells; most values are redacted."""
+def _pairs(text: str) -> dict[str, str]:
+    """Returns the values that a statement tells, by name; most values are redacted.
+
+    A name with several values, or with one that is told and one that is not, is left out.
+    """
+    told: dict[str, set[str | None]] = {}
     for found in _PAIR.finditer(text):
         quoted, plain, named, value, number = found.groups()
         name = plain or (quoted or "").replace('""', '"') or _unquoted(named)
-        if name and (value or number):
-            yield name, number or _unquoted(value)
+        if name:
+            given = None if value is None else _unquoted(value)
+            told.setdefault(name, set()).add(number or given)
+    pairs = ((name, next(iter(values))) for name, values in told.items() if len(values) == 1)
+    return {name: value for name, value in pairs if value is not None}
 
 
 def _unquoted(literal: str | None) -> str:

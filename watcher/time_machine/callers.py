@@ -237,6 +237,18 @@ class Callers:
                         self._unsure.setdefault(table, []).append((write, timed))
                     elif (table, item) in self._changes:
                         self._calls.setdefault((table, item), []).append(timed)
+        for rows in self._unsure.values():
+            rows.sort(key=_time_of)
+
+    def _unsure_at(self, item: tuple[str, Identity]) -> Iterator[tuple[ItemWrite, TimedCall]]:
+        """Yields the calls with keys that are not told, of the seconds of an item's changes."""
+        rows = self._unsure.get(item[0], [])
+        seconds = {each for some in self._changes.get(item, {}).values() for each in some}
+        near: set[int] = set()
+        for second in seconds if rows else ():
+            first = bisect_left(rows, second - APART, key=_time_of)
+            near.update(range(first, bisect_right(rows, second + APART, lo=first, key=_time_of)))
+        return (rows[index] for index in sorted(near))
 
     def _joined(
         self, item: tuple[str, Identity], incomplete: Incomplete
@@ -246,7 +258,7 @@ class Callers:
         calls = list((self._calls or {}).get(item, ()))
         calls += (
             timed
-            for write, timed in self._unsure.get(table, ())
+            for write, timed in self._unsure_at(item)
             if all(_text(write.key[n], kinds[n]) == v for n, v in key if n in write.key)
         )
         for removes, seconds in self._changes.get(item, {}).items():
@@ -333,6 +345,10 @@ def _merged(callers: Iterable[Caller]) -> Iterator[Caller]:
 def _is_named(caller: Caller) -> bool:
     """False where the log of a table's account has only the id of another account's caller."""
     return "/" in caller.name
+
+
+def _time_of(row: tuple[ItemWrite, TimedCall]) -> int:
+    return row[1].time
 
 
 def _text(text: str, kind: str) -> str:

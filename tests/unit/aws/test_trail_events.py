@@ -217,3 +217,19 @@ def test_an_event_without_resources_is_of_its_account_and_region() -> None:
 def test_what_is_no_log_file_is_refused(content: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError, ValueError)):
         list(calls_in(content, frozenset((ARN,))))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "PK = ? AND SK = '1' AND NOT (PK = 'bob')",
+        "PK = 'ada' AND SK = '1' AND NOT PK='bob'",
+        "PK = ***(Redacted) AND SK = '1' -- PK = 'bob'",
+        "PK = ? AND SK = '1' AND other.PK = 'bob' AND PK <> 'eve' AND x = 'PK = ''eve'",
+    ],
+)
+def test_no_other_value_in_a_statement_passes_for_its_key(where: str) -> None:
+    text = f"UPDATE orders SET x = ***(Redacted) WHERE {where}"
+    (write,) = writes(trails.statement(SECOND, text))
+    assert "PK" not in write.key
+    assert write.key["SK"] == "1"

@@ -209,6 +209,19 @@ def test_a_change_without_a_time_has_no_caller() -> None:
     assert found([], record)[0] == Answer(Certainty.UNKNOWN, (), "the change has no time")
 
 
+def test_many_items_and_many_redacted_calls_are_joined_by_their_seconds() -> None:
+    """Not each item with each call."""
+    text = "INSERT INTO orders VALUE {'PK': ***(Redacted), 'SK': ***(Redacted)}"
+    count = 2_000
+    events = [trails.statement(SECOND + 10 * n, text) for n in range(count)]
+    changes = [
+        change(SECOND + 10 * n, key={"PK": {"S": str(n)}, "SK": {"S": "x"}}) for n in range(count)
+    ]
+    answers = found(events, *changes)
+    assert {each.certainty for each in answers} == {Certainty.MAY_BE}
+    assert {len(each.callers) for each in answers} == {1}
+
+
 # The world: writers, calls that change nothing, clocks apart; and a trail that holds all of it.
 
 _ROLES = "api", "cron", "release"
