@@ -177,13 +177,14 @@ def test_the_first_screen_is_there() -> None:
 
 @pytest.mark.parametrize("command", HERE)
 def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> None:
-    if "--apply plan.jsonl" in command:
-        (plan,) = (line for line in HERE if "--to plan.jsonl" in line)
-        run_until_it_prints(plan, place)
+    for name in ("--apply plan.jsonl", "--with before.jsonl"):
+        if name in command:
+            (before,) = (line for line in HERE if f"--to {name.split()[1]}" in line)
+            run_until_it_prints(before, place)
     status, out, err = run_until_it_prints(command, place)
     # One of the items that it puts back was changed since.
-    assert status == ("--apply" in command), err
-    assert out or "Wrote " in err, err
+    assert status == ("--apply" in command or "verify" in command), err
+    assert out or "Wrote " in err or " items to before.jsonl" in err, err
     assert "Traceback" not in err
 
 

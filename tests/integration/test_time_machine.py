@@ -44,7 +44,9 @@ def night(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator
             put(simulator, number, "0", by={"S": "release-112"})
         simulator.advance(0.25 * 3600)
         put(simulator, 3, "33")
-        simulator.advance(0.25 * 3600)
+        simulator.advance(600)
+        put(simulator, 900, "250")
+        simulator.advance(300)
         for number in range(20):
             tell_who(tmp_path, began + 2.5 * 3600, number)
         yield simulator
@@ -72,13 +74,13 @@ def put(simulator: Simulator, number: int, total: str, **more: dict[str, str]) -
 def test_from_alarm_to_undone_in_five_commands(
     night: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 8
     said = []
     for command in COMMANDS:
         status = main(shlex.split(command))
-        assert status == (1 if "--apply" in command else 0)
+        assert status == (1 if command.startswith(("undo --apply", "verify")) else 0)
         said.append(capsys.readouterr())
-    count, history, as_of, plan, applied, who = said
+    count, history, as_of, plan, applied, who, _, proof = said
     assert "20" in count.out
     assert "~ total: 170 -> 0" in history.out
     assert as_of.out == '{"PK":"user-7","SK":"order-7","total":170}\n'
@@ -92,10 +94,18 @@ def test_from_alarm_to_undone_in_five_commands(
     )
     (head, *_) = who.out.splitlines()
     assert head.endswith("   by role/release-112 (session ci-8841, 203.0.113.9, Boto3)   certain")
+    head, *differences = proof.out.splitlines()
+    assert head.endswith(" = before.jsonl: 31 items, 2 differ")
+    assert [re.sub(r"change [^)]*\)", "change …", line) for line in differences] == [
+        "  PK=user-3, SK=order-3   total: 130 there, 33 here   change … and 1 later one are "
+        "missing there, or an older one came after them",
+        "  PK=user-900, SK=order-900   only here   change … is missing there",
+    ]
     items = night.client("dynamodb").scan(TableName="orders")["Items"]
     totals = {item["PK"]["S"]: item["total"]["N"] for item in items}
     assert totals == {
-        f"user-{number}": "33" if number == 3 else str(100 + 10 * number) for number in range(30)
+        "user-900": "250",
+        **{f"user-{n}": "33" if n == 3 else str(100 + 10 * n) for n in range(30)},
     }
 
 

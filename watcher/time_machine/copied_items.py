@@ -268,6 +268,10 @@ def copy_differences(
     state = history.states[nearest]
     assert state is not None
     causes = _Attributes(history, copied, form, nearest)
+    causes.was_once = any(
+        each is not None and items_equal(each, copied, form, columns)
+        for each in history.states[:nearest]
+    )
     found = []
     for name in apart[nearest]:
         here = state.get(name, ABSENT)
@@ -330,6 +334,10 @@ def _missing(history: ItemHistory, at: int, until: int) -> Cause:
 class _Attributes:
     """Finds why attributes of a copy's item differ from those of the state at this index."""
 
+    was_once: bool = False
+    """The copy's item is, whole, what the table's once was: then no attribute of it shows a later
+    change, though a change may have brought back its value."""
+
     def __init__(self, history: ItemHistory, copied: Item, form: Form, at: int) -> None:
         self._history = history
         self._copied = copied
@@ -354,7 +362,7 @@ class _Attributes:
         changes = self._history.changes
         later = [each for each in touching if each > at]
         setters = [each for each in touching if each <= at]
-        for each in later:
+        for each in () if self.was_once else later:
             if self._was_applied(each, name):
                 if setters:
                     return Cause(CauseKind.OUT_OF_ORDER, changes[setters[-1] - 1])

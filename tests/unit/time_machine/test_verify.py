@@ -85,6 +85,8 @@ TAGS = {"t": {"SS": ["a", "b", "c"]}}
         ((n(1), None, n(2), n(3)), None, [(None, CauseKind.OUT_OF_ORDER, "1")]),
         # stale
         ((n(1), n(2), n(3), n(4)), n(1), [("v", CauseKind.STALE, "1")]),
+        # as it once was, whole, though what came later is gone again
+        ((None, n(1), n(2, w={"S": "x"}), n(3)), n(1), [("v", CauseKind.STALE, "2")]),
         # what no change explains
         ((n("12.345678901234567890"),), n("12.345678901234567"), [("v", CauseKind.CUT, None)]),
         ((n("12.75"),), n("12"), [("v", CauseKind.CUT, None)]),
