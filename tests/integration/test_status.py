@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos import children
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import Program
 from tests.support.terminal import Terminal
@@ -188,6 +189,20 @@ def test_a_suspended_watch_leaves_the_shell_a_clean_line_and_comes_back(
         terminal.press(b"\x03")
         assert terminal.end() == 0
         assert not leftovers(terminal)
+
+
+def test_ctrl_z_stops_workers_at_once(sim: RemoteSimulator) -> None:
+    """One that ran the program's handler might stop after `fg`, and stay so."""
+    with watching(sim) as terminal:
+        terminal.wait_for(lambda: has_status(terminal))
+        workers = children(terminal.process.pid)
+        caught = [
+            int(mask, 16)
+            for pid in workers
+            for mask in re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+        ]
+        assert len(caught) == len(workers) > 0
+        assert not any(mask >> signal.SIGTSTP - 1 & 1 for mask in caught)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

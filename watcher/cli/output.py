@@ -131,8 +131,12 @@ def status_line(
         return
     line = TerminalFile.line = Line(sys.stderr.fileno())
 
+    program = os.getpid()
+
     def stop(number: int, frame: FrameType | None) -> None:
         """Ctrl-Z: the shell gets a clean line."""
+        if os.getpid() != program:  # a worker, forked a moment ago
+            return
         line.erase()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)

@@ -231,6 +231,21 @@ class ReadScheduler:
         return quick[len(quick) - timing.reads_at_once] - slow_since
 
 
+def _leave_signals_to_the_manager() -> None:
+    """Ignores Ctrl-C, which goes to the whole group; SIGTERM ends the process at any point.
+
+    The manager knows what it has received.
+    """
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # The program's own handler of Ctrl-Z would run here, too: where it runs only after `fg`, this
+    # process stops for ever.
+    if callable(signal.getsignal(signal.SIGTSTP)):
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+
+
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
@@ -256,12 +271,7 @@ def run(
     """
     _end_with_parent()
     process_start.take_environment(environment)
-    # Ctrl-C goes to the whole group: the manager decides. SIGTERM ends us at once, at any point:
-    # the manager knows what it has received.
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _leave_signals_to_the_manager()
     threads = WorkerThreads(writer)
     page_filter = None if record_filter is None else record_filter.matching_indexes
     if credentials is not None:
