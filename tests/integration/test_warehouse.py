@@ -1,0 +1,99 @@
+"""The page's dlt pipeline: DuckDB has the table's items, whatever happens to a run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import duckdb
+import pytest
+
+from tests.simulator import RemoteSimulator, Simulator
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = "orders_to_duckdb.py"
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2, key_names=("PK", "SK")) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with the page's program."""
+    page = (ROOT / "docs" / "library.md").read_text()
+    (text,) = re.findall(rf"```python\n(# {PROGRAM}\n.*?)```", page, re.DOTALL)
+    assert text.count("\n") <= 60
+    (tmp_path / PROGRAM).write_text(text)
+    return tmp_path
+
+
+def load(sim: RemoteSimulator, place: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, PROGRAM],
+        cwd=place,
+        env={
+            **os.environ,
+            **sim.environment,
+            "HOME": str(place),
+            "PYTHONPATH": str(ROOT),
+            "RUNTIME__DLTHUB_TELEMETRY": "false",
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def put(sim: RemoteSimulator, name: str, **more: Any) -> None:
+    sim.put({"PK": {"S": name}, "SK": {"S": "order"}, **more})
+
+
+def stored(place: Path, columns: str = "pk, total") -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(place / "orders.duckdb"), read_only=True) as connection:
+        return connection.sql(f"SELECT {columns} FROM shop.orders ORDER BY pk").fetchall()
+
+
+def test_the_items_are_those_of_the_table_after_each_run(sim: RemoteSimulator, place: Path) -> None:
+    put(sim, "ada", total={"N": "1.10"})
+    put(sim, "bob", total={"N": "2"}, tags={"SS": ["a", "b"]}, blob={"B": "AAE="})
+    first = load(sim, place)
+    assert first.returncode == 0, first.stderr
+    assert [(pk, str(total)) for pk, total in stored(place)] == [
+        ("ada", "1.100000000"),
+        ("bob", "2.000000000"),
+    ]
+
+    put(sim, "ada", total={"N": "3"}, who={"S": "eve"})
+    put(sim, "ada", total={"N": "4"}, who={"S": "eve"})
+    put(sim, "cy", total={"N": "5"})
+    table = boto3.client("dynamodb", endpoint_url=sim.endpoint, region_name="us-east-1")
+    table.delete_item(TableName="orders", Key={"PK": {"S": "bob"}, "SK": {"S": "order"}})
+    assert load(sim, place).returncode == 0
+    assert stored(place, "pk, total, who") == [("ada", 4, "eve"), ("cy", 5, None)]
+
+    assert load(sim, place).returncode == 0
+    assert stored(place, "pk, total") == [("ada", 4), ("cy", 5)]
+
+
+def test_a_run_whose_destination_is_down_loses_nothing(sim: RemoteSimulator, place: Path) -> None:
+    put(sim, "ada", total={"N": "1"})
+    assert load(sim, place).returncode == 0
+    put(sim, "ada", total={"N": "2"})
+    with duckdb.connect(str(place / "orders.duckdb")):  # only one program may write
+        assert load(sim, place).returncode != 0
+    put(sim, "bob", total={"N": "3"})
+
+    assert load(sim, place).returncode == 0
+
+    assert load(sim, place).returncode == 0
+    assert stored(place) == [("ada", 2), ("bob", 3)]
