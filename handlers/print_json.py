@@ -39,7 +39,8 @@ def compiled(expression: str) -> Any:
     import jmespath
 
     try:
-        made = jmespath.compile(expression)
+        # jq's habit: .eventName
+        made = jmespath.compile(expression.removeprefix(".") or "@")
         refuse_unknown_functions(made.parsed)
         return made
     except jmespath.exceptions.JMESPathError as error:

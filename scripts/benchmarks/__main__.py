@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from scripts.benchmarks import (
     growth,
+    guesses,
     idle,
     latency,
     parts,
@@ -53,6 +54,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "memory": idle.memory,
     "mirror-growth": growth.growth,
     "who": trail.who,
+    "guesses": guesses.guesses,
     **{part: _spark(part) for part in parts.SPARK},
 }
 

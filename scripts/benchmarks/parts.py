@@ -22,6 +22,7 @@ NAMES = (
         "memory",
         "mirror-growth",
         "who",
+        "guesses",
         *SPARK,
     ),
 )

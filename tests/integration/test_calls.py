@@ -78,8 +78,8 @@ def test_a_function_that_cannot_be_called_is_refused(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--gripe=new"], "unknown --gripe; --help lists what there is"),
-        (["-z"], "unknown -z; --help lists what there is"),
+        (["--gripe=new"], "unknown --gripe; --help lists the options"),
+        (["-z"], "unknown -z; --help lists the options"),
         (["--frum", "2h"], "did you mean --from?"),
         (["--batch-size", "3"], "--batch-size is a setting of --lambda"),
     ],

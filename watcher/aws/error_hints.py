@@ -142,7 +142,8 @@ def unreachable_hint(text: str) -> str:
     if region is None:
         return ""
     known = _regions()
-    close = difflib.get_close_matches(region[1], known, 1, 0.6)
+    longer = sorted(name for name in known if name.startswith(region[1]))
+    close = longer or difflib.get_close_matches(region[1], known, 1, 0.6)
     if region[1] in known or not close:
         return ""
     return f" (no region {region[1]}; did you mean {close[0]}?)"

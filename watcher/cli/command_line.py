@@ -10,13 +10,14 @@ import contextlib
 import importlib
 import inspect
 import itertools
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from cyclopts import App, Argument, ArgumentCollection, CycloptsError, Parameter
 
 from watcher.cli import completers, mistakes, synonyms
-from watcher.cli.commands import COMMANDS, TOPICS, WITHOUT_DEFAULTS
+from watcher.cli.commands import COMMANDS, PROGRAM, TOPICS, WITHOUT_DEFAULTS
 from watcher.cli.defaults import Defaults, keys
 from watcher.cli.options import Given, flags_of, option
 from watcher.errors import HandlerError, UsageError, WatcherError
@@ -138,17 +139,14 @@ class Invocation:
         known = [each for argument in self._arguments.values() for each in argument.names]
         if "-n" not in known:
             synonyms.refuse_count(line.words)
-        words = list(map(_covered, synonyms.translated(line.words, known)))
+        words = list(map(_covered, synonyms.translated(line.words, known, line.name)))
         try:
             self._command, bound, unparsed = made.parse_args(
                 [line.name, *words], print_error=False, exit_on_error=False
             )
         except CycloptsError as error:
             wrong = mistakes.explained(error, words, self._arguments.values())
-            near = synonyms.command_for(next(iter(line.words), ""), COMMANDS)
-            if line.name == "watch" and near not in (None, "watch"):
-                wrong.add(f"; or did you mean the command {near}?")
-            raise wrong from None
+            raise _refusal(line, wrong) from None
         typed = [name for name in _named_in(words, collection) if name in bound.kwargs]
         defaults = line.defaults
         # A short option may have its value with it: -n5.
@@ -156,7 +154,7 @@ class Invocation:
         self.given = Given(
             [*typed, *silent], defaults.origins, defaults.of_folder, defaults.untrusted
         )
-        self._operands = list(map(_written, bound.args))
+        self.operands: list[str] = list(map(_written, bound.args))
         # Of a switch with something behind it Cyclopts leaves an operand over: -v5.
         if rest := [each for each in bound.args if each not in words]:
             raise mistakes.unknown(rest[0], words, self._arguments.values())
@@ -174,7 +172,7 @@ class Invocation:
         if not self._unparsed:
             self.given.log_used()
         options = {name: value for name, value in self.values.items() if name not in general}
-        status: int = self._command(*self._operands, **options, **self._unparsed)
+        status: int = self._command(*self.operands, **options, **self._unparsed)
         return status
 
     def explain(self, error: WatcherError) -> str:
@@ -192,6 +190,16 @@ class Invocation:
         handler = error.handler if isinstance(error, HandlerError) else None
         lists = (each for each in self.values.items() if isinstance(each[1], list))
         return [name for name, values in lists if handler in values]
+
+
+def _refusal(line: CommandLine, wrong: UsageError) -> UsageError:
+    """Returns the error; of `rollback orders --to 10m` it is the first word that is wrong."""
+    first, *rest = line.words or [""]
+    near = synonyms.command_for(first, COMMANDS) if line.name == "watch" else None
+    if near in (None, "watch"):
+        return wrong
+    told = f"{PROGRAM} {shlex.join([str(near), *rest])}"
+    return UsageError(f"{str(wrong).partition(';')[0]}; did you mean: {told}")
 
 
 def _named_in(words: Sequence[str], known: ArgumentCollection) -> Iterator[str]:

@@ -24,6 +24,7 @@ from watcher.errors import UsageError, WatcherError
 _CLOSE = 0.8
 # NAME=VALUE, and parts of JSON
 _PIECE = re.compile(r"[\w.-]+=\S*|[\[{\"]\S*|\S+[\]}\",]")
+_AGE = re.compile(r"-\d+[smhdw]")
 _PAIR = re.compile(r"[\w.-]+=")
 _KINDS = {int: "a whole number", float: "a number", bool: "yes or no"}
 
@@ -58,7 +59,8 @@ def explained(
             if token.source != "cli":
                 given = f"{token.source}: {token.value!r}"
             if choices := argument.get_choices(force=True):
-                return UsageError(f"{given}: use {_either(choices)}")
+                say = synonyms.of_value(token.value, choices)
+                return UsageError(f"{given}: {f'say {say}' if say else f'use {_either(choices)}'}")
             kind, *_ = (*typing.get_args(argument.hint), argument.hint)  # int of int | None
             return UsageError(f"{given} is not {_KINDS.get(kind, 'what it can be')}")
     return UsageError(str(error))
@@ -76,7 +78,10 @@ def refuse_pieces(
             pairs = [name for each in arguments if _takes_pairs(each) for name in each.names[:1]]
             before = [each for each in words[: words.index(word)] if each in pairs][-1:]
             named = [*before, *(name for name in pairs if name == "--key")]
-            advice = f"say {named[0]} {word}" if named else "it names no stream"
+            parts = word.split(",")
+            parts = parts if all(map(_PAIR.match, parts)) else [word]
+            told = " ".join(f"{name} {part}" for name in named[:1] for part in parts)
+            advice = f"say {told}" if told else "it names no stream"
         raise UsageError(f"what is {word!r}? {advice}")
 
 
@@ -105,13 +110,17 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
     others = {name.strip("-"): name for name in synonyms.of(set(names.values()))}
-    if advice := synonyms.ADVICE.get(word):
+    if advice := synonyms.advice(word, names.values()):
         return UsageError(f"unknown {word}; {advice}")
+    if _AGE.fullmatch(word):
+        return UsageError(f"unknown {word}; an age has no minus: {word[1:]}")
     meant = word.strip("-")
     near = nearest(meant, names) or nearest(meant, others)
-    advice = (
-        f"did you mean {({**others, **names})[near]}?" if near else "--help lists what there is"
-    )
+    longer = None
+    if near != meant:
+        longer = next((each for each in (*names, *others) if _begins(each, meant)), None)
+    told = [({**others, **names})[each] for each in dict.fromkeys((near, longer)) if each]
+    advice = f"did you mean {_either(told)}?" if told else "--help lists the options"
     return UsageError(f"unknown {word}; {advice}")
 
 
@@ -121,6 +130,11 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
     if close := difflib.get_close_matches(word, names, 1, _CLOSE):
         return close[0]
     return next((each for each in names if _is_slip(word, each)), None)
+
+
+def _begins(name: str, word: str) -> bool:
+    """True for an option that is cut short; with less than three letters it is any."""
+    return len(word) > 2 and name.startswith(word)
 
 
 def _is_slip(word: str, name: str) -> bool:

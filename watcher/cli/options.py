@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
+_TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 AWS = ("region", "profile", "endpoint_url")
 
 
@@ -83,7 +84,8 @@ def age(moment: datetime, now: datetime) -> str:
 def option(name: str, kind: Any, default: Any, told: Parameter) -> inspect.Parameter:
     """Returns one option, as the parameter of that name."""
     if kind in (int, float):
-        told = Parameter.combine(Parameter(converter=_number), told)
+        convert = _seconds if told.metavar == "SECONDS" else _number
+        told = Parameter.combine(Parameter(converter=convert), told)
     if completer := completers.of(name, told.metavar):
         told = Parameter.combine(Parameter(completer=completer), told)
     # Where pydantic is loaded, Cyclopts has it look at defaults, too.
@@ -145,6 +147,14 @@ def spelled(run: Callable[..., int], *parts: Iterable[inspect.Parameter]) -> Cal
     spelled_out = [*own, *(each for part in parts for each in part)]
     command.__signature__ = signature.replace(parameters=spelled_out)  # type: ignore[attr-defined]
     return command
+
+
+def _seconds(kind: Callable[[str], float], tokens: Sequence[Token]) -> float:
+    """Takes `30s` and `5m`, too."""
+    found = _TIME.fullmatch(tokens[0].value)
+    if found is None:
+        return _number(kind, tokens)
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _number(kind: Callable[[str], float], tokens: Sequence[Token]) -> float:

@@ -19,11 +19,14 @@ COMMANDS = {
 
 VERBS = {
     **dict.fromkeys(("rollback", "revert", "restore", "recover", "reset", "unwind"), "undo"),
+    **dict.fromkeys(("rollout",), "undo"),
     **dict.fromkeys(("diff", "blame", "audit", "show", "trace", "inspect", "item"), "history"),
+    **dict.fromkeys(("log",), "history"),
     **dict.fromkeys(("get", "dump", "scan", "backup", "snapshot", "items", "at"), "as-of"),
     **dict.fromkeys(
         ("describe", "info", "lag", "status", "health", "tree", "describe-stream"), "shards"
     ),
+    **dict.fromkeys(("describe-table", "describe-streams"), "shards"),
     **dict.fromkeys(("stats", "top", "summary", "histogram", "group", "wc"), "count"),
     **dict.fromkeys(("sync", "copy", "clone"), "mirror"),
     **dict.fromkeys(("export", "sink", "lake"), "archive"),
@@ -33,18 +36,45 @@ VERBS = {
     **dict.fromkeys(("permissions", "iam"), "policy"),
     **dict.fromkeys(("example", "try", "quickstart"), "demo"),
     **dict.fromkeys(("init", "new", "scaffold"), "new-handler"),
-    **dict.fromkeys(("logs", "log", "stream", "follow", "listen", "consume", "subscribe"), "watch"),
+    **dict.fromkeys(("logs", "stream", "follow", "listen", "consume", "subscribe"), "watch"),
     **dict.fromkeys(("run", "start", "read", "records", "changes", "events", "poll"), "watch"),
-    **dict.fromkeys(("cat", "open", "monitor", "observe"), "watch"),
+    **dict.fromkeys(("cat", "open", "monitor", "observe", "get-records"), "watch"),
 }
 """Words that name the work of a command, and are no command."""
 
+TASKS = {
+    "configure": "credentials are the aws CLI's: aws configure",
+    "login": "credentials are the aws CLI's: aws sso login",
+    **dict.fromkeys(
+        ("enable", "create"),
+        "a stream is enabled by: aws dynamodb update-table --table-name TABLE "
+        "--stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES",
+    ),
+    **dict.fromkeys(
+        ("search", "find", "grep"), "say python -m watcher TABLE --grep TEXT, or --filter EXPR"
+    ),
+}
+"""Words that name work which an option or another program does."""
+
+_SQL = "SQL is for: python -m watcher query STREAM 'SELECT ...'"
+NO_NAMES = {
+    r"(?i)(select|with)\s.*": _SQL,
+    r".*\.sql": _SQL,
+    r".*\.py": "a function of yours is --call MODULE:FUNCTION",
+    r".*(\.\*|\.\+|[$^|]).*": "names are globs, such as 'orders-*', not regular expressions",
+    r"\..*": "--jmespath picks attributes; --only, --key and --filter choose changes",
+    r".*\(.*": "--jmespath picks attributes; --only, --key and --filter choose changes",
+}
+"""Patterns of words that are no table's name, and what to say instead of them."""
+
 OPTIONS = {
     "--since": "--from",
+    "--since-time": "--from",
     "--start": "--from",
     "--start-time": "--from",
     "--from-time": "--from",
     "--from-beginning": "--from trim-horizon",
+    "--offset": "--from",
     "--end": "--until",
     "--end-time": "--until",
     "--to-time": "--until",
@@ -53,6 +83,7 @@ OPTIONS = {
     "--last": "--tail",
     "--limit": "--max-records",
     "--max-items": "--max-records",
+    "--max-messages": "--max-records",
     "--max": "--max-records",
     "--head": "--max-records",
     "--timeout": "--max-seconds",
@@ -62,6 +93,7 @@ OPTIONS = {
     "--poll-interval": "--poll-max",
     "--once": "--no-follow",
     "-f": "--follow",
+    "-w": "--follow",
     "--watch": "--follow",
     "--event-type": "--only",
     "--event-name": "--only",
@@ -71,10 +103,13 @@ OPTIONS = {
     "--type": "--only",
     "--kind": "--only",
     "--kinds": "--only",
+    "--filter-pattern": "--grep",
     "--query": "--jmespath",
     "--jq": "--jmespath",
     "--format": "--output",
     "--json": "--print-json",
+    "-J": "--print-json",
+    "--compact-output": "--print-json",
     "--jsonl": "--print-jsonl",
     "--csv": "--print-csv",
     "--table": "--print-table",
@@ -85,6 +120,7 @@ OPTIONS = {
     "--function": "--call",
     "--debug": "--verbose",
     "--silent": "--quiet",
+    "--only-log-lines": "--quiet",
     "--colour": "--color",
     "--no-color": "--color never",
     "--no-colour": "--color never",
@@ -93,15 +129,34 @@ OPTIONS = {
     "--aws-region": "--region",
     "--state": "--checkpoint",
     "--resume": "--checkpoint",
+    "--cursor-file": "--checkpoint",
     "--all-tables": "--all",
     # What stands behind these is the STREAM.
     "--table-name": "",
     "--stream-arn": "",
     "--stream": "",
+    "--stream-name": "",
     "--arn": "",
+    "--topic": "",
+    "--unit": "",
+    "-u": "",
 }
 """Options of other tools, and ours for them; those that a command has itself stay as they are."""
 
+OF_COMMAND = {"undo": {"--at": "--to"}}
+"""Options that stand for another with one command."""
+
+_CERTIFICATES = "set AWS_CA_BUNDLE=FILE, with the certificates to trust, before the command"
+_START = "say --from trim-horizon (the oldest), latest, an age such as 2h, or a time"
+_SINCE = "say --from AGE, such as 2h, to begin in the past"
+_CHOOSE = "say --grep TEXT or --filter EXPR to choose changes"
+_POSITION = "say --checkpoint FILE to go on where the last run ended"
+_ENDPOINT = "say --endpoint-url http://HOST:PORT for another service"
+_SHOWN = "say --print-record to see each change over several lines"
+_SHARDS = "a watch reads every shard; `python -m watcher shards STREAM` lists them"
+_LIST = "`python -m watcher streams` lists the tables that have streams"
+_NEWEST = "changes come oldest first; with --no-follow, `| tac` turns them round"
+_UNPAGED = "nothing is paged: leave it out"
 _KEY = "say --key NAME=VALUE, for each part of the item's key"
 _FILE = "write to a file with --print-jsonl > FILE"
 _BY = "say count STREAM --by kind, minute, key, …"
@@ -120,11 +175,53 @@ ADVICE = {
     "--to": _FILE,
     "--tz": "say --utc, or TZ=Europe/Berlin before the command",
     "--timezone": "say --utc, or TZ=Europe/Berlin before the command",
-    "--shard": "a watch reads every shard; `python -m watcher shards STREAM` lists them",
-    "--shard-id": "a watch reads every shard; `python -m watcher shards STREAM` lists them",
+    "--shard": _SHARDS,
+    "--shard-id": _SHARDS,
+    "-p": f"{_SHARDS}; a port is part of --endpoint-url",
+    "--shard-iterator-type": _START,
+    "--no-tail": _START,
+    **dict.fromkeys(("-s", "-S", "-b", "--boot"), _SINCE),
+    "-b": f"{_SINCE}; {_ENDPOINT}",
+    **dict.fromkeys(("--broker", "--bootstrap-server", "--host", "--port"), _ENDPOINT),
+    "--previous": _SINCE,
+    "-U": "say --until TIME to end at a time",
+    "--last": _SINCE,
+    "--from": "a watch begins in the past: python -m watcher STREAM --from 2h",
+    "--at": _SINCE,
+    **dict.fromkeys(("-g", "-i"), _CHOOSE),
+    "--include": f"{_CHOOSE}, --jmespath PATH for a part of each",
+    "-e": f"--no-follow ends at the newest change; {_CHOOSE}",
+    **dict.fromkeys(("-r", "--reverse", "--desc"), _NEWEST),
+    **dict.fromkeys(("-G", "--group", "--group-id", "--after-cursor", "--cursor"), _POSITION),
+    **dict.fromkeys(("--no-pager", "--no-cli-pager", "--no-paginate"), _UNPAGED),
+    **dict.fromkeys(("--no-verify-ssl", "--ca-bundle", "--insecure"), _CERTIFICATES),
+    "--timestamps": "every line of --print-summary begins with the change's time",
+    **dict.fromkeys(("-l", "--selector"), f"{_LIST}; --tag NAME=VALUE watches those with a tag"),
+    **dict.fromkeys(("-L", "--list"), _LIST),
+    **dict.fromkeys(("-t", "-C"), "the table stands alone: python -m watcher TABLE"),
+    "-C": "the table stands alone: python -m watcher TABLE; --color always for colours in a pipe",
+    "-c": "say --max-records N to stop after N; --print-json for a line each; "
+    "SQL is for python -m watcher query",
+    **dict.fromkeys(("-x", "--expanded", "--indent", "--yaml"), _SHOWN),
+    "--raw-output": "say --template '{new.NAME}' for bare texts",
+    "--sort-keys": "say --print-json | jq -S .",
+    "--html": "say python -m watcher report STREAM for a page to look at",
+    "--timeout-ms": "say --max-seconds N to end after N seconds",
 }
 """What to say instead of other tools' options that no single one of ours stands for."""
 
+_OUTPUTS = {
+    **dict.fromkeys(("text", "short", "short-iso", "cat", "plain", "line"), "--print-summary"),
+    **dict.fromkeys(("yaml", "json-pretty", "pretty", "verbose"), "--print-record"),
+    **dict.fromkeys(("wide", "columns"), "--output table"),
+    **dict.fromkeys(("raw", "wire"), "--print-json"),
+    **dict.fromkeys(("beginning", "earliest", "oldest"), "--from trim-horizon"),
+    **dict.fromkeys(("end", "latest", "newest"), "--from latest"),
+}
+_COLORS = {
+    **dict.fromkeys(("off", "no", "none", "false", "0"), "--color never"),
+    **dict.fromkeys(("on", "yes", "true", "1"), "--color always"),
+}
 _COUNT = re.compile(r"-n=?(\d*)")
 _STARTS = ("--tail", "--from", "--since", "--checkpoint")
 
@@ -136,16 +233,17 @@ def tail(words: Sequence[str]) -> list[str]:
     return words if begins else ["--tail=10", *words]
 
 
-def translated(words: Sequence[str], known: Container[str]) -> list[str]:
+def translated(words: Sequence[str], known: Container[str], command: str) -> list[str]:
     """Returns the words with other tools' options as ours; those that the command has stay."""
     found: list[str] = []
+    options = {**OPTIONS, **OF_COMMAND.get(command, {})}
     left = list(words)
     while left and left[0] != "--":
         name, equals, value = left.pop(0).partition("=")
-        if name in known or name not in OPTIONS:
+        if name in known or name not in options:
             found.append(name + equals + value)
             continue
-        ours, *more = OPTIONS[name].split() or [""]
+        ours, *more = options[name].split() or [""]
         if ours and ours not in known:
             found.append(name + equals + value)
         elif ours or value:
@@ -169,6 +267,34 @@ def refuse_count(words: Sequence[str]) -> None:
                 f"{word}: say --tail {n} (the last {n}, then go on; --no-follow: only those) "
                 f"or --max-records {n} (the next {n})"
             )
+
+
+def advice(option: str, known: Container[str]) -> str:
+    """Returns what to say instead of an option, where the command has what that names; or ""."""
+    told = ADVICE.get(option, "")
+    named = re.match(r"say (--[a-z-]+)", told)
+    return told if named is None or named[1] in known else ""
+
+
+def of_value(value: str, choices: Container[str]) -> str:
+    """Returns what to say for another tool's value of an option with these choices; or ""."""
+    if "never" in choices:
+        return _COLORS.get(value, "")
+    if "jsonl" not in choices:
+        return ""
+    if re.fullmatch(r"-\d+", value):
+        return f"--tail {value[1:]}"
+    if "." in value or "/" in value:
+        return f"--print-jsonl > {value}"
+    return _OUTPUTS.get(value, "")
+
+
+def of_name(text: str) -> str:
+    """Returns what to say instead of a word that is no table's name; or ""."""
+    if told := next((told for each, told in NO_NAMES.items() if re.fullmatch(each, text)), ""):
+        return told
+    names = re.findall(r"[\w.-]+", text)
+    return f"did you mean: {' '.join(names)}" if names and re.search(r"[ ,]", text) else ""
 
 
 def command_for(word: str, commands: Iterable[str]) -> str | None:

@@ -33,6 +33,9 @@ See every change of a DynamoDB table, live and in order. To begin with:
   {commands.PROGRAM} --help                    all that it can do
 """
 
+_A_TABLE = " (a table of this name may stand behind another)"
+_LISTED = ("streams", "tables")
+
 _ENGINE = options.option(
     "engine",
     str,
@@ -93,9 +96,8 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
         try:
             return _watch(streams, handlers, given, values)
         except StreamError as error:
-            near = synonyms.command_for("".join(streams), commands.COMMANDS)
-            if near and near != "watch":
-                error.add(f"; or did you mean the command {near}?")
+            if any(repr(name) in str(error) for name in streams):
+                error.add(_hint(streams))
             raise
 
     return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
@@ -103,16 +105,21 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
 
 def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -> None:
     """`archve orders` and `rollback orders` are hardly meant for two tables."""
-    word = next(iter(streams), "")
-    near = synonyms.command_for(word, commands.COMMANDS) if streams[1:] else None
+    word, *others = streams or ("",)
+    near = synonyms.command_for(word, commands.COMMANDS) if others else None
+    if others and word in synonyms.TASKS:
+        raise UsageError(f"no command {word}; {synonyms.TASKS[word]}{_A_TABLE}")
     if near is None:
         return
+    if others[0] in _LISTED:
+        near, others = "streams", others[1:]
+        words = [each for each in words if each not in _LISTED]
     text = f"{near} is a command: it stands before all options"
     if near != word:
         name = [] if near == "watch" else [near]
-        line = shlex.join([*name, *(each for each in words if each != word)])
+        line = shlex.join([*name, *(each for each in words if each not in (word, near))])
         text = f"no command {word}; did you mean: {commands.PROGRAM} {line}"
-    raise UsageError(f"{text} (a table of this name may stand behind another)")
+    raise UsageError(f"{text}{_A_TABLE}")
 
 
 def _refuse_words_that_are_no_table(
@@ -127,21 +134,34 @@ def _refuse_words_that_are_no_table(
     from watcher.aws.connect import Clients
     from watcher.aws.discovery import is_glob
 
-    hints = {"ago": "; an age is one word: 1h, or '1h ago' in quotes"}
+    hints = {"ago": "an age is one word: 1h, or '1h ago' in quotes"}
+    for name in streams:
+        if told := synonyms.of_name(name):
+            hints[name] = told
     for name in streams[1:]:
         if name in commands.COMMANDS:
             line = shlex.join([name, *(word for word in words if word != name)])
-            hints[name] = f"; the command stands first: {commands.PROGRAM} {line}"
-    other = "; nothing is watched, as this may be meant for a command: see --help"
+            hints[name] = f"the command stands first: {commands.PROGRAM} {line}"
+    other = "nothing is watched, as this may be meant for a command: see --help"
     for name in dict.fromkeys([streams[0], *(each for each in streams if each in hints)]):
         if is_glob(name) or name.startswith("arn:"):
             continue
         try:
             Clients(options.connection(values)).resolved(name)
         except StreamError as error:
-            if str(error).startswith("no table"):
-                error.add(hints.get(name, other))
+            if repr(name) in str(error):
+                error.add(f"; {hints.get(name, other)}")
                 raise
+
+
+def _hint(streams: Sequence[str]) -> str:
+    """Returns what a name that no table has may have been meant for; or ""."""
+    name = "".join(streams)
+    near = synonyms.command_for(name, commands.COMMANDS)
+    if near and near != "watch":
+        return f"; or did you mean the command {near}?"
+    told = synonyms.TASKS.get(name) or next(filter(None, map(synonyms.of_name, streams)), "")
+    return f"; {told}" if told else ""
 
 
 def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:

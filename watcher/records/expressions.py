@@ -148,7 +148,11 @@ class _Parser:
             found = _TOKEN.match(self._text, place)
             if found is None:
                 place += len(self._text[place:]) - len(self._text[place:].lstrip())
-                raise UsageError(f"can't read {self._text[place:]!r}, at character {place + 1}")
+                like = self._text[place] == "*"
+                hint = "; a beginning is begins_with(NAME, 'TEXT')" if like else ""
+                raise UsageError(
+                    f"can't read {self._text[place:]!r}, at character {place + 1}{hint}"
+                )
             kind = str(found.lastgroup)
             tokens.append(_Token(kind, found[kind], found.start(kind)))
             place = found.end()
@@ -173,9 +177,14 @@ class _Parser:
 
     def _wrong(self, wanted: str) -> UsageError:
         token = self._next
+        hint = ""
+        if token.text == "." and token.place == 0:
+            hint = "; names have no dot before them: new.NAME, old.NAME or NAME"
+        elif token.kind == "end" and self._at == 1:
+            hint = "; is the whole condition in quotes?"
         return UsageError(
             f"{self._text!r}: {wanted} should stand at character {token.place + 1}, "
-            f"in place of {token.text}"
+            f"in place of {token.text}{hint}"
         )
 
     # Conditions

@@ -110,15 +110,15 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("orders --zzz", "unknown --zzz; --help lists what there is"),
+        ("orders --zzz", "unknown --zzz; --help lists the options"),
         ("orders --frm=1h", "unknown --frm; did you mean --from?"),
         ("orders --sumary", "unknown --sumary; did you mean --summary?"),
         ("orders --jsno", "unknown --jsno; did you mean --json?"),
         ("orders -json", "unknown -json; did you mean --json?"),
-        ("orders --form=1h", "unknown --form; did you mean --from?"),
-        ("orders --local", "unknown --local; --help lists what there is"),
+        ("orders --form=1h", "unknown --form; did you mean --from or --format?"),
+        ("orders --local", "unknown --local; --help lists the options"),
         ("orders --no-max-records", "unknown --no-max-records; did you mean --max-records?"),
-        ("orders --empty-only", "unknown --empty-only; --help lists what there is"),
+        ("orders --empty-only", "unknown --empty-only; --help lists the options"),
         ("orders -psv", "unknown -psv; did you mean -ps?"),
         ("orders -v5", "unknown -v5; did you mean -v?"),
         ("orders -vps", "unknown -vps; did you mean -ps?"),
@@ -209,7 +209,7 @@ def test_a_dash_is_an_operand_and_behind_two_nothing_is_an_option(tmp_path: Path
 
 def test_advice_names_only_what_the_command_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shards", "orders", "--last", "1h"]) == 2
-    assert capsys.readouterr().err == "error: unknown --last; --help lists what there is\n"
+    assert capsys.readouterr().err == "error: unknown --last; --help lists the options\n"
 
 
 def test_a_text_with_a_space_is_one_word_too_many() -> None:
