@@ -225,3 +225,7 @@ class ShardNotFoundError(ServiceError):
 
 class TimestampRefusedError(ServiceError):
     """Raised where AT_TIMESTAMP is refused (DynamoDB Local, moto): read from the trim horizon."""
+
+
+MAY_PASS = TransientError, CredentialsError, UnexpectedAnswerError
+"""The errors that tell nothing of what was asked: ask again."""

@@ -16,9 +16,10 @@ from tests.simulator import Simulator, judge
 from tests.support import hanging_parents
 from tests.support.hand_clock import HandClock
 from watcher import DataLossError, Record, Stream, StreamError, UsageError, watch
+from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
-from watcher.errors import StreamGoneError
+from watcher.errors import StreamGoneError, TransientError
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.timing import Timing
 
@@ -222,6 +223,29 @@ def test_a_stream_that_another_has_replaced_ends_once_it_is_read_and_names_that(
     assert pull(made, 5) == first
     with pytest.raises(StreamGoneError, match=f"all of it is read; .*go on with {new}"):
         pull(made, 1)
+
+
+def test_a_table_that_can_t_be_asked_for_just_now_is_asked_again(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_timing(monkeypatch, Timing(newer_stream_seconds=0.1))
+    made = stream(sim)
+    first = sim.write("a", 5)
+    new = sim.enable_new_stream()
+    asked = list[str]()
+    latest = StreamsClient.latest_stream
+
+    def failing(client: StreamsClient, table: str) -> str:
+        asked.append(table)
+        if len(asked) < 3:
+            raise TransientError("InternalServerError")
+        return latest(client, table)
+
+    monkeypatch.setattr(StreamsClient, "latest_stream", failing)
+    assert pull(made, 5) == first
+    with pytest.raises(StreamGoneError, match=f"go on with {new}"):
+        pull(made, 1)
+    assert len(asked) == 3
 
 
 def test_a_disabled_stream_without_another_just_has_no_more(sim: Simulator) -> None:

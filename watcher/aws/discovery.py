@@ -16,6 +16,7 @@ from watcher.aws.arns import is_aws_region, is_other_table, region_in, table_nam
 from watcher.aws.error_mapping import error_code, error_operation
 from watcher.aws.model import Service, StreamName
 from watcher.errors import (
+    MAY_PASS,
     DeniedError,
     ServiceError,
     ShardNotFoundError,
@@ -75,12 +76,15 @@ def current_stream(tables: Tables, table: str) -> str:
 def newer_stream(service: Service, arn: str, table: str = "") -> str | None:
     """Returns the ARN of another, newer stream of a stream's table; None if there is none.
 
-    `table` is its name, for a stream whose ARN has no table in it.
+    `table` is its name, for a stream whose ARN has no table in it. Raises TransientError,
+    CredentialsError, UnexpectedAnswerError: those tell nothing.
     """
     try:
         # By its ARN: a name would be of our own account, whoever's stream this is.
         its_table = table_of(arn)
         newest = service.latest_stream(table or arn if its_table == arn else its_table)
+    except MAY_PASS:
+        raise
     except (ServiceError, StreamError) as error:
         logger.debug(f"No new stream: {error}")
         return None

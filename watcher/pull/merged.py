@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import math
@@ -14,7 +15,7 @@ from watcher.aws.background import BackgroundService
 from watcher.aws.discovery import newer_stream
 from watcher.aws.model import AfterSequence, Latest, Listing, Position, Service, ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.errors import StreamGoneError
+from watcher.errors import MAY_PASS, StreamGoneError
 from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import DEFAULTS, PooledShard, PullOptions, ShardPool
 from watcher.records import page as pages
@@ -123,7 +124,10 @@ class MergedReader:
             return
         if is_over and coordinator.poll_exhausted():
             self._asked_at = now
-            if new := newer_stream(self._service, self.arn, self.listing.table):
+            new = None
+            with contextlib.suppress(*MAY_PASS):
+                new = newer_stream(self._service, self.arn, self.listing.table)
+            if new is not None:
                 raise StreamGoneError(
                     f"{self.arn} is disabled, and all of it is read; its table has another stream: "
                     f"go on with {new}, from the trim horizon"

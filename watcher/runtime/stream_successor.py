@@ -9,7 +9,7 @@ import msgspec
 from watcher.aws.discovery import newer_stream
 from watcher.aws.model import Service
 from watcher.clock import CLOCK, Clock
-from watcher.errors import NoAnswerYetError
+from watcher.errors import MAY_PASS, CredentialsError, NoAnswerYetError, WatcherError
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 
 logger = logging.getLogger("watcher")
@@ -28,7 +28,7 @@ class SuccessorSearch:
     """Looks for the stream that took an ended one's place.
 
     A watch `of_table` goes on there; a watch of one stream only names it. It is looked for during
-    `wait_seconds`.
+    `wait_seconds`, and for as long as only passing errors answer.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class SuccessorSearch:
         self._clock = clock
         self._timing = timing
         self._since: float | None = None
+        self._failures = 0
         self._due = 0.0
 
     def newest(self, service: Service, arn: str, table: str = "") -> str | None:
@@ -68,6 +69,10 @@ class SuccessorSearch:
             new = self.newest(service, arn, table)
         except NoAnswerYetError:
             return None
+        except MAY_PASS as error:
+            self._due = now + self._timing.successor_poll_seconds
+            self._failed(service, error, about)
+            return None
         self._due = now + self._timing.successor_poll_seconds
         if new and self.of_table:
             self._since = None
@@ -78,3 +83,11 @@ class SuccessorSearch:
         if new:
             logger.info(f"Its table has a new one: python -m watcher {new} --from trim-horizon")
         return StreamEnd(newer=new)
+
+    def _failed(self, service: Service, error: WatcherError, about: dict[str, str]) -> None:
+        self._failures += 1
+        if isinstance(error, CredentialsError):
+            service.renew_credentials()
+        if self._failures.bit_count() == 1:
+            text = "Can't ask for the table's new stream, trying again"
+            logger.warning(f"{text}: {error}", extra=about)

@@ -201,8 +201,7 @@ class WatchedStream:
         try:
             executor.start(self.coordinator, self._listing_service, self._clock)
         except StreamGoneError as error:
-            new = self._successor.newest(self._listing_service, self.arn) if token else None
-            if new is None:
+            if token is None or (new := self._newest()) is None:
                 raise
             self.move_on(new, str(error))
             executor.start(self.coordinator, self._listing_service, self._clock)
@@ -216,6 +215,11 @@ class WatchedStream:
             self.catch_up_after = self.coordinator.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.coordinator.about())
+
+    def _newest(self) -> str | None:
+        return retry_at_start(
+            lambda: self._successor.newest(self._listing_service, self.arn), self._clock
+        )
 
     def _latest_at(self, listing: Listing) -> datetime:
         """Returns when "latest" was: not after the watch began, by either clock.

@@ -363,6 +363,25 @@ def test_a_checkpoint_of_a_former_stream_that_is_gone_is_a_loss(
     assert play.totals.losses == 1
 
 
+def test_such_a_checkpoint_goes_on_after_errors_that_pass(
+    service: PlayedService, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch ended with "no such stream" where the question for the new one failed once."""
+    answers = [TransientError("InternalServerError"), TransientError("reset")]
+
+    def latest(table: str) -> str:
+        if answers:
+            raise answers.pop()
+        return ARN
+
+    monkeypatch.setattr(service, "latest_stream", latest)
+    service.errors = [StreamGoneError("no such stream")]
+    store = Memory(Token(ARN[:-1] + "0", [], [], NOON))
+    play = played(service, seen, store=store, of_table=True).run(1.0)
+    assert store.token.stream_arn == ARN
+    assert play.totals.losses == 1
+
+
 @pytest.mark.parametrize(("old", "of_table"), [(ARN[:-1] + "0", False), ("arn:other", True)])
 def test_a_checkpoint_of_another_stream_is_refused(
     service: PlayedService, seen: Seen, old: str, of_table: bool

@@ -8,7 +8,13 @@ import pytest
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, NEW_ARN, PlayedService
-from watcher.errors import StreamError
+from watcher.errors import (
+    CredentialsError,
+    StreamError,
+    TransientError,
+    UnexpectedAnswerError,
+    WatcherError,
+)
 from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
 
 
@@ -68,6 +74,35 @@ def test_a_service_that_does_not_tell_is_taken_for_none(
 
     monkeypatch.setattr(service, "latest_stream", refuse)
     assert asked(service, of_one_stream(service), 1) == StreamEnd()
+
+
+@pytest.mark.parametrize("of_table", [True, False])
+@pytest.mark.parametrize(
+    "error",
+    [
+        TransientError("InternalServerError"),
+        CredentialsError("the token has expired"),
+        UnexpectedAnswerError("a proxy's page"),
+    ],
+)
+def test_an_error_that_may_pass_is_no_end(
+    service: PlayedService,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: WatcherError,
+    of_table: bool,
+) -> None:
+    def refuse(table: str) -> str:
+        raise error
+
+    service.newest = NEW_ARN
+    successor = SuccessorSearch(of_table=of_table, clock=service.clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(service, "latest_stream", refuse)
+        assert asked(service, successor, 30) is None
+    assert caplog.messages[0] == (f"Can't ask for the table's new stream, trying again: {error}")
+    found = asked(service, successor, 6)
+    assert found == (StreamEnd(NEW_ARN) if of_table else StreamEnd(newer=NEW_ARN))
 
 
 @pytest.mark.parametrize(
