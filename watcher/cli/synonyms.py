@@ -84,6 +84,7 @@ OPTIONS = {
     "--limit": "--max-records",
     "--max-items": "--max-records",
     "--max-messages": "--max-records",
+    "--count": "--max-records",
     "--max": "--max-records",
     "--head": "--max-records",
     "--timeout": "--max-seconds",
@@ -118,6 +119,7 @@ OPTIONS = {
     "--diff": "--print-diff",
     "--handler-dir": "--handlers",
     "--function": "--call",
+    "--webhook-url": "--webhook",
     "--debug": "--verbose",
     "--silent": "--quiet",
     "--only-log-lines": "--quiet",
@@ -153,6 +155,11 @@ _CHOOSE = "say --grep TEXT or --filter EXPR to choose changes"
 _POSITION = "say --checkpoint FILE to go on where the last run ended"
 _ENDPOINT = "say --endpoint-url http://HOST:PORT for another service"
 _SHOWN = "say --print-record to see each change over several lines"
+_PARTS = "say --template '{key.PK} {new.NAME}' or --jmespath PATH for a part of each change"
+_ROLE = "say --profile NAME, with its role_arn in ~/.aws/config"
+_KEYS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or say --profile NAME"
+_IMAGES = "the table's stream decides which images there are; --print-record shows them"
+_CALL = "say --call MODULE:FUNCTION, or --print-json | PROGRAM"
 _SHARDS = "a watch reads every shard; `python -m watcher shards STREAM` lists them"
 _LIST = "`python -m watcher streams` lists the tables that have streams"
 _NEWEST = "changes come oldest first; with --no-follow, `| tac` turns them round"
@@ -172,7 +179,7 @@ ADVICE = {
     "--dry-run": "nothing is written without --apply",
     "--save": _FILE,
     "--out": _FILE,
-    "--to": _FILE,
+    "--to": f"say --until TIME to end at a time; {_FILE}",
     "--tz": "say --utc, or TZ=Europe/Berlin before the command",
     "--timezone": "say --utc, or TZ=Europe/Berlin before the command",
     "--shard": _SHARDS,
@@ -206,6 +213,26 @@ ADVICE = {
     "--raw-output": "say --template '{new.NAME}' for bare texts",
     "--sort-keys": "say --print-json | jq -S .",
     "--html": "say python -m watcher report STREAM for a page to look at",
+    **dict.fromkeys(("--stop-at", "--stop"), "say --until TIME or --max-records N to end"),
+    **{f"--{kind}": f"say --only {kind}" for kind in ("insert", "modify", "remove")},
+    **{f"--{kind}s": f"say --only {kind}" for kind in ("insert", "update", "delete")},
+    **dict.fromkeys(("--columns", "--fields", "--select", "--attributes"), _PARTS),
+    "--log-level": "say -v for more status, -q for less",
+    **dict.fromkeys(("--sort", "--sort-by", "--order"), _NEWEST),
+    "--all-regions": "say --region NAME; tables of other regions are named by their ARNs",
+    "--account": "a table of another account is named by its ARN",
+    **dict.fromkeys(("--role-arn", "--role", "--assume-role"), _ROLE),
+    **dict.fromkeys(("--access-key", "--secret-key", "--session-token"), _KEYS),
+    **dict.fromkeys(("--local", "--localstack"), _ENDPOINT),
+    **dict.fromkeys(("--stream-view-type", "--view-type", "--old", "--new", "--images"), _IMAGES),
+    **dict.fromkeys(("--retry", "--max-retries"), "say --on-error POLICY: see --help failures"),
+    **dict.fromkeys(("--exec", "--command", "--run", "--script"), _CALL),
+    **dict.fromkeys(("--notify", "--slack", "--email"), "say --webhook URL or --sqs URL"),
+    "--changed": "say --filter 'old.NAME <> new.NAME'",
+    "--pk-value": _KEY,
+    "--yes": "nothing is written without --apply",
+    "--json": "say --output json",
+    "--table": "the table stands alone: python -m watcher shards TABLE",
     "--timeout-ms": "say --max-seconds N to end after N seconds",
 }
 """What to say instead of other tools' options that no single one of ours stands for."""

@@ -116,7 +116,7 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
         ("orders --jsno", "unknown --jsno; did you mean --json?"),
         ("orders -json", "unknown -json; did you mean --json?"),
         ("orders --form=1h", "unknown --form; did you mean --from or --format?"),
-        ("orders --local", "unknown --local; --help lists the options"),
+        ("orders --locale", "unknown --locale; --help lists the options"),
         ("orders --no-max-records", "unknown --no-max-records; did you mean --max-records?"),
         ("orders --empty-only", "unknown --empty-only; --help lists the options"),
         ("orders -psv", "unknown -psv; did you mean -ps?"),

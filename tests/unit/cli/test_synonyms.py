@@ -127,7 +127,7 @@ def test_a_word_that_is_near_to_nothing_may_be_a_table() -> None:
     assert command_for("customers", COMMANDS) is None
 
 
-@pytest.mark.parametrize("option", sorted({*ADVICE} - {"--last", "--from"}))
+@pytest.mark.parametrize("option", sorted({*ADVICE} - {*OPTIONS, "--from", "--yes"}))
 def test_an_option_that_nothing_stands_for_is_answered_with_what_to_do(
     option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
