@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import boto3
 import pytest
@@ -43,6 +44,8 @@ def sqs() -> Iterator[str]:
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
+    # Its queues are this process's: another module may have left one of the same name.
+    urlopen(f"http://{host}:{port}/moto-api/reset", data=b"").close()
     yield f"http://{host}:{port}"
     server.stop()
 
