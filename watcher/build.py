@@ -109,6 +109,7 @@ def build_manager(
         stats=stats,
         mark_dirty=saver.mark_dirty,
         wire_filter=options.wire_filter,
+        redaction=options.redaction,
         max_records=options.max_records,
     )
     delivery = build_delivery(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from watcher.delivery.handler import Handler
     from watcher.observability.watch_stats import Display
     from watcher.records.filters import RecordFilter
+    from watcher.records.redaction import Redaction
     from watcher.records.wire import WireRecord
     from watcher.streams.start_times import Moment
 
@@ -142,6 +143,28 @@ class WatchOptions:
             metavar="TEXT",
             group="filters",
             help="only changes with this text in their key or images, in a name or a value",
+        ),
+    ] = None
+    redact: Annotated[
+        list[str] | str | Iterable[str] | None,
+        Parameter(
+            metavar="PATH[=METHOD],…",
+            group="filters",
+            help="show no attribute of this path (email, card.number, items[*].name, **.ssn, *), "
+            "or value like /REGEX/: drop, mask (default), hash, keep-type; repeatable, the first "
+            "that fits counts",
+        ),
+    ] = None
+    redact_file: Annotated[
+        str | os.PathLike[str] | None,
+        Parameter(metavar="FILE", group="filters", help="a file of --redact's rules, in lines"),
+    ] = None
+    redact_key_file: Annotated[
+        str | os.PathLike[str] | None,
+        Parameter(
+            metavar="FILE",
+            group="filters",
+            help="the key of --redact's hash; default: the variable WATCHER_REDACT_KEY",
         ),
     ] = None
     checkpoint: Annotated[
@@ -280,7 +303,10 @@ class WatchOptions:
         """Checks every value, before anything is asked of the service."""
         flags = [each.name for each in fields(self) if isinstance(each.default, bool)]
         refuse_text_for_bool(**{name: getattr(self, name) for name in flags})
-        for name in ("position", "end", "poll_max_seconds", "record_filter", "failure_policy"):
+        for name in (
+            *("position", "end", "poll_max_seconds", "record_filter", "redaction"),
+            "failure_policy",
+        ):
             getattr(self, name)  # worked out once; raises for what can't be used
         _refuse_bad_tail(self.tail, self.start, self.until)
         if self.snapshot and self.tail is not None:
@@ -330,6 +356,13 @@ class WatchOptions:
         from watcher.records.filters import record_filter
 
         return record_filter(self.filters, self.key, self.only, self.grep)
+
+    @cached_property
+    def redaction(self) -> "Redaction | None":
+        """What of the records nobody is to see; None: nothing."""
+        from watcher.records.redaction import redaction
+
+        return redaction(self.redact, self.redact_file, self.redact_key_file)
 
     @property
     def wire_filter(self) -> "Callable[[WireRecord], bool] | None":

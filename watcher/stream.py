@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,6 +32,7 @@ from watcher.pull.table_snapshot import Items
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.filters import RecordFilter, record_filter
 from watcher.records.record import Record
+from watcher.records.redaction import Redaction, redaction
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
@@ -102,9 +104,10 @@ class Stream:
     `stream` names streams as for `watch()`; globs are resolved once, here. `start` is `"latest"`,
     `"trim_horizon"`, a datetime (aware, or in local time), a timedelta (so long ago), or
     a token, as a dict or its JSON.
-    `filters`, `key`, `only`, `grep`, `snapshot`, `on_stale` (for a token) and `poll_max` work as in
-    `watch()`; a record that is filtered out moves the token, and counts in `filtered`. Of several
-    streams, one that can't be read is skipped as long as that lasts, with its error in `errors`.
+    `filters`, `key`, `only`, `grep`, `redact`, `snapshot`, `on_stale` (for a token) and `poll_max`
+    work as in `watch()`; a record that is filtered out moves the token, and counts in `filtered`.
+    Of several streams, one that can't be read is skipped as long as that lasts, with its error in
+    `errors`.
     Raises StreamError where the stream (or all of them) can't be used, or is disabled, read to its
     end and replaced by another one of its table (which the error names), UsageError for a bad start
     or filter, and after `close`. Not for use by several threads at once.
@@ -123,6 +126,9 @@ class Stream:
         key: Iterable[str] | Mapping[str, Any] | None = None,
         only: str | Iterable[str] | None = None,
         grep: str | None = None,
+        redact: str | Iterable[str] | None = None,
+        redact_file: str | os.PathLike[str] | None = None,
+        redact_key_file: str | os.PathLike[str] | None = None,
         snapshot: bool = False,
         on_stale: str = "trim-horizon",
         fail_on_data_loss: bool = False,
@@ -133,6 +139,7 @@ class Stream:
     ) -> None:
         refuse_text_for_bool(snapshot=snapshot, fail_on_data_loss=fail_on_data_loss)
         test, on_stale = record_filter(filters, key, only, grep), checked_policy(on_stale)
+        hidden = redaction(redact, redact_file, redact_key_file)
         asked = WantedStreams.parse(stream)
         _position(start)  # raises here, before any call, for what is none
         connection = AwsConfig.here(region, profile, endpoint_url)
@@ -156,6 +163,7 @@ class Stream:
             found,
             start,
             record_filter=test,
+            redaction=hidden,
             fail_on_data_loss=fail_on_data_loss,
             clock=CLOCK,
             options=options,
@@ -169,6 +177,7 @@ class Stream:
         start: Start,
         *,
         record_filter: RecordFilter | None = None,
+        redaction: Redaction | None = None,
         items: Mapping[str, Items] | None = None,
         fail_on_data_loss: bool = False,
         on_stale: str = "trim-horizon",
@@ -193,6 +202,7 @@ class Stream:
             services,
             start,
             record_filter=record_filter,
+            redaction=redaction,
             fail_on_data_loss=fail_on_data_loss,
             clock=clock,
             options=options,
@@ -211,11 +221,13 @@ class Stream:
         start: Start,
         *,
         record_filter: RecordFilter | None,
+        redaction: Redaction | None,
         fail_on_data_loss: bool,
         clock: Clock,
         options: PullOptions,
     ) -> None:
         self._record_filter = record_filter
+        self._redaction = redaction
         self._options = options
         self._filtered = 0
         self.arn = next(iter(services))
@@ -294,7 +306,7 @@ class Stream:
         self._check_idle()
         while (record := self._next()) is not None:
             if self._record_filter is None or self._record_filter(record):
-                return record
+                return record if self._redaction is None else self._redaction(record)
             self._filtered += 1
         return None
 
@@ -354,7 +366,7 @@ class Stream:
         poll_is_due = self._clock.monotonic() >= self._stepped_at + _STEP_SECONDS
         while (record := self._readers.pop_buffered(poll_is_due=poll_is_due)) is not None:
             if self._record_filter is None or self._record_filter(record):
-                return record
+                return record if self._redaction is None else self._redaction(record)
             self._filtered += 1
         return None
 
@@ -362,7 +374,12 @@ class Stream:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
         new_reader: Callable[..., MergedReader] = MergedReader
         if (items := self._items.get(arn)) is not None:
-            new_reader = partial(SnapshotReader, items=items, only_restart=self._only_restart)
+            new_reader = partial(
+                SnapshotReader,
+                items=items,
+                only_restart=self._only_restart,
+                redaction=self._redaction,
+            )
         made = new_reader(
             service,
             arn,

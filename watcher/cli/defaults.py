@@ -20,8 +20,8 @@ from watcher.errors import UsageError
 logger = logging.getLogger("watcher")
 
 _PREFIX = "WATCHER_"
-# Not options: the file to read, and the environment that scripts/ make.
-_OTHER_VARIABLES = {"config", "venv"}
+# Not options: the file to read, the environment that scripts/ make, a key for no command line.
+_OTHER_VARIABLES = {"config", "venv", "redact-key"}
 # Nor are these anybody's defaults.
 _ONLY_TYPED = {"help", "version"}
 _NEAR = 0.75

@@ -101,7 +101,7 @@ _Output = Annotated[
 
 def history_command(line: CommandLine) -> Callable[..., int]:
     """Shows what happened to an item, and how it is now."""
-    names = "start", "until", *options.AWS
+    names = "start", "until", *options.REDACT, *options.AWS
     parts = [*options.of(WatchOptions, *names, start="trim-horizon"), *_engine_options(line)]
     return options.spelled(_history, parts, options.of(style.set_up))
 
@@ -116,7 +116,7 @@ def _history(
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
-    trail = opened_trail(values, who)
+    hidden, trail = options.redaction(values), opened_trail(values, who)
     wanted, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
     _tell_times(start, until)
@@ -137,6 +137,8 @@ def _history(
         found = timeline(read, wanted, start, until, exports)
     if trail is not None:
         found.add_callers(trail, table)
+    if hidden is not None:
+        found.redact(hidden)
     if output == "csv":
         _as_csv(found, raw=csv_raw)
     else:
@@ -313,7 +315,8 @@ _Wire = Annotated[bool, Parameter(help="items in DynamoDB's own JSON, with types
 
 def as_of_command(line: CommandLine) -> Callable[..., int]:
     """Gives a table's items as they were at a moment."""
-    parts = [*options.of(WatchOptions, "filters", *options.AWS), *_engine_options(line)]
+    names = "filters", *options.REDACT, *options.AWS
+    parts = [*options.of(WatchOptions, *names), *_engine_options(line)]
     form = Parameter(
         alias="-o",
         choices=_FORMS_BY_SPARK if _on_spark(line) else _FORMS,
@@ -344,8 +347,12 @@ def _as_of(
     then = past_time(time, "TIME" if at is None else "at")
     one, test = None if key is None else ItemKey(key), record_filter(values["filters"])
     _refuse_two_places(output, to, to_table, dynamodb_json)
+    hidden = options.redaction(values)
+    if to_table is not None:
+        options.refuse_redaction(values, "a table takes items as they were")
     exports = opened(baseline, values)
     if values["engine"] == "spark":
+        options.refuse_redaction(values, "not for --engine spark")
         form = _for_spark(output, to, to_table)
         _tell_moment(then, to)
         count = spark_commands.as_of(
@@ -368,6 +375,7 @@ def _as_of(
     with _target(to) as out:
         _tell_moment(then, to or to_table)
         found = items_as_of(sources, then, one, test, exports)
+        found.redaction = hidden
         if not found.exact and (dynamodb_json or to_table):
             raise UsageError(INEXACT_ARCHIVE)
         if to_table is not None:
@@ -515,7 +523,7 @@ _CountForm = Annotated[
 
 def count_command(line: CommandLine) -> Callable[..., int]:
     """Counts changes by what one names."""
-    names = "start", "until", "only", "key", "filters", "grep", *options.AWS
+    names = "start", "until", "only", "key", "filters", "grep", *options.REDACT, *options.AWS
     return options.spelled(
         _count, options.of(WatchOptions, *names, start="trim-horizon"), options.of(style.set_up)
     )
@@ -536,18 +544,18 @@ def _count(
     if top < 0:
         raise UsageError("give 0 (all) or more", "top", str(top))
     names = counts.dimensions(by or (counts.CALLER if "who" in given.typed else "kind"))
-    trail = _trail_of(names, who, given, values)
+    hidden, trail = options.redaction(values), _trail_of(names, who, given, values)
     is_wanted = record_filter(values["filters"], values["key"], values["only"], values["grep"])
     start, until = start_time(values["start"]), end(values["until"], values["start"])
     found = Sources.named(sources, options.connection(values))
     _refuse_bad_key(found, values["key"])
     if trail is None:
-        made = Counts(names)
+        made = Counts(names, redaction=hidden)
         found.open(start, None if is_wanted is None else is_wanted.matching_indexes)
         made.add(filter(is_wanted, records_until(found.records(), until)))
     else:
         callers = Callers(found.table_arn)
-        made = Counts(names, callers)
+        made = Counts(names, callers, hidden)
         found.open(start)
         # All changes are taken in: a call that made one of them has not made another.
         made.add(filter(is_wanted, callers.noting(records_until(found.records(), until))))

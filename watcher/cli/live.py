@@ -130,8 +130,12 @@ def _history(values: Mapping[str, Any]) -> Callable[[ChangeLine], Iterable[Recor
     def history(entry: ChangeLine) -> Iterable[Record]:
         from watcher.time_machine import timeline
 
-        aws = {name: values[name] for name in options.AWS}
-        return timeline.history(entry.shard_key.stream, key=entry.record.key, **aws)
+        hidden = options.redaction(values)
+        named = [] if hidden is None else [*filter(hidden.hides, entry.record.key)]
+        if named:
+            raise UsageError(f"{named[0]} is redacted: an item's history is found by its whole key")
+        more = {name: values[name] for name in (*options.REDACT, *options.AWS)}
+        return timeline.history(entry.shard_key.stream, key=entry.record.key, **more)
 
     return history
 

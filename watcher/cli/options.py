@@ -15,14 +15,18 @@ from cyclopts import Parameter, Token
 
 from watcher.cli import completers
 from watcher.declared import declared
+from watcher.errors import UsageError
 
 if TYPE_CHECKING:
     from watcher.aws.config import AwsConfig
+    from watcher.records.redaction import Redaction
 
 logger = logging.getLogger("watcher")
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 AWS = ("region", "profile", "endpoint_url")
+REDACT = ("redact", "redact_file", "redact_key_file")
+"""The options that say what nobody is to see."""
 
 
 class Given(NamedTuple):
@@ -134,6 +138,21 @@ def connection(options: Mapping[str, Any]) -> AwsConfig:
     from watcher.aws.config import AwsConfig
 
     return AwsConfig(**{name: options[name] for name in AWS})
+
+
+def redaction(options: Mapping[str, Any]) -> Redaction | None:
+    """Returns what these options take out of records; None: nothing. Raises UsageError."""
+    from watcher.records import redaction as made
+
+    return made.redaction(*(options[name] for name in REDACT))
+
+
+def refuse_redaction(options: Mapping[str, Any], reason: str) -> None:
+    """Raises UsageError where a command is to redact that can't, or must not."""
+    for name in REDACT[:2]:
+        if options[name] and options[name] != [""]:
+            text = f"{reason}: leave it out; --redact '' does, where a file or a variable gives it"
+            raise UsageError(text, name)
 
 
 def spelled(run: Callable[..., int], *parts: Iterable[inspect.Parameter]) -> Callable[..., int]:

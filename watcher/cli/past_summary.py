@@ -45,6 +45,7 @@ class PastSummary:
         self._trail = trail
         self._callers = Callers()
         self._is_wanted = record_filter(*(values[name] for name in _FILTERS))
+        self._redaction = options.redaction(values)
         self._lines: list[tuple[str, Noted]] = []
         self._filtered = 0
 
@@ -52,7 +53,8 @@ class PastSummary:
         """Takes in a change: a call that made one has not made another."""
         noted = self._callers.note(record)
         if self._is_wanted is None or self._is_wanted(record):
-            self._lines.append((summary_line(record), noted))
+            shown = record if self._redaction is None else self._redaction(record)
+            self._lines.append((summary_line(shown), noted))
         else:
             self._filtered += 1
 
@@ -69,7 +71,10 @@ class PastSummary:
 def run(streams: Sequence[str], trail: Trail, values: Mapping[str, Any]) -> int:
     """Watches up to the end, and prints what was changed and by whom."""
     summary = PastSummary(trail, values)
-    settings = {**options.values(WatchOptions, values), **dict.fromkeys(_FILTERS)}
+    settings = {
+        **options.values(WatchOptions, values),
+        **dict.fromkeys((*_FILTERS, *options.REDACT)),
+    }
     watch(streams, [Handler("print-summary", summary.add)], **settings)
     summary.write()
     return 0

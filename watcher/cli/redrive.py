@@ -38,6 +38,7 @@ from watcher.options import WatchOptions
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import open_lines
+from watcher.records.redaction import Redaction
 from watcher.shutdown import Shutdown
 from watcher.time_machine.archives import Archive
 from watcher.time_machine.redrive import HeldBatch, Redrive
@@ -103,11 +104,12 @@ def _redrive(
     aws = options.connection(values)
     on_error = FailurePolicy.parse(values["on_error"] or "log", aws)
     refuse_as_dead_letters(on_error, place)
+    redaction = options.redaction(values)
     files = None if archive is None else Archive(Path(archive), ("parquet", "json"))
     shutdown = Shutdown(values["stop_timeout"])
     try:
         with _opened(place, aws, shutdown) as messages:
-            step = _Run(messages, values, files)
+            step = _Run(messages, values, files, redaction)
             with blaming(place) if messages.queue else nullcontext():
                 if choice is not None:
                     return step.hand_over(choice, on_error, shutdown)
@@ -198,8 +200,13 @@ class _Run:
     """The way of the records that messages name, to handlers."""
 
     def __init__(
-        self, messages: _Messages, values: dict[str, Any], archive: Archive | None
+        self,
+        messages: _Messages,
+        values: dict[str, Any],
+        archive: Archive | None,
+        redaction: Redaction | None,
     ) -> None:
+        self._redaction = redaction
         self._queue = messages.queue
         self._values = values
         self._aws = options.connection(values)
@@ -250,7 +257,7 @@ class _Run:
             status = None
             if line is not None:
                 status = ReplayStatus(line, redrive, "redriven", self._share)
-            Delivery(redrive, self._test, dispatcher, status).run()
+            Delivery(redrive, self._test, self._redaction, dispatcher, status).run()
         return self._report(dispatcher)
 
     def _report(self, dispatcher: Dispatcher) -> int:

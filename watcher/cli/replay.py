@@ -32,6 +32,7 @@ from watcher.options import WatchOptions, end
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines
+from watcher.records.redaction import Redaction
 from watcher.shutdown import Overdue, Shutdown
 
 logger = logging.getLogger("watcher")
@@ -63,7 +64,9 @@ def replay_command(line: CommandLine) -> Callable[..., int]:
 def delivery_options() -> Iterator[inspect.Parameter]:
     """Yields the options of a watch that say which records are handed over, and how."""
     yield from options.of(
-        WatchOptions, "until", "only", "key", "filters", "grep", "on_error", "stop_timeout"
+        WatchOptions,
+        *("until", "only", "key", "filters", "grep", "on_error", "stop_timeout"),
+        *options.REDACT,
     )
     yield from options.of(style.set_up)
     yield from options.of(output.status_line)
@@ -89,7 +92,7 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
             status = None
             if line is not None and file is not None:
                 status = ReplayStatus(line, replay, "replayed", _share_of(file, replay))
-            step = Delivery(replay, test, dispatcher, status, source)
+            step = Delivery(replay, test, options.redaction(values), dispatcher, status, source)
             with nullcontext() if source is None else blaming(name):
                 step.run()
     ended = dispatcher.shutdown.signal
@@ -137,6 +140,8 @@ class Delivery:
 
     source: RecordSource
     test: Callable[[Record], bool] | None
+    redaction: Redaction | None
+    """What of the records that pass the test nobody is to see."""
     dispatcher: Dispatcher
     status: ReplayStatus | None
     letters: LetterSource | None = None
@@ -169,9 +174,10 @@ class Delivery:
         for record in self.source:
             self._settle(but_last=True)
             if self.test is None or self.test(record):
+                shown = record if self.redaction is None else self.redaction(record)
                 with shutdown.may_interrupt():
                     dispatcher.start_stream(record.stream)
-                    dispatcher.deliver(record)
+                    dispatcher.deliver(shown)
             else:
                 self.source.filtered += 1
                 if self.letters is not None:

@@ -29,6 +29,7 @@ from watcher.options import WatchOptions
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
+from watcher.records.redaction import Redaction
 from watcher.report.changes import UnreadableChangeError, change_of_record, change_of_row
 from watcher.report.latest import LATEST_OF_ALL, LATEST_OF_ITEM, LatestChanges
 from watcher.report.page import Report, page
@@ -73,7 +74,7 @@ _Output = Annotated[
 
 def report_command(line: CommandLine) -> Callable[..., int]:
     """Puts changes on a page."""
-    names = ("start", "until", *_CHOICE, "fail_on_data_loss", *options.AWS)
+    names = ("start", "until", *_CHOICE, "fail_on_data_loss", *options.REDACT, *options.AWS)
     return options.spelled(_report, options.of(WatchOptions, *names, start="trim-horizon"))
 
 
@@ -87,7 +88,9 @@ def _report(
     **values: object,
 ) -> int:
     given.log_used()
-    target = _target(output)
+    target, hidden = _target(output), options.redaction(values)
+    if who is not None:
+        options.refuse_redaction(values, "callers are found by items' keys")
     paths = [each for each in (source, *others) if source_path(each)]
     if others and paths:
         raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
@@ -95,10 +98,10 @@ def _report(
         report = _of_streams((source, *others), values, opened_trail(values, who))
     elif Path(source).is_dir():
         _refuse(given, _STREAM_ONLY, "a folder")
-        report = _of_folder(source, values)
+        report = _of_folder(source, values, hidden)
     else:
         _refuse(given, _STREAM_ONLY, "a file")
-        report = _of_file(source, values)
+        report = _of_file(source, values, hidden)
     _write(page(report), target)
     changes, shards = report.summary.changes, len(report.shards)
     counts = grouped(changes, "change")
@@ -220,7 +223,7 @@ def _listing(arns: Sequence[str], clients: Clients) -> Listing:
     return msgspec.structs.replace(found[-1], table=", ".join(tables), shards=shards)
 
 
-def _of_folder(name: str, values: dict[str, Any]) -> Report:
+def _of_folder(name: str, values: dict[str, Any], hidden: Redaction | None) -> Report:
     archive = Archive(Path(name))
     logger.info(f"Reading {name}: {len(archive.files):,} parquet files")
     is_wanted = record_filter(*(values[each] for each in _FILTERS))
@@ -230,6 +233,11 @@ def _of_folder(name: str, values: dict[str, Any]) -> Report:
         try:
             if is_wanted is not None and not is_wanted(archives.record_of_row(row)):
                 filtered += 1
+                continue
+            if hidden is not None:
+                shown = hidden(archives.record_of_row(row))
+                summary.add(change_of_record(shown))
+                latest.add(shown)
                 continue
             summary.add(change_of_row(row))
             latest.add_row(row)
@@ -252,7 +260,7 @@ def _of_folder(name: str, values: dict[str, Any]) -> Report:
     )
 
 
-def _of_file(source: str, values: dict[str, Any]) -> Report:
+def _of_file(source: str, values: dict[str, Any], hidden: Redaction | None) -> Report:
     summary, latest = Summary(), _latest(values)
     is_wanted = record_filter(*(values[name] for name in _FILTERS))
     filtered = unreadable = 0
@@ -261,8 +269,9 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
         for record in read_records(lines, source):
             try:
                 if is_wanted is None or is_wanted(record):
-                    summary.add(change_of_record(record))
-                    latest.add(record)
+                    shown = record if hidden is None else hidden(record)
+                    summary.add(change_of_record(shown))
+                    latest.add(shown)
                 else:
                     filtered += 1
             except UnreadableChangeError as error:
@@ -291,17 +300,24 @@ def _latest(values: Mapping[str, Any]) -> LatestChanges:
 
 
 def _item(values: Mapping[str, Any]) -> str:
+    if values["key"] and options.redaction(values) is not None:
+        return "the chosen items"
     return ", ".join(values["key"] or ())
 
 
 def _choice(values: dict[str, Any], filtered: int) -> list[str]:
-    """Returns what was left out, in the words that it was asked for."""
+    """Returns what was left out, in the words that it was asked for.
+
+    Where something is redacted, without the values: some may be of what nobody is to see.
+    """
     given = [f"--only {each}" for each in values["only"] or ()]
     given += [f"--key {each}" for each in values["key"] or ()]
     given += [f"--filter {each}" for each in values["filters"] or ()]
     given += [f"--grep {values['grep']}"] * bool(values["grep"])
     if not given:
         return []
+    if options.redaction(values) is not None:
+        given = list(dict.fromkeys(each.split()[0] for each in given))
     return [f"Filtered by {' '.join(given)}; {filtered:,} other changes are left out."]
 
 

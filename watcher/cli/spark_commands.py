@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 
+_NO_REDACTION = "not on Spark"
+
+
 def session_options() -> list[inspect.Parameter]:
     """Returns the options of Spark's session."""
     return list(options.of(module("session").start))
@@ -54,7 +57,8 @@ def module(name: str) -> ModuleType:
 def _job(name: str) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
     """Returns a job, and its command's options: its own, Spark's and AWS's."""
     function: Callable[..., Any] = getattr(module("jobs"), name)
-    aws = options.of(WatchOptions, *options.AWS)
+    names = options.AWS if name == "metrics" else (*options.REDACT, *options.AWS)
+    aws = options.of(WatchOptions, *names)
     return function, [*options.of(function), *session_options(), *aws]
 
 
@@ -62,6 +66,8 @@ def _run(
     job: Callable[..., Any], *operands: str, values: Mapping[str, Any], short: bool = False
 ) -> Any:
     """Starts Spark, does the job, and ends Spark."""
+    if "redact" in values:
+        options.refuse_redaction(values, _NO_REDACTION)
     if "stop_timeout" in values:
         refuse_bad_seconds(stop_timeout=values["stop_timeout"])
     session = module("session")
@@ -197,6 +203,7 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
     mirror = importlib.import_module("watcher.mirror.command").mirror
 
     def run(stream: options.Stream, /, **values: object) -> int:
+        options.refuse_redaction(values, "a mirror is equal to its table")
         given = options.values(mirror, values)
         before = os.umask(0o077)  # delta-rs has no option for it: items are nobody else's to read
         try:
@@ -210,7 +217,8 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
         logger.info(f"Done: {text}")
         return 0
 
-    return options.spelled(run, options.of(mirror), options.of(WatchOptions, *options.AWS))
+    parts = options.of(WatchOptions, *options.REDACT, *options.AWS)
+    return options.spelled(run, options.of(mirror), parts)
 
 
 # The default command with --engine spark: the handlers on executors
@@ -251,6 +259,7 @@ def _watch(
 ) -> int:
     from watcher.aws.discovery import WantedStreams
 
+    options.refuse_redaction(values, _NO_REDACTION)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session, once = module("session"), not values["follow"]
     _refuse(choice, given, values["checkpoint"])

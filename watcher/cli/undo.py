@@ -114,7 +114,8 @@ _Force = Annotated[
 
 def undo_command(line: CommandLine) -> Callable[..., int]:
     """Puts items back, or says what it would do."""
-    parts = options.of(WatchOptions, "only", "key", "filters", "grep", *options.AWS)
+    names = "only", "key", "filters", "grep", *options.REDACT, *options.AWS
+    parts = options.of(WatchOptions, *names)
     return options.spelled(_undo, parts, options.of(style.set_up))
 
 
@@ -134,6 +135,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
+    options.refuse_redaction(values, "an undo writes items back as they were")
     connection = options.connection(values)
     _refuse_untyped(given)
     # A default for watches, such as `from` in watcher.toml, is not meant for this.

@@ -155,7 +155,7 @@ def verify_command(line: CommandLine) -> Callable[..., int]:
     return options.spelled(
         _compare,
         options.of(_Comparison),
-        options.of(WatchOptions, *options.AWS, "metrics_port"),
+        options.of(WatchOptions, *options.REDACT, *options.AWS, "metrics_port"),
         options.of(style.set_up),
         options.of(status_line),
     )
@@ -231,6 +231,7 @@ def _compare(
     output: options.Output = "text",
     **values: object,
 ) -> int:
+    options.refuse_redaction(values, "it shows both values of what differs")
     style.set_up(**options.values(style.set_up, values))
     comparison = _Comparison(**options.values(_Comparison, values))
     if (comparison.with_ is None) is (log is None):

@@ -374,7 +374,7 @@ class ConcurrentDelivery:
     def _deliver(self, queue: ShardQueue, page: Page, until: float) -> Generator[None, None, bool]:
         """Deliver records of a page, up to a time; answers whether that was all of them."""
         if queue.page is None:
-            records = RecordPage(page.body, queue.shard_key, range(page.start, page.stop))
+            records = self._progress.opened(queue.shard_key, page)
             queue.page = PartialPage(page, records, self._progress.wire_filter(queue.shard_key))
         partial_page, monotonic = queue.page, self._clock.monotonic
         while self._may_begin(queue) and monotonic() < until:

@@ -8,9 +8,11 @@ from typing import Protocol
 
 from watcher.aws.model import AfterSequence, ShardKey
 from watcher.observability.watch_stats import Totals
+from watcher.records.page import RecordPage
+from watcher.records.redaction import Redaction
 from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import WireFilter
+from watcher.streams.messages import Page, WireFilter
 
 
 class PositionStats(Protocol):
@@ -33,9 +35,11 @@ class Progress:
         stats: PositionStats,
         mark_dirty: Callable[[], object],
         wire_filter: WireFilter | None = None,
+        redaction: Redaction | None = None,
         max_records: int | None = None,
     ) -> None:
         """`mark_dirty` is told that there are new positions to save."""
+        self._redaction = redaction
         self.limit = math.inf if max_records is None else max_records
         """The number of records after which the watch ends."""
         self._totals = totals
@@ -63,6 +67,13 @@ class Progress:
         """See `Delivery`."""
         self.limit = min(self.limit, count)
         self._is_within = is_within
+
+    def opened(self, shard_key: ShardKey, page: Page) -> RecordPage:
+        """Returns a page's records as handlers are to see them; the filters see them as they came.
+
+        Nothing of a record goes anywhere but through here: redaction has this one place.
+        """
+        return RecordPage(page.body, shard_key, range(page.start, page.stop), self._redaction)
 
     def wire_filter(self, shard_key: ShardKey) -> WireFilter | None:
         """Returns the test that a shard's records have to pass; None: every one is delivered."""

@@ -98,7 +98,7 @@ class SequentialDelivery:
         passed = self._progress.passed
         self._in_hand = _PageInHand(shard_key, shard, page, passed, then_drain=then_drain)
         self._undelivered = page.count
-        records = RecordPage(page.body, shard_key, range(page.start, page.stop))
+        records = self._progress.opened(shard_key, page)
         deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
         self._steps = deliver(records, self._progress.wire_filter(shard_key))
 

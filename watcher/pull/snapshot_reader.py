@@ -15,6 +15,7 @@ from watcher.pull.shard_pool import DEFAULTS, PullOptions
 from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.records import page as pages
 from watcher.records.record import Record
+from watcher.records.redaction import Redaction
 from watcher.retry import backoff, worth_logging
 from watcher.streams.checkpoint_format import Token, TokenSnapshot
 from watcher.streams.losses import Losses
@@ -36,6 +37,7 @@ class SnapshotReader(MergedReader):
         *,
         items: Items,
         only_restart: bool = False,
+        redaction: Redaction | None = None,
         losses: Losses,
         calls: CallPool,
         clock: Clock = CLOCK,
@@ -50,7 +52,7 @@ class SnapshotReader(MergedReader):
             stored = TokenSnapshot(done=True)
         elif self._restarts_snapshot:
             stored = None
-        self._items = TableSnapshot(arn, items, stored, clock)
+        self._items = TableSnapshot(arn, items, stored, clock, redaction=redaction)
         self._item_records: deque[Record] = deque()
         self._changes_left = 0
         self._failures = 0

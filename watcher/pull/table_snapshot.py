@@ -16,6 +16,7 @@ import msgspec
 from watcher.aws.json_text import read
 from watcher.aws.model import AfterSequence, ShardKey, TrimHorizon
 from watcher.clock import CLOCK, Clock
+from watcher.errors import UsageError
 from watcher.records.wire import SNAPSHOT
 from watcher.streams.checkpoint_format import TokenSnapshot
 from watcher.streams.lineage import TrackedShard
@@ -23,6 +24,7 @@ from watcher.streams.messages import Page
 
 if TYPE_CHECKING:
     from watcher.aws.tables import Key
+    from watcher.records.redaction import Redaction
 
 SHARD_ID = "snapshot"
 """Stands in a SNAPSHOT record in place of a shard's id."""
@@ -53,12 +55,16 @@ class TableSnapshot:
         items: Items,
         stored: TokenSnapshot | None = None,
         clock: Clock = CLOCK,
+        *,
+        redaction: Redaction | None = None,
     ) -> None:
+        """The `redaction` is of those who are to see no key in a token."""
         self.shard_key = ShardKey(arn, SHARD_ID)
         self.shard = TrackedShard(SHARD_ID, None, TrimHorizon())
         """Whose position is behind the last record that was handed over."""
         self._table = items
         self._clock = clock
+        self._redaction = redaction
         self._names: list[str] = []
         # Of the page at hand: what came before it, its items' keys, and what comes after it.
         self._before = stored or TokenSnapshot()
@@ -76,8 +82,9 @@ class TableSnapshot:
         return self._after.items
 
     def read(self) -> Page:
-        """The next page, as records; it may hold none. Raises as `Items`."""
+        """The next page, as records; it may hold none. Raises as `Items`, and UsageError."""
         self._names = self._names or self._table.key_names()
+        self._refuse_hidden_keys()
         items, last = self._table.page(self._after.after)
         self._before = before = self._after
         self._keys = []
@@ -85,6 +92,15 @@ class TableSnapshot:
         count = before.items + len(items)
         self._after = TokenSnapshot(after=last, items=count, done=last is None)
         return Page(0, len(records), str(count), msgspec.json.encode({"Records": records}))
+
+    def _refuse_hidden_keys(self) -> None:
+        hidden = [name for name in self._names if self._redaction and self._redaction.hides(name)]
+        if hidden:
+            raise UsageError(
+                f"the position of a snapshot is an item's key, and {hidden[0]} is not to be seen: "
+                "leave out the snapshot or the checkpoint, or redact no key",
+                "redact",
+            )
 
     def _record(self, item: msgspec.Raw, number: int) -> Mapping[str, Any]:
         image = read(_item, bytes(item))

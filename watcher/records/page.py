@@ -14,6 +14,7 @@ from watcher.aws.json_text import mend, read
 from watcher.aws.model import ShardKey
 from watcher.errors import TransientError, UnexpectedAnswerError
 from watcher.records.record import Record
+from watcher.records.redaction import Redaction
 from watcher.records.wire import WireRecord
 
 
@@ -127,12 +128,23 @@ def _unmended(body: bytes, mended: bytes) -> list[msgspec.Raw]:
 
 
 class RecordPage:
-    """Records of one page, in their order, each decoded only as far as somebody looks."""
+    """Records of one page, in their order, each decoded only as far as somebody looks.
 
-    def __init__(self, body: bytes | _Body, shard_key: ShardKey, indexes: Sequence[int]) -> None:
+    With a `redaction` nobody sees what it takes out but the tests that records have to pass.
+    """
+
+    def __init__(
+        self,
+        body: bytes | _Body,
+        shard_key: ShardKey,
+        indexes: Sequence[int],
+        redaction: Redaction | None = None,
+    ) -> None:
         self.shard_key = shard_key
         """The shard that the page was read from."""
-        self._body = body if isinstance(body, _Body) else _Body(body)
+        if not isinstance(body, _Body):
+            body = _Body(body) if redaction is None else _RedactedBody(body, redaction)
+        self._body = body
         self._indexes = indexes
 
     def __len__(self) -> int:
@@ -154,14 +166,15 @@ class RecordPage:
 
     def filtered(self, matches: Callable[[WireRecord], bool]) -> RecordPage:
         """Returns the page without the records that don't match."""
-        pairs = zip(self._indexes, self.wires, strict=True)
+        pairs = zip(self._indexes, _chosen(self._body.tested, self._indexes), strict=True)
         return RecordPage(self._body, self.shard_key, [at for at, wire in pairs if matches(wire)])
 
     def masked(self, matches: Callable[[WireRecord], bool] | None) -> Iterator[Record | None]:
         """Yields each record, and None in the place of one that doesn't match."""
         body, shard_key, from_wire = self._body, self.shard_key, Record.from_wire
-        for index, wire in zip(self._indexes, self.wires, strict=True):
-            is_match = matches is None or matches(wire)
+        tested = _chosen(body.tested, self._indexes)
+        for index, wire, test in zip(self._indexes, self.wires, tested, strict=True):
+            is_match = matches is None or matches(test)
             yield from_wire(wire, body, index, shard_key) if is_match else None
 
     @property
@@ -191,6 +204,31 @@ class _Body:
     @functools.cached_property
     def wires(self) -> list[WireRecord]:
         return read(_wire_page, self._body).Records
+
+    @property
+    def tested(self) -> list[WireRecord]:
+        """The records as a filter sees them."""
+        return self.wires
+
+
+class _RedactedBody(_Body):
+    """A page's bytes, without what is private."""
+
+    def __init__(self, body: bytes, redaction: Redaction) -> None:
+        super().__init__(body)
+        self._redaction = redaction
+
+    @functools.cached_property
+    def raws(self) -> list[msgspec.Raw]:
+        return [msgspec.Raw(self._redaction.record(raw)) for raw in raw_records(self._body)]
+
+    @functools.cached_property
+    def wires(self) -> list[WireRecord]:
+        return [read(_wire_record, raw) for raw in self.raws]
+
+    @functools.cached_property
+    def tested(self) -> list[WireRecord]:
+        return read(_wire_page, self._body).Records  # not super's, which would keep it as `wires`
 
 
 _T = TypeVar("_T")

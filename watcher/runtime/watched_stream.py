@@ -232,8 +232,13 @@ class WatchedStream:
     def _start_snapshot(self, stored: TokenSnapshot | None, *, anew: bool) -> None:
         """A finished snapshot stands in the checkpoint: it is not made again."""
         if self._items is not None and (self._settings.snapshot or anew):
+            settings = self._settings
             self.snapshot = TableSnapshot(
-                self.arn, self._items, None if anew else stored, self._clock
+                self.arn,
+                self._items,
+                None if anew else stored,
+                self._clock,
+                redaction=None if settings.checkpoint is None else settings.redaction,
             )
 
     @property

@@ -8,6 +8,7 @@ then, before or during the scan, is taken from the changes, which are read past 
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from watcher.files import temporary_folder
 from watcher.pull.call_pool import CallPool
 from watcher.records.filters import record_filter
 from watcher.records.record import Record, image_of, native_item, wire_item
+from watcher.records.redaction import Redaction, redaction
 from watcher.streams.start_times import Moment
 from watcher.time_machine.exports import Baseline, ExportLine
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in
@@ -92,6 +94,8 @@ class ItemsAsOf:
         """The second whose end counts: its own changes are in."""
         self.key_names = tuple(key_names)
         """The key's attributes; of an archive alone they are known from its first change on."""
+        self.redaction: Redaction | None = None
+        """What of the items nobody is to see; a filter sees them whole."""
         self.exact = True
         """False where types are lost: an archive's plain JSON does not tell a set from a list."""
         self._test = test
@@ -107,7 +111,9 @@ class ItemsAsOf:
 
     def images(self) -> Iterator[bytes]:
         """Yields the items as the wire's JSON, `{"PK": {"S": "user-1"}, …}`."""
-        return (image for image in self._all() if self._test is None or self._passes(image))
+        found = (image for image in self._all() if self._test is None or self._passes(image))
+        hidden = self.redaction
+        return found if hidden is None else (bytes(hidden.item(image)) for image in found)
 
     def on_later_change(self, record: Record) -> None:
         """Takes in a change after the time; the first one of an item counts."""
@@ -193,6 +199,9 @@ def as_of(
     key: Iterable[str] | Mapping[str, Any] | None = None,
     filters: Iterable[str | Mapping[str, Any]] | None = None,
     baseline: str | Sequence[str] = (),
+    redact: str | Iterable[str] | None = None,
+    redact_file: str | os.PathLike[str] | None = None,
+    redact_key_file: str | os.PathLike[str] | None = None,
     region: str | None = None,
     profile: str | None = None,
     endpoint_url: str | None = None,
@@ -202,17 +211,21 @@ def as_of(
     `sources` are a stream, and before it archives and files for changes older than its retention.
     With a `baseline`, the folder (or `s3://` URL) of a table's export and of incremental exports
     after it, archives and files alone are enough, and the table is not read.
-    `filters` see each item as the change that inserted it (`NewImage`). Raises UsageError (a time
+    `filters` see each item as the change that inserted it (`NewImage`); `redact` works as in
+    `watch()`. Raises UsageError (a time
     in the future, or before what the sources hold), StreamError (a stream without old images),
     DataLossError (changes in between are gone).
     """
+    hidden = redaction(redact, redact_file, redact_key_file)
     then = past_time(at, "at")
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
     one = None if key is None else ItemKey(key)
     folders = [baseline] if isinstance(baseline, str) else list(baseline)
     # The endpoint is DynamoDB's, not S3's.
     exports = Baseline(folders, AwsConfig(region, profile)) if folders else None
-    return items_as_of(opened, then, one, record_filter(filters), exports)
+    found = items_as_of(opened, then, one, record_filter(filters), exports)
+    found.redaction = hidden
+    return found
 
 
 def items_as_of(

@@ -18,6 +18,7 @@ from watcher.formatting.text import printable, printable_wire_key
 from watcher.records.diff import changed_attributes
 from watcher.records.keys import normal_keys
 from watcher.records.record import Record, creation_time
+from watcher.records.redaction import Redaction
 from watcher.time_machine.callers import Answer, Callers, Noted
 
 _SECONDS_KEPT = 4096
@@ -40,19 +41,26 @@ class Counts:
     than `changes`. Those by caller are named at last, by `name_callers`.
     """
 
-    def __init__(self, by: Sequence[str], callers: Callers | None = None) -> None:
+    def __init__(
+        self,
+        by: Sequence[str],
+        callers: Callers | None = None,
+        redaction: Redaction | None = None,
+    ) -> None:
         self.by = tuple(by)
         self.changes = 0
         self._counter: Counter[Value] = Counter()
         self._unnamed: Counter[tuple[Value, Noted]] = Counter()
         self._callers = callers
+        self._redaction = redaction
         self._parts = [_part(name) for name in by]
 
     def add(self, records: Iterable[Record]) -> Counts:
         """Counts these records, too."""
         for record in records:
             self.changes += 1
-            for value in product(*(part(record) for part in self._parts)):
+            shown = record if self._redaction is None else self._redaction(record)
+            for value in product(*(part(shown) for part in self._parts)):
                 if self._callers is None:
                     self._counter[value] += 1
                 else:

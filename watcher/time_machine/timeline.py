@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -13,6 +14,7 @@ from watcher.aws.config import AwsConfig
 from watcher.errors import StreamError
 from watcher.records.keys import WireKey
 from watcher.records.record import Record, image_of, native_item, wire_item
+from watcher.records.redaction import Redaction, redaction
 from watcher.streams.start_times import Moment
 from watcher.time_machine.callers import Answer
 from watcher.time_machine.exports import Baseline
@@ -67,6 +69,17 @@ class History:
         """Finds who made the changes; `table` is the ARN of records that don't tell theirs."""
         self.answers = trail.answers(self.records, table)
 
+    def redact(self, redaction: Redaction) -> None:
+        """Takes out what nobody is to see; last, since changes and callers are found by the key."""
+        self.records = list(map(redaction, self.records))
+        for name in ("now_wire", "exported_wire"):
+            item = getattr(self, name)
+            if item is not None:
+                setattr(self, name, msgspec.json.decode(redaction.item(_json(item))))
+        if self.now is not None:
+            self.now = native_item(_json(self.now_wire))
+        self.key = wire_item(redaction.item(image_of(self.key)))
+
     def before_export(self) -> int:
         """Returns how many of the records were made before the baseline; 0 without one."""
         end = self.exported_at
@@ -80,13 +93,16 @@ class History:
         return len(self.records)
 
 
-def history(
+def history(  # noqa: PLR0913 (its parameters are the options)
     *sources: str,
     key: Iterable[str] | Mapping[str, Any],
     start: Moment = "trim_horizon",
     until: Moment | None = None,
     baseline: str | Sequence[str] = (),
     who: str | None = None,
+    redact: str | Iterable[str] | None = None,
+    redact_file: str | os.PathLike[str] | None = None,
+    redact_key_file: str | os.PathLike[str] | None = None,
     region: str | None = None,
     profile: str | None = None,
     endpoint_url: str | None = None,
@@ -97,9 +113,11 @@ def history(
     item's whole key (`{"PK": "user-1"}`, or `["PK=user-1"]`); `until` is the last second that
     counts; `baseline` is the folder (or `s3://` URL) of a table's export, and of incremental ones
     after it: the item's image then stands among its changes. `who` is a folder (or `s3://` URL) of
-    CloudTrail's logs: `answers` then holds who made each change. Changes that may be missing are a
+    CloudTrail's logs: `answers` then holds who made each change. `redact` works as in `watch()`.
+    Changes that may be missing are a
     logged warning, and a line in `gaps`. Raises UsageError (a key, time or file), StreamError.
     """
+    hidden = redaction(redact, redact_file, redact_key_file)
     first = start_time(start)
     last = None if until is None else past_time(until, "until")
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url))
@@ -109,6 +127,8 @@ def history(
     found = timeline(opened, ItemKey(key), first, last, exports)
     if trail is not None:
         found.add_callers(trail, opened.table_arn)
+    if hidden is not None:
+        found.redact(hidden)
     return found
 
 

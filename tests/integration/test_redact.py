@@ -1,0 +1,370 @@
+"""What is redacted is in nothing that any command prints, writes or sends, whatever goes wrong."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import json
+import pickle
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulator import Simulator
+from tests.support import trails
+from tests.support.hand_clock import HandClock
+from tests.support.trails import deliver, role
+from watcher import Record, Stream, as_of, history, watch
+from watcher.cli import main
+from watcher.delivery import handler_modules
+from watcher.errors import UsageError
+from watcher.records.redaction import redaction
+
+SECRET = "hush-7919-hush"
+NUMBER = "7919791979197919"
+BINARY = base64.b64encode(SECRET.encode()).decode()
+# Also within another text, at any of the places that three bytes have in base64.
+TRACES = [
+    SECRET.encode(),
+    NUMBER.encode(),
+    *(base64.b64encode(b"x" * at + SECRET.encode())[4:-4] for at in range(3)),
+    SECRET.encode().hex().encode(),
+    b"791,979",
+    b"7.919",
+]
+KEY = "0123456789abcdef0123456789abcdef"
+WATCH = "--from", "trim-horizon", "--no-follow"
+EVERYTHING = "--redact", "pk=hash,v=keep-type,**.inner,list[*],set[*]=hash,number,binary,gone=drop"
+BY_VALUE = "--redact", f"/hush|{NUMBER}/=hash"
+FORMS = "summary", "record", "json", "jsonl", "csv", "table", "diff", "debezium"
+COMMANDS = [
+    *(("watch", "orders", *WATCH, f"--print-{form}") for form in FORMS),
+    ("watch", "orders", *WATCH, "--print-summary", "--print-json", "--concurrency", "2"),
+    ("watch", "orders", *WATCH, "--print-json", "--full", "--color", "always"),
+    ("watch", "orders", *WATCH, "--key", f"pk={SECRET}", "--print-json"),
+    ("watch", "orders", *WATCH, "--where", f"number = {NUMBER}", "--print-jsonl"),
+    ("watch", "orders", *WATCH, "--grep", SECRET, "--only", "modify", "--print-record"),
+    ("watch", "orders", "--tail", "1", "--no-follow", "--print-json"),
+    ("watch", "orders", "--snapshot", "--no-follow", "--print-json"),
+    ("watch", "orders", *WATCH, "--print-summary", "--who", "AWSLogs"),
+    ("watch", "orders", *WATCH, "--jmespath", "@"),
+    ("watch", "orders", *WATCH, "--template", "{kind}~{key}~{new}~{old}~{changes}"),
+    ("watch", "orders", *WATCH, "--sqlite", "there.db"),
+    ("watch", "orders", *WATCH, "--jsonl-file", "there.jsonl"),
+    ("watch", "orders", *WATCH, "--webhook", "WEBHOOK"),
+    ("watch", "orders", *WATCH, "--lambda", "failing.on_event"),
+    ("watch", "orders", *WATCH, "--call", "failing:handle", "-v"),
+    ("watch", "orders", *WATCH, "--call", "failing:handle", "--on-error", "stop", "-v"),
+    (
+        *("watch", "orders", *WATCH, "--call", "failing:handle", "--checkpoint", "there.json"),
+        *("--on-error", "dead-letter:letters"),
+    ),
+    ("watch", "orders", *WATCH, "--call", "seeing:handle", "--log-format", "json"),
+    *(("replay", "RAW", f"--print-{form}") for form in FORMS),
+    ("replay", "RAW", "--call", "failing:handle", "--on-error", "dead-letter:letters", "-v"),
+    *(("history", "orders", "--key", f"pk={SECRET}", "-o", f) for f in ("text", "json", "csv")),
+    ("history", "orders", "--key", f"pk={SECRET}", "--who", "AWSLogs"),
+    ("history", "RAW", "--key", f"pk={SECRET}", "-o", "json"),
+    *(("as-of", "orders", "AT", "-o", form) for form in ("json", "jsonl", "csv", "table")),
+    ("as-of", "orders", "AT", "--dynamodb-json", "--to", "then.jsonl"),
+    ("as-of", "orders", "AT", "--key", f"pk={SECRET}"),
+    *(("count", "orders", "--by", "key,attribute", "-o", f) for f in ("table", "csv", "json")),
+    ("count", "orders", "--by", "key,caller", "--who", "AWSLogs"),
+    ("report", "orders", "-o", "report.html"),
+    ("report", "orders", "--key", f"pk={SECRET}", "--grep", SECRET, "-o", "-"),
+    ("report", "RAW", "-o", "report.html"),
+]
+REFUSED = [
+    ("undo", "orders", "--from", "2h"),
+    ("verify", "orders", "--with", "copy.jsonl"),
+    ("as-of", "orders", "1m", "--to-table", "other"),
+    ("report", "orders", "--who", "AWSLogs"),
+    ("mirror", "orders", "--to", "mirror"),
+    ("replicate", "orders", "--to", "other", "--checkpoint", "there"),
+]
+FAILING = """
+def handle(record):
+    raise ValueError(record, record.new, record.old, record.key, str(bytes(record.raw)))
+
+
+def on_event(event, context):
+    raise ValueError(event)
+"""
+SEEING = """
+import pickle
+
+
+def handle(record):
+    seen = pickle.dumps(record), bytes(record.raw), repr(record.wire), repr(record.as_it_came())
+    with open("seen", "a") as file:
+        print(*seen, record, record.key, record.new, record.old, record.changes, file=file)
+    with open("seen.pickle", "ab") as file:
+        file.write(pickle.dumps(record))
+"""
+
+
+class Post(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append(str(self.headers).encode() + body)  # type: ignore[attr-defined]
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def webhook() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Post) as server:
+        server.got = []  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[Simulator]:
+    now = time.time()
+    with Simulator(table="orders", clock=lambda: now - 600) as simulator:
+        put(simulator, 1)
+        simulator.advance(120)
+        put(simulator, 2)
+        simulator.advance(480)
+        yield simulator
+
+
+def put(simulator: Simulator, number: int) -> None:
+    inner = {"inner": {"L": [{"S": SECRET}]}}
+    simulator.put(
+        {
+            "pk": {"S": SECRET},
+            "v": {"N": f"{NUMBER}{number}"},
+            "map": {
+                "M": {
+                    "inner": {"S": f"x{SECRET}{number}"},
+                    "deep": {"M": inner},
+                }
+            },
+            "list": {"L": [{"S": SECRET}, {"M": {"x": {"N": NUMBER}}}]},
+            "set": {"SS": [SECRET, f"{SECRET}{number}"]},
+            "number": {"N": NUMBER},
+            "binary": {"B": BINARY},
+            "gone": {"S": SECRET},
+            "plain": {"S": f"seen-{number}"},
+        }
+    )
+
+
+@pytest.fixture
+def there(
+    sim: Simulator, webhook: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Simulator:
+    monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, value in sim.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WATCHER_REDACT_KEY", KEY)
+    for name, text in (("failing", FAILING), ("seeing", SEEING)):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        Path(f"{name}.py").write_text(text)
+    key = {"pk": SECRET}
+    deliver(tmp_path, sim.now - 500, trails.put(sim.now - 600, key=key, by=role("api", "i-1")))
+    webhook.got.clear()  # type: ignore[attr-defined]
+    return sim
+
+
+def run(*command: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main([*command])
+    return status, out.getvalue(), err.getvalue()
+
+
+def at(simulator: Simulator) -> str:
+    """A moment between the two changes, as a time."""
+    return datetime.fromtimestamp(simulator.now - 540, UTC).isoformat()
+
+
+def refuse_traces(*contents: bytes) -> None:
+    for content in contents:
+        for trace in TRACES:
+            assert trace not in content, content[max(0, content.find(trace) - 100) :][:200]
+
+
+@pytest.mark.parametrize("redact", [EVERYTHING, BY_VALUE], ids=["paths", "values"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: " ".join(each)[:60].strip())
+def test_nothing_of_it_is_printed_written_or_sent(
+    command: tuple[str, ...],
+    redact: tuple[str, ...],
+    there: Simulator,
+    webhook: Any,
+    tmp_path: Path,
+) -> None:
+    words = {
+        "AT": at(there),
+        "WEBHOOK": f"http://127.0.0.1:{webhook.server_port}/",
+        "RAW": str(tmp_path.parent / f"{tmp_path.name}.raw"),
+    }
+    if "RAW" in command:
+        _, raw, _ = run("watch", "orders", *WATCH, "--print-json")
+        Path(words["RAW"]).write_text(raw)
+    command = tuple(words.get(word, word) for word in command)
+    status, out, err = run(*command, *redact)
+    assert status in (0, 1), err
+    written = [
+        path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.parent.name != "22" and path.is_file() and "AWSLogs" not in path.parts
+    ]
+    # A command's own words may be in what it answers: they were typed.
+    assert out or webhook.got or "Done" in err or "failing" in err or len(written) > 2
+    refuse_traces(out.encode(), err.encode(), *written, *webhook.got)
+
+
+def test_what_is_not_redacted_is_there(there: Simulator) -> None:
+    _, out, _ = run("watch", "orders", *WATCH, "--print-jsonl", *EVERYTHING)
+    assert [json.loads(line)["new"]["plain"] for line in out.splitlines()] == ["seen-1", "seen-2"]
+
+
+@pytest.mark.parametrize("command", REFUSED, ids=lambda each: each[0])
+def test_who_can_not_redact_refuses_to(
+    command: tuple[str, ...], there: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Typed, and as a default."""
+    status, out, err = run(*command, "--redact", "pk=hash")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: --redact: ") and err.count("\n") == 1, err
+    Path("watcher.toml").write_text('redact = ["pk=hash"]\n')
+    monkeypatch.setenv("WATCHER_CONFIG", "watcher.toml")
+    status, out, err = run(*command)
+    assert (status, out) == (2, "")
+    assert "--redact: " in err and "watcher.toml" in err, err
+
+
+def test_a_file_of_defaults_redacts(there: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHER_CONFIG", "watcher.toml")
+    Path("watcher.toml").write_text('redact = ["pk=hash,**.inner", "/hush|7919/"]\n')
+    status, out, err = run("watch", "orders", *WATCH, "--print-json")
+    assert status == 0 and "seen-1" in out, err
+    refuse_traces(out.encode())
+    status, out, err = run("watch", "orders", *WATCH, "--print-json", "--redact", "")
+    assert SECRET in out
+
+
+def test_hashed_keys_can_be_joined(there: Simulator) -> None:
+    """Across commands, and with what another program hashes."""
+    _, out, _ = run("watch", "orders", *WATCH, "--print-json", "--redact", "pk=hash")
+    keys = {json.loads(line)["dynamodb"]["Keys"]["pk"]["S"] for line in out.splitlines()}
+    _, then, _ = run("as-of", "orders", at(there), "--redact", "pk=hash")
+    assert keys == {json.loads(then)["pk"]}
+    (stream,) = {record.key["pk"] for record in pulled(redact="pk=hash")}
+    assert keys == {stream}
+
+
+def pulled(**options: Any) -> list[Record]:
+    with Stream("orders", "trim_horizon", **options) as stream:
+        found = []
+        while record := next(stream):
+            found.append(record)
+        return found
+
+
+def test_a_program_sees_nothing_of_it(there: Simulator) -> None:
+    rules = EVERYTHING[1]
+    got: list[Record] = []
+    watch("orders", [got.append], start="trim_horizon", follow=False, redact=rules)
+    got += pulled(redact=rules)
+    got += pulled(redact=rules, key={"pk": SECRET}, grep=SECRET)
+    found = history("orders", key={"pk": SECRET}, redact=rules)
+    got += found
+    assert len(got) == 8
+    items = list(as_of("orders", at=at(there), redact=rules))
+    shown = [*map(repr, got), repr(items), repr((found.now, found.now_wire, found.key))]
+    for record in got:
+        assert record.new is not None and record.new["plain"].startswith("seen")
+        shown += [repr(each) for each in (record.key, record.new, record.old, record.changes)]
+        refuse_traces(bytes(record.raw), pickle.dumps(record))
+    refuse_traces(*(text.encode() for text in shown))
+
+
+def test_a_snapshots_key_is_in_no_checkpoint(there: Simulator) -> None:
+    command = "watch", "orders", "--snapshot", "--no-follow", "--print-json"
+    status, _, err = run(*command, "--checkpoint", "there.json", "--redact", "pk=hash")
+    assert status == 2 and "the position of a snapshot is an item's key" in err
+    assert SECRET not in Path("there.json").read_text() if Path("there.json").exists() else True
+    status, _, err = run(*command, "--checkpoint", "there.json", "--redact", "plain")
+    assert status == 0, err
+    with pytest.raises(UsageError, match="position of a snapshot"):
+        pulled(snapshot=True, redact="pk=hash")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--redact", "a..b"], "error: --redact: '..b' in 'a..b': give PATH"),
+        (["--redact", "a=hide"], "error: --redact: 'a=hide': no method 'hide'; there are drop"),
+        (["--redact-file", "none"], "error: --redact-file: can't read none"),
+        (["--redact", "a=hash", "--redact-key-file", "none"], "error: --redact-key-file: can't"),
+        (["--redact", "a=hash"], "error: --redact: hash takes a key: in WATCHER_REDACT_KEY"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_line(
+    words: Sequence[str], reason: str, there: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WATCHER_REDACT_KEY")
+    for command in (["watch", "orders"], ["history", "orders", "--key", "pk=x"], ["replay", "f"]):
+        status, out, err = run(*command, *words)
+        if command[0] == "replay" and "can't read f" in err:
+            continue
+        assert (status, out) == (2, ""), err
+        assert err.startswith(reason) and err.count("\n") == 1, err
+
+
+def test_every_handler_there_is_was_tried() -> None:
+    tried = {word[2:].replace("-", "_") for command in COMMANDS for word in command}
+    # These give what a webhook gets to others' clients (see test_drop_ins).
+    assert set(handler_modules.find()) - tried == {"kafka", "sqs", "print_template"}
+
+
+def test_what_the_page_shows_works(
+    there: Simulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    lines = re.findall(r"^\$ python -m watcher (.*--redact.*)", page, re.MULTILINE)
+    assert len(lines) == 3
+    private = {"email": {"S": "ada@example.com"}, "card": {"M": {"number": {"S": "4242"}}}}
+    now = time.time()
+    with Simulator(table="orders", key_names=("PK", "SK"), clock=lambda: now - 60) as shop:
+        shop.put({"PK": {"S": "user-1"}, "SK": {"S": "order-1"}, **private})
+        monkeypatch.setenv("AWS_ENDPOINT_URL", shop.endpoint)
+        for words in map(shlex.split, lines):
+            status, out, err = run(*words)
+            assert status == 0 and out, err
+            kept = {"PK=hash" in " ".join(words): "user-1", "email" in " ".join(words): "ada@"}
+            assert not any(text in out for is_hidden, text in kept.items() if is_hidden)
+
+
+def test_openssl_hashes_alike(there: Simulator) -> None:
+    made = redaction("pk=hash")
+    assert made is not None
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("no openssl")
+    told = subprocess.check_output([openssl, "dgst", "-sha256", "-hmac", KEY], input=b"ada")
+    found = json.loads(bytes(made.item(b'{"pk":{"S":"ada"}}')))
+    assert found["pk"]["S"][:24] == told.split()[-1].decode()[:24]

@@ -1,0 +1,468 @@
+"""Redaction: what of an item nobody is to see, taken out of a change's wire JSON."""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import functools
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from watcher.aws.json_text import read
+from watcher.errors import UsageError, blame, texts
+from watcher.records.keys import number_text
+from watcher.records.record import Record
+
+KEY_VARIABLE: Final = "WATCHER_REDACT_KEY"
+"""The variable that holds the key of `hash`; a command line is seen by every user of a machine."""
+METHODS: Final = ("drop", "mask", "hash", "keep-type")
+
+_Value: TypeAlias = dict[str, Any]
+_MASK: Final = "***"
+_MASK_BYTES: Final = base64.b64encode(_MASK.encode()).decode()
+_OF_TYPE: Final[Mapping[str, Any]] = {
+    "S": _MASK,
+    "N": "0",
+    "B": _MASK_BYTES,
+    "BOOL": False,
+    "NULL": True,
+    "SS": [_MASK],
+    "NS": ["0"],
+    "BS": [_MASK_BYTES],
+    "L": [],
+    "M": {},
+}
+_SETS: Final = ("SS", "NS", "BS")
+_IMAGES: Final = ("Keys", "NewImage", "OldImage")
+_LEAST_KEY: Final = 16
+# Of a hash's 32 digits the last 8 say that the others are this key's: so none is hashed again.
+_DIGITS: Final = 24
+_HASH: Final = re.compile("[0-9a-f]{32}")
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_any_json = msgspec.json.Decoder()
+_encode = msgspec.json.encode
+
+
+class _Name(NamedTuple):
+    """A step of a path into a map: its attributes of this name, or like this pattern."""
+
+    name: re.Pattern[str] | str
+
+    def after(self, step: str | int) -> Iterator[int]:
+        """Yields how many steps of the path an attribute's name, or a list's index, takes.
+
+        An index takes none: `items.email` is that of each of the items.
+        """
+        if isinstance(step, int):
+            yield 0
+        elif step == self.name if isinstance(self.name, str) else self.name.fullmatch(step):
+            yield 1
+
+
+class _Index(NamedTuple):
+    """A step into a list or a set: one member, or all."""
+
+    place: int | None
+
+    def after(self, step: str | int) -> Iterator[int]:
+        """Yields as `_Name.after`."""
+        if isinstance(step, int) and self.place in (None, step):
+            yield 1
+
+
+class _Deep(NamedTuple):
+    """Any number of steps: `**`."""
+
+    def after(self, step: str | int) -> Iterator[int]:
+        """Yields as `_Name.after`."""
+        yield 0
+
+
+class Rule(NamedTuple):
+    """One of the rules: where, and what is done there."""
+
+    path: Sequence[_Name | _Index | _Deep]
+    """Empty for a pattern of values."""
+    pattern: re.Pattern[str] | None
+    method: str
+
+
+_States: TypeAlias = frozenset[tuple[int, int]]
+"""Which rules are how far along their paths."""
+
+
+class Redaction:
+    """Takes values out of changes and items, as rules say. It can be sent to another process.
+
+    Where several rules fit a value, the first of them counts; what is in a value goes with it.
+    A value that was redacted before, with the same key, stays as it is.
+    """
+
+    def __init__(self, rules: Sequence[Rule], key: bytes = b"") -> None:
+        self._rules = rules
+        self._key = key
+        self._patterns = [(each.pattern, each.method) for each in rules if each.pattern]
+        self._start = self._closed((at, 0) for at, each in enumerate(rules) if each.path)
+        self._after = functools.lru_cache(maxsize=4096)(self._after_uncached)
+        self._first = functools.lru_cache(maxsize=4096)(partial(self._after_uncached, self._start))
+        self._digest = functools.lru_cache(maxsize=4096)(self._digest_uncached)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Redaction, (self._rules, self._key)
+
+    def __call__(self, record: Record) -> Record:
+        """Returns the record without what is private; the record itself where nothing is."""
+        raw = record.raw
+        redacted = self.record(raw)
+        if redacted is raw:
+            return record
+        return Record.from_json(redacted, record.shard_id, record.stream)
+
+    def record(self, raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
+        """Returns a record's wire JSON without what is private."""
+        fields = read(_members, raw)
+        change = read(_members, fields["dynamodb"])
+        found = {name: self.item(change[name]) for name in _IMAGES if name in change}
+        if all(found[name] is change[name] for name in found):
+            return raw
+        change.update((name, msgspec.Raw(image)) for name, image in found.items())
+        fields["dynamodb"] = msgspec.Raw(_encode(change))
+        return _encode(fields)
+
+    def item(self, raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
+        """Returns an item's wire JSON without what is private."""
+        attributes = read(_members, raw)
+        if not isinstance(attributes, dict):
+            return raw
+        left: dict[str, msgspec.Raw] = {}
+        for name, value in attributes.items():
+            method, states = self._first(name)
+            if not (method or states or self._patterns):
+                left[name] = value
+                continue
+            if self._is_named(name):
+                continue
+            decoded = _decoded(value)
+            made = self._redacted(decoded, method, states)
+            if made is not None:
+                left[name] = value if made is decoded else msgspec.Raw(_encode(made))
+        if len(left) == len(attributes) and all(left[name] is attributes[name] for name in left):
+            return raw
+        return _encode(left)
+
+    def hides(self, name: str) -> bool:
+        """Returns True where a key attribute of this name may be redacted."""
+        return bool(self._patterns) or self._first(name)[0] is not None
+
+    def merges(self, name: str) -> bool:
+        """Returns True where key attributes of this name may not be told apart any more."""
+        method, _ = self._first(name)
+        return method in ("drop", "mask", "keep-type") or any(
+            method != "hash" for _, method in self._patterns
+        )
+
+    def _closed(self, states: Iterable[tuple[int, int]]) -> _States:
+        """Adds the states that take no step: `**` may stand for none."""
+        found = set(states)
+        for rule, at in sorted(found):
+            path = self._rules[rule].path
+            while at < len(path) and isinstance(path[at], _Deep):
+                at += 1
+                found.add((rule, at))
+        return frozenset(found)
+
+    def _after_uncached(self, states: _States, step: str | int) -> tuple[str | None, _States]:
+        """Returns what is done one step further, and what may be done behind that."""
+        found = self._closed(
+            (rule, at + count)
+            for rule, at in states
+            if at < len(self._rules[rule].path)
+            for count in self._rules[rule].path[at].after(step)
+        )
+        ended = sorted(rule for rule, at in found if at == len(self._rules[rule].path))
+        return (self._rules[ended[0]].method if ended else None), found
+
+    def _redacted(self, value: _Value, method: str | None, states: _States) -> _Value | None:
+        """Returns a value as it is to be seen, itself if it may be as it is; None: not at all."""
+        if len(value) != 1:
+            return value if method is None else {"S": _MASK}
+        ((kind, content),) = value.items()
+        if method is None and self._patterns and kind not in ("M", "L", *_SETS):
+            method = self._by_pattern(kind, content)
+        if method is not None:
+            return self._by_method(method, kind, content)
+        if kind == "M" and isinstance(content, dict):
+            made: Any = dict(self._map(content, states))
+            same = len(made) == len(content) and all(made[each] is content[each] for each in made)
+        elif kind == "L" and isinstance(content, list):
+            made = list(self._list(content, states))
+            same = len(made) == len(content) and all(map(_is, made, content))
+        elif kind in _SETS and isinstance(content, list):
+            return self._set(value, states)
+        else:
+            return value
+        return value if same else {kind: made}
+
+    def _map(self, content: Mapping[str, Any], states: _States) -> Iterator[tuple[str, _Value]]:
+        for name, value in content.items():
+            method, behind = self._after(states, name)
+            if not self._is_named(name):
+                made = self._redacted(value, method, behind)
+                if made is not None:
+                    yield name, made
+
+    def _list(self, content: Sequence[_Value], states: _States) -> Iterator[_Value]:
+        for at, value in enumerate(content):
+            method, behind = self._after(states, at)
+            made = self._redacted(value, method, behind)
+            if made is not None:
+                yield made
+
+    def _set(self, value: _Value, states: _States) -> _Value | None:
+        """Redacts members of a set; it is one of texts if any of them becomes one."""
+        ((kind, content),) = value.items()
+        left: list[_Value] = []
+        for at, member in enumerate(content):
+            one = {kind[0]: member}
+            made = self._redacted(one, self._after(states, at)[0], frozenset())
+            if made is not None:
+                left.append(made)
+        if not left and content:
+            return None
+        kinds = {next(iter(each)) for each in left}
+        if kinds <= {kind[0]}:
+            members = list(dict.fromkeys(each[kind[0]] for each in left))
+            return value if members == content else {kind: members}
+        return {"SS": list(dict.fromkeys(next(iter(each.values())) for each in left))}
+
+    def _is_named(self, name: str) -> bool:
+        """Returns True for a name that says what is private: its attribute is left out."""
+        return any(pattern.search(name) for pattern, _ in self._patterns)
+
+    def _by_pattern(self, kind: str, content: object) -> str | None:
+        if not isinstance(content, str):
+            return None
+        text = content
+        if kind == "B":
+            text = _bytes(content).decode("latin-1")
+        return next((method for pattern, method in self._patterns if pattern.search(text)), None)
+
+    def _by_method(self, method: str, kind: str, content: object) -> _Value | None:
+        if method == "drop":
+            return None
+        if method == "hash":
+            return {"S": self._hashed(kind, content)}
+        if method == "keep-type" and kind in _OF_TYPE:
+            return {kind: _OF_TYPE[kind]}
+        return {"S": _MASK}
+
+    def _hashed(self, kind: str, content: object) -> str:
+        if kind == "S" and isinstance(content, str) and self._is_hash(content):
+            return content
+        return self._digest(_canonical(kind, content))
+
+    def _digest_uncached(self, content: bytes) -> str:
+        digits = hmac.digest(self._key, content, hashlib.sha256).hex()[:_DIGITS]
+        return digits + self._check(digits)
+
+    def _is_hash(self, text: str) -> bool:
+        return bool(_HASH.fullmatch(text)) and hmac.compare_digest(
+            text[_DIGITS:], self._check(text[:_DIGITS])
+        )
+
+    def _check(self, digits: str) -> str:
+        return hmac.digest(self._key, b"hash:" + digits.encode(), hashlib.sha256).hex()[:8]
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _decoded(raw: msgspec.Raw) -> _Value:
+    value = read(_any_json, raw)
+    return value if isinstance(value, dict) else {}
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except ValueError:  # an emulator's
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _canonical(kind: str, content: Any) -> bytes:
+    """Returns what is hashed: equal values have it equal, whichever attribute they are of."""
+    if kind == "N" and isinstance(content, str):
+        return number_text(content).encode()
+    if kind == "B" and isinstance(content, str):
+        return _bytes(content)
+    if isinstance(content, str):
+        return content.encode()
+    return _encode({kind: _ordered(kind, content)}, order="deterministic")
+
+
+def _ordered(kind: str, content: Any) -> Any:
+    if kind == "M" and isinstance(content, dict):
+        return {name: _ordered_value(value) for name, value in content.items()}
+    if kind == "L" and isinstance(content, list):
+        return list(map(_ordered_value, content))
+    if kind in _SETS and isinstance(content, list):
+        return sorted(map(number_text, content) if kind == "NS" else content)
+    return number_text(content) if kind == "N" and isinstance(content, str) else content
+
+
+def _ordered_value(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {kind: _ordered(kind, content) for kind, content in value.items()}
+
+
+# Rules as they are written
+
+
+_STEP: Final = re.compile(
+    r"""
+    (?P<dot>\.)?
+    (?: "(?P<quoted>[^"]+)"
+      | \[ (?P<index>\*|\d+) \]
+      | (?P<deep>\*\*) (?=[.\[=,\s]|$)
+      | (?P<name>[^\s.,=\["]+) )
+    """,
+    re.VERBOSE,
+)
+_METHOD: Final = re.compile(r"\s*(?:=\s*(?P<method>[^\s,=]*)\s*)?(?P<end>,|$)")
+_VALUES: Final = re.compile(r"/(?P<pattern>.+)/(?P<rest>\s*(?:=[^/]*)?)", re.DOTALL)
+
+
+def redaction(
+    redact: str | Iterable[str] | None = None,
+    redact_file: str | os.PathLike[str] | None = None,
+    redact_key_file: str | os.PathLike[str] | None = None,
+) -> Redaction | None:
+    """Builds the redaction of what rules and a file of rules say; None where there are none.
+
+    Raises UsageError with the place of a mistake.
+    """
+    with blame("redact"):
+        rules = [rule for each in texts(redact, "redact") for rule in _rules(each)]
+    if redact_file is not None:
+        with blame("redact_file"):
+            rules += _of_file(redact_file)
+    if not rules:
+        return None
+    needs_key = any(each.method == "hash" for each in rules)
+    return Redaction(rules, _key(redact_key_file) if needs_key else b"")
+
+
+def _rules(text: str) -> Iterator[Rule]:
+    """Yields the rules of `PATH[=METHOD],…`, or of `/REGEX/[=METHOD]` by itself."""
+    text = text.strip()
+    if text.startswith("/"):
+        yield _of_values(text)
+        return
+    at = 0
+    while at < len(text):
+        path, at = _path(text, at)
+        found = _METHOD.match(text, at)
+        if found is None:
+            raise UsageError(f"{text[at:]!r} in {text!r}: give PATH or PATH=METHOD, with commas")
+        yield Rule(path, None, _method(found["method"], text))
+        at = found.end()
+    if text.endswith(","):
+        raise UsageError(f"{text!r} ends with a comma")
+
+
+def _path(text: str, at: int) -> tuple[Sequence[_Name | _Index | _Deep], int]:
+    at += len(text[at:]) - len(text[at:].lstrip())
+    path: list[_Name | _Index | _Deep] = []
+    while found := _STEP.match(text, at):
+        is_first, has_dot, is_index = not path, bool(found["dot"]), found["index"] is not None
+        if (has_dot and (is_first or is_index)) or not (has_dot or is_first or is_index):
+            break
+        path.append(_step(found))
+        at = found.end()
+    if not path or all(isinstance(each, _Index) for each in path[:1]):
+        raise UsageError(
+            f"{text!r}: no attribute's path at {text[at:]!r}: such as a.b or list[*].c"
+        )
+    return path, at
+
+
+def _step(found: re.Match[str]) -> _Name | _Index | _Deep:
+    if found["deep"]:
+        return _Deep()
+    if (index := found["index"]) is not None:
+        return _Index(None if index == "*" else int(index))
+    if found["quoted"]:
+        return _Name(found["quoted"])
+    name = found["name"]
+    is_pattern = any(sign in name for sign in "*?")
+    return _Name(re.compile(fnmatch.translate(name), re.DOTALL) if is_pattern else name)
+
+
+def _of_values(text: str) -> Rule:
+    found = _VALUES.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"{text!r}: a pattern of values ends with a slash: /REGEX/ or /REGEX/=METHOD"
+        )
+    try:
+        pattern = re.compile(found["pattern"])
+    except re.error as error:
+        raise UsageError(f"{text!r}: no regular expression: {error}") from None
+    return Rule((), pattern, _method(found["rest"].strip().removeprefix("=") or None, text))
+
+
+def _method(given: str | None, text: str) -> str:
+    if given is None:
+        return "mask"
+    if given.strip() not in METHODS:
+        raise UsageError(f"{text!r}: no method {given.strip()!r}; there are {', '.join(METHODS)}")
+    return given.strip()
+
+
+def _of_file(file: str | os.PathLike[str]) -> Iterator[Rule]:
+    """Yields the rules of a file: as in the option, in lines; `#` begins a comment."""
+    for number, line in enumerate(_read(file).splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                yield from _rules(line)
+            except UsageError as error:
+                raise UsageError(f"{file}, line {number}: {error}") from None
+
+
+def _key(file: str | os.PathLike[str] | None) -> bytes:
+    if file is not None:
+        with blame("redact_key_file"):
+            text, origin = _read(file), str(file)
+    else:
+        text, origin = os.environ.get(KEY_VARIABLE, ""), KEY_VARIABLE
+    key = text.strip().encode()
+    if len(key) >= _LEAST_KEY:
+        return key
+    make = "`openssl rand -hex 32` makes one"
+    if file is None and not key:
+        raise UsageError(
+            f"hash takes a key: in {KEY_VARIABLE}, or in a file ({make})",
+            "redact",
+            about=("redact_key_file",),
+        )
+    option = "redact" if file is None else "redact_key_file"
+    raise UsageError(f"the key in {origin} has less than {_LEAST_KEY} bytes; {make}", option)
+
+
+def _read(file: str | os.PathLike[str]) -> str:
+    try:
+        return Path(file).read_text("utf-8")
+    except (OSError, ValueError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise UsageError(f"can't read {os.fspath(file)}: {reason}") from None
