@@ -131,7 +131,7 @@ _COMPACT = options.option(
     "compact",
     bool,
     False,
-    Parameter(help="only make few big files of the many small ones, on a disk, and end"),
+    Parameter(help="only join small files to big ones, on a disk"),
 )
 
 
