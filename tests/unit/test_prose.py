@@ -1,0 +1,82 @@
+"""Pages, help and docstrings keep to the style of docs/contributing.md."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOT_YET = {
+    *("architecture", "aws", "contributing", "deploy", "lake", "metrics", "mirror", "positions"),
+    *(
+        "promises",
+        "service",
+        "snapshot",
+        "spark",
+        "speed",
+        "tables",
+        "time-machine",
+        "verify",
+        "who",
+    ),
+}
+"""Pages that are still to be rewritten."""
+PAGES = [
+    "README.md",
+    *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md") if path.stem not in NOT_YET),
+]
+MOST_WORDS = 45
+
+# What is wrong -> what to write.
+RULES = {
+    r"\b(is|are|was|were|be|been) (said|told)\b": "prints, reports, warns",
+    r", and (said|says)\b(?! who)": "and prints, reports, warns",
+    r"\bwhoever\b": "you, a reader, another program",
+    r"\bnone that\b|\bnobody has\b|\bthat nobody\b": "name who or what doesn't",
+    r"\bsuch as (are|is|have|has)\b": "those that",
+    r"(^|[.:;] )What [^?.:]*[.:;]": "name the thing: 'Skipped pages are …'",
+    r"(^|[.:;,] )(W|(?<!: )w)ho (?!made|can|it|they|changed|decides|delivers)[^?.]*[.;]": "you",
+    r"\bSo (it is|is it|does|do|is|are|was)\b": "'also', 'in the same way'",
+    r"\bas ever\b": "as usual",
+    r"\b(has|have) been heard\b|\bis heard of\b": "is known",
+    r"\b(is|are) done without\b|\bdoes without\b|\bdo without\b": "isn't needed",
+    r"\banew\b": "again, from scratch",
+    r"\bthat is none\b|\bis no more\b": "say what is absent",
+    r"\b[Hh]is (item|table|own|change)\b": "their",
+    r"\ball else\b": "everything else",
+    r"\bof its own accord\b|\bbe it\b|\bwhatever it is\b": "leave it out",
+    r"\bone of them is meant\b|\bone is meant\b": "name one",
+}
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yields the sentences of a Markdown text, without code and tables."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    text = re.sub(r"^(\||#|!\[).*$", "", text, flags=re.M)
+    for part in re.split(r"\n\s*\n|^\s*(?:[-*]|\d+\.) ", text, flags=re.M):
+        plain = re.sub(r"`[^`]*`", "X", part)
+        plain = re.sub(r"\]\([^)]*\)", "]", " ".join(plain.split()))
+        yield from re.split(r"(?<=[.?!])\s+(?=[A-Z*X\[])", plain)
+
+
+def wrong(text: str) -> Iterator[str]:
+    """Yields what a text says in a form that is ruled out, with what to write."""
+    for pattern, instead in RULES.items():
+        for found in re.finditer(pattern, text, flags=re.M):
+            yield f"{found[0]!r}: {instead}"
+
+
+def cells(text: str) -> Iterator[str]:
+    """Yields the cells of a Markdown text's tables."""
+    for line in re.findall(r"^\|.*\|$", text, flags=re.M):
+        yield from (cell.strip() for cell in re.sub(r"`[^`]*`", "X", line).strip("|").split("|"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_keeps_to_the_style(name: str) -> None:
+    text = (ROOT / name).read_text()
+    parts = [*sentences(text), *(part for cell in cells(text) for part in sentences(cell))]
+    found = [f"{mistake} in: {part}" for part in parts for mistake in wrong(part)]
+    found += [f"{len(p.split())} words: {p}" for p in parts if len(p.split()) > MOST_WORDS]
+    assert found == []
