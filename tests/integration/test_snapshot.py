@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
+from tests.simulator import Simulator
 from tests.support.dynamodb_local import DynamoDBLocal
 from watcher import Record, Stream, UsageError, watch
 from watcher.aws.tables import TablesClient
@@ -186,3 +188,30 @@ def test_a_snapshot_that_has_no_end_of_its_own_ends_where_all_up_to_now_is_told(
     assert set(ledger.kinds) == {"SNAPSHOT"}
     with pytest.raises(UsageError, match="leave out --tail"):
         watch("snap-still", [ledger.take], snapshot=True, tail=3)
+
+
+def test_a_handler_that_takes_long_for_an_item_holds_its_own_table_alone() -> None:
+    changed = threading.Event()
+    with Simulator(table="orders") as sim:
+        sim.write("a")
+        sim.add_table("users")
+        client = boto3.client("dynamodb", endpoint_url=sim.endpoint, region_name="us-east-1")
+
+        def handle(record: Record) -> None:
+            if record.event_name == "SNAPSHOT":
+                client.put_item(TableName="users", Item={"pk": {"S": "new"}})
+                assert changed.wait(20)
+            else:
+                changed.set()
+
+        totals = watch(
+            ["orders", "users"],
+            [handle],
+            snapshot=True,
+            concurrency=2,
+            max_records=2,
+            on_error="stop",
+            region="us-east-1",
+            endpoint_url=sim.endpoint,
+        )
+    assert totals.kinds == {"SNAPSHOT": 1, "INSERT": 1}

@@ -34,6 +34,10 @@ class Alarms(Ledger):
         run = self.runs[-1]
         if warning:
             run.warned = self._now()
+        if "the other streams are watched on" in text:
+            run.rests = True
+        elif "can be read again" in text:
+            run.rests = False
         if found := _FINISHED.match(text):
             run.finished.append(found[1])
         if found := _LOST.search(text):

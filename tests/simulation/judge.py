@@ -235,6 +235,10 @@ class Judge(Alarms):
         """Whether something of a shard was delivered, or there is nothing in it."""
         return shard.id in self._done or not shard.numbers
 
+    def has_failed(self, sequence_number: str) -> bool:
+        """Whether the handler has failed on a record in this run."""
+        return self.runs[-1].failures[int(sequence_number)] > 0
+
     def stood(self, shard_id: str) -> None:
         """A handler has kept this shard up to now: what comes of it begins again."""
         self._last_progress[shard_id] = self._now()
@@ -253,7 +257,7 @@ class Judge(Alarms):
             written = now - (self._world.now() - shard.times[index])
             progress = max(self._last_progress.values(), default=0.0)
             since = max(run.began, progress, written)
-            if now - since > SILENT_SECONDS and run.warned < since:
+            if now - since > SILENT_SECONDS and run.warned < since and not run.rests:
                 self.complain("silent", f"{shard.id} waits for {now - since:.0f} s without a word")
 
     def check_all_delivered(self, check: str = "lost") -> None:

@@ -36,6 +36,8 @@ class Run:
         self.passed: set[str] = set()
         self.failures: Counter[int] = Counter()
         self.warned: float = -1.0
+        self.rests = False
+        """Whether it is said that the stream can't be read, and is tried again ever later."""
         self.standing: dict[str, int] = {}
         """How many records there were in each shard as it began."""
         self.finished: list[str] = []

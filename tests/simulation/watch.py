@@ -22,6 +22,7 @@ from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
+from watcher.pull.table_snapshot import SHARD_ID
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.runtime.loop import Manager
@@ -209,6 +210,8 @@ class Watch(Program):
             self._hang(records[0].shard_key, life)
         self._fail_for_long(records[0])
         self._fail_perhaps(records)
+        if self._universe.of(records[0].stream).judge.has_failed(records[0].sequence_number):
+            self._universe.trouble_lasts(0.0)  # what waited for it begins now
         for record in records:
             number, key = record.sequence_number, str(record.key["pk"])
             if self._scheduler.trace is not None:
@@ -305,7 +308,15 @@ class Watch(Program):
         return bool(self._hung or self._failing)
 
     def _stands(self, shard_id: str) -> bool:
-        """Its own shard and those below it, or all where one after the other is handled."""
+        """Its own shard and those below it, or all where one after the other is handled.
+
+        An item's handler keeps all of its table; with a limit it may have the last record.
+        """
+        if self._scenario.max_records:
+            return True
+        items = [shard_key for shard_key in self._hung if shard_key.shard_id == SHARD_ID]
+        if any(self._universe.of(each.stream).judge.shard(shard_id) for each in items):
+            return True
         hung = {shard_key.shard_id for shard_key in (*self._hung, *self._failing)}
         above: str | None = shard_id
         while above is not None and above not in hung:

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
+from watcher.aws.arns import table_of
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
@@ -23,7 +24,7 @@ from watcher.formatting.text import printable_key
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
-from watcher.records.wire import WireRecord
+from watcher.records.wire import SNAPSHOT, WireRecord
 from watcher.shutdown import Overdue
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Finished, Page, WireFilter
@@ -94,9 +95,10 @@ class ShardQueue:
         record, since = self.in_hand or (None, math.inf)
         if now - since >= slow_seconds and record is not self._reported:
             self._reported = record
+            stands = "table" if record and record.event_name == SNAPSHOT else "shard"
             logger.warning(
                 f"A handler has been at work for {now - since:.0f} s on {self.title}: its "
-                "shard stands, the others go on",
+                f"{stands} stands, the others go on",
                 extra={"stream": self.shard_key.stream, "shard": self.shard_key.shard_id},
             )
 
@@ -141,7 +143,7 @@ class ConcurrentDelivery:
         self._has_stopped = False
         self._tick_due = 0.0
         self._items: ShardKey | None = None
-        """The items that alone are delivered, or are to be read next."""
+        """The items that are delivered, or read next; their table's changes wait meanwhile."""
         self._reserved_until = -math.inf
 
     @property
@@ -228,7 +230,9 @@ class ConcurrentDelivery:
                 self.move_positions()
                 found += ((queue.shard_key, message) for message in queue.ends)
                 queue.ends.clear()
-                if found[-1][1] is None:
+                # A batch that is not full is handed over once its time has come.
+                is_pending = self._dispatcher.first_pending(queue.shard_key) is not None
+                if found[-1][1] is None and not is_pending:
                     del self._queues[queue.shard_key]
         return found
 
@@ -271,9 +275,10 @@ class ConcurrentDelivery:
         if self._items is None or now >= self._reserved_until:
             self.release()
             return False
-        if self._is_at_work:
+        self._items = items
+        if any(queue.is_taken and self._waits_for_items(queue) for queue in self._queues.values()):
             return False
-        self._items, self._reserved_until = items, -math.inf
+        self._reserved_until = -math.inf
         return True
 
     def release(self) -> None:
@@ -331,9 +336,15 @@ class ConcurrentDelivery:
 
     def _may_begin(self, queue: ShardQueue) -> bool:
         """True while one more step of a shard may begin."""
-        has_turn = self._items in (None, queue.shard_key)
         is_over = self._has_stopped or self._error or self._dispatcher.shutdown.requested
-        return has_turn and not is_over
+        return not (is_over or self._waits_for_items(queue))
+
+    def _waits_for_items(self, queue: ShardQueue) -> bool:
+        """True for a table's changes while its items are delivered, or read next."""
+        items, shard_key = self._items, queue.shard_key
+        if items is None or items == shard_key:
+            return False
+        return table_of(items.stream) == table_of(shard_key.stream)
 
     def _turn(self, queue: ShardQueue) -> Iterator[None]:
         """Work for a shard for a while; stops after each step of that."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from tests.support.gate import SECONDS, Gate, ThreadsClock, WatchedPool
 from tests.support.play import ARN, Memory, Play, page
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence
+from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.errors import HandlerError
 from watcher.observability.heartbeat import Phase
@@ -116,6 +117,25 @@ def test_a_worker_that_dies_is_started_behind_what_was_handled(gate: Gate) -> No
     )
     assert [position for _, position in play.begun][1:] == [AfterSequence(str(FIRST + 2))]
     assert gate.done == [1, 2]
+
+
+def test_a_batch_is_handed_over_in_time_though_its_worker_has_died() -> None:
+    """Nothing more comes of the shard: the batch stood until the end of the watch."""
+    calls: list[list[str]] = []
+
+    def take(records: Sequence[Record]) -> int:
+        calls.append([each.sequence_number for each in records])
+        return len(records)
+
+    pool = WatchedPool(2, None)
+    clock = ThreadsClock(pool)
+    batches = Batches("batch", take, BatchSettings(size=4, window=2.0), clock=clock)
+    play = Play(batches, pool=pool, clock=clock)
+    play.service.add("a")
+    seen: list[int] = []
+    play.run(1.0, ("a", page(1, 2)), 0.5, ("a", None), 5.0, lambda: seen.append(len(calls)), 5.0)
+    assert seen == [1]
+    assert calls == [[str(FIRST + 1), str(FIRST + 2)]]
 
 
 def test_a_handler_that_blocks_holds_its_shard_alone_and_is_said(
