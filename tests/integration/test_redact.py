@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import io
 import json
@@ -25,6 +24,15 @@ import pytest
 from tests.simulator import Simulator
 from tests.support import trails
 from tests.support.hand_clock import HandClock
+from tests.support.secret import (
+    BY_VALUE,
+    EVERYTHING,
+    KEY,
+    NUMBER,
+    SECRET,
+    refuse_traces,
+    secret_item,
+)
 from tests.support.trails import deliver, role
 from watcher import Record, Stream, as_of, history, watch
 from watcher.cli import main
@@ -32,22 +40,7 @@ from watcher.delivery import handler_modules
 from watcher.errors import UsageError
 from watcher.records.redaction import redaction
 
-SECRET = "hush-7919-hush"
-NUMBER = "7919791979197919"
-BINARY = base64.b64encode(SECRET.encode()).decode()
-# Also within another text, at any of the places that three bytes have in base64.
-TRACES = [
-    SECRET.encode(),
-    NUMBER.encode(),
-    *(base64.b64encode(b"x" * at + SECRET.encode())[4:-4] for at in range(3)),
-    SECRET.encode().hex().encode(),
-    b"791,979",
-    b"7.919",
-]
-KEY = "0123456789abcdef0123456789abcdef"
 WATCH = "--from", "trim-horizon", "--no-follow"
-EVERYTHING = "--redact", "pk=hash,v=keep-type,**.inner,list[*],set[*]=hash,number,binary,gone=drop"
-BY_VALUE = "--redact", f"/hush|{NUMBER}/=hash"
 FORMS = "summary", "record", "json", "jsonl", "csv", "table", "diff", "debezium"
 COMMANDS = [
     *(("watch", "orders", *WATCH, f"--print-{form}") for form in FORMS),
@@ -91,7 +84,7 @@ REFUSED = [
     ("verify", "orders", "--with", "copy.jsonl"),
     ("as-of", "orders", "1m", "--to-table", "other"),
     ("report", "orders", "--who", "AWSLogs"),
-    ("mirror", "orders", "--to", "mirror"),
+    ("as-of", "lake", "1m", "--engine", "spark"),
     ("replicate", "orders", "--to", "other", "--checkpoint", "there"),
 ]
 FAILING = """
@@ -149,25 +142,7 @@ def sim() -> Iterator[Simulator]:
 
 
 def put(simulator: Simulator, number: int) -> None:
-    inner = {"inner": {"L": [{"S": SECRET}]}}
-    simulator.put(
-        {
-            "pk": {"S": SECRET},
-            "v": {"N": f"{NUMBER}{number}"},
-            "map": {
-                "M": {
-                    "inner": {"S": f"x{SECRET}{number}"},
-                    "deep": {"M": inner},
-                }
-            },
-            "list": {"L": [{"S": SECRET}, {"M": {"x": {"N": NUMBER}}}]},
-            "set": {"SS": [SECRET, f"{SECRET}{number}"]},
-            "number": {"N": NUMBER},
-            "binary": {"B": BINARY},
-            "gone": {"S": SECRET},
-            "plain": {"S": f"seen-{number}"},
-        }
-    )
+    simulator.put(secret_item(number))
 
 
 @pytest.fixture
@@ -199,12 +174,6 @@ def run(*command: str) -> tuple[int, str, str]:
 def at(simulator: Simulator) -> str:
     """A moment between the two changes, as a time."""
     return datetime.fromtimestamp(simulator.now - 540, UTC).isoformat()
-
-
-def refuse_traces(*contents: bytes) -> None:
-    for content in contents:
-        for trace in TRACES:
-            assert trace not in content, content[max(0, content.find(trace) - 100) :][:200]
 
 
 @pytest.mark.parametrize("redact", [EVERYTHING, BY_VALUE], ids=["paths", "values"])
@@ -340,6 +309,40 @@ def test_every_handler_there_is_was_tried() -> None:
     tried = {word[2:].replace("-", "_") for command in COMMANDS for word in command}
     # These give what a webhook gets to others' clients (see test_drop_ins).
     assert set(handler_modules.find()) - tried == {"kafka", "sqs", "print_template"}
+
+
+@pytest.mark.parametrize("redact", [EVERYTHING, BY_VALUE], ids=["paths", "values"])
+@pytest.mark.parametrize("more", [(), ("--history",)], ids=["last", "every"])
+def test_a_mirror_has_nothing_of_it(
+    redact: tuple[str, ...], more: tuple[str, ...], there: Simulator, tmp_path: Path
+) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    command = "mirror", "orders", "--to", "mirrored", "--once", *more
+    with Simulator(table="orders", clock=lambda: time.time() - 60) as shop:
+        place = "--endpoint-url", shop.endpoint
+        put(shop, 1)
+        assert run(*command, *place, *redact)[0] == 0
+        put(shop, 2)
+        shop.advance(5)
+        status, out, err = run(*command, *place, *redact)
+        assert status == 0, err
+        rows = deltalake.DeltaTable("mirrored").to_pyarrow_table().to_pylist()
+        assert len(rows) == (2 if more else 1) and "seen-2" in repr(rows)
+        assert {len(row["pk"]) for row in rows} == {32}
+        written = [path.read_bytes() for path in Path("mirrored").rglob("*") if path.is_file()]
+        refuse_traces(repr(rows).encode(), out.encode(), err.encode(), *written)
+        for other in ("pk=hash", "pk=hash,v=keep-type"):
+            status, _, err = run(*command, *place, "--redact", other)
+            assert (status, err.count("was begun with other rules or another key")) == (2, 1), err
+        status, _, err = run("verify", "orders", "--with", "mirrored", *place)
+        assert (status, err.count("its values are redacted")) == (2, 1), err
+        command = *command[:3], "another", *command[4:]
+        for merging in ("pk", "pk=drop", "*=keep-type", "/hush/"):
+            status, _, err = run(*command, *place, "--redact", merging)
+            assert (status, err) == (
+                2,
+                "error: --redact: a mirror's items are told by their keys: pk=hash\n",
+            )
 
 
 def test_what_the_page_shows_works(

@@ -30,7 +30,6 @@ from watcher.version import install
 if TYPE_CHECKING:
     from watcher.cli.command_line import CommandLine
     from watcher.delivery.handler import Handler
-    from watcher.records.record import Record
     from watcher.time_machine.exports import Baseline
     from watcher.time_machine.item_keys import ItemKey
     from watcher.time_machine.timeline import History
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 
-_NO_REDACTION = "not on Spark"
+_REDACTING = ("archive", "query")
 
 
 def session_options() -> list[inspect.Parameter]:
@@ -57,7 +56,7 @@ def module(name: str) -> ModuleType:
 def _job(name: str) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
     """Returns a job, and its command's options: its own, Spark's and AWS's."""
     function: Callable[..., Any] = getattr(module("jobs"), name)
-    names = options.AWS if name == "metrics" else (*options.REDACT, *options.AWS)
+    names = (*options.REDACT, *options.AWS) if name in _REDACTING else options.AWS
     aws = options.of(WatchOptions, *names)
     return function, [*options.of(function), *session_options(), *aws]
 
@@ -66,17 +65,16 @@ def _run(
     job: Callable[..., Any], *operands: str, values: Mapping[str, Any], short: bool = False
 ) -> Any:
     """Starts Spark, does the job, and ends Spark."""
-    if "redact" in values:
-        options.refuse_redaction(values, _NO_REDACTION)
     if "stop_timeout" in values:
         refuse_bad_seconds(stop_timeout=values["stop_timeout"])
-    session = module("session")
+    session, own = module("session"), inspect.signature(job).parameters
     spark = session.start(**options.values(session.start, values), short=short)
     try:
         with module("error_mapping").translating_errors():
             return job(
                 *operands,
                 **options.values(job, values),
+                **{name: values[name] for name in options.REDACT if name in own},
                 connection=options.connection(values),
                 spark=spark,
             )
@@ -87,27 +85,6 @@ def _run(
 def _joined(*streams: str) -> str:
     """Returns several streams as the source takes them."""
     return ",".join(streams)
-
-
-def _command(
-    name: str, goes_on: Callable[[Mapping[str, Any]], bool], *, several: bool = False
-) -> Callable[..., int]:
-    """Returns the command of a job that goes on until it is stopped, or up to now with `--once`.
-
-    `goes_on` where the same command would do the rest; `several` streams, or one.
-    """
-    function, parts = _job(name)
-
-    def run_of_one(stream: options.Stream, /, **values: Any) -> int:
-        totals = _run(function, stream, values=values)
-        return _ended(totals, once=values["once"], goes_on=goes_on(values))
-
-    def run_of_several(stream: options.Stream, /, *others: options.Others, **values: object) -> int:
-        return run_of_one(_joined(stream, *others), **values)
-
-    run_job = run_of_several if several else run_of_one
-
-    return options.spelled(run_job, parts)
 
 
 def _ended(totals: Any, *, once: bool, goes_on: bool) -> int:
@@ -181,16 +158,26 @@ def query_command(line: CommandLine) -> Callable[..., int]:
 
 def replicate_command(line: CommandLine) -> Callable[..., int]:
     """Keeps another table equal to the stream's, until stopped or with `--once` up to now."""
-    return _command("replicate", goes_on=lambda values: True)
+    function, parts = _job("replicate")
+
+    def run(stream: options.Stream, /, **values: Any) -> int:
+        options.refuse_redaction(values, "a replica is equal to its table")
+        totals = _run(function, stream, values=values)
+        return _ended(totals, once=values["once"], goes_on=True)
+
+    return options.spelled(run, parts, options.of(WatchOptions, *options.REDACT))
 
 
 def metrics_command(line: CommandLine) -> Callable[..., int]:
     """Counts changes by kind and window, until stopped or with `--once` up to now."""
-    return _command(
-        "metrics",
-        goes_on=lambda values: bool(values["checkpoint"] or values["to"]),
-        several=True,
-    )
+    function, parts = _job("metrics")
+
+    def run(stream: options.Stream, /, *others: options.Others, **values: Any) -> int:
+        totals = _run(function, _joined(stream, *others), values=values)
+        goes_on = bool(values["checkpoint"] or values["to"])
+        return _ended(totals, once=values["once"], goes_on=goes_on)
+
+    return options.spelled(run, parts)
 
 
 def mirror_command(line: CommandLine) -> Callable[..., int]:
@@ -203,8 +190,8 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
     mirror = importlib.import_module("watcher.mirror.command").mirror
 
     def run(stream: options.Stream, /, **values: object) -> int:
-        options.refuse_redaction(values, "a mirror is equal to its table")
         given = options.values(mirror, values)
+        given.update((name, values[name]) for name in options.REDACT)
         before = os.umask(0o077)  # delta-rs has no option for it: items are nobody else's to read
         try:
             done = mirror(stream, **given, connection=options.connection(values))
@@ -239,6 +226,7 @@ _NOT_HERE = {
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
 
+_FILTERS = ("filters", "key", "only", "grep")
 _FOR_THE_JOB = ("start", "checkpoint", "on_error", "stop_timeout")
 
 
@@ -258,8 +246,8 @@ def _watch(
     streams: Sequence[str], choice: Choice, given: options.Given, values: dict[str, Any]
 ) -> int:
     from watcher.aws.discovery import WantedStreams
+    from watcher.records.filters import record_filter
 
-    options.refuse_redaction(values, _NO_REDACTION)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session, once = module("session"), not values["follow"]
     _refuse(choice, given, values["checkpoint"])
@@ -272,6 +260,8 @@ def _watch(
         totals = module("jobs").watch(
             _joined(*streams),
             load,
+            test=record_filter(*(values[name] for name in _FILTERS)),
+            redaction=options.redaction(values),
             once=once,
             connection=options.connection(values),
             spark=started,
@@ -284,25 +274,11 @@ def _watch(
 
 
 def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler]:
-    from watcher.records.filters import record_filter
-
     # In the executor's process:
     style.set_up(**options.values(style.set_up, values))
     style.set_prefix(**options.values(style.set_prefix, values))
     style.show_tables(several)
-    handlers = choice.load(handler_flags.DEFAULT_HANDLER)
-    test = record_filter(values["filters"], values["key"], values["only"], values["grep"])
-    return handlers if test is None else [_filtered(each, test) for each in handlers]
-
-
-def _filtered(handler: Handler, test: Callable[[Record], bool]) -> Handler:
-    from watcher.delivery.handler import Handler
-
-    def handle(record: Record) -> None:
-        if test(record):
-            handler.handle(record)
-
-    return Handler(handler.name, handle, handler.close, handler.begin)
+    return choice.load(handler_flags.DEFAULT_HANDLER)
 
 
 def _refuse(choice: Choice, given: options.Given, checkpoint: str | None) -> None:

@@ -3,6 +3,7 @@
 import logging
 import re
 import threading
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from cyclopts import Parameter
@@ -14,6 +15,7 @@ from watcher.aws.tables import TablesClient
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.job import MirrorJob
+from watcher.records.redaction import redaction
 from watcher.shutdown import Shutdown
 
 logger = logging.getLogger("watcher")
@@ -32,7 +34,7 @@ class MirrorTotals(NamedTuple):
     """The signal that has ended it; 0 for none."""
 
 
-def mirror(
+def mirror(  # noqa: PLR0913 (its parameters are the options)
     stream: str,
     *,
     to: Annotated[
@@ -60,6 +62,9 @@ def mirror(
             help="go on with a warning where changes were gone before they were read",
         ),
     ] = True,
+    redact: Sequence[str] | None = None,
+    redact_file: str | None = None,
+    redact_key_file: str | None = None,
     connection: AwsConfig = _HERE,
 ) -> MirrorTotals:
     """Keeps a Delta table equal to the stream's: its items, then every change, until stopped.
@@ -67,6 +72,7 @@ def mirror(
     It may be killed at any time, and started again with the same command: rows and the position in
     the stream are one commit. Raises UsageError, StreamError, DataLossError, WatcherError.
     """
+    hidden = redaction(redact, redact_file, redact_key_file)
     given = given_columns(image_schema) if image_schema else None
     seconds = _seconds(every)
     service, arn = connect(stream, connection)
@@ -84,6 +90,7 @@ def mirror(
         history=history,
         once=once,
         given=given,
+        redaction=hidden,
         fail_on_data_loss=fail_on_data_loss,
     )
     stop, shutdown = threading.Event(), Shutdown()

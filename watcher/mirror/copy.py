@@ -35,6 +35,9 @@ class MirrorCopy:
             raise UsageError("it is no mirror", "with_", folder)
         if not state.copied:
             raise UsageError("its copy is not finished: let mirror go on first", "with_", folder)
+        if state.redaction:
+            text = "its values are redacted: it can't be compared with its table"
+            raise UsageError(text, "with_", folder)
         self._history = state.history
         self.label = f"mirror at version {self._mirror.version}"
         self.position = CopyPosition(

@@ -43,6 +43,8 @@ class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
     """The time at which they were; None in mirrors of former versions."""
     number: int = 0
     """The commit's number, among the mirror's own."""
+    redaction: str = ""
+    """What tells its redaction from others; empty without one."""
     tidied: datetime
 
 

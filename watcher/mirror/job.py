@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -21,6 +21,7 @@ from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, chang
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.shard_pool import PullOptions
+from watcher.records.redaction import Redaction
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
@@ -47,6 +48,7 @@ class MirrorJob:
         history: bool = False,
         once: bool = False,
         given: pa.Schema | None = None,
+        redaction: Redaction | None = None,
         fail_on_data_loss: bool = True,
         calls: CallPool | None = None,
         clock: Clock = CLOCK,
@@ -60,7 +62,9 @@ class MirrorJob:
         self._history = history
         self._once = once
         self._rows = EveryVersion() if history else LastVersion()
-        self._columns = MirrorColumns(description.types, given or pa.schema([]), self._rows.own)
+        self._redaction = redaction
+        types = _redacted_types(description.types, redaction)
+        self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own)
         self._mirror = MirrorTable(to, limits)
         self._losses = Losses(is_error=fail_on_data_loss, clock=clock)
         self._calls = calls or CallPool()
@@ -96,9 +100,18 @@ class MirrorJob:
         if state.history != self._history:
             made = "with" if state.history else "without"
             raise UsageError(f"{to} was begun {made} --history: go on so, or give another folder")
+        if state.redaction != self._fingerprint:
+            raise UsageError(
+                f"{to} was begun with other rules or another key: go on so, or give another folder",
+                "redact",
+            )
         if state.copied:
             self._columns.adopt(self._mirror.schema)
             self._mirror.grow(self._columns.schema)
+
+    @property
+    def _fingerprint(self) -> str:
+        return "" if self._redaction is None else self._redaction.fingerprint
 
     def _reader(self) -> MergedReader:
         state = self._mirror.state
@@ -170,6 +183,8 @@ class MirrorJob:
         found: list[Item] = []
         size = 0
         for image in images:
+            if self._redaction is not None:
+                image = msgspec.Raw(self._redaction.item(image))
             found.append(item_of(image))
             size += len(bytes(image))
             if self._is_full(found, size):
@@ -204,6 +219,8 @@ class MirrorJob:
                 continue
             record = self._stream.pop()
             size += len(record.raw)
+            if self._redaction is not None:
+                record = self._redaction(record)
             found.append(change_of(record))
             if self._is_full(found, size):
                 return found, False
@@ -230,5 +247,18 @@ class MirrorJob:
             token=checkpoint_format.to_dict(self._stream.token),
             copied=copied,
             copied_at=self._mirror.state.copied_at if copied and self._mirror.state else None,
+            redaction=self._fingerprint,
             tidied=datetime.now(UTC),
         )
+
+
+def _redacted_types(types: Mapping[str, str], redaction: Redaction | None) -> Mapping[str, str]:
+    """Returns the types of the key's attributes as a mirror has them. Raises UsageError."""
+    found = {} if redaction is None else dict(types)
+    for name, kind in found.items():
+        assert redaction is not None
+        made = redaction.key_type(name, kind)
+        if made is None:
+            raise UsageError(f"a mirror's items are told by their keys: {name}=hash", "redact")
+        found[name] = made
+    return found or types

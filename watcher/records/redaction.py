@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from watcher.aws.json_text import read
 from watcher.errors import UsageError, blame, texts
 from watcher.records.keys import number_text
 from watcher.records.record import Record
+from watcher.records.wire import NO_IMAGE, WireRecord
 
 KEY_VARIABLE: Final = "WATCHER_REDACT_KEY"
 """The variable that holds the key of `hash`; a command line is seen by every user of a machine."""
@@ -94,6 +96,8 @@ class Rule(NamedTuple):
     """Empty for a pattern of values."""
     pattern: re.Pattern[str] | None
     method: str
+    text: str
+    """The rule as it was written."""
 
 
 _States: TypeAlias = frozenset[tuple[int, int]]
@@ -138,6 +142,17 @@ class Redaction:
         fields["dynamodb"] = msgspec.Raw(_encode(change))
         return _encode(fields)
 
+    def wire(self, record: WireRecord) -> WireRecord:
+        """Returns a record's fields without what is private."""
+        change = record.dynamodb
+        found = {name: getattr(change, name) for name in _IMAGES}
+        redacted = {
+            name: msgspec.Raw(self.item(image))
+            for name, image in found.items()
+            if image is not NO_IMAGE
+        }
+        return replace(record, dynamodb=replace(change, **redacted))
+
     def item(self, raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
         """Returns an item's wire JSON without what is private."""
         attributes = read(_members, raw)
@@ -163,12 +178,22 @@ class Redaction:
         """Returns True where a key attribute of this name may be redacted."""
         return bool(self._patterns) or self._first(name)[0] is not None
 
-    def merges(self, name: str) -> bool:
-        """Returns True where key attributes of this name may not be told apart any more."""
+    def key_type(self, name: str, kind: str) -> str | None:
+        """Returns the type (S, N, B) of a key attribute of this type once it is redacted.
+
+        None where items may not be told apart by it any more.
+        """
         method, _ = self._first(name)
-        return method in ("drop", "mask", "keep-type") or any(
-            method != "hash" for _, method in self._patterns
-        )
+        if method is not None or self._is_named(name):
+            return "S" if method == "hash" else None
+        is_kept = kind == "S" and all(method == "hash" for _, method in self._patterns)
+        return kind if is_kept or not self._patterns else None
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that another redaction, or one with another key, does not have."""
+        written = "\n".join(each.text for each in self._rules)
+        return hmac.digest(self._key, written.encode(), hashlib.sha256).hex()[:16]
 
     def _closed(self, states: Iterable[tuple[int, int]]) -> _States:
         """Adds the states that take no step: `**` may stand for none."""
@@ -353,7 +378,8 @@ def redaction(
     Raises UsageError with the place of a mistake.
     """
     with blame("redact"):
-        rules = [rule for each in texts(redact, "redact") for rule in _rules(each)]
+        lines = [line for each in texts(redact, "redact") for line in each.splitlines()]
+        rules = [rule for line in lines for rule in _rules(line)]
     if redact_file is not None:
         with blame("redact_file"):
             rules += _of_file(redact_file)
@@ -371,11 +397,13 @@ def _rules(text: str) -> Iterator[Rule]:
         return
     at = 0
     while at < len(text):
+        begin = at
         path, at = _path(text, at)
         found = _METHOD.match(text, at)
         if found is None:
             raise UsageError(f"{text[at:]!r} in {text!r}: give PATH or PATH=METHOD, with commas")
-        yield Rule(path, None, _method(found["method"], text))
+        written = text[begin : found.end("method") if found["method"] else at].strip()
+        yield Rule(path, None, _method(found["method"], text), written)
         at = found.end()
     if text.endswith(","):
         raise UsageError(f"{text!r} ends with a comma")
@@ -419,7 +447,8 @@ def _of_values(text: str) -> Rule:
         pattern = re.compile(found["pattern"])
     except re.error as error:
         raise UsageError(f"{text!r}: no regular expression: {error}") from None
-    return Rule((), pattern, _method(found["rest"].strip().removeprefix("=") or None, text))
+    method = _method(found["rest"].strip().removeprefix("=") or None, text)
+    return Rule((), pattern, method, text)
 
 
 def _method(given: str | None, text: str) -> str:

@@ -216,6 +216,7 @@ class ArrowEncoder:
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._wire_records = options.wire_records
+        self._redaction = options.redaction
         self._text: Callable[[Sequence[bytes | msgspec.Raw]], list[str | None]] = (
             plain_json.plain_json if options.image_format == "json" else plain_json.wire_json
         )
@@ -231,6 +232,8 @@ class ArrowEncoder:
         """Returns the records of a shard's page, in their order."""
         if self._wire_records:
             raws = pages.raw_records(page.body)[page.start : page.stop]
+            if self._redaction is not None:
+                raws = [msgspec.Raw(self._redaction.record(raw)) for raw in raws]
             made = {
                 "shard_id": pa.repeat(shard_id, len(raws)),
                 "record": _strings(plain_json.wire_json(raws)),
@@ -238,7 +241,10 @@ class ArrowEncoder:
                 "table_name": pa.repeat(table_name(arn), len(raws)),
             }
             return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
-        return self.encode_records(page.records(), shard_id, table_name(arn))
+        records = page.records()
+        if self._redaction is not None:
+            records = list(map(self._redaction.wire, records))
+        return self.encode_records(records, shard_id, table_name(arn))
 
     def encode_records(
         self, records: Sequence[WireRecord], shard_id: str, table: str

@@ -25,8 +25,10 @@ from pyspark.sql.types import StructType
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
-from watcher.errors import HandlerError
+from watcher.errors import HandlerError, UsageError
+from watcher.records.filters import RecordFilter
 from watcher.records.record import Record
+from watcher.records.redaction import Redaction
 from watcher.spark.picklable import SparkPicklable
 from watcher.spark.timing import LIMITS, TIMING
 
@@ -42,6 +44,22 @@ class HandlersTask(msgspec.Struct, frozen=True):
     """True where what they print ends on a terminal: colours, and control characters escaped."""
     address: tuple[str, int]
     authkey: bytes
+    test: RecordFilter | None = None
+    """Which records go to the handlers."""
+    redaction: Redaction | None = None
+    """What of those nobody is to see."""
+
+    def shown(self, record: Record) -> Record | None:
+        """Returns a record as handlers are to see it; None where it is not for them.
+
+        Raises HandlerError where a filter can't be used.
+        """
+        try:
+            if self.test is not None and not self.test(record):
+                return None
+        except UsageError as error:
+            raise HandlerError(str(error)) from None
+        return record if self.redaction is None else self.redaction(record)
 
 
 class Printed(WriterCommitMessage):
@@ -107,7 +125,9 @@ class HandlersWriter(SparkPicklable, DataSourceStreamArrowWriter):
         for batch in iterator:
             for arn, shard_id, text in zip(*self._columns(batch), strict=True):
                 dispatcher.start_stream(arn)
-                dispatcher.deliver(Record.from_json(text.encode(), shard_id, arn))
+                record = self._task.shown(Record.from_json(text.encode(), shard_id, arn))
+                if record is not None:
+                    dispatcher.deliver(record)
         dispatcher.drain()
         dispatcher.flush()
 

@@ -16,6 +16,7 @@ from watcher.aws.connect import parse_stream_name
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import AtTime, Latest, Position
 from watcher.errors import UsageError, blame
+from watcher.records.redaction import Redaction, redaction
 from watcher.streams.start_times import parse_start
 
 ImageFormat = Literal["json", "dynamodb-json"]
@@ -58,12 +59,14 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """True for a column that names the table: where `stream` may be several."""
     wire_records: bool = False
     """`wireRecords`: only two columns, the shard's id and the record's whole wire JSON."""
+    redaction: Redaction | None = None
+    """`redact`, `redactFile`, `redactKeyFile`: what nobody is to see, as `--redact` says it."""
     connection: AwsConfig = AwsConfig()
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Returns the options of one read. Raises UsageError for an unknown name or a wrong value."""
-    known = {name.lower(): name for name in (*_FIELDS, *_CONNECTION)}
+    known = {name.lower(): name for name in (*_FIELDS, *_REDACT, *_CONNECTION)}
     values: dict[str, str] = {}
     for name, value in given.items():
         # load("table") is as good as option("stream", "table").
@@ -87,6 +90,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if name in values:
             with blame(name):
                 fields[field] = parsed(values[name])
+    fields["redaction"] = redaction(*map(values.get, _REDACT))
     region, profile, endpoint_url = map(values.get, _CONNECTION)
     return SourceOptions(connection=AwsConfig(region, profile, endpoint_url), **fields)
 
@@ -178,4 +182,5 @@ _STREAMING: Final = (
     "minPartitions",
     "checkpointLocation",
 )
+_REDACT: Final = ("redact", "redactFile", "redactKeyFile")
 _CONNECTION: Final = ("region", "profile", "endpointUrl")

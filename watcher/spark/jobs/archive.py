@@ -1,6 +1,7 @@
 """Appends every change to files, partitioned by date, each exactly once."""
 
 import logging
+from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -57,6 +58,9 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     stop_timeout: settings.StopTimeout = settings.LAST_BATCH_SECONDS,
+    redact: Sequence[str] | None = None,
+    redact_file: str | None = None,
+    redact_key_file: str | None = None,
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
@@ -68,6 +72,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
 
     Raises UsageError, and whatever the source raises.
     """
+    redacted = settings.redacted(redact, redact_file, redact_key_file)
     settings.refuse_bad_schema(image_schema, stream, connection)
     if image_schema is not None and (dynamodb_json or format == "csv"):
         other = "--dynamodb-json" if dynamodb_json else "--format csv"
@@ -82,6 +87,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
         rescuedData=None if image_schema is None else "all",
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
+        **redacted,
     ).withColumn("date", to_date("approximate_creation_time"))
     if format == "csv":  # which knows no structs
         frame = frame.withColumn("user_identity", frame["user_identity"]["principal_id"])

@@ -2,6 +2,7 @@
 
 import base64
 import sys
+from collections.abc import Sequence
 from typing import IO, Annotated
 
 from cyclopts import Parameter
@@ -21,7 +22,7 @@ from watcher.spark.jobs.settings import HERE
 _NESTED = (ArrayType, MapType, StructType, VariantType)
 
 
-def query(
+def query(  # noqa: PLR0913 (its parameters are the options)
     stream: str,
     sql: str,
     *,
@@ -49,6 +50,9 @@ def query(
     ] = None,
     image_schema: settings.ImageSchema = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
+    redact: Sequence[str] | None = None,
+    redact_file: str | None = None,
+    redact_key_file: str | None = None,
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> int:
@@ -58,6 +62,7 @@ def query(
     """
     if output not in ("table", "json", "csv"):
         raise UsageError("give table, json or csv", "output", output)
+    redacted = settings.redacted(redact, redact_file, redact_key_file)
     settings.refuse_bad_schema(image_schema, stream, connection)
     frame = all_changes(
         spark,
@@ -68,6 +73,7 @@ def query(
         imageSchema=image_schema,
         changedAttributes=True,
         failOnDataLoss=fail_on_data_loss,
+        **redacted,
     )
     frame.createOrReplaceTempView("changes")
     with translating_errors():

@@ -1,8 +1,9 @@
 """The parameters that several jobs share, each declared once."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypedDict
 
 import pyarrow as pa
 from cyclopts import Parameter
@@ -14,6 +15,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.tables import TablesClient
 from watcher.errors import ServiceError, StreamError, UsageError
+from watcher.records.redaction import redaction
 from watcher.spark import compat
 from watcher.spark.columns import refuse_unfit_types, refuse_wrong_key
 from watcher.spark.error_mapping import one_line
@@ -67,6 +69,25 @@ FailOnDataLoss: TypeAlias = Annotated[
         help="go on with a warning where changes were gone before they were read",
     ),
 ]
+
+
+class Redacted(TypedDict):
+    """The source's options for what nobody is to see."""
+
+    redact: str | None
+    redactFile: str | None
+    redactKeyFile: str | None
+
+
+def redacted(
+    redact: Sequence[str] | None, redact_file: str | None, redact_key_file: str | None
+) -> Redacted:
+    """Returns the source's options; raises UsageError, in the command line's words."""
+    redaction(redact, redact_file, redact_key_file)
+    # Spark's own Pythons may work in another folder.
+    file, key_file = (each and os.path.abspath(each) for each in (redact_file, redact_key_file))
+    lines = "\n".join(redact or ()) or None
+    return Redacted(redact=lines, redactFile=file, redactKeyFile=key_file)
 
 
 def refuse_bad_schema(text: str | None, stream: str, connection: AwsConfig) -> None:

@@ -19,6 +19,8 @@ from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.errors import WatcherError
 from watcher.files import temporary_folder
+from watcher.records.filters import RecordFilter
+from watcher.records.redaction import Redaction
 from watcher.shutdown import STOP_SECONDS
 from watcher.spark import handlers_sink
 from watcher.spark.error_mapping import translating_errors
@@ -30,10 +32,12 @@ from watcher.spark.timing import TIMING, Timing
 logger = logging.getLogger("watcher")
 
 
-def watch(
+def watch(  # noqa: PLR0913 (its parameters are the options)
     stream: str,
     load: Callable[[], list[Handler]],
     *,
+    test: RecordFilter | None = None,
+    redaction: Redaction | None = None,
     start: str = "latest",
     checkpoint: str | None = None,
     once: bool = False,
@@ -45,7 +49,8 @@ def watch(
 ) -> JobTotals:
     """Hands every change to the handlers that `load` makes, in each executor's processes.
 
-    `stream` may be several, with commas between them.
+    `stream` may be several, with commas between them. The handlers get the records that pass the
+    `test`, without what the `redaction` takes out.
 
     What they print is printed here, batch by batch. After a crash a batch is delivered again as a
     whole; each process has handlers of its own, with their state. At the end each process that is
@@ -62,7 +67,15 @@ def watch(
     stop = StopRequest()
     printer = handlers_sink.Printer(stop.event)
     is_terminal = sys.stdout.isatty()
-    task = handlers_sink.HandlersTask(load, policy, is_terminal, printer.address, printer.authkey)
+    task = handlers_sink.HandlersTask(
+        load,
+        policy,
+        is_terminal,
+        printer.address,
+        printer.authkey,
+        test,
+        redaction,
+    )
     handlers_sink.register(spark, task)
     frame = changes(
         spark,

@@ -1,0 +1,125 @@
+"""What is redacted is in no row that the source gives, and in nothing that a job writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow.parquet
+
+from tests.simulator import RemoteSimulator, Simulator
+from tests.spark.conftest import Run, options
+from tests.support.secret import BY_VALUE, EVERYTHING, KEY, SECRET, refuse_traces, secret_item
+
+pytestmark = pytest.mark.spark
+
+FAILING = '''
+"""Fail."""
+
+
+def handle(record):
+    raise ValueError(record, record.new, record.old, bytes(record.raw))
+'''
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(shards=1) as simulator:
+        for number in (1, 2):
+            simulator.put(secret_item(number))
+        simulator.advance(2)
+        yield simulator
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    """Spark's own Pythons have the environment that Spark has begun with."""
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"changedAttributes": "true"},
+        {"imageFormat": "dynamodb-json"},
+        {"wireRecords": "true"},
+        {"imageSchema": "pk string, v decimal(38,0), number string, plain string"},
+        {"imageSchema": "pk string, `set` array<string>", "rescuedData": "all"},
+    ],
+    ids=lambda each: "-".join(each),
+)
+@pytest.mark.parametrize("rules", [EVERYTHING[1], BY_VALUE[1]], ids=["paths", "values"])
+def test_no_row_has_any_of_it(
+    rules: str, more: dict[str, str], spark: Any, sim: RemoteSimulator, key_file: str
+) -> None:
+    given = options(sim, redact=rules, redactKeyFile=key_file, **more)
+    rows = spark.read.format("dynamodb_streams").options(**given).load().collect()
+    text = repr(rows)
+    assert len(rows) == 2 and "seen-1" in text
+    refuse_traces(text.encode())
+
+
+def test_nor_has_a_streaming_query(
+    spark: Any, sim: RemoteSimulator, key_file: str, tmp_path: Path
+) -> None:
+    given = options(
+        sim, redact=EVERYTHING[1], redactKeyFile=key_file, startingPosition="trim_horizon"
+    )
+    stream = spark.readStream.format("dynamodb_streams").options(**given).load()
+    writer = stream.writeStream.format("json").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "kept")).start(str(tmp_path / "to"))
+    query.awaitTermination()
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(b"seen-1" in each for each in written)
+    refuse_traces(*written, str(query.lastProgress).encode())
+
+
+def test_nor_has_what_a_job_writes_or_prints(
+    command: Run, sim: RemoteSimulator, key_file: str, tmp_path: Path
+) -> None:
+    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
+    redact = [*EVERYTHING, "--redact-key-file", key_file]
+    lake = tmp_path / "lake"
+    done = command("archive", sim.stream_arn, "--to", str(lake), "--once", *place, *redact)
+    assert done.status == 0, done.err
+    rows = [pyarrow.parquet.read_table(each).to_pylist() for each in lake.rglob("*.parquet")]
+    assert "seen-1" in repr(rows)
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    refuse_traces(repr(rows).encode(), *written, done.out.encode(), done.err.encode())
+    sql = "SELECT keys, new_image, old_image, changed_attributes FROM changes"
+    done = command("query", sim.stream_arn, sql, *place, *redact)
+    assert done.status == 0 and "seen-1" in done.out, done.err
+    refuse_traces(done.out.encode(), done.err.encode())
+
+
+@pytest.mark.parametrize("handler", ["--print-json", "--failing"])
+def test_nor_has_what_handlers_get_on_executors(
+    handler: str, command: Run, sim: RemoteSimulator, key_file: str, tmp_path: Path
+) -> None:
+    (tmp_path / "failing.py").write_text(FAILING.lstrip())
+    letters = tmp_path / "letters"
+    words = ["--engine", "spark", "--from", "trim-horizon", "--no-follow", handler]
+    words += ["--endpoint-url", sim.endpoint, "--region", "us-east-1", "--handlers", str(tmp_path)]
+    words += ["--on-error", f"dead-letter:{letters}", "--key", f"pk={SECRET}"]
+    done = command(sim.stream_arn, *words, *EVERYTHING, "--redact-key-file", key_file)
+    assert done.status == 0, done.err
+    written = letters.read_bytes() if letters.exists() else b""
+    assert b"seen-1" in done.out.encode() + written
+    refuse_traces(done.out.encode(), done.err.encode(), written)
+
+
+def test_what_is_wrong_is_told_in_a_line(spark: Any, command: Run, sim: RemoteSimulator) -> None:
+    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
+    done = command("query", sim.stream_arn, "SELECT 1", *place, "--redact", "a=no")
+    assert done.status == 2
+    assert done.err.startswith("error: --redact: 'a=no': no method 'no'"), done.err
+    frame = spark.read.format("dynamodb_streams").options(**options(sim, redact="a=no"))
+    with pytest.raises(Exception, match="no method 'no'"):
+        frame.load()
