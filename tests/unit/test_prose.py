@@ -67,3 +67,8 @@ def test_a_page_keeps_to_the_style(name: str) -> None:
     found = [f"{mistake} in: {part}" for part in parts for mistake in wrong(part)]
     found += [f"{len(p.split())} words: {p}" for p in parts if len(p.split()) > MOST_WORDS]
     assert found == []
+
+
+def test_the_newest_changes_keep_to_the_style() -> None:
+    newest = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)[1]
+    assert [each for part in sentences(newest) for each in wrong(part)] == []
