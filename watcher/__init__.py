@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
+from watcher.version import NO_WINDOWS
 from watcher.version import __version__ as __version__
 
 TYPE_CHECKING = False  # to import typing for it would take longer than all the rest here
@@ -84,6 +86,8 @@ def __getattr__(name: str) -> Any:
     """Returns a public name, from the module that it is in."""
     if name not in _PLACES:
         raise AttributeError(f"module 'watcher' has no attribute {name!r}")
+    if sys.platform == "win32":
+        raise ImportError(NO_WINDOWS)
     found = getattr(importlib.import_module(f"watcher.{_PLACES[name]}"), name)
     globals()[name] = found
     return found

@@ -4,6 +4,12 @@ __version__ = "0.2.0"
 PACKAGE = "dynamodb-watcher"
 """On PyPI `watcher` is somebody else's program; imports and commands are `watcher` all the same."""
 
+NO_WINDOWS = (
+    "watcher runs on Linux and macOS; on Windows, install it in WSL: "
+    "https://learn.microsoft.com/windows/wsl/install"
+)
+"""The error on Windows, which has neither forks nor the pipes and locks that workers need."""
+
 
 def install(extra: str) -> str:
     """Returns the command that installs what an extra needs, from where the package itself came.

@@ -2,13 +2,15 @@
 
 import json
 import re
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from watcher.version import PACKAGE, install
+from watcher.version import NO_WINDOWS, PACKAGE, install
 
 ROOT = Path(__file__).parents[2]
 _TEXTS = ("README.md", "CHANGELOG.md", "pyproject.toml")
@@ -56,3 +58,22 @@ def test_an_extra_is_installed_from_where_the_package_came(
 
 def test_its_name_is_the_projects() -> None:
     assert f'name = "{PACKAGE}"' in (ROOT / "pyproject.toml").read_text("utf-8")
+
+
+_ON_WINDOWS = "import sys; sys.platform = 'win32'; sys.argv[1:] = {words!r}; {code}"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["orders"], ["version"]])
+def test_windows_is_sent_to_wsl_in_one_line(words: list[str]) -> None:
+    code = "import runpy; runpy.run_module('watcher', run_name='__main__')"
+    line = [sys.executable, "-c", _ON_WINDOWS.format(words=words, code=code)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {NO_WINDOWS}\n"
+
+
+def test_a_program_on_windows_is_sent_to_wsl() -> None:
+    line = [sys.executable, "-c", _ON_WINDOWS.format(words=[], code="from watcher import watch")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"ImportError: {NO_WINDOWS}\n")
