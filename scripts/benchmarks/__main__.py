@@ -18,6 +18,7 @@ from scripts.benchmarks import (
     start,
     throughput,
     trail,
+    verify,
 )
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
@@ -55,6 +56,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "mirror-growth": growth.growth,
     "who": trail.who,
     "guesses": guesses.guesses,
+    "verify": verify.verify,
     **{part: _spark(part) for part in parts.SPARK},
 }
 

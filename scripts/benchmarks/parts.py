@@ -23,6 +23,7 @@ NAMES = (
         "mirror-growth",
         "who",
         "guesses",
+        "verify",
         *SPARK,
     ),
 )

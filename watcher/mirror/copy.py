@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -52,13 +52,18 @@ class MirrorCopy:
 
     def items(self) -> Iterator[Item]:
         """Yields the items that its rows hold; with every version, those that are valid."""
-        fields = {field.name: field for field in self._mirror.schema}
+        own = _own(self._history)
+        kinds = {
+            field.name: (field.metadata or {}).get(KIND, b"").decode()
+            for field in self._mirror.schema
+            if field.name not in own
+        }
         valid = pyarrow.dataset.field("_valid_to").is_null() if self._history else None
         read = self._mirror.rows().to_batches(
             filter=valid, batch_size=_BATCH, batch_readahead=1, fragment_readahead=1
         )
         for batch in read:
-            yield from (self._item(row, fields) for row in batch.to_pylist())
+            yield from (_item(row, kinds) for row in batch.to_pylist())
 
     def as_copied(self, image: msgspec.Raw) -> Item:
         """Returns an item as its row has it: null is nothing, some values have chosen types."""
@@ -68,13 +73,13 @@ class MirrorCopy:
                 item[name] = _value("", pa.scalar(found, kind).as_py())
         return item
 
-    def _item(self, row: dict[str, Any], fields: dict[str, pa.Field]) -> Item:
-        item = item_of(row[RESCUED].encode()) if row[RESCUED] else {}
-        for name, value in row.items():
-            if value is not None and name not in _own(self._history):
-                kind = (fields[name].metadata or {}).get(KIND, b"").decode()
-                item[name] = _value(kind, value)
-        return item
+
+def _item(row: dict[str, Any], kinds: Mapping[str, str]) -> Item:
+    item = item_of(row[RESCUED].encode()) if row[RESCUED] else {}
+    for name, kind in kinds.items():
+        if (value := row[name]) is not None:
+            item[name] = _value(kind, value)
+    return item
 
 
 def _own(history: bool) -> tuple[str, ...]:
