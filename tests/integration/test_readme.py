@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import watcher
 from tests.support import prefork
 from tests.support.program import Program
 
@@ -96,9 +97,16 @@ def test_the_site_is_built_without_a_loose_end(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     navigation = (ROOT / "scripts" / "site" / "mkdocs.yml").read_text()
     assert [name for name in PAGES if name not in navigation] == []
-    for name in ("index.html", "traps/index.html", "reference/index.html"):
+    for name in ("index.html", "traps/index.html", "upgrading/index.html", "changelog/index.html"):
         assert (tmp_path / name).exists()
-    assert "--print-summary" in (tmp_path / "reference" / "index.html").read_text()
+
+    def page(name: str) -> str:
+        return (tmp_path / name / "index.html").read_text()
+
+    assert "--print-summary" in page("reference")
+    assert [name for name in watcher.__all__ if f'id="{name.lower()}"' not in page("api")] == []
+    for message in ("no AWS credentials", "in the future: give a time", "DataLossError"):
+        assert message in page("troubleshooting")
 
 
 def reached(program: Program) -> dict[str, str]:
