@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
-from textual.events import Key
+from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Footer, Input, Static
 
 from watcher.aws.model import Listing
 from watcher.errors import UsageError
+from watcher.formatting.terminal import painted_alone
 from watcher.formatting.text import counted, printable
 from watcher.live.buffer import ChangeBuffer, ChangeLine, parse_search
 from watcher.live.changes import ChangeList
@@ -27,6 +30,7 @@ from watcher.live.screens import (
     KeysScreen,
     ShardsScreen,
     TablesScreen,
+    change_text,
 )
 from watcher.observability.watch_stats import Display, Rate, Totals, WatchStats
 from watcher.records.record import Record
@@ -34,6 +38,9 @@ from watcher.records.record import Record
 logger = logging.getLogger("watcher")
 
 _FRAME_SECONDS = 0.1
+# From so many columns on, the change under the cursor is shown beside the list.
+_WIDE = 100
+_NOTE_SECONDS = 10.0
 
 RunWatch = Callable[[Callable[[Record], None], Display, threading.Event], Totals | None]
 """Runs a watch with a handler and a display until the event is set."""
@@ -62,6 +69,8 @@ class LiveView(App[Totals | None]):
     #figures, #notes {
         height: 1; background: $boost; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis;
     }
+    #beside { display: none; width: 45%; border-left: solid $accent; padding: 0 1; }
+    .-wide #beside { display: block; }
     #search { display: none; height: 3; }
     #search.open { display: block; }
     """
@@ -74,7 +83,10 @@ class LiveView(App[Totals | None]):
         Binding("y", "copy", "Copy"),
         Binding("question_mark", "keys", "Keys"),
         Binding("q,ctrl+c", "end", "End"),
+        Binding("escape", "clear", "Clear", show=False),
+        Binding("ctrl+z", "suspend_process", "To the shell", show=False),
     ]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
 
     def __init__(
         self,
@@ -97,6 +109,10 @@ class LiveView(App[Totals | None]):
         self._totals: Totals | None = None
         self.watch_thread = threading.Thread(target=self._run_watch, name="watcher live")
         self._rate = Rate()
+        self._note = ""
+        self._note_until = math.inf
+        self._filter = ""
+        self._beside: ChangeLine | None = None
         self._figures = Text()
         self._streams: dict[str, None] = {}
         """The ARNs of the streams that had changes, in the order of their first one."""
@@ -104,10 +120,13 @@ class LiveView(App[Totals | None]):
     def compose(self) -> ComposeResult:
         """Builds the line of statistics, the list, the search box and the keys."""
         yield Static(id="figures")
-        yield ChangeList(self.buffer)
+        with Horizontal():
+            yield ChangeList(self.buffer)
+            with VerticalScroll(id="beside", can_focus=False):
+                yield Static(id="change")
         yield Input(placeholder='text, NAME=VALUE, or {"eventName": ["REMOVE"]}', id="search")
         yield Static(id="notes")
-        yield Footer()
+        yield Footer(compact=True)
 
     def on_mount(self) -> None:
         """Starts the watch."""
@@ -168,10 +187,28 @@ class LiveView(App[Totals | None]):
             # Each update draws the whole view anew, ten times a second over what lies on it.
             self._figures = figures
             self.query_one("#figures", Static).update(figures)
+        if time.monotonic() > self._note_until:
+            self._show_filter()
+        self._show_beside()
 
-    def note(self, text: str) -> None:
-        """Shows a message in the line above the keys."""
-        self.query_one("#notes", Static).update(Text(printable(text)))
+    def _show_beside(self) -> None:
+        """Shows the change under the cursor beside the list, where there is room for it."""
+        entry = self.changes.selected
+        if entry is self._beside or self.size.width < _WIDE:
+            return
+        self._beside = entry
+        text = "" if entry is None else change_text(entry.record)
+        self.query_one("#change", Static).update(Text.from_ansi(painted_alone(text)))
+
+    def note(self, text: str, seconds: float = _NOTE_SECONDS) -> None:
+        """Shows a message in the line above the keys, for a while."""
+        self._note_until = time.monotonic() + seconds
+        if text != self._note:
+            self._note = text
+            self.query_one("#notes", Static).update(Text(printable(text)))
+
+    def _show_filter(self) -> None:
+        self.note(f"only {self._filter} (Escape clears it)" if self._filter else "", math.inf)
 
     def on_change_list_opened(self, message: ChangeList.Opened) -> None:
         """Opens the change that the user chose."""
@@ -186,13 +223,19 @@ class LiveView(App[Totals | None]):
         except UsageError as error:
             self.note(f"error: {error}")
             return
-        self.note(f"only {message.value}" if message.value.strip() else "")
+        self._filter = message.value.strip()
+        self._show_filter()
         self._close_search()
 
-    def on_key(self, event: Key) -> None:
-        """Closes the search box at Escape, and keeps the search as it was."""
-        if event.key == "escape" and self.query_one("#search").has_class("open"):
+    def action_clear(self) -> None:
+        """Closes the search box and keeps the search as it was; without a box, clears it."""
+        if self.query_one("#search").has_class("open"):
             self._close_search()
+            return
+        self._filter = ""
+        self.query_one("#search", Input).value = ""
+        self.changes.search(None)
+        self._show_filter()
 
     def _close_search(self) -> None:
         self.query_one("#search").remove_class("open")

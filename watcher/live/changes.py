@@ -33,7 +33,7 @@ class ChangeList(ScrollView, can_focus=True):
         Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("pagedown", "page(1)", "Page down", show=False),
         Binding("home,g", "first", "First", show=False),
-        Binding("end,G", "follow", "Follow"),
+        Binding("end,G", "follow", "Follow", show=False),
         Binding("enter", "open", "Open"),
     ]
 

@@ -38,7 +38,8 @@ s          shards, and how far behind each is
 t          tables on and off
 y          copy the wire JSON of this change
 q          end the watch
-Escape     back
+Escape     back; in the list, clear the filter
+Ctrl-Z     to the shell; fg comes back
 """
 
 
@@ -78,6 +79,16 @@ class TextScreen(ModalScreen[None]):
             self.app.notify("Copied")
 
 
+def change_text(record: Record) -> str:
+    """Returns a change attribute by attribute, and the item before and after it."""
+    lines = [*change_lines(record), ""]
+    for name, image in (("before", record.old), ("now", record.new)):
+        if image is not None:
+            lines.append(f"{name}: {shown_item(image, record.key)}")
+    lines += ["", f"shard {printable(record.shard_id)}, number {record.sequence_number}"]
+    return "\n".join(lines)
+
+
 class ChangeScreen(TextScreen):
     """One change, attribute by attribute, and the item in full."""
 
@@ -87,13 +98,7 @@ class ChangeScreen(TextScreen):
 
     def on_mount(self) -> None:
         """Fills the screen with the change and the item."""
-        record = self._record
-        lines = [*change_lines(record), ""]
-        for name, image in (("before", record.old), ("now", record.new)):
-            if image is not None:
-                lines.append(f"{name}: {shown_item(image, record.key)}")
-        lines += ["", f"shard {printable(record.shard_id)}, number {record.sequence_number}"]
-        self.show_text("\n".join(lines))
+        self.show_text(change_text(self._record))
 
 
 class HistoryScreen(TextScreen):

@@ -13,6 +13,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Input, Static, Tree
+from textual.widgets._footer import FooterKey
 
 from watcher.aws.arns import table_of
 from watcher.aws.model import Listing, Shard, ShardKey
@@ -188,6 +189,63 @@ def test_a_search_is_for_what_there_is_and_what_is_to_come() -> None:
         case.view.query_one("#search", Input).value = ""
         await pilot.press("enter")
         assert case.view.changes.shown == 5
+
+    case.run(play)
+
+
+def test_escape_clears_the_filter() -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1), record(2, note="Fox"))
+        await pilot.press("slash", *"fox", "enter")
+        notes = case.view.query_one("#notes", Static)
+        assert "only fox" in str(notes.content)
+        await pilot.press("escape")
+        assert case.view.changes.shown == 2
+        assert str(notes.content) == ""
+
+    case.run(play)
+
+
+def test_a_message_goes_after_a_while_and_a_filter_stays() -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1, note="Fox"))
+        await pilot.press("slash", *"fox", "enter")
+        case.view.note("copied", seconds=0)
+        notes = case.view.query_one("#notes", Static)
+        while "copied" in str(notes.content):
+            await asyncio.sleep(0.01)
+        assert "only fox" in str(notes.content)
+
+    case.run(play)
+
+
+@pytest.mark.parametrize(("columns", "is_beside"), [(80, False), (100, True)])
+def test_a_wide_terminal_shows_the_change_beside_the_list(columns: int, is_beside: bool) -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1), record(2))
+        await pilot.press("up")
+        case.view.draw()
+        assert case.view.query_one("#beside").display == is_beside
+        text = str(case.view.query_one("#change", Static).content)
+        assert ("~ total: 1 -> 2" in text) == is_beside
+
+    case.run(play, columns)
+
+
+def test_80_columns_show_every_key_of_the_footer() -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await pilot.pause()
+        keys = list(case.view.query(FooterKey))
+        assert "End" in [each.description for each in keys]
+        assert max(each.region.right for each in keys) <= 80
 
     case.run(play)
 
