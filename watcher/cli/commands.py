@@ -31,6 +31,7 @@ COMMANDS = {
     "count": Command("count changes by kind, time, key, attribute or table", "history_commands"),
     "replay": Command("hand the records of a dead-letter file to handlers again", "replay"),
     "redrive": Command("hand what a Lambda function failed on to handlers", "redrive"),
+    "positions": Command("show a checkpoint, move it back, copy it, compare two", "positions"),
     "policy": Command(
         "print the least that a command has to be allowed, as an IAM policy", "admin_commands"
     ),

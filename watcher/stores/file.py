@@ -48,19 +48,7 @@ class CheckpointFile(Store):
 
     def load(self) -> list[Token]:
         """Returns the stored tokens; none where there is no file yet."""
-        try:
-            if self.path.stat().st_size > _LARGEST_BYTES:
-                raise self._refused("too large to be one; choose another")
-            return all_from_json(self.path.read_bytes())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise self._unusable(error) from None
-        except UsageError as error:
-            if error.option is not None:  # said above
-                raise
-            text = f"can't be read ({error}); remove it to start anew, or choose another"
-            raise self._refused(text) from None
+        return read_file(self.path)
 
     def save(self, tokens: Sequence[Token]) -> None:
         """Write aside, flush to the disk, rename: a reader sees the old ones or the new ones."""
@@ -74,7 +62,35 @@ class CheckpointFile(Store):
         self._lock.close()
 
     def _unusable(self, error: OSError) -> UsageError:
-        return self._refused(f"can't be used: {error.strerror or error}")
+        return _unusable(self.path, error)
 
     def _refused(self, text: str) -> UsageError:
-        return UsageError(text, "checkpoint", self._name)
+        return _refused(self.path, text)
+
+
+def read_file(path: Path) -> list[Token]:
+    """Returns a file's tokens, also while a watch uses it; none where there is none yet.
+
+    Raises UsageError.
+    """
+    try:
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise _refused(path, "too large to be one; choose another")
+        return all_from_json(path.read_bytes())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unusable(path, error) from None
+    except UsageError as error:
+        if error.option is not None:  # said above
+            raise
+        text = f"can't be read ({error}); remove it to start anew, or choose another"
+        raise _refused(path, text) from None
+
+
+def _unusable(path: Path, error: OSError) -> UsageError:
+    return _refused(path, f"can't be used: {error.strerror or error}")
+
+
+def _refused(path: Path, text: str) -> UsageError:
+    return UsageError(text, "checkpoint", str(path))

@@ -321,6 +321,10 @@ class LeasedStore(Store):
     def peek(self) -> list[Token]:
         """See `Store`. Raises UsageError where the table can't be used."""
         self._make()
+        return self.read()
+
+    def read(self) -> list[Token]:
+        """Returns what is stored now, whoever has the lease. Raises CheckpointError."""
         return self._decoded(self._lease.peek())
 
     def stand_by(self, must_stop: Callable[[], bool]) -> bool:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from watcher.aws import lease_table, s3
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
-from watcher.errors import UsageError
+from watcher.aws.error_mapping import error_code
+from watcher.clock import CLOCK
+from watcher.errors import CheckpointError, UsageError
 from watcher.stores.custom import CustomStore
-from watcher.stores.file import CheckpointFile
-from watcher.stores.lease import leased_store
+from watcher.stores.file import CheckpointFile, read_file
+from watcher.stores.lease import LeasedStore, leased_store
 from watcher.stores.protocol import CheckpointStorage, Store
+from watcher.stores.timing import CLAIM_SECONDS
+from watcher.streams.checkpoint_format import Token
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
@@ -27,9 +33,47 @@ def open_store(
     """
     if not isinstance(checkpoint, str | os.PathLike):
         return CustomStore(checkpoint)
+    if (leased := _leased(checkpoint, connection, stream)) is not None:
+        return leased
+    return CheckpointFile(Path(checkpoint))
+
+
+def read_positions(checkpoint: str, connection: AwsConfig) -> list[Token]:
+    """Returns what a file or a URL holds, also while a watch uses it. Raises UsageError."""
+    leased = _leased(checkpoint, connection, None)
+    if leased is None:
+        return read_file(Path(checkpoint))
+    try:
+        return leased.read()
+    except CheckpointError as error:
+        reason = error.__cause__ and error.__cause__.__cause__
+        if error_code(reason) == "ResourceNotFoundException":  # the table, which a watch makes
+            return []
+        raise
+
+
+@contextmanager
+def claimed(checkpoint: str, connection: AwsConfig) -> Iterator[Store]:
+    """Give the store of a file or a URL, kept from every watch meanwhile.
+
+    A lease is waited for as long as one lasts whose watch was killed. Raises UsageError where a
+    watch uses the store.
+    """
+    with closing(open_store(checkpoint, connection, None)) as store:
+        store.peek()
+        until = CLOCK.boottime() + CLAIM_SECONDS
+        if not store.stand_by(lambda: CLOCK.boottime() > until):
+            raise UsageError("in use by another watch: end it first", "checkpoint", checkpoint)
+        yield store
+
+
+def _leased(
+    checkpoint: str | os.PathLike[str], connection: AwsConfig, stream: object
+) -> LeasedStore | None:
+    """Returns the store of a URL; None for a file."""
     text = os.fspath(checkpoint)
     if isinstance(checkpoint, Path) or not (found := _URL.match(text)):
-        return CheckpointFile(Path(checkpoint))
+        return None
     if found[0] in (lease_table.SCHEME, s3.SCHEME):
         region = region_in(stream) if isinstance(stream, str) else None
         return leased_store(text, connection, region)

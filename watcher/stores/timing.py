@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 LEASE_SECONDS = 6.0
 """A watch that was killed is followed after so long: a few writes may fail before it is lost."""
+CLAIM_SECONDS = LEASE_SECONDS + 4.0
+"""A command waits so long for a lease: one of a watch that was killed has run out by then."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,201 @@
+"""`positions`: shown, moved back, copied and compared, in each kind of store."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from tests.simulator import Simulator
+from watcher import Stream
+from watcher.aws.config import AwsConfig
+from watcher.cli import main
+from watcher.stores.open_store import claimed, open_store, read_positions
+from watcher.streams.checkpoint_format import all_from_json, from_json, to_dict
+
+STORES = ("state.json", "dynamodb://positions/orders", "s3://positions/orders.json")
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    yield f"http://{host}:{port}"
+    moto.stop()
+
+
+@pytest.fixture
+def simulator(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Simulator]:
+    """Three changes of two hours ago and one since; two tables; stores of all kinds."""
+    monkeypatch.chdir(tmp_path)
+    with Simulator(table="orders", clock=lambda: time.time() - 7200) as made:
+        for name, value in made.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+        monkeypatch.setenv(
+            "AWS_ENDPOINT_URL_DYNAMODB_STREAMS", made.environment["AWS_ENDPOINT_URL"]
+        )
+        for name in ("S3", "DYNAMODB"):
+            monkeypatch.setenv(f"AWS_ENDPOINT_URL_{name}", endpoint)
+        client: Any = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="positions")
+        client.close()
+        made.write("a", 3)
+        made.advance(3600)
+        made.write("b", 1)
+        yield made
+    client = boto3.client("s3", region_name="us-east-1")
+    client.delete_object(Bucket="positions", Key="orders.json")
+    client.close()
+    client = boto3.client("dynamodb", region_name="us-east-1")
+    for name in client.list_tables()["TableNames"]:
+        client.delete_table(TableName=name)
+    client.close()
+
+
+def stored(simulator: Simulator, store: str, most: int = 100) -> list[str]:
+    """Reads the stream, and has a store hold where that ended; returns the records' numbers."""
+    with Stream(simulator.stream_arn, "trim_horizon") as stream:
+        numbers: list[str] = []
+        while len(numbers) < most and (record := next(stream)) is not None:
+            numbers.append(record.sequence_number)
+        token = from_json(stream.token)
+    with claimed(store, AwsConfig()) as opened:
+        opened.save([token])
+    return numbers
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str], str]:
+    capsys.readouterr()
+    status = main(["positions", *words])
+    out, err = capsys.readouterr()
+    return status, out.splitlines(), (err.splitlines() or [""])[-1]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_rewind_is_a_plan_first_and_then_done(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], store: str
+) -> None:
+    numbers = stored(simulator, store)
+    (shard,) = (each.id for each in simulator.shards)
+    before = read_positions(store, AwsConfig())
+    status, out, told = run(capsys, "rewind", store, "--to", "90m")
+    assert (status, read_positions(store, AwsConfig())) == (0, before)
+    (line,) = out
+    assert line.startswith(f"orders  {shard}  after {numbers[-1]} -> from 20")
+    assert told == "Plan: 1 position; nothing was written: the same with --apply does it"
+    status, out, told = run(capsys, "rewind", store, "--to", "90m", "--apply")
+    assert (status, len(out), told) == (0, 1, "Written: 1 position")
+    (after,) = read_positions(store, AwsConfig())
+    with Stream(simulator.stream_arn, to_dict(after)) as stream:
+        record = next(stream)
+        assert record is not None
+        assert record.sequence_number == numbers[-1]
+    assert run(capsys, "rewind", store, "--to", "10m")[1:] == ([], "Plan: nothing is to be done")
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_nothing_is_written_while_a_watch_uses_the_store(
+    simulator: Simulator,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    store: str,
+) -> None:
+    monkeypatch.setattr("watcher.stores.open_store.CLAIM_SECONDS", 2.0)
+    stored(simulator, store)
+    with closing(open_store(store, AwsConfig(), None)) as watch:
+        watch.peek()
+        assert watch.stand_by(lambda: False)
+        before = read_positions(store, AwsConfig())
+        for words in (["rewind", store, "--to", "2h"], ["copy", store, "new.json"]):
+            status, _, told = run(capsys, *words, "--apply")
+            assert (status, "in use by another watch" in told) == (2, True), told
+        assert read_positions(store, AwsConfig()) == before
+        assert not Path("new.json").exists()
+        assert run(capsys, "show", store)[0] == 0
+        assert run(capsys, "rewind", store, "--to", "2h")[0] == 0, "a plan may be made"
+
+
+@pytest.mark.parametrize("store", STORES[1:])
+def test_copy_and_diff(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], store: str
+) -> None:
+    stored(simulator, "state.json", most=2)
+    assert run(capsys, "copy", "state.json", store)[2].startswith("Plan: 1 position; nothing")
+    assert run(capsys, "copy", "state.json", store, "--apply")[2] == "Written: 1 position"
+    assert run(capsys, "diff", "state.json", store) == (0, [], "0 positions different")
+    numbers = stored(simulator, "state.json")
+    status, (line,), told = run(capsys, "diff", store, "state.json")
+    assert (status, told) == (1, "1 position different")
+    assert line.endswith(f"after {numbers[1]} -> after {numbers[-1]}")
+    status, out, _ = run(capsys, "diff", store, "state.json", "-o", "json")
+    (row,) = json.loads("\n".join(out))
+    assert row["after"] == f"after {numbers[-1]}"
+
+
+def test_show_prints_each_position(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = stored(simulator, "state.json")
+    status, (stream, shard), _ = run(capsys, "show", "state.json")
+    assert status == 0
+    assert stream.startswith(f"orders  {simulator.stream_arn}  saved 20")
+    assert shard == f"  {simulator.shards[0].id}  after {numbers[-1]}"
+    _, out, _ = run(capsys, "show", "state.json", "-o", "json")
+    assert all_from_json("\n".join(out)) == read_positions("state.json", AwsConfig())
+    assert run(capsys, "show", "none.json") == (0, [], "Nothing is stored there yet")
+    assert not list(Path().glob("none*")), "to look leaves no file"
+
+
+def test_a_table_of_several(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
+    arn = simulator.add_table("users")
+    assert arn is not None
+    stored(simulator, "state.json")
+    with Stream(arn, "latest") as stream:
+        users = from_json(stream.token)
+    with claimed("state.json", AwsConfig()) as opened:
+        opened.save([*opened.load(), users])
+    words = "rewind", "state.json", "--to", "trim-horizon", "--apply"
+    _, out, _ = run(capsys, *words, "--table", "orders")
+    assert [line.split()[0] for line in out] == ["orders"]
+    assert read_positions("state.json", AwsConfig())[1] == users
+    status, _, told = run(capsys, *words, "--table", "order")
+    assert status == 2
+    assert "no positions of order are stored, but of orders, users" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["rewind", "a.json"], "give a time such as 2h, or trim-horizon"),
+        (["rewind", "a.json", "--to", "latest"], "a rewind only goes back"),
+        (["rewind", "a.json", "--to", "2h"], "nothing is stored there"),
+        (["copy", "a.json", "a.json", "--apply"], "twice: give another store"),
+        (["copy", "a.json"], "give OTHER"),
+        (["show", "a.json", "b.json"], "show is about one store"),
+        (["show", "a.json", "--apply"], "it goes with rewind and copy"),
+        (["show", "redis://a"], "no redis:// here"),
+        (["move", "a.json"], "show"),
+    ],
+)
+def test_what_can_not_be(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, [])
+    assert told in err

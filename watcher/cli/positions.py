@@ -1,0 +1,267 @@
+"""`positions`: what a checkpoint holds; moved back, copied and compared, first as a plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
+from cyclopts import Parameter
+
+from watcher.aws.arns import table_name
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect
+from watcher.aws.model import AtTime, Latest, TrimHorizon
+from watcher.cli import completers, options
+from watcher.clock import CLOCK
+from watcher.errors import ServiceError, StreamError, UsageError
+from watcher.formatting.style import time_text
+from watcher.formatting.terminal import write_json, write_text
+from watcher.formatting.text import grouped, printable
+from watcher.options import WatchOptions
+from watcher.pull.rewind import rewound
+from watcher.stores.open_store import claimed, read_positions
+from watcher.streams.checkpoint_format import Token, TokenShard, all_to_dict
+from watcher.streams.lineage import RETENTION
+from watcher.streams.start_times import parse_start
+
+if TYPE_CHECKING:
+    from watcher.cli.command_line import CommandLine
+
+logger = logging.getLogger("watcher")
+
+_Action = Annotated[
+    str,
+    Parameter(
+        name="ACTION",
+        choices=("show", "rewind", "copy", "diff"),
+        completer=completers.words("show", "rewind", "copy", "diff"),
+        help="show STORE, rewind STORE --to TIME, copy STORE OTHER, or diff STORE OTHER (exit "
+        "status 1 where they differ)",
+    ),
+]
+_Store = Annotated[
+    str,
+    Parameter(
+        name="STORE",
+        completer=completers.files,
+        help="as --checkpoint names it: a file, dynamodb://TABLE/NAME or s3://BUCKET/KEY",
+    ),
+]
+_Other = Annotated[
+    str | None, Parameter(name="[OTHER]", completer=completers.files, help="of copy and diff")
+]
+_To = Annotated[
+    str | None,
+    Parameter(metavar="TIME", help="where rewind goes: an age (2h), a time, or trim-horizon"),
+]
+_Table = Annotated[
+    list[str] | None,
+    Parameter(metavar="TABLE", help="rewind only this table's positions; repeatable"),
+]
+_Apply = Annotated[
+    bool,
+    Parameter(negative=(), help="do it: refused while a watch uses the store; without, a plan"),
+]
+
+
+def positions_command(line: CommandLine) -> Callable[..., int]:
+    """Shows a checkpoint, compares two, copies one, or moves it back: first as a plan."""
+    return options.spelled(_positions, options.of(WatchOptions, *options.AWS))
+
+
+def _positions(
+    action: _Action,
+    store: _Store,
+    other: _Other = None,
+    /,
+    *,
+    to: _To = None,
+    table: _Table = None,
+    apply: _Apply = False,
+    output: options.Output = "text",
+    given: options.Asked,
+    **values: Any,
+) -> int:
+    _refuse_misplaced(action, store, other, given)
+    connection = options.connection(values)
+    if action == "rewind":
+        return _rewind(store, to, table, _How(connection, apply, output))
+    if action == "show":
+        return _show(read_positions(store, connection), output)
+    assert other is not None
+    if action == "copy":
+        return _copy(store, other, _How(connection, apply, output))
+    found = _differences(read_positions(store, connection), read_positions(other, connection))
+    _print(found, output)
+    logger.info(f"{grouped(len(found), 'position')} different")
+    return 1 if found else 0
+
+
+def _refuse_misplaced(action: str, store: str, other: str | None, given: options.Given) -> None:
+    """Raises UsageError for what does not belong to an action, or is missing."""
+    if "apply" in given.origins:
+        raise UsageError(f"it has to be typed; it is from {given.origins['apply']}", "apply")
+    if (other is None) == (action in ("copy", "diff")):
+        raise UsageError(f"{action} is about {'one store' if other else 'two stores: give OTHER'}")
+    if other == store:
+        raise UsageError(f"{store} twice: give another store")
+    belongs = {"to": ("rewind",), "table": ("rewind",), "apply": ("rewind", "copy")}
+    for name, actions in belongs.items():
+        if name in given.typed and action not in actions:
+            raise UsageError(f"it goes with {' and '.join(actions)}", name)
+    if action == "rewind" and "to" not in given.typed:
+        raise UsageError("give a time such as 2h, or trim-horizon", "to")
+
+
+# What is stored
+
+
+def _show(tokens: Sequence[Token], output: str) -> int:
+    if not tokens:
+        logger.info("Nothing is stored there yet")
+    elif output == "json":
+        write_json(msgspec.json.format(msgspec.json.encode(all_to_dict(tokens))).decode() + "\n")
+    for token in tokens if output == "text" else ():
+        saved = f"  saved {time_text(token.saved_at.astimezone())}" if token.saved_at else ""
+        write_text(f"{printable(f'{table_name(token.stream_arn)}  {token.stream_arn}')}{saved}\n")
+        if token.snapshot is not None:
+            state = "done" if token.snapshot.done else "under way"
+            write_text(f"  snapshot {state}: {grouped(token.snapshot.items, 'item')}\n")
+        for shard in token.shards:
+            write_text(printable(f"  {shard.shard_id}  {_position(shard)}") + "\n")
+    return 0
+
+
+def _position(shard: TokenShard | None) -> str:
+    if shard is None:
+        return "none"
+    if shard.finished:
+        return "read to its end"
+    if shard.time is not None:
+        return f"from {time_text(shard.time.astimezone())}"
+    named = (shard.iterator_type or "trim_horizon").replace("_sequence", "").replace("_", " ")
+    return f"{named} {shard.sequence_number}" if shard.sequence_number else named
+
+
+class _Difference(NamedTuple):
+    """A shard's position in two stores, or before and after."""
+
+    stream: str
+    shard: str
+    before: TokenShard | None
+    after: TokenShard | None
+
+
+def _differences(before: Sequence[Token], after: Sequence[Token]) -> list[_Difference]:
+    tokens = [{token.stream_arn: token for token in each} for each in (before, after)]
+    found = []
+    for stream in sorted({**tokens[0], **tokens[1]}):
+        shards = [
+            {shard.shard_id: shard for shard in each[stream].shards} if stream in each else {}
+            for each in tokens
+        ]
+        for name in sorted({**shards[0], **shards[1]}):
+            one, two = (each.get(name) for each in shards)
+            if one is None or two is None or _position(one) != _position(two):
+                found.append(_Difference(stream, name, one, two))
+    return found
+
+
+def _print(found: Sequence[_Difference], output: str) -> None:
+    if output == "json":
+        rows = [
+            {**each._asdict(), "before": _position(each.before), "after": _position(each.after)}
+            for each in found
+        ]
+        write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
+        return
+    for each in found:
+        name = f"{table_name(each.stream)}  {each.shard}"
+        change = f"{_position(each.before)} -> {_position(each.after)}"
+        write_text(printable(f"{name}  {change}") + "\n")
+
+
+# What is written
+
+
+class _How(NamedTuple):
+    """How positions are planned or written."""
+
+    connection: AwsConfig
+    apply: bool
+    output: str
+
+
+@contextmanager
+def _opened(
+    store: str, how: _How, *, is_new: bool = False
+) -> Iterator[tuple[list[Token], Callable[[Sequence[Token]], object]]]:
+    """Give what a store holds, and what saves there: nothing does without `--apply`.
+
+    Raises UsageError where nothing is stored, unless it `is_new`.
+    """
+    if not (is_new or read_positions(store, how.connection)):
+        raise UsageError(f"{store}: nothing is stored there")
+    if how.apply:
+        with claimed(store, how.connection) as opened:
+            yield opened.load(), opened.save
+    else:
+        yield read_positions(store, how.connection), lambda _: None
+
+
+def _copy(store: str, other: str, how: _How) -> int:
+    with _opened(store, how) as (tokens, _), _opened(other, how, is_new=True) as (there, save):
+        save(tokens)
+    return _finish(_differences(there, tokens), how)
+
+
+def _rewind(store: str, to: str | None, tables: list[str] | None, how: _How) -> int:
+    now = datetime.fromtimestamp(CLOCK.time(), UTC)
+    position = parse_start(to or "", now)
+    if isinstance(position, Latest):
+        raise UsageError("it would skip what is unread: a rewind only goes back", "to")
+    if isinstance(position, AtTime) and position.time < now - RETENTION:
+        logger.warning("A stream keeps 24 hours: what was written before is not in it any more")
+    with _opened(store, how) as (tokens, save):
+        moved = [*_moved(tokens, position, tables, how.connection)]
+        save(moved)
+    return _finish(_differences(tokens, moved), how)
+
+
+def _moved(
+    tokens: Sequence[Token],
+    to: AtTime | TrimHorizon,
+    tables: list[str] | None,
+    connection: AwsConfig,
+) -> Iterator[Token]:
+    """Yields the tokens as they are to be. Raises UsageError where a table has none."""
+    there = {table_name(token.stream_arn) for token in tokens}
+    for name in tables or ():
+        if name not in there:
+            named = ", ".join(sorted(there)) or "no table"
+            raise UsageError(f"no positions of {name} are stored, but of {named}", "table")
+    for token in tokens:
+        if tables and table_name(token.stream_arn) not in tables:
+            yield token
+            continue
+        service, _ = connect(token.stream_arn, connection)
+        try:
+            yield rewound(service, token, to)
+        except ServiceError as error:
+            raise StreamError(str(error), about=("endpoint_url", "region")) from error
+
+
+def _finish(found: Sequence[_Difference], how: _How) -> int:
+    _print(found, how.output)
+    count = grouped(len(found), "position")
+    if how.apply:
+        logger.info(f"Written: {count}")
+    elif found:
+        logger.info(f"Plan: {count}; nothing was written: the same with --apply does it")
+    else:
+        logger.info("Plan: nothing is to be done")
+    return 0
