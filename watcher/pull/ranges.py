@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from watcher.aws.model import AfterSequence, AtSequence, Position, Service, TrimHorizon
+from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
 from watcher.pull import executor
@@ -95,6 +96,7 @@ class RangeReader:
         self._rates = {} if rates is None else rates
         self._timing = timing
         self._losses = losses
+        self._ended = set[str]()
         losses.start(arn, None)
 
     def read(self, between: Range) -> Iterator[Page]:
@@ -110,6 +112,22 @@ class RangeReader:
         if between.upto and last != between.upto:
             end = f"it ended at sequence number {last}" if last else "nothing is left of it"
             self._losses.report(str(between), end)
+
+    def children(self, between: Range) -> list[Range]:
+        """Returns the ranges that follow one that was read, of shards that are newer than it.
+
+        None where its shard was closed as the range was made (its children were known by then), is
+        still open, or is read to a moment only.
+        """
+        if between.closed or between.end is not None or between.shard_id not in self._ended:
+            return []
+        found = retry_at_start(
+            lambda: self._service.list_children(self._arn, between.shard_id), self._clock
+        )
+        return [
+            msgspec.structs.replace(between, shard_id=each.id, start=TrimHorizon())
+            for each in found
+        ]
 
     def _pages(self, between: Range) -> Iterator[Page]:
         shard = TrackedShard(
@@ -133,7 +151,9 @@ class RangeReader:
                         in_trouble = True
                         reader = self._reader(coordinator, shard, between, rate)
                         reader.pause = CORE_TIMING.read_again_seconds
-                    case ShardEnd():
+                    case ShardEnd() as end:
+                        if end is ShardEnd.CLOSED:
+                            self._ended.add(shard.id)
                         return
                 if isinstance(message, Loss):  # the range's last record may be gone, too
                     reader = self._reader(coordinator, shard, between, rate)

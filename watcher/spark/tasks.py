@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -81,14 +82,21 @@ class TaskRows:
             return  # Spark's own, for a stream without shards
         if partition.keys is not None:
             handed_credentials(self._options.connection, partition.arn).take(partition.keys)
-        for each in partition.ranges:
-            for page in self._pages(partition.arn, each):
-                yield self._encoder.encode(page, each.between.shard_id, partition.arn)
+        unread = deque(partition.ranges)
+        while unread:
+            each = unread.popleft()
+            if each.pages is not None:
+                pages = (page.page() for page in each.pages)
+                yield from self._encoded(pages, each.between, partition.arn)
+                continue
+            reader = self._connect(self._options, partition.arn)
+            yield from self._encoded(reader.read(each.between), each.between, partition.arn)
+            # Spark keeps a batch's partitions for every action on a DataFrame, however late: the
+            # shards that have come since are found here.
+            unread.extend(map(BufferedRange, reader.children(each.between)))
 
-    def _pages(self, arn: str, each: BufferedRange) -> Iterator[Page]:
-        if each.pages is None:
-            return self._connect(self._options, arn).read(each.between)
-        return (page.page() for page in each.pages)
+    def _encoded(self, pages: Iterator[Page], between: Range, arn: str) -> Iterator[pa.RecordBatch]:
+        return (self._encoder.encode(page, between.shard_id, arn) for page in pages)
 
 
 def share_among_tasks(
