@@ -215,7 +215,7 @@ class PlayedQuery:
 
     def poll(self) -> bool:
         """One `latestOffset`, and the micro-batch where there is one."""
-        end = self.planner.latest(self.offset, self.options.max_records)
+        end = self.planner.latest(self.offset, self.options.max_records, self.options.max_bytes)
         if end is self.offset:
             return False
         before = len(self.delivered)

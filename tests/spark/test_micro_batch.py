@@ -37,6 +37,70 @@ def test_a_limit_splits_pages_and_loses_nothing(stream: PlayedStream, clock: Han
     assert max(query.sizes) == 7
 
 
+def test_a_batch_ends_with_the_record_that_reaches_the_limit_of_bytes(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    stream.record_size = 1000
+    stream.write("a", range(40))
+    stream.write("b", range(100, 140))
+    query = PlayedQuery(stream, clock, maxBytesPerTrigger="8k")
+    query.run(30)
+
+    assert sorted(query.delivered) == [*range(40), *range(100, 140)]
+    assert 4 <= max(query.sizes) <= 7, "some 1,300 bytes each, and one for each page's rounding"
+
+
+def test_a_record_larger_than_the_limit_comes_alone(stream: PlayedStream, clock: HandClock) -> None:
+    stream.write("a", range(5))
+    query = PlayedQuery(stream, clock, maxBytesPerTrigger="1")
+    query.run(10)
+
+    assert query.delivered == [*range(5)]
+    assert [each for each in query.sizes if each] == [1] * 5
+
+
+def test_a_batch_waits_for_the_least_number_of_records(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    stream.write("a", range(3))
+    query = PlayedQuery(stream, clock, minOffsetsPerTrigger="20", maxTriggerDelay="1m")
+    query.run(5)
+    assert query.delivered == [*range(3)], "the first one waits for nothing, as Kafka's"
+
+    stream.write("a", range(3, 12))
+    query.run(10)
+    assert len(query.delivered) == 3
+    stream.write("a", range(12, 30))
+    query.run(10)
+    assert query.delivered == [*range(30)] and query.sizes[-1] == 27
+
+    stream.write("a", range(30, 32))
+    query.run(40)
+    assert len(query.delivered) == 30
+    query.run(30)
+    assert query.delivered == [*range(32)], "but no longer than maxTriggerDelay"
+
+
+def test_no_batch_waits_for_more_once_the_query_ends_or_there_is_no_room(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    class LittleRoom(PlayedQuery):
+        limits = SourceLimits(shard_bytes=2000)
+
+    stream.write("a", range(3))
+    query = LittleRoom(stream, clock, minOffsetsPerTrigger="1000000")
+    query.run(5)
+    stream.write("a", range(3, 300))
+    query.run(60)
+    assert len(query.delivered) > 200
+    stream.write("a", range(300, 303))
+    query.start()
+    query.planner.stop_at_now()
+    while query.poll():
+        pass
+    assert query.delivered == [*range(303)]
+
+
 def test_a_batch_holds_no_more_than_goes_through_spark(
     stream: PlayedStream, clock: HandClock
 ) -> None:

@@ -31,6 +31,7 @@ try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
+        ReadMaxBytes,
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
@@ -42,6 +43,12 @@ except ImportError:  # 4.0 and 4.1
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
         """As Spark 4.2 has it."""
+
+    class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
+        """As Spark 4.2 has it."""
+
+        def __init__(self, max_bytes: int) -> None:
+            self.max_bytes = max_bytes
 
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
         """As Spark 4.2 has it."""
@@ -56,7 +63,13 @@ else:
     HAS_ADMISSION_CONTROL = True
     """True where Spark tells a source where a micro-batch begins, and its row limit."""
 
-__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+__all__ = [
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+]
 
 
 def context_of(spark: SparkSession) -> pyspark.SparkContext | None:

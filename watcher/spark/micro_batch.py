@@ -26,15 +26,18 @@ def end_offset(
     shards: Shards,
     lineage: Lineage,
     *,
+    max_bytes: int | None = None,
     limits: SourceLimits = LIMITS,
     until: float = math.inf,
 ) -> Offset | None:
     """Returns the end of a micro-batch from `start` on; None where it would be empty.
 
-    No record of it was made after `until`, unless executors read it. A page that the limit or that
-    time cuts through is split where it stands.
+    No record of it was made after `until`, unless executors read it. A page that a limit or that
+    time cuts through is split where it stands. The record that reaches `max_bytes` is the last one.
     """
-    admission = _Admission(shards, limits, max_records or sys.maxsize, until)
+    admission = _Admission(
+        shards, limits, max_records or sys.maxsize, until, max_bytes=max_bytes or sys.maxsize
+    )
     moved: dict[str, ShardOffset] = {}
     for shard_id in admission.run():
         shard, before = shards[shard_id], start.shards.get(shard_id)
@@ -78,7 +81,15 @@ class _Admission:
     Where the batch is full, or a shard has its share, it ends for all of them at that time.
     """
 
-    def __init__(self, shards: Shards, limits: SourceLimits, records: int, until: float) -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        limits: SourceLimits,
+        records: int,
+        until: float,
+        *,
+        max_bytes: int = sys.maxsize,
+    ) -> None:
         self.full_at = math.inf
         """The time of the first record for which there was no room."""
         self._shards = shards
@@ -88,6 +99,7 @@ class _Admission:
         self._heap: list[tuple[float, str]] = []
         self._records = records
         self._size = limits.batch_bytes
+        self._bytes = max_bytes
         self._children: dict[str, list[BufferedShard]] = {}
         for shard in shards.values():
             if shard.tracked.parent is not None:
@@ -97,6 +109,7 @@ class _Admission:
         largest = max(sizes, default=0)
         self._all_fit = (
             sum(waiting) <= records
+            and max_bytes == sys.maxsize
             and sum(sizes) <= limits.batch_bytes
             and largest <= limits.shard_bytes
         )
@@ -108,7 +121,7 @@ class _Admission:
                 self._open(shard)
         has_room = True
         while self._heap and self._heap[0][0] <= self._until:
-            if not has_room or self._records <= 0 or self._size <= 0:
+            if not has_room or min(self._records, self._size, self._bytes) <= 0:
                 self.full_at = self._heap[0][0]
                 break
             has_room = self._take(self._shards[heapq.heappop(self._heap)[1]])
@@ -145,7 +158,8 @@ class _Admission:
         count = page.count - taken.records
         if page.last_created > until:
             count = bisect.bisect_right(page.times, until, taken.records) - taken.records
-        count = min(count, self._records)
+        count = min(count, self._records, self._within_bytes(page))
+        self._bytes -= page.json_size * count // page.count
         size = page.size * count // page.count
         self._records -= count
         self._size -= size
@@ -153,6 +167,10 @@ class _Admission:
         taken.records += count
         if taken.records == page.count:
             taken.pages, taken.records = taken.pages + 1, 0
+
+    def _within_bytes(self, page: BufferedPage) -> int:
+        """Returns how many records of a page reach the limit: one at least."""
+        return max(1, math.ceil(self._bytes * page.count / max(1, page.json_size)))
 
     def _go_on(self, shard: BufferedShard, taken: _Taken) -> bool:
         if taken.pages < len(shard.pages):

@@ -39,6 +39,12 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`endingPosition`, only of a batch: a time or an age; None for everything up to now."""
     max_records: int | None = None
     """`maxRecordsPerTrigger`: at most so many rows in a micro-batch."""
+    max_bytes: int | None = None
+    """`maxBytesPerTrigger`: a micro-batch ends with the record that reaches it."""
+    min_records: int | None = None
+    """`minOffsetsPerTrigger`: a micro-batch waits until there are so many, …"""
+    max_trigger_delay: float = 900.0
+    """… but no longer than `maxTriggerDelay` after the one before."""
     max_event_time_skew: float = 60.0
     """`maxEventTimeSkew`: at most so many seconds may one shard be ahead of another."""
     min_partitions: int | None = None
@@ -62,6 +68,11 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     redaction: Redaction | None = None
     """`redact`, `redactFile`, `redactKeyFile`: what nobody is to see, as `--redact` says it."""
     connection: AwsConfig = AwsConfig()
+
+    @property
+    def is_limited(self) -> bool:
+        """True where the driver has to count what goes into a micro-batch."""
+        return self.max_records is not None or self.max_bytes is not None
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -131,6 +142,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None or int(found[1]) < 1:
+        raise UsageError("give a size like 512k, 64m or 1g", value=repr(text))
+    return int(found[1]) * int(1024 ** " kmg".index(found[2] or " "))
+
+
 def _seconds(text: str) -> float:
     if (found := _DURATION.fullmatch(text.strip())) is None:
         raise UsageError("give a time like 30s, 1m or 2 hours", value=repr(text))
@@ -158,6 +176,7 @@ def _one_of(first: str, second: str) -> Callable[[str], str]:
 
 
 _DURATION = re.compile(r"(\d{1,9}) ?(s|m|h|seconds?|minutes?|hours?)", re.ASCII)
+_SIZE = re.compile(r"(\d{1,15})([kmg]?)b?", re.ASCII)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 # Spark hands option names over in lower case; these are how people write them.
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
@@ -165,6 +184,9 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "startingPosition": ("start", _position),
     "endingPosition": ("end", _end),
     "maxRecordsPerTrigger": ("max_records", _count),
+    "maxBytesPerTrigger": ("max_bytes", _bytes),
+    "minOffsetsPerTrigger": ("min_records", _count),
+    "maxTriggerDelay": ("max_trigger_delay", _seconds),
     "maxEventTimeSkew": ("max_event_time_skew", _seconds),
     "minPartitions": ("min_partitions", _count),
     "checkpointLocation": ("checkpoint", str),
@@ -178,6 +200,9 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
 }
 _STREAMING: Final = (
     "maxRecordsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "maxEventTimeSkew",
     "minPartitions",
     "checkpointLocation",

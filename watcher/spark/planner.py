@@ -99,6 +99,7 @@ class Planner:
         self.awaits_others = False
         """True if what there is waits for a shard that is behind it in event time."""
         self._first_until = math.inf
+        self._batch_at = -math.inf  # the first one waits for nothing
         self._finished = 0
         self.stream_count = 1
         """How many planners are asked one after the other: none may keep the others waiting."""
@@ -148,7 +149,9 @@ class Planner:
         if former._stop_at is not None:
             self._stop_at = _StoppingPoint(former._stop_at.written, None)
 
-    def latest(self, start: Offset, max_records: int | None) -> Offset:
+    def latest(
+        self, start: Offset, max_records: int | None, max_bytes: int | None = None
+    ) -> Offset:
         """Returns the end of the next micro-batch; `start` itself where there is none now.
 
         Once all of a stream that has ended is delivered, that is where the table's next one begins.
@@ -158,6 +161,8 @@ class Planner:
         except StreamGoneError as error:
             return self._beyond_lost_stream(error)
         coordinator.schedule.stream_count = self.stream_count
+        if max_bytes is not None:
+            max_bytes = max(1, max_bytes // self.stream_count)
         idle_seconds = self._timing.idle_answer_seconds / self.stream_count
         now = self._clock.monotonic()
         deadline, first_reads_by = (
@@ -172,8 +177,11 @@ class Planner:
                 if not self._are_tried() and self._clock.monotonic() < first_reads_by:
                     self._driver.wait(idle_seconds)
                     continue
-                end = self._next_end(start, max_records, coordinator)
+                end = None
+                if not self._awaits_more(coordinator):
+                    end = self._next_end(start, max_records, max_bytes, coordinator)
                 if end is not None:
+                    self._batch_at = self._clock.monotonic()
                     return end
                 if coordinator.due(pending) is not None:
                     continue  # the children of one that has just finished
@@ -184,8 +192,29 @@ class Planner:
                     return start
                 self._driver.wait(idle_seconds)
 
+    def _awaits_more(self, coordinator: Coordinator) -> bool:
+        """True while there is too little for a micro-batch (`minOffsetsPerTrigger`).
+
+        Not where no more comes of it: the stream has ended, the query is to, executors read what
+        there is, or there is no room for more.
+        """
+        least = (self._options.min_records or 0) // self.stream_count
+        waited = self._clock.monotonic() - self._batch_at
+        if self._stop_at is not None or coordinator.has_ended:
+            return False
+        shards = self._ahead.shards.values()
+        if waited >= self._options.max_trigger_delay or any(
+            each.for_executors or each.rests for each in shards
+        ):
+            return False
+        return sum(page.count for each in shards for page in each.pages) < least
+
     def _next_end(
-        self, start: Offset, max_records: int | None, coordinator: Coordinator
+        self,
+        start: Offset,
+        max_records: int | None,
+        max_bytes: int | None,
+        coordinator: Coordinator,
     ) -> Offset | None:
         """Returns the end of the next micro-batch; None where it would be empty now."""
         shards, lineage = self._ahead.shards, coordinator.lineage
@@ -198,7 +227,13 @@ class Planner:
         if self.awaits_others:
             return None
         end = micro_batch.end_offset(
-            start, max_records, shards, lineage, limits=self._ahead.limits, until=cut.until
+            start,
+            max_records,
+            shards,
+            lineage,
+            max_bytes=max_bytes,
+            limits=self._ahead.limits,
+            until=cut.until,
         )
         self.awaits_others = cut.awaited or end is None
         return end
@@ -338,12 +373,12 @@ class Planner:
             if shard.id not in self._first_shards:
                 # It has begun after the query: its first record on is the query's to read.
                 shard.since = opened_at(shard.id) or shard.since
-            if shard.id in closed and self._options.max_records is None:
+            if shard.id in closed and not self._options.is_limited:
                 self._losses.report_if_outwaited(shard, coordinator.now)
                 self._ahead.add_closed(shard)
                 coordinator.finish(shard)
             else:
-                may_defer = self._options.max_records is None
+                may_defer = not self._options.is_limited
                 is_closed = coordinator.is_closed(shard.id)
                 self._ahead.add(shard, catch_up_after, closed=is_closed, may_defer=may_defer)
 

@@ -93,6 +93,11 @@ class BufferedPage(msgspec.Struct, frozen=True):
         """Returns how many records it holds."""
         return self.packed.count
 
+    @property
+    def json_size(self) -> int:
+        """Returns its share of the body as it came, in bytes."""
+        return self.size * self.body_size // max(1, len(self.packed.body))
+
     def page(self) -> Page:
         """Returns the page as it came."""
         body = pa.decompress(self.packed.body, self.body_size, codec=_CODEC, asbytes=True)

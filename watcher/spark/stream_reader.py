@@ -21,6 +21,7 @@ from watcher.spark.columns import image_shape, refuse_changed_images
 from watcher.spark.compat import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -103,9 +104,11 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         return offsets.INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Returns `maxRecordsPerTrigger`."""
-        limit = self._options.max_records
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """Returns `maxRecordsPerTrigger`, or `maxBytesPerTrigger`: Spark takes one limit."""
+        options = self._options
+        if options.max_records is not None:
+            return ReadMaxRows(options.max_records)
+        return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fixes the moment at which `availableNow` ends."""
@@ -118,7 +121,8 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
             return offsets.to_json(self._planner.anchor(), self._images)
         refuse_changed_images(begin.images, self._images)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = self._planner_of(begin.stream).latest(begin, most)
+        size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes
+        end = self._planner_of(begin.stream).latest(begin, most, size)
         return start if end is begin else offsets.to_json(end, self._images)
 
     def reportLatestOffset(self) -> Report | None:
@@ -192,7 +196,7 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Returns `maxRecordsPerTrigger`."""
+        """Returns `maxRecordsPerTrigger`, or `maxBytesPerTrigger`."""
         return self._make_reader(self._options).getDefaultReadLimit()
 
     def prepareForTriggerAvailableNow(self) -> None:
