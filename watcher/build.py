@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -33,6 +34,8 @@ from watcher.shutdown import Shutdown
 from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.open_store import open_store
 from watcher.stores.protocol import Store
+
+logger = logging.getLogger("watcher")
 
 
 @contextmanager
@@ -79,6 +82,9 @@ def open_watch(
         stack.enter_context(output.whole())
         stack.enter_context(manager.shutdown.handle_signals(manager.stop, at_once))
         yield manager
+        unused = [] if options.redaction is None else options.redaction.unused
+        if unused and manager.totals.records:
+            logger.info(f"Found nothing to redact at {', '.join(unused)}")
 
 
 def build_manager(

@@ -33,6 +33,7 @@ from tests.support.secret import (
     refuse_traces,
     secret_item,
 )
+from tests.support.terminal import Terminal
 from tests.support.trails import deliver, role
 from watcher import Record, Stream, as_of, history, watch
 from watcher.cli import main
@@ -234,6 +235,31 @@ def test_a_file_of_defaults_redacts(there: Simulator, monkeypatch: pytest.Monkey
     refuse_traces(out.encode())
     status, out, err = run("watch", "orders", *WATCH, "--print-json", "--redact", "")
     assert SECRET in out
+
+
+def test_a_path_that_is_nowhere_is_told(there: Simulator) -> None:
+    _, _, err = run("watch", "orders", *WATCH, "--print-summary", "--redact", "gone,emial=drop")
+    assert "Found nothing to redact at emial=drop\n" in err
+
+
+def test_the_live_view_shows_nothing_of_it(there: Simulator) -> None:
+    words = "-m", "watcher", "orders", "--from", "trim-horizon", "--live", *EVERYTHING
+    with Terminal(sys.executable, *words, env=there.environment) as terminal:
+
+        def sees(text: str) -> None:
+            terminal.wait_for(lambda: any(text in line for line in terminal.shown))
+
+        sees("2 changes")
+        terminal.press(b"\r")
+        sees("before:")
+        terminal.press(b"q")
+        sees("FOLLOWING")
+        terminal.press(b"k")
+        sees("pk is redacted")
+        terminal.press(b"q")
+        terminal.press(b"q")
+        assert terminal.end() == 0
+    refuse_traces(bytes(terminal.written))
 
 
 def test_hashed_keys_can_be_joined(there: Simulator) -> None:

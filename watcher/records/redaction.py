@@ -44,6 +44,7 @@ _OF_TYPE: Final[Mapping[str, Any]] = {
 }
 _SETS: Final = ("SS", "NS", "BS")
 _IMAGES: Final = ("Keys", "NewImage", "OldImage")
+_NULL: Final = b"null"
 _LEAST_KEY: Final = 16
 # Of a hash's 32 digits the last 8 say that the others are this key's: so none is hashed again.
 _DIGITS: Final = 24
@@ -99,6 +100,10 @@ class Rule(NamedTuple):
     text: str
     """The rule as it was written."""
 
+    def finds(self, text: str) -> bool:
+        """Returns True where the pattern is in a text."""
+        return self.pattern is not None and self.pattern.search(text) is not None
+
 
 _States: TypeAlias = frozenset[tuple[int, int]]
 """Which rules are how far along their paths."""
@@ -114,7 +119,8 @@ class Redaction:
     def __init__(self, rules: Sequence[Rule], key: bytes = b"") -> None:
         self._rules = rules
         self._key = key
-        self._patterns = [(each.pattern, each.method) for each in rules if each.pattern]
+        self._found: set[str] = set()
+        self._patterns = [each for each in rules if each.pattern is not None]
         self._start = self._closed((at, 0) for at, each in enumerate(rules) if each.path)
         self._after = functools.lru_cache(maxsize=4096)(self._after_uncached)
         self._first = functools.lru_cache(maxsize=4096)(partial(self._after_uncached, self._start))
@@ -155,9 +161,11 @@ class Redaction:
 
     def item(self, raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
         """Returns an item's wire JSON without what is private."""
-        attributes = read(_members, raw)
-        if not isinstance(attributes, dict):
+        if (
+            len(raw) == len(_NULL) and bytes(raw) == _NULL
+        ):  # an emulator's way to leave out an image
             return raw
+        attributes = read(_members, raw)
         left: dict[str, msgspec.Raw] = {}
         for name, value in attributes.items():
             method, states = self._first(name)
@@ -186,8 +194,13 @@ class Redaction:
         method, _ = self._first(name)
         if method is not None or self._is_named(name):
             return "S" if method == "hash" else None
-        is_kept = kind == "S" and all(method == "hash" for _, method in self._patterns)
+        is_kept = kind == "S" and all(each.method == "hash" for each in self._patterns)
         return kind if is_kept or not self._patterns else None
+
+    @property
+    def unused(self) -> list[str]:
+        """The rules of which nothing was found yet: a path may be misspelled."""
+        return [each.text for each in self._rules if each.text not in self._found]
 
     @property
     def fingerprint(self) -> str:
@@ -214,6 +227,7 @@ class Redaction:
             for count in self._rules[rule].path[at].after(step)
         )
         ended = sorted(rule for rule, at in found if at == len(self._rules[rule].path))
+        self._found.update(self._rules[rule].text for rule in ended)
         return (self._rules[ended[0]].method if ended else None), found
 
     def _redacted(self, value: _Value, method: str | None, states: _States) -> _Value | None:
@@ -271,7 +285,7 @@ class Redaction:
 
     def _is_named(self, name: str) -> bool:
         """Returns True for a name that says what is private: its attribute is left out."""
-        return any(pattern.search(name) for pattern, _ in self._patterns)
+        return any(each.finds(name) for each in self._patterns)
 
     def _by_pattern(self, kind: str, content: object) -> str | None:
         if not isinstance(content, str):
@@ -279,7 +293,11 @@ class Redaction:
         text = content
         if kind == "B":
             text = _bytes(content).decode("latin-1")
-        return next((method for pattern, method in self._patterns if pattern.search(text)), None)
+        rule = next((each for each in self._patterns if each.finds(text)), None)
+        if rule is None:
+            return None
+        self._found.add(rule.text)
+        return rule.method
 
     def _by_method(self, method: str, kind: str, content: object) -> _Value | None:
         if method == "drop":

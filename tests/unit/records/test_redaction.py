@@ -268,3 +268,17 @@ def test_a_hash_without_a_key_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(UsageError, match="redact_key_file: can't read"):
         redaction("PK=hash", None, tmp_path / "none")
     assert redaction("PK") is not None
+
+
+def test_rules_of_which_nothing_was_found_are_known() -> None:
+    made = redaction(["email,emial,card.number=drop", "/@/", "/never/"])
+    assert made is not None
+    assert made.unused == ["email", "emial", "card.number=drop", "/@/", "/never/"]
+    made.item(json.dumps({**ITEM, "other": s("a@b")}).encode())
+    assert made.unused == ["emial", "/never/"]
+
+
+def test_an_image_that_is_null_stays_so() -> None:
+    made = redaction("email")
+    assert made is not None
+    assert made.item(b"null") == b"null"
