@@ -77,6 +77,7 @@ COMMANDS = [
     *(("count", "orders", "--by", "key,attribute", "-o", f) for f in ("table", "csv", "json")),
     ("count", "orders", "--by", "key,caller", "--who", "AWSLogs"),
     ("report", "orders", "-o", "report.html"),
+    ("report", "orders", "--who", "AWSLogs", "-o", "-"),
     ("report", "orders", "--key", f"pk={SECRET}", "--grep", SECRET, "-o", "-"),
     ("report", "RAW", "-o", "report.html"),
 ]
@@ -84,7 +85,6 @@ REFUSED = [
     ("undo", "orders", "--from", "2h"),
     ("verify", "orders", "--with", "copy.jsonl"),
     ("as-of", "orders", "1m", "--to-table", "other"),
-    ("report", "orders", "--who", "AWSLogs"),
     ("as-of", "lake", "1m", "--engine", "spark"),
     ("replicate", "orders", "--to", "other", "--checkpoint", "there"),
 ]
@@ -235,6 +235,23 @@ def test_a_file_of_defaults_redacts(there: Simulator, monkeypatch: pytest.Monkey
     refuse_traces(out.encode())
     status, out, err = run("watch", "orders", *WATCH, "--print-json", "--redact", "")
     assert SECRET in out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("history", "orders", "--key", f"pk={SECRET}"),
+        ("count", "orders", "--by", "caller,key"),
+        ("report", "orders", "-o", "-"),
+        ("watch", "orders", *WATCH, "--print-summary"),
+    ],
+    ids=lambda each: each[0],
+)
+def test_callers_are_found_by_the_key_that_nobody_sees(
+    command: tuple[str, ...], there: Simulator
+) -> None:
+    status, out, err = run(*command, "--who", "AWSLogs", "--redact", "pk=hash")
+    assert status == 0 and "role/api" in out, err
 
 
 def test_a_path_that_is_nowhere_is_told(there: Simulator) -> None:

@@ -89,8 +89,6 @@ def _report(
 ) -> int:
     given.log_used()
     target, hidden = _target(output), options.redaction(values)
-    if who is not None:
-        options.refuse_redaction(values, "callers are found by items' keys")
     paths = [each for each in (source, *others) if source_path(each)]
     if others and paths:
         raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
@@ -121,23 +119,33 @@ class _WithCallers:
     """The callers of a report's changes.
 
     It takes in all changes, and filters them itself: a call that made one has not made another.
+    And it redacts them itself: calls are found by the key.
     """
 
     def __init__(self, trail: Trail, values: Mapping[str, Any]) -> None:
         self._trail = trail
         self._callers = Callers()
         self._is_wanted = record_filter(*(values[name] for name in _FILTERS))
+        self._redaction = options.redaction(values)
         self._changes: Counter[Noted] = Counter()
+        self._redacted: dict[tuple[str, str, str], Noted] = {}
         self.filtered = 0
 
-    def takes(self, record: Record) -> bool:
-        """Takes in a change; False for one that the report's filters leave out."""
+    def shown(self, record: Record) -> Record | None:
+        """Takes in a change; None for one that the report's filters leave out."""
         noted = self._callers.note(record)
         if self._is_wanted is not None and not self._is_wanted(record):
             self.filtered += 1
-            return False
+            return None
         self._changes[noted] += 1
-        return True
+        if self._redaction is None:
+            return record
+        self._redacted[_name(record)] = noted
+        return self._redaction(record)
+
+    def _noted(self, record: Record) -> Noted:
+        found = self._redacted.get(_name(record))
+        return self._callers.noted(record) if found is None else found
 
     def add_to(self, report: Report) -> None:
         """Reads the trail, and names the callers in the report."""
@@ -146,13 +154,15 @@ class _WithCallers:
         for change, count in self._changes.items():
             names[self._callers.of(change, reading.incomplete).names] += count
         report.callers = names.most_common()
-        report.who = lambda record: self._callers.of(
-            self._callers.noted(record), reading.incomplete
-        )
+        report.who = lambda record: self._callers.of(self._noted(record), reading.incomplete)
         report.warnings = [
             *report.warnings,
             *(f"The log file {each.location} can't be read." for each in reading.broken),
         ]
+
+
+def _name(record: Record) -> tuple[str, str, str]:
+    return record.stream, record.shard_id, record.sequence_number
 
 
 def _of_streams(sources: Sequence[str], values: dict[str, Any], trail: Trail | None) -> Report:
@@ -163,13 +173,15 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any], trail: Trail | N
     callers = None if trail is None else _WithCallers(trail, values)
 
     def add(record: Record) -> None:
-        if callers is not None and not callers.takes(record):
+        shown = record if callers is None else callers.shown(record)
+        if shown is None:
             return
-        summary.add(change_of_record(record))
-        latest.add(record)
+        summary.add(change_of_record(shown))
+        latest.add(shown)
         tables[table_of(record.stream)] += 1
 
-    filters = dict.fromkeys(_FILTERS) if callers is not None else {}
+    own = (*_FILTERS, *options.REDACT)
+    filters = dict.fromkeys(own) if callers is not None else {}
     handlers = [Handler("report", add, begin=arns.append)]
     totals = watch(sources, handlers, follow=False, **{**values, **filters})
     if not arns:  # it was told to end before it had begun
