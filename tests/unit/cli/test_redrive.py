@@ -469,3 +469,16 @@ def test_hostile_messages_steer_no_terminal(
     told = capsys.readouterr().err
     assert "GONE: orders, shard \\x1b]0;gone\\x07" in told
     assert not re.search("[\x1b\x07\u202e]", told)
+
+
+def test_handlers_see_nothing_of_what_is_redacted(
+    simulator: Simulator, queue: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (number,) = simulator.write("secret", 1)
+    send(queue, message(simulator, [number]))
+    failing = "raise ValueError(record, record.new)"
+    words = "--redact", "pk", "--key", "pk=secret", "--on-error", "dead-letter:letters"
+    assert redrive("failed", *words, body=failing) == 1
+    seen = Path("handled").read_text(), Path("letters").read_text(), *capsys.readouterr()
+    assert "***" in seen[0] and "***" in seen[1]
+    assert not any("secret" in text for text in seen)
