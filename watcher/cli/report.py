@@ -173,17 +173,14 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any], trail: Trail | N
     callers = None if trail is None else _WithCallers(trail, values)
 
     def add(record: Record) -> None:
-        shown = record if callers is None else callers.shown(record)
-        if shown is None:
-            return
-        summary.add(change_of_record(shown))
-        latest.add(shown)
-        tables[table_of(record.stream)] += 1
+        if (shown := record if callers is None else callers.shown(record)) is not None:
+            summary.add(change_of_record(shown))
+            latest.add(shown)
+            tables[table_of(record.stream)] += 1
 
-    own = (*_FILTERS, *options.REDACT)
-    filters = dict.fromkeys(own) if callers is not None else {}
+    own = {} if callers is None else dict.fromkeys((*_FILTERS, *options.REDACT))
     handlers = [Handler("report", add, begin=arns.append)]
-    totals = watch(sources, handlers, follow=False, **{**values, **filters})
+    totals = watch(sources, handlers, follow=False, **{**values, **own})
     if not arns:  # it was told to end before it had begun
         raise WatcherError("ended before the service has answered: there is nothing to report")
     listing = _listing(arns, Clients(options.connection(values)))
