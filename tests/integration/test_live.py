@@ -41,6 +41,23 @@ def test_a_watch_is_looked_at_and_ended(sim: RemoteSimulator) -> None:
     assert any("Done: 30 records" in line for line in terminal.shown)
 
 
+def test_it_goes_to_the_shell_and_is_whole_again_after_it(sim: RemoteSimulator) -> None:
+    with Terminal(*WATCH, env=sim.environment) as terminal:
+        sees(terminal, "30 changes")
+        terminal.press(b"\x1a")
+        terminal.wait_for(lambda: _state(terminal.process.pid) == "T")
+        terminal.screen.reset()
+        terminal.process.send_signal(signal.SIGCONT)
+        sees(terminal, "FOLLOWING")
+        sees(terminal, "MODIFY")
+        terminal.press(b"q")
+        assert terminal.end() == 0
+
+
+def _state(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_sigterm_ends_it_and_no_process_is_left(sim: RemoteSimulator) -> None:
     with Terminal(*WATCH, env=sim.environment) as terminal:
         sees(terminal, "30 changes")

@@ -131,6 +131,8 @@ class LiveView(App[Totals | None]):
     def on_mount(self) -> None:
         """Starts the watch."""
         self.changes.focus()
+        # After Ctrl-Z and fg the terminal is empty.
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh())
         self.set_interval(_FRAME_SECONDS, self.draw)
         self.watch_thread.start()
 
