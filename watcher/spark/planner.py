@@ -11,7 +11,7 @@ import msgspec
 
 from watcher.aws.background import BackgroundService
 from watcher.aws.connect import connect, for_worker
-from watcher.aws.model import AtTime, Service, TrimHorizon, opened_at
+from watcher.aws.model import AfterSequence, AtTime, Service, TrimHorizon, opened_at
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
@@ -100,6 +100,8 @@ class Planner:
         """True if what there is waits for a shard that is behind it in event time."""
         self._first_until = math.inf
         self._batch_at = -math.inf  # the first one waits for nothing
+        self._planned: dict[str, ShardOffset] = {}
+        """The end of the newest micro-batch."""
         self._finished = 0
         self.stream_count = 1
         """How many planners are asked one after the other: none may keep the others waiting."""
@@ -181,7 +183,7 @@ class Planner:
                 if not self._awaits_more(coordinator):
                     end = self._next_end(start, max_records, max_bytes, coordinator)
                 if end is not None:
-                    self._batch_at = self._clock.monotonic()
+                    self._batch_at, self._planned = self._clock.monotonic(), end.shards
                     return end
                 if coordinator.due(pending) is not None:
                     continue  # the children of one that has just finished
@@ -291,15 +293,25 @@ class Planner:
         return msgspec.structs.replace(between, since=now)
 
     def report(self) -> Report:
-        """Returns the query's progress: how far behind it is, how much is buffered."""
+        """Returns the query's progress: what is behind the micro-batch that was planned last.
+
+        Spark asks right after planning one, and shows that until there is another.
+        """
         with self._driver.lock:
             shards = list(self._ahead.shards.values())
-            waiting = [each for shard in shards for each in shard.pages]
-            times = [each.created for each in waiting] + self._unread_since(shards)
-            times += [shard.deferred.created for shard in shards if shard.deferred]
+            waiting = [
+                each for shard in shards for each in shard.pages if self._is_left(shard, each)
+            ]
+            deferred = [
+                each.deferred
+                for each in shards
+                if each.deferred and self._is_left(each, each.deferred)
+            ]
+            times = [each.created for each in waiting] + [each.created for each in deferred]
+            times += self._unread_since(shards)
             oldest = min(times, default=None)
             return {
-                "buffered_bytes": sum(shard.bytes for shard in shards),
+                "buffered_bytes": sum(each.size for each in waiting),
                 "buffered_records": sum(each.count for each in waiting),
                 "data_losses": len(self._losses.lines),
                 "lag_seconds": max(0, round(self._clock.time() - oldest)) if oldest else 0,
@@ -308,9 +320,23 @@ class Planner:
                 "shards_open": sum(not shard.has_ended for shard in shards),
             }
 
+    def _is_left(self, shard: BufferedShard, held: BufferedPage | DeferredRange) -> bool:
+        """True for what comes after the newest micro-batch."""
+        planned = self._planned.get(shard.id)
+        return (
+            planned is None
+            or not isinstance(planned.position, AfterSequence)
+            or int(held.upto) > int(planned.position.sequence_number)
+        )
+
     def _unread_since(self, shards: list[BufferedShard]) -> list[float]:
         """Returns when the first record may have been made of shards that were not read yet."""
-        unread = [shard.tracked for shard in shards if not shard.attempted and not shard.pages]
+        planned = {name for name, each in self._planned.items() if each.finished}
+        unread = [
+            shard.tracked
+            for shard in shards
+            if not shard.attempted and not shard.pages and shard.id not in planned
+        ]
         if self._coordinator is not None:
             unfinished = self._coordinator.lineage.unfinished
             unread += [each for each in unfinished if each.status is ShardStatus.WAITING]

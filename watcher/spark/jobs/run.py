@@ -249,9 +249,7 @@ class _ProgressLine:
         if self._totals.records > self._records and (now >= self._due or last):
             self._due = now + self._timing.progress_seconds
             self._records = self._totals.records
-            # As the last micro-batch began, the lag was of what it has brought since.
-            is_behind = lag.get("lag_seconds") and not last
-            behind = f", {lag['lag_seconds']} s behind" if is_behind else ""
+            behind = f", {lag['lag_seconds']} s behind" if lag.get("lag_seconds") else ""
             shards = f", {lag['shards_open']} open shards" if "shards_open" in lag else ""
             logger.info(f"{self._name}: {self._records} changes{shards}{behind}")
             self._warn_of_too_late()
