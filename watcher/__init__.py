@@ -78,7 +78,7 @@ _PLACES = {
 
 
 def __dir__() -> list[str]:
-    """Returns every public name, also those that nobody has asked for yet."""
+    """Returns every public name, also those not yet imported."""
     return [*__all__, "__version__"]
 
 

@@ -183,7 +183,7 @@ class WatchOptions:
             group="failures",
             choices=("fail", "trim-horizon", "snapshot"),
             help="when the checkpoint is older than 24 hours: trim-horizon (default: go on with "
-            "what there is, and say so), fail, snapshot (hand over the items anew)",
+            "the oldest record, and warn), fail, snapshot (deliver the present items)",
         ),
     ] = "trim-horizon"
     on_error: Annotated[
@@ -359,7 +359,7 @@ class WatchOptions:
 
     @cached_property
     def redaction(self) -> "Redaction | None":
-        """What of the records nobody is to see; None: nothing."""
+        """Returns the rules of redaction; None without any."""
         from watcher.records.redaction import redaction
 
         return redaction(self.redact, self.redact_file, self.redact_key_file)
@@ -392,7 +392,7 @@ class WatchOptions:
 
 
 def refuse_in_child() -> None:
-    """A child that is being spawned imports the main program anew. Raises UsageError there."""
+    """Raises UsageError in a spawned child that imports the main program again."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
 

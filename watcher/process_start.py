@@ -100,7 +100,7 @@ _starting = threading.local()
 
 
 def _without_main(name: str) -> dict[str, Any]:
-    """Returns what a child is told before it runs; one of ours does not import the main program.
+    """Returns a child's preparation data; our own children don't import the main program.
 
     It needs nothing of it, and a program may have no main guard, or no file (a shell's input).
     https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods

@@ -1,4 +1,4 @@
-"""How a run is told to stop: what is in hand may finish, but not for ever."""
+"""Stops a run: the current work may finish, within a time limit."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Shutdown:
 
     @property
     def requested(self) -> bool:
-        """True once the run was told to stop."""
+        """True once the run has to stop."""
         return self.state is not ShutdownState.RUNNING
 
     def request(self) -> None:

@@ -1,10 +1,15 @@
 """Pages, help and docstrings keep to the style of docs/contributing.md."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from watcher.cli.command_line import CommandLine
+from watcher.cli.commands import COMMANDS
+from watcher.cli.help import page
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -70,3 +75,19 @@ def test_a_page_keeps_to_the_style(name: str) -> None:
 def test_the_newest_changes_keep_to_the_style() -> None:
     newest = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)[1]
     assert [each for part in sentences(newest) for each in wrong(part)] == []
+
+
+def test_help_keeps_to_the_style() -> None:
+    for name in COMMANDS:
+        text = " ".join(page(CommandLine(name), "all").split())
+        assert list(wrong(text)) == [], name
+
+
+def test_docstrings_begin_in_the_style() -> None:
+    found = []
+    for path in [*(ROOT / "watcher").rglob("*.py"), *(ROOT / "handlers").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                first = (ast.get_docstring(node) or "").partition("\n\n")[0]
+                found += [f"{path.name}: {each}" for each in wrong(" ".join(first.split()))]
+    assert found == []

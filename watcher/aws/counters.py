@@ -150,7 +150,7 @@ class SharedCounters:
         return Counters(cells[slot * _SIZE : (slot + 1) * _SIZE], slot)
 
     def free(self, counters: Counters) -> None:
-        """Frees the slot of counters that nobody counts into any more."""
+        """Frees the slot of counters that are no longer in use."""
         if counters.slot is not None:
             self.at(counters.slot)._cells[:] = memoryview(bytes(8 * _SIZE)).cast("d")
             self._freed.append(counters.slot)

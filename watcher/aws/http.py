@@ -225,7 +225,7 @@ class _Connection:
         return body
 
     def is_readable(self) -> bool:
-        """True where something has come that nobody asked for: its end, most often."""
+        """True if unrequested data has come: most often, the connection's end."""
         # Not select(), which knows no descriptor above 1,023.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)

@@ -27,7 +27,7 @@ class CredentialsTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a call of DynamoDB Streams may take, and when a slow one is told."""
+    """The time limits of a call of DynamoDB Streams, and when a slow one is reported."""
 
     connect_seconds: float = 5.0
     read_seconds: float = 10.0

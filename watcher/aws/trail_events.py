@@ -163,7 +163,7 @@ def calls_in(content: bytes, tables: frozenset[str]) -> Iterator[Call]:
 
 
 def _call(event: _Event, tables: frozenset[str]) -> Call | None:
-    """Returns an event's call; None where it is none that writes items, or of other tables."""
+    """Returns an event's call; None if it writes no items, or is about other tables."""
     if event.eventSource != "dynamodb.amazonaws.com" or event.eventName not in _NAMES:
         return None
     if event.resources and tables.isdisjoint(each.ARN for each in event.resources):

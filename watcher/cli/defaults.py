@@ -194,7 +194,7 @@ def _of_environment() -> Iterator[Default]:
 
 
 def _table(file: Path) -> tuple[Table, bool]:
-    """Returns what a file says, and whether nobody has said that it is to be trusted."""
+    """Returns a file's settings, and True if the user has not trusted the file."""
     content = trust.read(file)
     is_untrusted = str(file) == PROJECT_FILE and not (
         os.environ.get("WATCHER_CONFIG") or trust.is_trusted(file, content)

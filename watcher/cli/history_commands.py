@@ -270,7 +270,7 @@ def _plain(value: Attribute) -> Any:
 
 
 def _cell(value: Attribute | Absent) -> str:
-    """Strings as they are; all else as JSON."""
+    """Returns strings as they are, and everything else as JSON."""
     if isinstance(value, Absent):
         return ""
     return str(value["S"]) if "S" in value else msgspec.json.encode(_plain(value)).decode()
@@ -460,7 +460,7 @@ def _write_rows(found: ItemsAsOf, form: str, out: IO[str], *, csv_raw: bool) -> 
 
 
 def _item_cells(text: str, names: Sequence[str]) -> list[str]:
-    """Strings as they are, all else as JSON; nothing where the item has no such attribute."""
+    """Returns strings as they are, everything else as JSON, and "" for a missing attribute."""
     item = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     return [_json_cell(bytes(item[name])) if name in item else "" for name in names]
 

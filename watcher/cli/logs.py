@@ -151,7 +151,7 @@ def _log_elsewhere(
     error: BaseException | None,
     trace: TracebackType | None,
 ) -> None:
-    """Logs an error that nobody catches, and that ends nothing, in place of Python."""
+    """Logs an uncaught error that ends nothing, in place of Python."""
     about = (kind, error, trace) if error is not None else None
     text = error_text(error) if error is not None else None
     logger.error(f"{kind.__name__} {where}: {text}", exc_info=about)

@@ -192,7 +192,7 @@ def set_up_streams() -> None:
 
 
 def _larger(out: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Standard output with a buffer for a page, unless Python was told to have none."""
+    """Standard output with a buffer for a page, unless Python runs unbuffered."""
     kind = TerminalFile if out.isatty() else WholeFile
     file: Any = kind(out.fileno(), "w", closefd=False)
     has_buffer = hasattr(out.buffer, "raw")

@@ -27,7 +27,7 @@ _REFUSED = ("checkpoint", "tail", "max_records", "max_seconds", "snapshot")
 
 
 def refuse_unless_past(chosen: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Raises UsageError for a watch whose callers can't be told."""
+    """Raises UsageError for a watch whose callers can't be known."""
     if [*chosen] != ["--print-summary"]:
         raise UsageError("of a watch's handlers it goes with --print-summary, alone", "who")
     if values["follow"] and values["until"] is None:

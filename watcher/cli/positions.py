@@ -200,7 +200,7 @@ class _How(NamedTuple):
 def _opened(
     store: str, how: _How, *, is_new: bool = False
 ) -> Iterator[tuple[list[Token], Callable[[Sequence[Token]], object]]]:
-    """Give what a store holds, and what saves there: nothing does without `--apply`.
+    """Yields a store's tokens and its save function, which saves nothing without `--apply`.
 
     Raises UsageError where nothing is stored, unless it `is_new`.
     """

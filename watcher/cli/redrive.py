@@ -131,7 +131,7 @@ def _interrupted_by_signals(shutdown: Shutdown) -> AbstractContextManager[None]:
 
 
 class _Messages(NamedTuple):
-    """What the mapping has left."""
+    """The messages that the mapping has left."""
 
     held: list[HeldBatch]
     unreadable: int

@@ -39,7 +39,7 @@ _FEW = 18
 
 
 class _Form(Enum):
-    """How much is said of a shard: in a terminal as much as there is room for."""
+    """The details to print of a shard: as many as the terminal has room for."""
 
     WHOLE = "with its numbers"
     DATED = "with its age"

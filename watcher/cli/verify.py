@@ -162,7 +162,7 @@ def verify_command(line: CommandLine) -> Callable[..., int]:
 
 
 class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared, and how, as the command line says it."""
+    """The copy to compare, and the settings of the comparison, from the command line."""
 
     with_: _With = None
     with_region: _WithRegion = None

@@ -49,7 +49,7 @@ class PartialPage:
 
 
 class ShardQueue:
-    """What waits of one shard, and how far it has come."""
+    """The waiting records of one shard, and its progress."""
 
     def __init__(self, shard_key: ShardKey, shard: TrackedShard) -> None:
         self.shard_key = shard_key
@@ -83,7 +83,7 @@ class ShardQueue:
 
     @property
     def title(self) -> str:
-        """What it is called in a line for people."""
+        """Its name in a line for people."""
         record = self.in_hand and self.in_hand[0]
         if record is None:
             return self.shard_key.shard_id

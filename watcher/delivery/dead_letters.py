@@ -292,7 +292,7 @@ class HeldMessages:
 
 
 class _QueueLetters:
-    """What went well is deleted; all else is there again at the end."""
+    """Deletes the successful messages; the others become visible again at the end."""
 
     def __init__(self, messages: HeldMessages) -> None:
         self._messages = messages
@@ -317,7 +317,7 @@ class _QueueLetters:
 
 
 def _unwrapped(body: str) -> bytes:
-    """What SNS has put into a queue has its own envelope, unless raw delivery is on."""
+    """Removes the envelope that SNS puts around a message, unless raw delivery is on."""
     try:
         found = json.loads(body)
     except ValueError:

@@ -21,7 +21,7 @@ _NESTED = 8  # an SNS envelope in a message in the aws CLI's output has four
 
 
 class FailedBatch(msgspec.Struct, frozen=True):
-    """What a function has failed on: records of one shard, by their numbers alone."""
+    """The records of one shard on which a function failed, by their numbers alone."""
 
     stream: str = msgspec.field(name="streamArn")
     shard_id: str = msgspec.field(name="shardId")

@@ -1,4 +1,4 @@
-"""What the user wants done when a handler fails, and the lines that say that one has."""
+"""The policies for a handler that fails, and the lines that report it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FORMS = (
 
 
 class FailurePolicy(msgspec.Struct, frozen=True):
-    """What to do when a handler raises: try again so often, or so long, and then?"""
+    """The policy for a handler that raises: how often or how long to retry, and what then."""
 
     then: str = "log"
     """Once it is given up: `log`, `stop` or `dead-letter`."""

@@ -1,4 +1,4 @@
-"""What gets the records: the protocol that every handler keeps, and its form for a callable."""
+"""The protocol that every handler keeps, and its form for a callable."""
 
 from __future__ import annotations
 

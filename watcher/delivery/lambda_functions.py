@@ -115,7 +115,7 @@ def _imported(name: str) -> Callable[..., Any]:
 
 
 class Context:
-    """What Lambda hands a function beside its event."""
+    """The context that Lambda gives a function beside its event."""
 
     function_version = "$LATEST"
     memory_limit_in_mb = "128"
@@ -131,7 +131,7 @@ class Context:
         self._end = time.monotonic() + _TIMEOUT_SECONDS
 
     def get_remaining_time_in_millis(self) -> int:
-        """What is left of Lambda's 15 minutes; nothing happens when they are over."""
+        """Returns the rest of Lambda's 15 minutes; nothing happens when they are over."""
         return max(0, int((self._end - time.monotonic()) * 1000))
 
 

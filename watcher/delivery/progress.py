@@ -16,7 +16,7 @@ from watcher.streams.messages import Page, WireFilter
 
 
 class PositionStats(Protocol):
-    """What keeps figures of how far each shard has come."""
+    """Keeps figures of each shard's progress."""
 
     def moved(self, shard_key: ShardKey, created: float | None, totals: Totals) -> None:
         """Note when the last record delivered (or filtered out) of a shard was made."""
@@ -38,7 +38,7 @@ class Progress:
         redaction: Redaction | None = None,
         max_records: int | None = None,
     ) -> None:
-        """`mark_dirty` is told that there are new positions to save."""
+        """Calls `mark_dirty` when there are new positions to save."""
         self._redaction = redaction
         self.limit = math.inf if max_records is None else max_records
         """The number of records after which the watch ends."""

@@ -1,4 +1,4 @@
-"""What the loop asks of whatever hands records to the handlers: submit, poll, drain, close."""
+"""The protocol between the loop and the delivery to handlers: submit, poll, drain, close."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EndOfReading = tuple[ShardKey, Finished | None]
 
 
 class HandlerStep(NamedTuple):
-    """What a handler does for a shard, in a thread of its own; times are monotonic seconds."""
+    """A handler's work for a shard, in its own thread; times are monotonic seconds."""
 
     shard: ShardKey
     since: float
@@ -78,7 +78,7 @@ class Delivery(Protocol):
         """True while records wait here that are not among these items."""
 
     def steps(self) -> Sequence[HandlerStep]:
-        """What handlers do in threads of their own, beside the loop."""
+        """The work of handlers in their own threads, beside the loop."""
 
     def drain(self) -> None:
         """Begin nothing more, and let what is in hand end, as long as there is time.

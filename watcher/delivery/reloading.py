@@ -21,7 +21,7 @@ logger = logging.getLogger("watcher")
 
 
 class Reloading(Handler):
-    """What `load` makes of a file, made anew where that has changed; as before where it can't be.
+    """The result of `load`, renewed when the file has changed; kept if it can't be loaded.
 
     The newest takes what comes next, also what an older one has failed on and is tried again.
     """

@@ -15,7 +15,7 @@ from watcher.records.record import Record
 
 
 class Spans:
-    """What makes spans, and sends them from a thread, so that nobody waits for a collector."""
+    """Makes spans, and sends them from a thread, so that delivery never waits for a collector."""
 
     def __init__(self, exporters: Sequence[str]) -> None:
         telemetry.forward_sdk_log()

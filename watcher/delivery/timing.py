@@ -21,7 +21,7 @@ class SequentialTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class ConcurrentTiming:
-    """What bounds the memory, and how long one shard keeps others waiting."""
+    """The limits of memory, and of the time that one shard keeps others waiting."""
 
     shard_bytes: int = 4 * 1024 * 1024
     """So much may wait of one shard before it is read no further for a while."""

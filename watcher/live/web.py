@@ -75,7 +75,7 @@ async def _serve(watch: WatchProcess, words: Sequence[str], made: socket.socket)
 
 
 class _ViewServer(Server):
-    """Serves the page to whoever has its URL's token, and the view to that page.
+    """Serves the page to requests with its URL's token, and the view to that page.
 
     There is no cookie: a browser sends one to every port of a host, so to others' servers, too. The
     page has the path of its WebSocket, which is a secret as well.
@@ -135,7 +135,7 @@ class _ViewServer(Server):
             raise web.HTTPForbidden(text="A browser says whose page it shows.\n")
 
     def _is_ours(self, name: str) -> bool:
-        """True for a name that nobody else can have point here."""
+        """True for a host name that other servers can't point here."""
         if name == "localhost":
             return True
         with suppress(ValueError):

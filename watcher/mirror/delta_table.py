@@ -206,7 +206,7 @@ class MirrorTable:
         self.state = msgspec.structs.replace(self.state, tidied=now)
 
     def _suitable_parts(self, merge: Merge) -> int:
-        """Returns the number of parts, after the table was parted anew if that was not suitable."""
+        """Returns the number of parts; splits the table again if the old number doesn't fit."""
         files = [each for each in self._files().values() if each.level is None]
         wanted = self._wanted_parts(files)
         found = {each.parts for each in files}
@@ -259,7 +259,7 @@ class MirrorTable:
     def _commit(
         self, removed: Sequence[DataFile], added: Sequence[DataFile], state: MirrorState | None
     ) -> None:
-        """Replaces files; without a state, by such as have the same rows."""
+        """Replaces files; without a state, by files with the same rows."""
         assert self._table is not None
         before = self.version
         changes, at = state is not None, int(datetime.now().timestamp() * 1000)

@@ -48,13 +48,13 @@ class DataFile(NamedTuple):
 
     @property
     def part(self) -> int | None:
-        """The number of its part; None for one that is none."""
+        """Returns the number of a file's part; None if it belongs to no part."""
         found = _PART.fullmatch(self.path)
         return int(found[1]) if found else None
 
     @property
     def parts(self) -> int | None:
-        """The number of parts that the table had when it was written; None for one that is none."""
+        """Returns how many parts the table had when a file was written; None outside parts."""
         found = _PART.fullmatch(self.path)
         return int(found[2]) if found else None
 

@@ -1,4 +1,4 @@
-"""What a mirror's folder holds beside its newest version: replaced files, and the log's commits.
+"""The replaced files and old commits that a mirror's folder holds beside its newest version.
 
 Both are kept for readers of older versions, a week long, but no more of them than `replaced_share`
 times the table: what is older goes, together with the commits that tell of it. So a mirror that

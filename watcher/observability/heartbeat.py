@@ -86,7 +86,7 @@ class Heartbeat:
             self._cells[_PHASE] = float(before)
 
     def stop(self) -> None:
-        """Note that the watch was told to stop. Safe in a signal handler."""
+        """Notes that the watch has to stop. Safe in a signal handler."""
         self._cells[_STOPPING_SINCE] = self._cells[_STOPPING_SINCE] or self._clock.monotonic()
 
     def state(self) -> HeartbeatState:

@@ -160,7 +160,7 @@ class VerifyMetrics:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, a line each."""
+        """The present problems, one per line."""
         table, copy = self._table, self._copy
         found = []
         if self._differing is None:

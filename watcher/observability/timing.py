@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class FiguresTiming:
-    """What figures and their server call late, suspended or known."""
+    """The limits after which figures and their server call something late, suspended or known."""
 
     late_seconds: float = 60.0
     """A read, a delivery or a save may take so long: a few time-outs, one after another."""

@@ -61,7 +61,7 @@ class MergedReaders:
                 )
 
     def start(self, starts: Mapping[str, StartPosition]) -> None:
-        """Starts all streams here, anew if they have started. Raises StreamError where none can."""
+        """Starts or restarts all streams here. Raises StreamError if none can start."""
         self.starts, self.started, self._retry_at = dict(starts), {}, {}
         self._started_at = self._clock.time(), self._clock.boottime()
         self._latest = AtTime(datetime.fromtimestamp(int(self._started_at[0]), UTC) - CLOCKS_APART)

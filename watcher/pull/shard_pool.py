@@ -249,7 +249,7 @@ class ShardPool:
                 shard.due_at = shard.soonest_at = now
 
     def forget_reads(self) -> None:
-        """Drops the reads under way, whose thread has been told to end."""
+        """Drops the reads under way, whose thread has to end."""
         for shard in self.reading.values():
             shard.read = None
         self.reading.clear()

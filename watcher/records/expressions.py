@@ -29,7 +29,7 @@ _Value: TypeAlias = Any
 
 
 class _Item(NamedTuple):
-    """What a condition looks at."""
+    """The images that a condition tests."""
 
     new: Mapping[str, _Value]
     old: Mapping[str, _Value]

@@ -338,7 +338,7 @@ class Record(dict[str, Any]):
         return cls.from_wire(read(_wire_record, raw), (msgspec.Raw(raw),), 0, shard_key)
 
     def as_it_came(self) -> Record:
-        """Returns the record anew, without what anybody has changed in it."""
+        """Returns a fresh copy of the record, without later changes to it."""
         return self.from_wire(self._wire, self._page, self._index, self.shard_key)
 
     @property

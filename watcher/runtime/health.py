@@ -75,7 +75,7 @@ class HealthChecker:
         return Health(tuple(stuck), tuple(unready), trouble)
 
     def excuse_loop(self) -> None:
-        """Note that the loop stands for a good reason: all that waits for it gets its time anew."""
+        """Notes that the loop stands for a good reason: waiting work gets its full time again."""
         self._checked_at = self._stood_until = self._clock.monotonic()
 
     def _check_listings(self, now: float) -> tuple[list[str], list[str]]:

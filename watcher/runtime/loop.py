@@ -41,7 +41,7 @@ logger = logging.getLogger("watcher")
 
 @dataclass(kw_only=True, eq=False)
 class Manager:
-    """Watches streams until it is told to stop, or until there is nothing more to come.
+    """Watches streams until it has to stop, or until nothing more can come.
 
     Each collaborator keeps its own state; `watcher.build` puts them together.
     """

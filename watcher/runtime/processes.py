@@ -34,7 +34,7 @@ _RESERVE = 32
 
 
 def refuse_scarce(descriptor: int) -> None:
-    """Raises OSError where this descriptor, the newest, leaves too few for all else."""
+    """Raises OSError if this descriptor, the newest, leaves too few for everything else."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptor >= soft - min(_RESERVE, soft // 4):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -140,7 +140,7 @@ class StatsCollector:
             shard.first = shard.last if shard.first is None else shard.first
 
     def reading_ended(self, shard_key: ShardKey, *, for_good: bool) -> None:
-        """Note that nobody reads this shard now: for good, or until another worker begins."""
+        """Notes that no worker reads this shard now: for good, or until another one begins."""
         if shard_key not in self.shards:
             return
         shard = self.shards[shard_key]

@@ -358,7 +358,7 @@ class Workers:
     # The end
 
     def stop(self) -> None:
-        """Ends all by SIGTERM; no more are started. What they have sent can still be received."""
+        """Ends all workers by SIGTERM, and starts no more; sent messages can still be received."""
         self._stopping = True
         for shard_key in self._dead:
             del self._assignments[shard_key]
@@ -367,7 +367,7 @@ class Workers:
             worker.process.terminate()
 
     def count_unread(self) -> int:
-        """Stops all, and returns how many records they have sent that nobody has received."""
+        """Stops all workers, and returns the number of records sent and not received."""
         self.stop()
         count = 0
         deadline = self._clock.monotonic() + self._timing.count_unread_seconds

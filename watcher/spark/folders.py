@@ -71,7 +71,7 @@ class Folder:
         return bool(self._system.exists(self._inside(name)))
 
     def literal(self, name: str) -> str:
-        """Returns the whole path of an entry, for Spark's readers, who take `[` for a pattern."""
+        """Returns the whole path of an entry, for Spark's readers, which take `[` for a pattern."""
         return _PATTERN.sub(r"\\\g<0>", f"{self.whole_path}/{name}")
 
     def entries(self, name: str = ".") -> list[str]:

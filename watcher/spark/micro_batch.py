@@ -66,7 +66,7 @@ def full_at(shards: Shards, limits: SourceLimits, until: float) -> float:
 
 
 class _Taken(msgspec.Struct):
-    """What a micro-batch takes of a shard."""
+    """The range of a shard that a micro-batch takes."""
 
     pages: int = 0
     """So many whole pages, …"""

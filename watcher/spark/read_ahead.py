@@ -254,7 +254,7 @@ class BufferedShard:
         return freed
 
     def undefer(self, undelivered: Position) -> int:
-        """Begins anew, now without executors; returns how many bytes were dropped."""
+        """Starts again, now without executors; returns how many bytes it dropped."""
         self.frontier = undelivered
         if self.first is not None and not isinstance(undelivered, AfterSequence):
             self.frontier = AtSequence(self.first)

@@ -267,7 +267,7 @@ class Lease:
             self._lock.release()
 
     def release(self) -> None:
-        """Give it back, so that nobody waits for it. Raises CheckpointError, LeaseLostError."""
+        """Returns the lease, so that no standby waits. Raises CheckpointError, LeaseLostError."""
         with self._lock:
             mine = msgspec.structs.replace(self._mine, holder="", counter=self._mine.counter + 1)
             if self._mine.holder and not self._lost:
@@ -324,7 +324,7 @@ class LeasedStore(Store):
         return self.read()
 
     def read(self) -> list[Token]:
-        """Returns what is stored now, whoever has the lease. Raises CheckpointError."""
+        """Returns the stored positions, with or without the lease. Raises CheckpointError."""
         return self._decoded(self._lease.peek())
 
     def stand_by(self, must_stop: Callable[[], bool]) -> bool:

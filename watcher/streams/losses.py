@@ -114,7 +114,7 @@ class Losses:
     def restarts_snapshot(
         self, on_stale: str, what: str, time: datetime | None, listing: Listing
     ) -> bool:
-        """Returns True if the items are to be handed over anew, as the stored position is too old.
+        """Returns True if the items have to be delivered again, as the stored position is too old.
 
         Under `fail` that raises UsageError, under `trim-horizon` it is a loss: DataLossError.
         """

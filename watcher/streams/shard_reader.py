@@ -117,7 +117,7 @@ class ShardReader:
 
     @property
     def at_tip(self) -> bool:
-        """True if the last reads say that there is nothing more now, or can't be told now."""
+        """True if the last reads show that nothing more is there, or that it can't be known now."""
         # Reads that came too early say nothing; another is due soon.
         if (
             self.finished

@@ -68,7 +68,7 @@ class Answer(msgspec.Struct, frozen=True):
         return f"{MAY_BE} {texts}" if self.certainty is Certainty.MAY_BE else texts or UNKNOWN
 
     def text(self, account: str = "", between: str = "   ") -> str:
-        """Returns a line for people; callers of other accounts than `account` are told with it.
+        """Returns a line for people, which names the account of callers outside `account`.
 
         `between` stands before what tells how sure it is.
         """

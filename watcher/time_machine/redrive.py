@@ -38,7 +38,7 @@ class HeldBatch(NamedTuple):
 
 
 class _ShardProgress(msgspec.Struct):
-    """What of a shard was handed over in this run."""
+    """The part of a shard that this run has handed over."""
 
     upto: int = -1
     """The last record that was given out."""

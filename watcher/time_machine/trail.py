@@ -54,7 +54,7 @@ class LogFile(NamedTuple):
 
 
 class TrailReading:
-    """What was read of a trail, and what may be missing in it."""
+    """The calls read from a trail, and the gaps that it may have."""
 
     def __init__(self, read_at: datetime, limits: TimeMachineLimits = LIMITS) -> None:
         self.read_at = read_at

@@ -232,7 +232,7 @@ class LoggedWrites:
                 self._by_item.setdefault(entry_item(each), []).append(write)
 
     def earliest_needed(self, start: datetime) -> datetime:
-        """Returns the time to read changes from, so that those from `start` on can be told apart.
+        """Returns the time to read changes from, so that those from `start` on can be recognized.
 
         A write made shortly before `start` could else be taken for an equal change after it.
         """

@@ -96,7 +96,7 @@ class _Part(Enum):
 
 
 class _Line(msgspec.Struct, array_like=True):
-    """What was read of an item: in the table, in the copy, or a change of it."""
+    """A state read of an item: in the table, in the copy, or in a change."""
 
     item: Identity
     image: msgspec.Raw
@@ -123,7 +123,7 @@ def hash_of(item: Identity) -> int:
 
 
 class _Partitions:
-    """What was read of all items, in temporary files by their keys: memory holds one at a time.
+    """The states of all items, in temporary files by their keys: memory holds one at a time.
 
     One that is larger than `most` bytes is split before it is read, unless it is of one item.
     """
@@ -177,7 +177,7 @@ class _Partitions:
 
 
 class _Compared(msgspec.Struct):
-    """What is known of an item while its lines are read."""
+    """The present knowledge of an item while its lines are read."""
 
     copied: int = 0
     there: msgspec.Raw | None = None
@@ -209,7 +209,7 @@ class _RecentStates:
 
 
 class _Evidence:
-    """What was read of an item that differs."""
+    """The states of an item that differs."""
 
     def __init__(self, most: int) -> None:
         self.copied: list[msgspec.Raw] = []
