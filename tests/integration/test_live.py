@@ -58,6 +58,17 @@ def _state(process: int) -> str:
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def test_an_items_history_is_there_in_the_demo_too() -> None:
+    words = sys.executable, "-m", "watcher", "demo", "--live", "--keep", "--seconds", "1"
+    with Terminal(*words, env={}) as terminal:
+        sees(terminal, "changes")
+        sees(terminal, "INSERT")
+        terminal.press(b"k")
+        sees(terminal, "reading the stream")
+        sees(terminal, "+ total")
+        terminal.process.send_signal(signal.SIGTERM)
+
+
 def test_sigterm_ends_it_and_no_process_is_left(sim: RemoteSimulator) -> None:
     with Terminal(*WATCH, env=sim.environment) as terminal:
         sees(terminal, "30 changes")

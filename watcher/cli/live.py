@@ -134,8 +134,9 @@ def _history(values: Mapping[str, Any]) -> Callable[[ChangeLine], Iterable[Recor
         named = [] if hidden is None else [*filter(hidden.hides, entry.record.key)]
         if named:
             raise UsageError(f"{named[0]} is redacted: an item's history is found by its whole key")
-        more = {name: values[name] for name in (*options.REDACT, *options.AWS)}
-        return timeline.history(entry.shard_key.stream, key=entry.record.key, **more)
+        aws = {name: values[name] for name in options.AWS}
+        redact: dict[str, Any] = {name: values.get(name) for name in options.REDACT}
+        return timeline.history(entry.shard_key.stream, key=entry.record.key, **redact, **aws)
 
     return history
 

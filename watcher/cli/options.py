@@ -141,10 +141,13 @@ def connection(options: Mapping[str, Any]) -> AwsConfig:
 
 
 def redaction(options: Mapping[str, Any]) -> Redaction | None:
-    """Returns what these options take out of records; None: nothing. Raises UsageError."""
+    """Returns what these options take out of records; None: nothing. Raises UsageError.
+
+    A command without them, such as `demo`, takes out nothing.
+    """
     from watcher.records import redaction as made
 
-    return made.redaction(*(options[name] for name in REDACT))
+    return made.redaction(*map(options.get, REDACT))
 
 
 def refuse_redaction(options: Mapping[str, Any], reason: str) -> None:
