@@ -145,6 +145,25 @@ def test_the_bug_that_is_reported_to_spark_is_still_there(
 
 
 @pytest.mark.skipif(
+    tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 3), reason="the page is about 4.3"
+)
+@pytest.mark.parametrize("pushing", ["true"], indirect=True)
+def test_spark_still_lacks_what_docs_ask_its_maintainers_for(
+    pushing: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once it has something of that, the source can have it, too, and the page loses a section."""
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for text in (each for each in blocks if "letters" in each):
+        exec(compile(text, "docs/spark.md", "exec"), names)
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("10\n") and printed.rstrip().endswith("True")
+    assert re.search(r"MicroBatchScan\[n#\d+, letter#\d+\] \(Python\)", printed)
+
+
+@pytest.mark.skipif(
     not compat.HAS_ADMISSION_CONTROL, reason="older Sparks read one stream in a read"
 )
 def test_several_tables_are_one_read(spark: Any, sim: RemoteSimulator, tmp_path: Path) -> None:
