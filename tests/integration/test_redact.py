@@ -384,7 +384,7 @@ def test_a_mirror_has_nothing_of_it(
             status, _, err = run(*command, *place, "--redact", merging)
             assert (status, err) == (
                 2,
-                "error: --redact: a mirror's items are told by their keys: pk=hash\n",
+                "error: --redact: a mirror finds items by their keys: say pk=hash\n",
             )
 
 

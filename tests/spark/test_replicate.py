@@ -132,7 +132,7 @@ def test_a_copy_older_than_the_retention_is_refused(
 
     assert done.status == 3
     assert "the copy was begun" in done.err.splitlines()[-1]
-    assert "begin anew with another --checkpoint" in done.err.splitlines()[-1]
+    assert "start again with another --checkpoint" in done.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("mode", [[], ["--changes-only"]])

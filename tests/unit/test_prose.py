@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.site import reference
 from watcher.cli.command_line import CommandLine
 from watcher.cli.commands import COMMANDS
 from watcher.cli.help import page
@@ -91,3 +92,9 @@ def test_docstrings_begin_in_the_style() -> None:
                 first = (ast.get_docstring(node) or "").partition("\n\n")[0]
                 found += [f"{path.name}: {each}" for each in wrong(" ".join(first.split()))]
     assert found == []
+
+
+def test_error_messages_keep_to_the_style() -> None:
+    messages = [each for _, _, found in reference.errors().values() for each in found]
+    assert len(messages) > 200
+    assert [f"{mistake} in: {each}" for each in messages for mistake in wrong(each)] == []

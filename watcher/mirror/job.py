@@ -155,7 +155,7 @@ class MirrorJob:
         if state is not None and state.copied:
             return
         if state is not None:
-            logger.info("The copy was not finished: it begins anew")
+            logger.info("The copy was not finished: it starts again")
         state = self._state(copied=False)
         self._mirror.create(self._whole_schema, state)
         for items in self._batched(self._scan()):
@@ -259,6 +259,6 @@ def _redacted_types(types: Mapping[str, str], redaction: Redaction | None) -> Ma
         assert redaction is not None
         made = redaction.key_type(name, kind)
         if made is None:
-            raise UsageError(f"a mirror's items are told by their keys: {name}=hash", "redact")
+            raise UsageError(f"a mirror finds items by their keys: say {name}=hash", "redact")
         found[name] = made
     return found or types

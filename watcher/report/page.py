@@ -124,9 +124,9 @@ def _histogram(summary: Summary) -> Element:
         return section
     peak = max(buckets, key=lambda start: buckets[start].total())
     most = pictures.in_words(buckets[peak])
-    text = f"The most: {most}, in the {_width(width)} from {minute(peak)} on."
+    text = f"Busiest {_width(width)}: {minute(peak)}, with {most}."
     if width > 60:
-        text += f" A bar is {_width(width)}, since the minutes are too many for one picture."
+        text += f" Each bar stands for {_width(width)}."
     legend = element("p", class_="legend quiet")
     legend.extend(_legend(kind.lower(), kind) for kind in KINDS)
     chart = element("figure", pictures.histogram(width, buckets))
@@ -141,7 +141,7 @@ def _buckets(buckets: Mapping[int, Counter[str]]) -> Element:
         row = element("tr", element("th", minute(start), scope="row"))
         row.extend(element("td", f"{counts[kind]:,}", class_="count") for kind in KINDS)
         table.append(row)
-    return _folded("The numbers of this picture", table)
+    return _folded("The numbers of this chart", table)
 
 
 def _header(first: str, *others: str) -> Element:
@@ -177,7 +177,7 @@ def _attributes(summary: Summary) -> Element:
         section.append(_quiet(text))
     if compared:
         section.append(
-            _quiet(f"In {compared:,} modifications; the share of those that changed it.")
+            _quiet(f"The share of {compared:,} modifications that changed the attribute.")
         )
         rows = [(_cut(name), count) for name, count in summary.attributes.top(_TOP)]
         section.extend([*_imprecise(summary.attributes), _ranking("attribute", rows, compared)])

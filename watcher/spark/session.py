@@ -161,7 +161,7 @@ def _refuse_connect(master: str | None, conf: dict[str, str]) -> None:
         if is_asked:  # its value may hold a token
             raise UsageError(
                 f"{name} asks for Spark Connect, and the jobs start a Spark of their own, whose "
-                "JVM they manage: do without it, or use the source there: "
+                "JVM they manage: leave it out, or use the source there: "
                 "watcher.spark.register(spark), then format('dynamodb_streams')"
             )
 

@@ -268,7 +268,7 @@ def _states(found: Sequence[ArchivedRecord], *, is_later: bool) -> pa.RecordBatc
     for each in found:
         record, change = each.record, each.record.wire.dynamodb
         if change.ApproximateCreationDateTime is None:
-            raise StreamError("the changes have no times: an item's past can't be told")
+            raise StreamError("the changes have no times, so an item's past is unknown")
         image = plain.image_after(record) if is_later else plain.image_before(record)
         rows["id"].append(_json(identity(change.Keys)).decode())
         rows["at"].append(change.ApproximateCreationDateTime)

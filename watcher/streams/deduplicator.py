@@ -195,4 +195,4 @@ def _no_number(text: str) -> TransientError:
     shown = (
         text if len(text) <= _SHOWN_DIGITS else f"{text[:_SHOWN_DIGITS]}… ({len(text)} characters)"
     )
-    return TransientError(f"GetRecords: an answer with a sequence number that is none: {shown!r}")
+    return TransientError(f"GetRecords: an answer with an invalid sequence number: {shown!r}")

@@ -314,7 +314,7 @@ def _take(
     for record in records:
         created = record.wire.dynamodb.ApproximateCreationDateTime
         if created is None:
-            raise StreamError("the changes have no times: an item's past can't be told")
+            raise StreamError("the changes have no times, so an item's past is unknown")
         if key is not None and not key.matches_record(record):
             continue
         if is_later and created < after:

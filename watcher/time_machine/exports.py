@@ -184,7 +184,7 @@ class Baseline:
         if arn != table.arn:
             raise UsageError(f"it is of {arn}, not of {table.arn}", "baseline", location)
         if table.created > self.time:
-            text = f"table {arn} was deleted and made anew since"
+            text = f"table {arn} was deleted and created again since"
             raise UsageError(text, "baseline", location)
 
     def items(self) -> Iterator[msgspec.Raw]:

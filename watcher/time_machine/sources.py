@@ -319,7 +319,7 @@ class Sources:
             and table.created > listing.created + self._limits.created_together
         ):
             raise StreamError(
-                f"table {listing.table} was deleted and made anew {_text(table.created)}: the "
+                f"table {listing.table} was deleted and created again {_text(table.created)}: the "
                 "stream is of the former one"
             )
 

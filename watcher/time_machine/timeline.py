@@ -160,7 +160,7 @@ def _checked(sources: Sources, key: ItemKey) -> WireKey | None:
     try:
         table = sources.stream.table.description
     except StreamError as error:
-        logger.warning(f"How the item is now can't be told: {error}")
+        logger.warning(f"Can't read the present item: {error}")
         return None
     return key.wire(table.types)
 
@@ -171,7 +171,7 @@ def _read_current(found: History, sources: Sources, key: WireKey) -> None:
     try:
         item = sources.stream.tables.get(sources.stream.table.name, found.key)
     except StreamError as error:
-        logger.warning(f"How the item is now can't be told: {error}")
+        logger.warning(f"Can't read the present item: {error}")
         return
     found.asked_at = datetime.now().astimezone()
     if item is not None:

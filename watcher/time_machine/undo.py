@@ -387,7 +387,7 @@ def _header(lines: Iterable[Line], path: Path, option: str) -> RunHeader:
 
 def _refuse_other_table(header: RunHeader, table: TableHandle, option: str, path: Path) -> None:
     if table.description.identity != header.identity:
-        text = f"table {header.table} was deleted and made anew since"
+        text = f"table {header.table} was deleted and created again since"
         raise UsageError(text, option, str(path))
 
 

@@ -396,7 +396,7 @@ class Verifier:
             change = record.wire.dynamodb
             if after is not None:
                 if change.ApproximateCreationDateTime is None:
-                    raise StreamError("the changes have no times: a second's end can't be told")
+                    raise StreamError("the changes have no times, so a second's end is unknown")
                 if change.ApproximateCreationDateTime < after:
                     continue
             line = _line_of(record, _Part.CHANGE)

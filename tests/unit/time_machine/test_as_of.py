@@ -144,7 +144,7 @@ def test_a_table_that_was_made_anew_is_refused() -> None:
         second = ledger.second
         ledger.settle()
         sources = ledger.sources(TablesMadeAnew(ledger.connection, moment(ledger.second)))
-        with pytest.raises(StreamError, match="was deleted and made anew"):
+        with pytest.raises(StreamError, match="was deleted and created again"):
             items_as_of(sources, moment(second))
 
 

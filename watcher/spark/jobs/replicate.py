@@ -219,7 +219,7 @@ def _prepare(
     if known.identity is not None and (target is None or target.identity != known.identity):
         raise UsageError(
             f"{to} is not the table any more that the checkpoint is of (it was deleted): what was "
-            "copied and applied is not in it; begin anew with another --checkpoint"
+            "copied and applied is not in it; start again with another --checkpoint"
         )
     if target is None:
         if not create:
@@ -299,7 +299,7 @@ def _refuse_too_old(copy: Copy, now: datetime) -> None:
         began = copy.started.isoformat(timespec="seconds")
         raise StreamError(
             f"the copy was begun {began}, longer ago than the stream's retention of 24 hours: "
-            "begin anew with another --checkpoint"
+            "start again with another --checkpoint"
         )
 
 
