@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from watcher.time_machine.as_of import ItemsAsOf, as_of
     from watcher.time_machine.timeline import History, history
     from watcher.time_machine.undo import Undo, undo
-    from watcher.watching import watch
+    from watcher.watching import Watch, watch
 
 __all__ = [
     "ABSENT",
@@ -44,6 +44,7 @@ __all__ = [
     "Totals",
     "Undo",
     "UsageError",
+    "Watch",
     "WatcherError",
     "as_model",
     "as_of",
@@ -67,6 +68,7 @@ _PLACES = {
     "Totals": "observability.watch_stats",
     "Undo": "time_machine.undo",
     "UsageError": "errors",
+    "Watch": "watching",
     "WatcherError": "errors",
     "as_model": "records.typed_values",
     "as_of": "time_machine.as_of",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import (
     Annotated,
     Any,
+    Concatenate,
     Generic,
     ParamSpec,
     Protocol,
@@ -20,6 +21,9 @@ _Fields = ParamSpec("_Fields")
 _Stream = TypeVar("_Stream", contravariant=True)
 _Observers = TypeVar("_Observers", contravariant=True)
 _Result = TypeVar("_Result", covariant=True)
+_Self = TypeVar("_Self")
+_S = TypeVar("_S")
+_O = TypeVar("_O")
 
 
 class Watching(Protocol, Generic[_Stream, _Observers, _Fields, _Result]):
@@ -54,15 +58,43 @@ def takes_options(
         ) -> _Result:
             return function(stream, observers, options(*_, **fields))
 
-        own = inspect.signature(function)
-        *operands, _ = own.parameters.values()
-        fields = inspect.signature(options).parameters.values()
-        call.__signature__ = own.replace(parameters=[*operands, *fields])  # type: ignore[attr-defined]
-        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-            setattr(call, name, getattr(function, name))
-        return declares_options(call)
+        return _spelled_out(call, function, options)
 
     return spell_out
+
+
+def takes_options_in_init(
+    options: Callable[_Fields, _Options],
+) -> Callable[
+    [Callable[[_Self, _S, _O, _Options], None]],
+    Callable[Concatenate[_Self, _S, _O, _Fields], None],
+]:
+    """Does for an `__init__` what `takes_options` does for a function."""
+
+    def spell_out(
+        function: Callable[[_Self, _S, _O, _Options], None],
+    ) -> Callable[Concatenate[_Self, _S, _O, _Fields], None]:
+        def call(
+            self: _Self, stream: _S, observers: _O, /, *_: _Fields.args, **fields: _Fields.kwargs
+        ) -> None:
+            function(self, stream, observers, options(*_, **fields))
+
+        return _spelled_out(call, function, options)
+
+    return spell_out
+
+
+def _spelled_out(
+    call: _Function, function: Callable[..., Any], options: Callable[..., Any]
+) -> _Function:
+    """Returns a call with the signature of a function, its last parameter spelled out."""
+    own = inspect.signature(function)
+    *operands, _ = own.parameters.values()
+    fields = inspect.signature(options).parameters.values()
+    call.__signature__ = own.replace(parameters=[*operands, *fields])  # type: ignore[attr-defined]
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(call, name, getattr(function, name))
+    return declares_options(call)
 
 
 def declares_options(function: _Function) -> _Function:

@@ -1,5 +1,6 @@
 """The options of a watch: each declared once, with its flag and its help, and checked once."""
 
+import copy
 import math
 import multiprocessing
 import os
@@ -9,7 +10,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Union, cast
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union, cast
 
 from cyclopts import Parameter
 
@@ -24,8 +25,6 @@ from watcher.stores.protocol import CheckpointStorage
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
-    import threading
-
     from watcher.aws.config import AwsConfig
     from watcher.aws.discovery import WantedStreams
     from watcher.aws.model import Position
@@ -39,6 +38,13 @@ if TYPE_CHECKING:
 
 MOST_OF_TAIL = 100_000
 """So many changes at most can be counted back: their places are kept in memory."""
+
+
+class Stop(Protocol):
+    """Ends a watch once it is set: a `threading.Event`, or what else has its `is_set`."""
+
+    def is_set(self) -> bool:
+        """True once the watch is to end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,7 +303,7 @@ class WatchOptions:
         ),
     ] = STOP_SECONDS
     display: "Display | None" = None
-    stop: "threading.Event | None" = None
+    stop: "Stop | None" = None
 
     def __post_init__(self) -> None:
         """Checks every value, before anything is asked of the service."""
@@ -385,6 +391,12 @@ class WatchOptions:
         from watcher.aws.discovery import WantedStreams
 
         return WantedStreams.parse(named, self.everything, self.tags, self.exclude)
+
+    def beside(self, display: "Display", stop: "Stop") -> "WatchOptions":
+        """Returns these options with another display and stop; the values are not read again."""
+        made = copy.copy(self)
+        vars(made).update(display=display, stop=stop)
+        return made
 
     def stop_requested(self) -> bool:
         """True once the caller's `stop` event is set."""

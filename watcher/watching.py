@@ -1,19 +1,27 @@
-"""`watch()`: the library's way in."""
+"""`watch()` and `Watch`: the library's way in."""
 
+import asyncio
+import logging
+import threading
+import time
 from collections.abc import Callable, Iterable
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from watcher import options
-from watcher.declared import takes_options
+from watcher.declared import takes_options, takes_options_in_init
+from watcher.errors import UsageError, WatcherError, error_text
 from watcher.options import WatchOptions
 
 # What it takes to watch is imported by the calls: the command line reads the options alone for its
 # help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
     from watcher.delivery.handler import Handler
-    from watcher.observability.watch_stats import Totals
+    from watcher.observability.heartbeat import Heartbeat
+    from watcher.observability.watch_stats import Totals, WatchStats
     from watcher.records.record import Record
+
+logger = logging.getLogger("watcher")
 
 
 @takes_options(WatchOptions)
@@ -45,3 +53,156 @@ def watch(
     handlers = options.handlers(observers)
     with open_watch(how, named=stream, handlers=handlers) as manager:
         return manager.run()
+
+
+class Watch:
+    """A watch that goes on in a thread of its own, beside a program: `with Watch(…) as watch:`.
+
+    It takes what `watch()` takes. The block begins once the streams are found, and ends the watch
+    as `stop` does; an error of the watch is raised there, unless the block has raised one itself.
+    `async with` does the same without keeping the event loop. Handlers are called in the thread of
+    the watch. Signals stay the program's.
+    """
+
+    error: BaseException | None = None
+    """The error that has ended the watch; None while it goes on, and after an end in order."""
+
+    @takes_options_in_init(WatchOptions)
+    def __init__(
+        self,
+        stream: str | Iterable[str],
+        observers: "Iterable[Callable[[Record], Any] | Handler | ModuleType | str]",
+        how: WatchOptions,
+    ) -> None:
+        """Checks the options. Raises UsageError."""
+        options.refuse_in_child()
+        self._stream, self._control = stream, _Control(how)
+        self._how = how.beside(self._control, self._control)
+        self._handlers = options.handlers(observers)
+        self._begun = threading.Event()
+        self._heartbeat: Heartbeat | None = None
+        self._totals: Totals | None = None
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Starts it. Raises StreamError, UsageError where that can't be."""
+        if self._thread.ident is not None:
+            raise UsageError("a Watch goes on once: make another one")
+        self._thread.start()
+        try:
+            self._begun.wait()
+        except BaseException:
+            self.stop()
+            raise
+        if self.error is not None and self._heartbeat is None:
+            self._thread.join()
+            raise self.error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends it. Raises what the watch has ended with, unless the block has raised an error."""
+        self.stop()
+        self._thread.join()
+        if error is None and self.error is not None:
+            raise self.error
+
+    async def __aenter__(self) -> Self:
+        """See `__enter__`."""
+        try:
+            return await asyncio.to_thread(self.__enter__)
+        except asyncio.CancelledError:
+            self.stop()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """See `__exit__`."""
+        self.stop()
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    def stop(self) -> None:
+        """Ends it in order, within a fifth of a second: the record in hand is the last one."""
+        self._control.stop.set()
+
+    def wait(self, seconds: float | None = None) -> "Totals | None":
+        """Waits for its end, or for so long; returns the totals, or None while it goes on.
+
+        Raises what it has ended with.
+        """
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            return None
+        if self.error is not None:
+            raise self.error
+        return self._totals
+
+    def stats(self) -> "WatchStats":
+        """Returns the newest figures, a fraction of a second old; after the end, the last ones."""
+        from watcher.observability.watch_stats import WatchStats
+
+        return self._control.stats or WatchStats()
+
+    def health(self) -> list[str]:
+        """Returns what is wrong, a line each, as /readyz does; none where all is well.
+
+        A watch that has ended is not well, however it came.
+        """
+        from watcher.observability.probes import assess
+
+        if self._heartbeat is None and self.error is None:
+            return ["the watch has not begun yet"]
+        if self._heartbeat is None or not self._thread.is_alive():
+            return ["the watch has ended" + (f": {_told(self.error)}" if self.error else "")]
+        return assess(self.stats(), self._heartbeat.state(), time.monotonic()).ready
+
+    def _run(self) -> None:
+        from watcher.build import open_watch
+
+        try:
+            opened = open_watch(self._how, named=self._stream, handlers=self._handlers)
+            with opened as manager:
+                self._heartbeat = manager.heartbeat
+                self._begun.set()
+                self._totals = manager.run()
+        except BaseException as error:
+            self.error = error
+            if self._heartbeat is not None:
+                logger.error(f"The watch has ended: {_told(error)}")
+        finally:
+            self._begun.set()
+
+
+class _Control:
+    """Stops a watch, and keeps its figures; what the options have for that goes on working."""
+
+    def __init__(self, how: WatchOptions) -> None:
+        self.stop = threading.Event()
+        self.stats: WatchStats | None = None
+        self._how = how
+
+    def is_set(self) -> bool:
+        return self.stop.is_set() or self._how.stop_requested()
+
+    def show(self, snapshot: "WatchStats") -> None:
+        self.stats = snapshot
+        if self._how.display is not None:
+            self._how.display.show(snapshot)
+
+    def close(self) -> None:
+        if self._how.display is not None:
+            self._how.display.close()
+
+
+def _told(error: BaseException) -> str:
+    """Returns an error in a line."""
+    text = error_text(error)
+    return text if isinstance(error, WatcherError) else f"{type(error).__name__}: {text}"

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
+from watcher import HandlerError
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "service.md").read_text()
@@ -45,6 +47,13 @@ def place(tmp_path: Path, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch)
     return tmp_path
 
 
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def run(*words: str, seconds: float = 60) -> str:
     done = subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, timeout=seconds, check=False
@@ -71,6 +80,72 @@ def test_fastapi_serves_while_a_task_follows(place: Path, monkeypatch: pytest.Mo
                 break
             time.sleep(0.05)
     assert sorted(found) == ["{'pk': 'a'}", "{'pk': 'b'}"]
+
+
+@pytest.fixture
+def doomed(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteSimulator]:
+    """A stream whose watch dies of a change of the item `poison`: the page's files say so here."""
+    for name, text in FILES.items():
+        dies = "def note(record):\n    assert record.key['pk'] != 'poison'\n"
+        stops = 'start="trim_horizon", on_error="stop"'
+        text = text.replace("def note(record):\n", dies).replace('start="trim_horizon"', stops)
+        (place / name).write_text(text.replace("len(keys) < 5", "len(keys) < 500"))
+    with Simulator.spawn(table="orders") as simulator:
+        for name, value in simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        yield simulator
+
+
+def test_readyz_of_fastapi_turns_red_when_the_watch_dies(
+    doomed: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    testclient = pytest.importorskip("fastapi.testclient")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    monkeypatch.delitem(sys.modules, "changes_api", raising=False)
+    import changes_api
+
+    def status(client: Any) -> tuple[int, str]:
+        answer = client.get("/readyz")
+        return answer.status_code, answer.text
+
+    with pytest.raises(HandlerError), testclient.TestClient(changes_api.app) as client:
+        wait_for(lambda: status(client) == (200, "ok"))
+        doomed.write("poison")
+        wait_for(lambda: status(client)[1].startswith("the watch has ended: "))
+        assert status(client)[0] == 503
+
+
+def test_a_program_ends_when_its_watch_dies(doomed: RemoteSimulator) -> None:
+    with subprocess.Popen(
+        [sys.executable, "in_a_thread.py"], stderr=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            wait_for(lambda: doomed.calls["GetRecords"] > 0)
+            doomed.write("poison")
+            assert program.wait(60) == 1
+            assert program.stderr is not None
+            assert "HandlerError" in program.stderr.read()
+        finally:
+            program.kill()
+
+
+def test_gunicorn_replaces_a_worker_whose_watch_died(doomed: RemoteSimulator) -> None:
+    pytest.importorskip("gunicorn")
+    with subprocess.Popen(
+        [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "changes_wsgi:app"],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            assert server.stderr is not None
+            lines = iter(server.stderr.readline, "")
+            booted = (line for line in lines if "Booting worker" in line)
+            assert [next(booted), next(booted)]
+            doomed.write("poison")
+            assert next(booted), "a third one"
+        finally:
+            server.terminate()
+            server.wait(20)
 
 
 def test_each_worker_of_gunicorn_has_its_own_copy(place: Path) -> None:

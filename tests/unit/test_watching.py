@@ -1,3 +1,4 @@
+import asyncio
 import gc
 import json
 import os
@@ -494,3 +495,108 @@ def test_what_a_host_program_has_frozen_stays_frozen(sim: RemoteSimulator) -> No
         assert gc.get_freeze_count() > frozen / 2  # some are no more
     finally:
         gc.unfreeze()
+
+
+def beside(sim: RemoteSimulator, *observers: object, **settings: Any) -> watcher.Watch:
+    """A watch as an object."""
+    settings = {"start": "trim_horizon", **settings}
+    return watcher.Watch(
+        "orders",
+        observers,  # type: ignore[arg-type]
+        region="us-east-1",
+        endpoint_url=sim.endpoint,
+        **settings,
+    )
+
+
+def until(condition: Any, seconds: float = 60.0) -> None:
+    """Waits for a condition."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_watch_goes_on_beside_the_program(sim: RemoteSimulator, tmp_path: Path) -> None:
+    seen: list[Record] = []
+    made = beside(sim, seen.append, checkpoint=tmp_path / "state.json")
+    assert made.health() == ["the watch has not begun yet"]
+    with made as under_way:
+        sim.bulk(20)
+        until(lambda: under_way.stats().records == 20 and not under_way.health())
+        assert under_way.wait(0.01) is None
+    assert (made.error, made.health()) == (None, ["the watch has ended"])
+    totals = made.wait()
+    assert totals is not None
+    assert (totals.records, len(seen), totals.stopped) == (20, 20, True)
+    assert (tmp_path / "state.json").exists()
+    with pytest.raises(UsageError, match="goes on once"), made:
+        pass
+
+
+def test_a_watch_that_dies_is_seen(sim: RemoteSimulator, caplog: Any) -> None:
+    def fail(record: Record) -> None:
+        raise ValueError("no such customer")
+
+    made = beside(sim, fail, on_error="stop")
+    with pytest.raises(HandlerError, match="no such customer"), made as under_way:
+        sim.write("a", 1)
+        until(lambda: under_way.error)
+        (line,) = under_way.health()
+        assert line.startswith("the watch has ended: ")
+        assert "no such customer" in line
+        with pytest.raises(HandlerError):
+            under_way.wait()
+    assert "The watch has ended: " in caplog.text
+
+
+def test_an_error_of_the_block_is_not_hidden_by_one_of_the_watch(sim: RemoteSimulator) -> None:
+    def fail(record: Record) -> None:
+        raise ValueError
+
+    with pytest.raises(KeyError), beside(sim, fail, on_error="stop") as made:
+        sim.write("a", 1)
+        until(lambda: made.error)
+        raise KeyError
+
+
+def test_what_can_not_begin_is_raised_where_the_block_begins(sim: RemoteSimulator) -> None:
+    made = watcher.Watch("none", [print], region="us-east-1", endpoint_url=sim.endpoint)
+    with pytest.raises(StreamError, match="none"), made:
+        raise AssertionError
+    assert made.health()[0].startswith("the watch has ended: ")
+    with pytest.raises(UsageError):
+        beside(sim, print, on_error="never")
+
+
+def test_a_watch_keeps_the_event_loop_free(sim: RemoteSimulator) -> None:
+    seen: list[Record] = []
+
+    async def main() -> None:
+        async with beside(sim, seen.append) as under_way:
+            sim.write("a", 3)
+            while len(seen) < 3:
+                await asyncio.sleep(0.05)
+            assert under_way.error is None
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert len(seen) == 3
+
+
+def test_the_callers_stop_and_display_work_beside_it(sim: RemoteSimulator) -> None:
+    stop, shown = threading.Event(), list[int]()
+
+    class Shown:
+        def show(self, snapshot: Any) -> None:
+            shown.append(snapshot.records)
+
+        def close(self) -> None:
+            shown.append(-1)
+
+    sim.write("a", 3)
+    with beside(sim, lambda record: None, stop=stop, display=Shown()) as made:
+        until(lambda: made.stats().records == 3)
+        stop.set()
+        totals = made.wait(60)
+    assert totals is not None
+    assert 3 in shown

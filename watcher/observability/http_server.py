@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -16,49 +16,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from watcher.clock import CLOCK, Clock
-from watcher.observability.heartbeat import Heartbeat, HeartbeatState, Phase
+from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.instruments import Instrument, LatestMetrics, Metrics
+from watcher.observability.probes import ProbeAnswers, assess
 from watcher.observability.timing import FIGURES_TIMING
-from watcher.observability.watch_stats import WatchStats
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-_PHASE_NAMES = {
-    Phase.STARTING: "the start",
-    Phase.STANDING_BY: "standing by",
-    Phase.WATCHING: "the watch's loop",
-    Phase.READING_ITEMS: "a read of the table's items",
-    Phase.DELIVERING: "a handler",
-    Phase.SAVING: "a save of the positions",
-}
-_LEASE_IS_HELD = "another watch has the lease"
 _METHODS = "GET, HEAD"
-
-
-class ProbeAnswers(NamedTuple):
-    """The problems that each probe reports, one line each; none where all is well."""
-
-    live: list[str]
-    """Problems that a restart may solve."""
-    ready: list[str]
-
-
-def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers:
-    """Finds the problems of a watch in its latest statistics and its heartbeat."""
-    health, live = stats.health, list(stats.health.stuck)
-    if state.stopping_since:
-        return ProbeAnswers([], ["the watch is ending"])
-    phase = _PHASE_NAMES[state.phase]
-    if state.phase is Phase.DELIVERING:
-        phase += f" ({' or '.join(stats.handled)})" if stats.handled else ""
-    if now - state.tried_at > FIGURES_TIMING.late_seconds:
-        live.insert(0, f"{phase} has stood for {now - state.tried_at:.0f} s")
-    if state.phase is Phase.STANDING_BY:
-        return ProbeAnswers(live, [*live, f"standing by: {health.trouble or _LEASE_IS_HELD}"])
-    ready = list(live)
-    if not live and now - state.progressed_at > FIGURES_TIMING.late_seconds:
-        ready.append(f"{phase} is tried again and again, for {now - state.progressed_at:.0f} s")
-    return ProbeAnswers(live, [*ready, *health.unready])
 
 
 class SuspendDetector:
