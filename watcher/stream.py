@@ -98,6 +98,11 @@ def _position(start: Start) -> Position | None:
     return position(start)
 
 
+def _close_unused(made: asyncio.Future[Any]) -> None:
+    if not made.cancelled() and made.exception() is None:
+        made.result().close()
+
+
 class Stream:
     """A table's changes, or several tables', pulled one by one, merged by creation time.
 
@@ -259,6 +264,28 @@ class Stream:
     def close(self) -> None:
         """Closes the connections and ends the threads; the token can still be read."""
         self._close()
+
+    @classmethod
+    async def open(
+        cls, stream: str | Iterable[str], start: Start = "latest", **options: Any
+    ) -> Self:
+        """Makes a stream, with the constructor's parameters, without blocking the event loop."""
+        made = asyncio.ensure_future(asyncio.to_thread(cls, stream, start, **options))
+        try:
+            return await asyncio.shield(made)
+        except asyncio.CancelledError:
+            made.add_done_callback(_close_unused)
+            raise
+
+    async def aclose(self) -> None:
+        """Closes it as `close` does, without blocking the event loop."""
+        await asyncio.to_thread(self.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
 
     def __enter__(self) -> Self:
         return self

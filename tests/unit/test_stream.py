@@ -591,3 +591,43 @@ def test_one_value_by_itself_stands_for_a_list(sim: Simulator) -> None:
         how: dict[str, Any] = {**here, **one}
         with Stream(sim.stream_arn, "trim_horizon", **how) as stream:
             assert len(pull(stream, 1)) == 1
+
+
+def test_a_task_opens_and_closes_a_stream_without_blocking(sim: Simulator) -> None:
+    written = sim.write("a", 3)
+
+    async def run() -> Stream:
+        settings = {"region": "us-east-1", "endpoint_url": sim.endpoint}
+        async with await Stream.open("orders", "trim_horizon", **settings) as made:
+            assert await taken(made, 3) == written
+        return made
+
+    made = asyncio.run(asyncio.wait_for(run(), 60))
+    with pytest.raises(UsageError, match="closed"):
+        next(made)
+
+
+def test_a_stream_whose_opening_is_cancelled_is_closed(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = threading.Event()
+    close = Stream.close
+
+    def noted(self: Stream) -> None:
+        close(self)
+        closed.set()
+
+    monkeypatch.setattr(Stream, "close", noted)
+
+    async def run() -> None:
+        task = asyncio.create_task(
+            Stream.open("orders", region="us-east-1", endpoint_url=sim.endpoint)
+        )
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(closed.wait, 60)
+
+    asyncio.run(run())
