@@ -16,6 +16,8 @@ from watcher.options import WatchOptions
 # What it takes to watch is imported by the calls: the command line reads the options alone for its
 # help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from watcher.delivery.handler import Handler
     from watcher.observability.heartbeat import Heartbeat
     from watcher.observability.watch_stats import Totals, WatchStats
@@ -147,9 +149,16 @@ class Watch:
 
     def stats(self) -> "WatchStats":
         """Returns the newest figures, a fraction of a second old; after the end, the last ones."""
-        from watcher.observability.watch_stats import WatchStats
+        return self._control.metrics.stats
 
-        return self._control.stats or WatchStats()
+    def collector(self) -> "Collector":
+        """Returns a collector of its metrics, for a Prometheus registry of the program's own.
+
+        A registry takes one watch's: the series of several would have the same names.
+        """
+        from watcher.observability.http_server import PrometheusCollector  # an extra
+
+        return PrometheusCollector(self._control.metrics)
 
     def health(self) -> list[str]:
         """Returns what is wrong, a line each, as /readyz does; none where all is well.
@@ -185,15 +194,17 @@ class _Control:
     """Stops a watch, and keeps its figures; what the options have for that goes on working."""
 
     def __init__(self, how: WatchOptions) -> None:
+        from watcher.observability.instruments import LatestMetrics
+
         self.stop = threading.Event()
-        self.stats: WatchStats | None = None
+        self.metrics = LatestMetrics()
         self._how = how
 
     def is_set(self) -> bool:
         return self.stop.is_set() or self._how.stop_requested()
 
     def show(self, snapshot: "WatchStats") -> None:
-        self.stats = snapshot
+        self.metrics.update(snapshot)
         if self._how.display is not None:
             self._how.display.show(snapshot)
 

@@ -600,3 +600,17 @@ def test_the_callers_stop_and_display_work_beside_it(sim: RemoteSimulator) -> No
         totals = made.wait(60)
     assert totals is not None
     assert 3 in shown
+
+
+def test_its_metrics_go_into_a_registry_of_the_programs_own(sim: RemoteSimulator) -> None:
+    prometheus = pytest.importorskip("prometheus_client")
+    registry = prometheus.CollectorRegistry()
+    sim.write("a", 3)
+    with beside(sim, lambda record: None) as made:
+        registry.register(made.collector())
+        until(lambda: made.stats().records == 3)
+        kinds = [
+            registry.get_sample_value("watcher_records_total", {"kind": kind})
+            for kind in made.stats().kinds
+        ]
+    assert sum(kinds) == 3
