@@ -209,4 +209,4 @@ def test_rotations_of_a_real_dynamodb_are_a_lineage(
     dom = browser.look(path).dom
     assert dom.count("child of shardId-") == 3
     assert dom.count("now (open)") == 2  # in the picture and in the table
-    assert "In 3 modifications" in dom
+    assert "The share of 3 modifications" in dom

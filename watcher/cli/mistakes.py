@@ -60,7 +60,8 @@ def explained(
                 given = f"{token.source}: {token.value!r}"
             if choices := argument.get_choices(force=True):
                 say = synonyms.of_value(token.value, choices)
-                return UsageError(f"{given}: {f'say {say}' if say else f'use {_either(choices)}'}")
+                other = f"; or say {say}" if say else ""
+                return UsageError(f"{given}: use {_either(choices)}{other}")
             kind, *_ = (*typing.get_args(argument.hint), argument.hint)  # int of int | None
             return UsageError(f"{given} is not {_KINDS.get(kind, 'what it can be')}")
     return UsageError(str(error))

@@ -96,8 +96,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
         try:
             return _watch(streams, handlers, given, values)
         except StreamError as error:
-            if any(repr(name) in str(error) for name in streams):
-                error.add(_hint(streams))
+            error.add(_hint(streams, str(error)))
             raise
 
     return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
@@ -154,14 +153,14 @@ def _refuse_words_that_are_no_table(
                 raise
 
 
-def _hint(streams: Sequence[str]) -> str:
+def _hint(streams: Sequence[str], error: str) -> str:
     """Returns what a name that no table has may have been meant for; or ""."""
-    name = "".join(streams)
-    near = synonyms.command_for(name, commands.COMMANDS)
+    near = synonyms.command_for("".join(streams), commands.COMMANDS)
     if near and near != "watch":
         return f"; or did you mean the command {near}?"
-    told = synonyms.TASKS.get(name) or next(filter(None, map(synonyms.of_name, streams)), "")
-    return f"; {told}" if told else ""
+    blamed = [name for name in streams if repr(name) in error]
+    told = [synonyms.TASKS.get(name) or synonyms.of_name(name) for name in blamed]
+    return next((f"; {each}" for each in told if each), "")
 
 
 def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:
