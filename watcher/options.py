@@ -294,6 +294,14 @@ class WatchOptions:
             help="serve metrics for Prometheus there, /livez and /readyz; default host 127.0.0.1",
         ),
     ] = None
+    ready_lag: Annotated[
+        float | None,
+        Parameter(
+            metavar="SECONDS",
+            group="start",
+            help="not ready (/readyz) while a shard is further behind than this",
+        ),
+    ] = None
     stop_timeout: Annotated[
         float,
         Parameter(
@@ -323,8 +331,9 @@ class WatchOptions:
             max_records=self.max_records, processes=self.processes, concurrency=self.concurrency
         )
         refuse_bad_seconds(stop_timeout=self.stop_timeout)
-        if self.max_seconds is not None:
-            refuse_bad_seconds(max_seconds=self.max_seconds)
+        for name in ("max_seconds", "ready_lag"):
+            if (seconds := getattr(self, name)) is not None:
+                refuse_bad_seconds(**{name: seconds})
         if self.stop is not None and not callable(getattr(self.stop, "is_set", None)):
             text = "give a threading.Event, or what has its is_set()"
             raise UsageError(text, "stop", repr(self.stop))

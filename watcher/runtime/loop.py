@@ -374,6 +374,6 @@ class Manager:
         self.displays.show(self._snapshot, at_once=at_once)
 
     def _snapshot(self) -> WatchStats:
-        return self.stats.snapshot(
-            self.totals, self.streams.stats(), self.dispatcher, self.health.check()
-        )
+        health = self.health.check()
+        found = self.stats.snapshot(self.totals, self.streams.stats(), self.dispatcher, health)
+        return self.health.check_lag(found, self.settings.ready_lag)
