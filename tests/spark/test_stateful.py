@@ -1,0 +1,105 @@
+"""State in Spark, as docs/spark.md has it, over rotations and restarts: no row lost, none twice."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.simulator import RemoteSimulator
+from tests.spark.conftest import PATIENCE, options
+
+pytestmark = pytest.mark.spark
+
+PAGE = (Path(__file__).parents[2] / "docs/spark.md").read_text()
+STORE = "spark.sql.streaming.stateStore.providerClass"
+
+
+@pytest.fixture(autouse=True)
+def no_query_left(spark: Any) -> Iterator[None]:
+    before = spark.conf.get(STORE)
+    yield
+    spark.conf.set(STORE, before)
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.fixture(scope="module")
+def page() -> dict[str, Any]:
+    """What the page's examples define."""
+    section = PAGE.partition("### State")[2].partition("\n## ")[0]
+    names: dict[str, Any] = {"__name__": __name__}
+    for text in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+        exec(text, names)
+    return names
+
+
+def changes(spark: Any, sim: RemoteSimulator, **more: Any) -> Any:
+    given = options(sim, startingPosition="trim_horizon", maxRecordsPerTrigger=120) | more
+    return spark.readStream.format("dynamodb_streams").options(**given).load()
+
+
+def run(frame: Any, folder: Path, mode: str = "append") -> list[Any]:
+    """Runs a query to the end of what there is; returns the rows of all its runs."""
+    writer = frame.writeStream.outputMode(mode)
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    place = str(folder / "rows")
+    if mode == "append":
+        writer = writer.format("parquet").option("path", place)
+    else:
+        writer = writer.foreachBatch(lambda rows, number: rows.write.parquet(f"{place}/b={number}"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(PATIENCE)
+    found: list[Any] = frame.sparkSession.read.parquet(place).collect()
+    return found
+
+
+def rotations(sim: RemoteSimulator) -> Iterator[None]:
+    """Two runs' worth of changes; shards are split and closed between and in them."""
+    sim.bulk(150, keys=12)
+    sim.split()
+    sim.bulk(100, keys=12, remove_every=9)
+    yield
+    sim.rotate()
+    sim.bulk(130, keys=12, remove_every=7)
+    yield
+
+
+def test_two_reads_of_a_stream_united_are_deduplicated_within_a_watermark(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
+) -> None:
+    for _ in rotations(sim):
+        other = changes(spark, sim, maxRecordsPerTrigger=70)
+        found = run(page["each_once"](changes(spark, sim), other), tmp_path)
+    numbers = Counter(row["sequence_number"] for row in found)
+    assert numbers == Counter(each.sequence_number for each in sim.records)
+
+
+def test_a_stream_joined_with_itself_has_the_pairs_of_a_batch_read(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
+) -> None:
+    for _ in rotations(sim):
+        found = run(page["short_lived"](changes(spark, sim), changes(spark, sim)), tmp_path)
+    batch = spark.read.format("dynamodb_streams").options(**options(sim)).load()
+    expected = Counter(page["short_lived"](batch, batch.alias("same")).collect())
+    assert len(expected) > 20
+    assert Counter(found) == expected
+
+
+def test_state_in_rocksdb_sees_each_change_of_an_item_once(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
+) -> None:
+    for _ in rotations(sim):
+        found = run(page["counted"](changes(spark, sim)), tmp_path, "update")
+    rows = {row["keys"]: row for row in sorted(found, key=lambda row: row["count"])}
+    batch = spark.read.format("dynamodb_streams").options(**options(sim)).load()
+    expected = dict[str, tuple[int, str]]()
+    for row in batch.select("keys", "sequence_number").collect():
+        count, newest = expected.get(row["keys"], (0, "0"))
+        expected[row["keys"]] = count + 1, max(newest, row["sequence_number"], key=int)
+    assert {key: (row["count"], row["newest"]) for key, row in rows.items()} == expected
