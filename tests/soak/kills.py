@@ -2,8 +2,9 @@
 
 The real command runs on a simulator that is written to all the time, whose shards split and rotate
 and whose days pass. Its process group (driver, JVM, Python workers) gets SIGKILL: at moments spread
-over its life, and in the middle of what it does to its folder. Meanwhile others read the folder: no
-row may be there twice, none may go, and no reader may fail. In the end, after a run up to now, it
+over its life, and in the middle of what it does to its folder; and a single one of its processes,
+after which it goes on, or ends with an error. Meanwhile others read the folder: no row may be there
+twice, none may go, and no reader may fail. In the end, after a run up to now, it
 has to hold all that was written, as each of the readers sees it.
 """
 
@@ -37,6 +38,8 @@ _TICK_SECONDS = 0.1
 _POLL_SECONDS = 0.3
 _START_SECONDS = 120.0
 _LONGEST_SECONDS = 25.0
+_GOES_ON_SECONDS = 10.0
+_ONE_PROCESS = "one process"
 _MOMENT_SECONDS = 120.0
 _LAST_SECONDS = 300.0
 _DAY_SECONDS = 16.0
@@ -131,6 +134,10 @@ class Kills:
         """Start it, and kill it at that moment; what was going on."""
         with self._started("--every", "1s") as job:
             began = time.monotonic()
+            if aim == _ONE_PROCESS:
+                time.sleep(self._rng.uniform(0.0, _LONGEST_SECONDS))
+                victim = self._rng.choice(sorted(processes_of(job.pid).items()))
+                return f"{self._kill_one(job, *victim)}; {self._folder.state()}"
             if aim == "any moment":
                 time.sleep(self._rng.uniform(0.0, _LONGEST_SECONDS))
             else:
@@ -139,6 +146,21 @@ class Kills:
             assert job.poll() is None, f"ended by itself:\n{self._said()}"
             after = time.monotonic() - began
         return f"{aim}, {after:.1f} s after it began; {self._folder.state()}"
+
+    def _kill_one(self, job: subprocess.Popen[bytes], victim: int, name: str) -> str:
+        """It goes on without this process, or ends and says so."""
+        size = self._log.stat().st_size
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+        if victim == job.pid:
+            return f"{name} was killed"
+        try:
+            status = job.wait(_GOES_ON_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"{name} was killed, and it goes on"
+        told = self._log.read_text()[size:].strip().splitlines()
+        assert status > 0 and told, f"{name} was killed: status {status}\n{self._said()}"
+        return f"{name} was killed, and it ends with {status}: {told[-1]:.150}"
 
     def finish(self) -> None:
         """Run it up to now."""
@@ -183,6 +205,18 @@ class Kills:
         return self._log.read_text()[-3000:]
 
 
+def processes_of(group: int) -> dict[int, str]:
+    """The processes of a group, and what each runs."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, its_group, *_ = (place / "stat").read_text().rpartition(")")[2].split()
+            if int(its_group) == group and state != "Z":
+                words = (place / "cmdline").read_text().split("\0")
+                found[int(place.name)] = " ".join(Path(each).name for each in words[:4])[:60]
+    return found
+
+
 @contextmanager
 def again(seconds: float, do: Callable[[], object]) -> Iterator[None]:
     """Do it again and again beside, with so much time between; what it raises ends the program."""
@@ -213,7 +247,7 @@ def run(folder: Killed, kills: int, rate: int, seed: int, place: Path) -> list[s
         writer, reader = Writer(sim, rate, seed), Reader(folder)
         folder.prepare(sim)
         job = Kills(folder, sim, seed, place / "job.log")
-        aims = ["any moment", *folder.moments()]
+        aims = ["any moment", _ONE_PROCESS, *folder.moments()]
         with again(_POLL_SECONDS, reader.poll):
             with ExitStack() as beside:
                 beside.enter_context(again(_TICK_SECONDS, writer.write))
