@@ -51,6 +51,15 @@ class AtTime(msgspec.Struct, frozen=True, tag="at_time"):
 Position = Latest | TrimHorizon | AtSequence | AfterSequence | AtTime
 
 
+def moved_behind(position: Position, number: str) -> Position:
+    """Returns the position behind the record of this number, or one that is further on already.
+
+    An emulator may answer a record pages after later ones.
+    """
+    is_late = isinstance(position, AfterSequence) and int(number) <= int(position.sequence_number)
+    return position if is_late else AfterSequence(number)
+
+
 class Shard(msgspec.Struct, frozen=True):
     """A shard as DescribeStream lists it; `end` is None while it is (or still looks) open."""
 

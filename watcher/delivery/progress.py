@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from watcher.aws.model import AfterSequence, ShardKey
+from watcher.aws.model import ShardKey
 from watcher.observability.watch_stats import Totals
 from watcher.records.page import RecordPage
 from watcher.records.redaction import Redaction
@@ -96,8 +96,6 @@ class Progress:
         self, shard_key: ShardKey, shard: TrackedShard, number: str, created: float | None
     ) -> None:
         """Move a shard's position behind the record of this number; one that is late moves none."""
-        at = shard.position
-        if not isinstance(at, AfterSequence) or int(number) > int(at.sequence_number):
-            shard.position = AfterSequence(number)
+        shard.move_behind(number)
         self._stats.moved(shard_key, created, self._totals)
         self._mark_dirty()

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from watcher.aws.model import (
-    AfterSequence,
     AtTime,
     Latest,
     Listing,
@@ -111,7 +110,7 @@ class BacklogReader:
                     for page in found:
                         shard_key = ShardKey(self._arn, shard.tracked.id)
                         yield from pages.records(page.body, shard_key, page.start, page.stop)
-                        shard.tracked.position = AfterSequence(page.last_sequence_number)
+                        shard.tracked.move_behind(page.last_sequence_number)
                     if shard.has_ended:
                         pool.finish(shard)
                 if pool.has_caught_up:

@@ -13,7 +13,7 @@ import msgspec
 
 from watcher.aws.background import BackgroundService
 from watcher.aws.discovery import newer_stream
-from watcher.aws.model import AfterSequence, Latest, Listing, Position, Service, ShardKey
+from watcher.aws.model import Latest, Listing, Position, Service, ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.errors import MAY_PASS, StreamGoneError
 from watcher.pull.call_pool import CallPool
@@ -143,7 +143,7 @@ class MergedReader:
         """Returns the same record, without a request to the service before the next `poll`."""
         *_, buffer, record = heapq.heappop(self._heap)
         buffer.shard.is_held = False
-        buffer.shard.tracked.position = AfterSequence(record.sequence_number)
+        buffer.shard.tracked.move_behind(record.sequence_number)
         self._push_next(buffer)
         return record
 
@@ -278,7 +278,7 @@ class MergedReader:
             yield record
         if page.left_out:
             self.left_out += page.left_out[-1] - left_out
-            shard.tracked.position = AfterSequence(page.last_sequence_number)
+            shard.tracked.move_behind(page.last_sequence_number)
 
     def _push_next(self, buffer: ShardBuffer) -> None:
         """Puts the shard's next record on the heap, if there is one."""

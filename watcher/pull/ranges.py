@@ -145,7 +145,7 @@ class RangeReader:
                 in_trouble |= isinstance(message, Retrying)
                 match coordinator.on_message(shard, message):
                     case Page() as page:
-                        shard.position = AfterSequence(page.last_sequence_number)
+                        shard.move_behind(page.last_sequence_number)
                         yield page
                     case ShardEnd.READ_AGAIN:
                         in_trouble = True

@@ -19,6 +19,7 @@ from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Message, Page, PageFilter
+from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 from watcher.streams.timing import TIMING as CORE_TIMING
 
@@ -157,7 +158,9 @@ class ShardPool:
             reader = self._new_reader(tracked, tracked.position)
             self.shards[tracked.id] = PooledShard(tracked, reader, client)
 
-    def _new_reader(self, tracked: TrackedShard, position: Position) -> ShardReader:
+    def _new_reader(
+        self, tracked: TrackedShard, position: Position, rate: AdaptiveRateLimit | None = None
+    ) -> ShardReader:
         options, coordinator = self._options, self.coordinator
         return ShardReader(
             coordinator.arn,
@@ -169,6 +172,7 @@ class ShardPool:
             poll_max=options.poll_max_seconds,
             latest=coordinator.began_at,
             clock=self._clock,
+            rate=rate,
         )
 
     def free(self) -> list[PooledShard]:
@@ -213,7 +217,10 @@ class ShardPool:
                     shard.is_refused = False
                 case ShardEnd.READ_AGAIN:
                     # Not where the tracked shard stands: its pages may still wait to be taken.
-                    shard.reader = self._new_reader(shard.tracked, shard.reader.position)
+                    before = shard.reader
+                    shard.reader = self._new_reader(
+                        shard.tracked, before.position, before.reads.rate
+                    )
                     shard.reader.pause = CORE_TIMING.read_again_seconds
                     shard.is_refused = True
                 case ShardEnd():

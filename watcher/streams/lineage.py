@@ -20,6 +20,7 @@ from watcher.aws.model import (
     Position,
     Shard,
     TrimHorizon,
+    moved_behind,
     opened_at,
     without_circles,
 )
@@ -58,6 +59,10 @@ class TrackedShard(msgspec.Struct):
     """Notices that were logged, and need not be logged again."""
     refusals: int = 0
     """The times that the service lists it, but does not let it be read, since records came."""
+
+    def move_behind(self, number: str) -> None:
+        """Moves the position behind the record of this number; one that comes late moves none."""
+        self.position = moved_behind(self.position, number)
 
     def on_records(self) -> None:
         """Takes in records: the errors before them are over."""

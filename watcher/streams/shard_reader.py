@@ -16,6 +16,7 @@ from watcher.aws.model import (
     Latest,
     Position,
     TrimHorizon,
+    moved_behind,
 )
 from watcher.clock import Clock
 from watcher.errors import (
@@ -299,7 +300,7 @@ class ShardReader:
         self._pace(wire, len(body))
         for first, last in parts:
             number = records[last - 1].dynamodb.SequenceNumber
-            self._move_to(number)
+            self.position = moved_behind(self.position, number)
             messages.append(self._make_page(body, records, first, last))
         if self._deduplicator.late:
             messages.append(Notice("a record comes pages after later ones; it is delivered now"))
@@ -317,12 +318,6 @@ class ShardReader:
         ):
             text = f"{self._empty_pages} empty pages in a row, and its end is still to come"
             messages.append(Notice(text))
-
-    def _move_to(self, number: str) -> None:
-        """Moves the position behind a record; one that comes late does not move it back."""
-        at = self.position
-        if not isinstance(at, AfterSequence) or int(number) > int(at.sequence_number):
-            self.position = AfterSequence(number)
 
     def _up_to_end(self, records: list[WireRecord]) -> list[WireRecord]:
         """A page's records before the first that came after the beginning, where that is known."""

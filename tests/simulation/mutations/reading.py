@@ -91,7 +91,7 @@ READING = [
     Mutant(
         "the last page of a closed shard is dropped",
         "ShardReader._take",
-        looped_over("_move_to", becomes="{it} if self._iterator is not None else ()"),
+        looped_over("moved_behind", becomes="{it} if self._iterator is not None else ()"),
     ),
     Mutant(
         "an expired iterator starts again at LATEST",
@@ -110,7 +110,7 @@ READING = [
     ),
     Mutant(
         "a new reader begins at its last record, not after it",
-        "ShardReader._move_to",
+        "moved_behind",
         called("AfterSequence", becomes="AtSequence({0})"),
     ),
     Mutant(

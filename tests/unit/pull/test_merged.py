@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
-from tests.support.wire import wire
+from tests.support.wire import FIRST, wire
 from tests.unit.runtime.test_table_snapshots import ALL, Table
 from watcher import Stream, UsageError
 from watcher.aws.model import Latest, Listing, Position, TrimHorizon
@@ -312,3 +312,25 @@ def test_a_token_that_is_too_old_is_a_loss_or_is_refused() -> None:
         of_a_token(clock, 30, "fail")
     with pytest.raises(UsageError, match="give fail, trim-horizon or snapshot"):
         Stream("orders", on_stale="perhaps")
+
+
+class _Late(Shards):
+    """A shard that answers a record a page after a later one."""
+
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
+        shard_id, _, page = iterator.partition(" ")
+        pages = [[wire(0), wire(5)], [wire(3)], []]
+        following = min(int(page) + 1, 2)
+        answer = {"Records": pages[int(page)], "NextShardIterator": f"{shard_id} {following}"}
+        return json.dumps(answer).encode()
+
+
+def test_a_record_that_comes_late_moves_no_token_back() -> None:
+    stream = Stream.over(_Late(HandClock(), 1), ARN, "trim_horizon", clock=HandClock())
+    tokens: list[tuple[str, str]] = []
+    while len(tokens) < 3:
+        if (record := next(stream)) is not None:
+            (shard,) = stream.token["shards"]
+            tokens.append((record.sequence_number, shard["sequence_number"]))
+    numbers = [str(FIRST + number) for number in (0, 5, 3)]
+    assert tokens == list(zip(numbers, [numbers[0], numbers[1], numbers[1]], strict=True))
