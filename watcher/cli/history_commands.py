@@ -545,7 +545,7 @@ def _count(
         raise UsageError("give 0 (all) or more", "top", str(top))
     names = counts.dimensions(by or (counts.CALLER if "who" in given.typed else "kind"))
     hidden, trail = options.redaction(values), _trail_of(names, who, given, values)
-    is_wanted = record_filter(values["filters"], values["key"], values["only"], values["grep"])
+    is_wanted = options.record_filter(values)
     start, until = start_time(values["start"]), end(values["until"], values["start"])
     found = Sources.named(sources, options.connection(values))
     _refuse_bad_key(found, values["key"])

@@ -19,12 +19,14 @@ from watcher.errors import UsageError
 
 if TYPE_CHECKING:
     from watcher.aws.config import AwsConfig
+    from watcher.records.filters import RecordFilter
     from watcher.records.redaction import Redaction
 
 logger = logging.getLogger("watcher")
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 AWS = ("region", "profile", "endpoint_url")
+FILTERS = ("filters", "key", "only", "grep")
 REDACT = ("redact", "redact_file", "redact_key_file")
 """The options that say what nobody is to see."""
 
@@ -138,6 +140,14 @@ def connection(options: Mapping[str, Any]) -> AwsConfig:
     from watcher.aws.config import AwsConfig
 
     return AwsConfig(**{name: options[name] for name in AWS})
+
+
+def record_filter(options: Mapping[str, Any]) -> RecordFilter | None:
+    """Returns the filter of these options; None: every record passes. Raises UsageError."""
+    from watcher.records import filters
+
+    one, key, only, grep = (options[name] for name in FILTERS)
+    return filters.record_filter(filters=one, key=key, only=only, grep=grep)
 
 
 def redaction(options: Mapping[str, Any]) -> Redaction | None:

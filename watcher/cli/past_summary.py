@@ -14,7 +14,6 @@ from watcher.formatting.differences import summary_line
 from watcher.formatting.terminal import write_text
 from watcher.formatting.text import counted
 from watcher.options import WatchOptions
-from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.time_machine.callers import Callers, Noted
 from watcher.time_machine.trail import Trail
@@ -22,7 +21,6 @@ from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 
-_FILTERS = ("filters", "key", "only", "grep")
 _REFUSED = ("checkpoint", "tail", "max_records", "max_seconds", "snapshot")
 
 
@@ -44,7 +42,7 @@ class PastSummary:
     def __init__(self, trail: Trail, values: Mapping[str, Any]) -> None:
         self._trail = trail
         self._callers = Callers()
-        self._is_wanted = record_filter(*(values[name] for name in _FILTERS))
+        self._is_wanted = options.record_filter(values)
         self._redaction = options.redaction(values)
         self._lines: list[tuple[str, Noted]] = []
         self._filtered = 0
@@ -73,7 +71,7 @@ def run(streams: Sequence[str], trail: Trail, values: Mapping[str, Any]) -> int:
     summary = PastSummary(trail, values)
     settings = {
         **options.values(WatchOptions, values),
-        **dict.fromkeys((*_FILTERS, *options.REDACT)),
+        **dict.fromkeys((*options.FILTERS, *options.REDACT)),
     }
     watch(streams, [Handler("print-summary", summary.add)], **settings)
     summary.write()

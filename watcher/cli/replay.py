@@ -29,7 +29,6 @@ from watcher.errors import UsageError
 from watcher.formatting import style
 from watcher.observability.watch_stats import Rate
 from watcher.options import WatchOptions, end
-from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines
 from watcher.records.redaction import Redaction
@@ -109,7 +108,7 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
 
 def chosen(values: dict[str, Any]) -> Callable[[Record], bool] | None:
     """Returns the test of the filters' options; None where all records pass. Raises UsageError."""
-    test = record_filter(values["filters"], values["key"], values["only"], values["grep"])
+    test = options.record_filter(values)
     last = end(values["until"], "trim-horizon")
     if last is None:
         return test

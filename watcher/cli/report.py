@@ -26,7 +26,6 @@ from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
 from watcher.formatting.terminal import write_text
 from watcher.formatting.text import grouped
 from watcher.options import WatchOptions
-from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.records.redaction import Redaction
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 _CHOICE = ("only", "key", "filters", "grep")
-_FILTERS = ("filters", "key", "only", "grep")
 _STREAM_ONLY = ("who", "start", "until", "fail_on_data_loss", *options.AWS)
 
 
@@ -125,7 +123,7 @@ class _WithCallers:
     def __init__(self, trail: Trail, values: Mapping[str, Any]) -> None:
         self._trail = trail
         self._callers = Callers()
-        self._is_wanted = record_filter(*(values[name] for name in _FILTERS))
+        self._is_wanted = options.record_filter(values)
         self._redaction = options.redaction(values)
         self._changes: Counter[Noted] = Counter()
         self._redacted: dict[tuple[str, str, str], Noted] = {}
@@ -178,7 +176,7 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any], trail: Trail | N
             latest.add(shown)
             tables[table_of(record.stream)] += 1
 
-    own = {} if callers is None else dict.fromkeys((*_FILTERS, *options.REDACT))
+    own = {} if callers is None else dict.fromkeys((*options.FILTERS, *options.REDACT))
     handlers = [Handler("report", add, begin=arns.append)]
     totals = watch(sources, handlers, follow=False, **{**values, **own})
     if not arns:  # it was told to end before it had begun
@@ -235,7 +233,7 @@ def _listing(arns: Sequence[str], clients: Clients) -> Listing:
 def _of_folder(name: str, values: dict[str, Any], hidden: Redaction | None) -> Report:
     archive = Archive(Path(name))
     logger.info(f"Reading {name}: {len(archive.files):,} parquet files")
-    is_wanted = record_filter(*(values[each] for each in _FILTERS))
+    is_wanted = options.record_filter(values)
     summary, latest = Summary(), _latest(values)
     filtered = unreadable = 0
     for row in archive.rows(ALL_COLUMNS):
@@ -271,7 +269,7 @@ def _of_folder(name: str, values: dict[str, Any], hidden: Redaction | None) -> R
 
 def _of_file(source: str, values: dict[str, Any], hidden: Redaction | None) -> Report:
     summary, latest = Summary(), _latest(values)
-    is_wanted = record_filter(*(values[name] for name in _FILTERS))
+    is_wanted = options.record_filter(values)
     filtered = unreadable = 0
     with open_lines(source) as file:
         lines = RecordLines(file)

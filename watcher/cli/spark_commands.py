@@ -20,6 +20,7 @@ from cyclopts import Parameter
 from watcher.aws.lease_table import SCHEME
 from watcher.cli import handler_flags, options
 from watcher.cli.handler_flags import Choice
+from watcher.declared import declared
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import UsageError
 from watcher.formatting import style
@@ -227,8 +228,8 @@ _NOT_HERE = {
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
 
-_FILTERS = ("filters", "key", "only", "grep")
-_FOR_THE_JOB = ("start", "checkpoint", "on_error", "stop_timeout")
+_FOR_THE_JOB = ("start", "checkpoint", "on_error", "stop_timeout", "fail_on_data_loss")
+_USED = {*_FOR_THE_JOB, "follow", *options.FILTERS, *options.REDACT, *options.AWS}
 
 
 def watch_on_spark(
@@ -247,7 +248,6 @@ def _watch(
     streams: Sequence[str], choice: Choice, given: options.Given, values: dict[str, Any]
 ) -> int:
     from watcher.aws.discovery import WantedStreams
-    from watcher.records.filters import record_filter
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session, once = module("session"), not values["follow"]
@@ -261,13 +261,12 @@ def _watch(
         totals = module("jobs").watch(
             _joined(*streams),
             load,
-            test=record_filter(*(values[name] for name in _FILTERS)),
+            test=options.record_filter(values),
             redaction=options.redaction(values),
             once=once,
             connection=options.connection(values),
             spark=started,
             **{name: values[name] for name in _FOR_THE_JOB},
-            fail_on_data_loss=values["fail_on_data_loss"],
         )
     finally:
         session.stop(started)
@@ -283,8 +282,10 @@ def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler
 
 
 def _refuse(choice: Choice, given: options.Given, checkpoint: str | None) -> None:
-    for name, advice in _NOT_HERE.items():
-        if name in given.typed:  # a default is not for this run in particular
+    for name in given.typed:  # a default is not for this run in particular
+        is_unused = name in declared(WatchOptions).parameters and name not in _USED
+        if name in _NOT_HERE or is_unused:
+            advice = _NOT_HERE.get(name, "leave --engine out")
             raise UsageError(f"not for --engine spark: {advice}", name)
     if checkpoint and checkpoint.startswith(SCHEME):
         text = "on Spark a checkpoint is a folder; choose one, or run without --engine"

@@ -222,7 +222,9 @@ class _ArchivedRanges:
                         archived = archived_record(row)
                         self._warn_if_inexact(archived.exact)
                         raw = archived.record.raw
-                        found[batch][number] = Record.from_json(bytes(raw), *batch.shard_key[::-1])
+                        found[batch][number] = Record.from_json(
+                            bytes(raw), batch.shard_key.shard_id, batch.shard_key.stream
+                        )
         return {batch: [rows[key] for key in sorted(rows)] for batch, rows in found.items()}
 
     def _warn_if_inexact(self, exact: bool) -> None:
