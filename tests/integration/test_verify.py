@@ -1,11 +1,15 @@
 """Every block of docs/verify.md runs as it is written."""
 
 import csv
+import errno
+import io
 import json
+import os
 import re
 import shlex
 import sqlite3
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +27,7 @@ from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
 from tests.support.program import Program
 from watcher.cli import main
+from watcher.errors import ResourceError
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "verify.md").read_text()
@@ -61,6 +66,23 @@ def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator]
         simulator.client("dynamodb").delete_item(TableName="orders", Key=key("bob", 2))
         simulator.advance(1800)
         yield simulator
+
+
+class _Full(io.BytesIO):
+    def write(self, data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_is_an_error_of_one_line(
+    shop: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("copy.jsonl").write_text('{"PK": "eve", "SK": "order-9", "city": "Koeln"}\n')
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda *args, **options: _Full())
+    assert main(["verify", "orders", "--with", "copy.jsonl"]) == ResourceError.exit_status
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: No space left on device: the folder of temporary files is full; "
+        "free some space, or set TMPDIR to another folder"
+    )
 
 
 def test_the_first_block_shows_what_is_printed(

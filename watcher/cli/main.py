@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import signal
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 import watcher
 from watcher.cli import commands, logs, output
 from watcher.cli.command_line import LOG_FORMAT, CommandLine, Invocation
-from watcher.errors import WatcherError
+from watcher.errors import ResourceError, WatcherError
 from watcher.shutdown import ending_process
 
 logger = logging.getLogger("watcher")
@@ -60,10 +61,20 @@ def _run(name: str, words: Sequence[str]) -> int:
             status = invocation.run()
         return status if output.flush_stdout() else 1
     except OSError as error:
-        if isinstance(error, BrokenPipeError) or not output.is_of_stdout(error):
+        if isinstance(error, BrokenPipeError):
             raise
-        output.log_unwritten(error)
-        return 1
+        if output.is_of_stdout(error):
+            output.log_unwritten(error)
+            return 1
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # Of a temporary file, which has no name; a checkpoint's, or a dead letter's, is told there.
+        place = error.filename or "the folder of temporary files"
+        text = (
+            f"{error.strerror}: {place} is full; free some space, or set TMPDIR to another folder"
+        )
+        logger.error(text, extra={"exit_status": ResourceError.exit_status})
+        return ResourceError.exit_status
     except WatcherError as error:
         logger.error(
             invocation.explain(error) if invocation else str(error),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import random
-import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from tests.support.memory import traced_memory
 from watcher.errors import UsageError
 from watcher.time_machine.copied_items import Form, Item
 from watcher.time_machine.copies import FileCopy, copy_path
@@ -96,11 +96,9 @@ def test_memory_holds_a_few_large_rows_of_parquet(tmp_path: Path) -> None:
     rows = [random.Random(at).randbytes(15_000).hex() for at in range(1_000)]
     pyarrow.parquet.write_table(pa.table({"pk": rows}), tmp_path / "a.parquet")
     del rows
-    tracemalloc.start()
-    assert sum(1 for _ in FileCopy(tmp_path, {}, None).items()) == 1_000
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 15_000_000
+    with traced_memory() as most:
+        assert sum(1 for _ in FileCopy(tmp_path, {}, None).items()) == 1_000
+        assert most() < 15_000_000
 
 
 def test_a_file_is_read_without_a_word_and_a_folder_named_like_a_table_with_one(

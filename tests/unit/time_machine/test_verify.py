@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import tracemalloc
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from tests.ledger.ledger import DisturbedTables, Item, Ledger, an_item
 from tests.ledger.verified import HandCopy, verify_while_written
 from tests.support.hand_clock import HandClock
+from tests.support.memory import traced_memory
 from watcher.aws.client import StreamsClient
 from watcher.aws.tables import TablesClient
 from watcher.records.diff import ABSENT
@@ -295,11 +295,10 @@ def test_memory_holds_a_part_of_large_items_that_all_differ_and_of_one_that_chan
                 there = {**item, "v": {"N": "7" if key == "hot" else "-1"}}
                 file.write(msgspec.json.encode(there) + b"\n")
         copy = FileCopy(path, {}, None)
-        tracemalloc.start()
-        tables = DisturbedTables(ledger)  # small pages: the simulator has no other limit
-        found = Verifier(ledger.sources(tables), copy, limits=SMALL).run()
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        with traced_memory() as peak:
+            tables = DisturbedTables(ledger)  # small pages: the simulator has no other limit
+            found = Verifier(ledger.sources(tables), copy, limits=SMALL).run()
+            most = peak()
     assert found.differing == 1_001
     assert 20 < len(found.found) < 60  # 1 MB of both sides
     # A page of the stream and one of the scan, here and in the simulator's threads.
