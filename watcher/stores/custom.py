@@ -9,7 +9,7 @@ from watcher.aws.lease_table import SCHEME
 from watcher.delivery.callables import check_answer, unfit
 from watcher.errors import UsageError, error_text
 from watcher.stores.protocol import CheckpointStorage, Store
-from watcher.streams.checkpoint_format import Token, all_from_json, encode_all
+from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 
 class CustomStore(Store):
@@ -41,10 +41,7 @@ class CustomStore(Store):
             return []
         if not isinstance(text, str | bytes):
             raise self._refused(f"its load gave {type(text).__name__}: give what save got")
-        try:
-            return all_from_json(text)
-        except UsageError as error:
-            raise self._refused(f"its load gave what can't be read ({error})") from None
+        return from_checkpoint(text, self.name, "its load has to give what save got")
 
     def save(self, tokens: Sequence[Token]) -> None:
         """Give it the tokens' JSON text."""

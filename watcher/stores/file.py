@@ -9,7 +9,7 @@ from pathlib import Path
 from watcher import files, process_start
 from watcher.errors import UsageError
 from watcher.stores.protocol import Store
-from watcher.streams.checkpoint_format import Token, all_from_json, encode_all
+from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 # A token takes some 200 bytes a shard; more than this is not a token.
 _LARGEST_BYTES = 64 * 1024 * 1024
@@ -76,16 +76,12 @@ def read_file(path: Path) -> list[Token]:
     try:
         if path.stat().st_size > _LARGEST_BYTES:
             raise _refused(path, "too large to be one; choose another")
-        return all_from_json(path.read_bytes())
+        text = path.read_bytes()
     except FileNotFoundError:
         return []
     except OSError as error:
         raise _unusable(path, error) from None
-    except UsageError as error:
-        if error.option is not None:  # said above
-            raise
-        text = f"can't be read ({error}); remove it to start anew, or choose another"
-        raise _refused(path, text) from None
+    return from_checkpoint(text, str(path), "remove it to start anew, or choose another")
 
 
 def _unusable(path: Path, error: OSError) -> UsageError:

@@ -26,10 +26,10 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.lease_object import LeaseObject
 from watcher.aws.lease_table import Leased, LeaseTable
 from watcher.clock import CLOCK, Clock
-from watcher.errors import CheckpointError, LeaseLostError, StreamError, UsageError, WatcherError
+from watcher.errors import CheckpointError, LeaseLostError, StreamError, WatcherError
 from watcher.stores.protocol import Store
 from watcher.stores.timing import LEASE_SECONDS, LeaseTiming
-from watcher.streams.checkpoint_format import Token, all_from_json, encode_all
+from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 logger = logging.getLogger("watcher")
 
@@ -339,11 +339,8 @@ class LeasedStore(Store):
         return self._decoded(self._lease.token)
 
     def _decoded(self, token: bytes) -> list[Token]:
-        try:
-            return all_from_json(token) if token else []
-        except UsageError as error:
-            text = f"can't be read ({error}); delete the item to start anew, or choose another name"
-            raise UsageError(text, "checkpoint", self._name) from None
+        remedy = "delete the item to start anew, or choose another name"
+        return from_checkpoint(token, self._name, remedy) if token else []
 
     @property
     def check(self) -> Callable[[], object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -14,11 +14,16 @@ from watcher.errors import UsageError
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 from watcher.streams.start_times import at_time
 
+# The form that is written. A form that another one would misread gets the next number; all earlier
+# ones are read (tests/fixtures/checkpoints), also those of 0.1, 0.2 and bloop, which name none.
+_VERSION = 1
 # AWS's have 21 to 40 digits, emulators' 1 to 60: what a service gave, it is to get again.
 _SEQUENCE_NUMBER = re.compile(r"[0-9]+")
 # A time was the service's; our clock may be behind it.
 _CLOCKS_APART = timedelta(hours=1)
 
+_T = TypeVar("_T")
+Version = Annotated[int, msgspec.Meta(ge=1)]
 IteratorType = Literal["trim_horizon", "latest", "at_sequence", "after_sequence"]
 
 
@@ -63,12 +68,21 @@ class Token(msgspec.Struct, omit_defaults=True):
     shards: list[TokenShard]
     saved_at: datetime | None = None
     snapshot: TokenSnapshot | None = None
+    # Written, too, though it is the default: msgspec leaves out none that a function makes.
+    version: Version = msgspec.field(default_factory=lambda: _VERSION)
 
 
 class _Tokens(msgspec.Struct):
     """The tokens of several streams."""
 
     streams: list[Token]
+    version: Version = _VERSION
+
+
+class _Form(msgspec.Struct):
+    """The part that every form has; a newer one may differ in everything else."""
+
+    version: int = _VERSION
 
 
 def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = None) -> Token:
@@ -129,30 +143,41 @@ def all_to_dict(tokens: Sequence[Token]) -> dict[str, Any]:
     """Returns the tokens of a watch as plain JSON values."""
     if len(tokens) == 1:
         return to_dict(tokens[0])
-    return {"streams": [to_dict(token) for token in tokens]}
+    plain: dict[str, Any] = msgspec.to_builtins(_Tokens([*tokens]))
+    return plain
 
 
 def all_from_json(text: str | bytes | dict[str, Any]) -> list[Token]:
     """Returns the tokens that `encode_all` has encoded. Raises UsageError for other text."""
+    _refuse_newer(text)
     try:
-        if isinstance(text, dict):
-            return msgspec.convert(text, _Tokens).streams
-        return msgspec.json.decode(text, type=_Tokens).streams
+        return _decoded(text, _Tokens).streams
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return [from_json(text)]
 
 
 def from_json(text: str | bytes | dict[str, Any]) -> Token:
     """A token from its JSON text or its dict. Raises UsageError where it is none."""
+    _refuse_newer(text)
     try:
-        if isinstance(text, dict):
-            token = msgspec.convert(text, Token)
-        else:
-            token = msgspec.json.decode(text, type=Token)
+        token = _decoded(text, Token)
         token.saved_at = _aware(token.saved_at)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise UsageError(f"not a stream token: {error}") from None
     return token
+
+
+def from_checkpoint(text: bytes | str, name: str, remedy: str) -> list[Token]:
+    """Returns the tokens of a checkpoint. Raises UsageError, with its name and what to do.
+
+    That is the `remedy`, unless a newer watcher has written it: nobody is to delete that.
+    """
+    if newer := _newer(text):
+        raise UsageError(f"it was {newer}", "checkpoint", name)
+    try:
+        return all_from_json(text)
+    except UsageError as error:
+        raise UsageError(f"can't be read ({error}); {remedy}", "checkpoint", name) from None
 
 
 def by_stream(
@@ -165,6 +190,29 @@ def by_stream(
         named = ", ".join(found) or "no stream"
         raise UsageError(f"the token is of {named}, not of {', '.join(arns)}")
     return found, others
+
+
+def _decoded(text: str | bytes | dict[str, Any], form: type[_T]) -> _T:
+    if isinstance(text, dict):
+        return msgspec.convert(text, form)
+    return msgspec.json.decode(text, type=form)
+
+
+def _refuse_newer(text: str | bytes | dict[str, Any]) -> None:
+    if newer := _newer(text):
+        raise UsageError(f"the token was {newer}")
+
+
+def _newer(text: str | bytes | dict[str, Any]) -> str:
+    """Returns why this watcher can't read the form, in words; empty where it can, or it is none."""
+    try:
+        version = _decoded(text, _Form).version
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    if version <= _VERSION:
+        return ""
+    read = f"version {version}; this one reads up to {_VERSION}"
+    return f"written by a newer watcher ({read}): upgrade this one"
 
 
 def _aware(time: datetime | None) -> datetime | None:

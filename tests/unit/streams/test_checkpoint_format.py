@@ -31,7 +31,7 @@ from watcher.clock import CLOCK
 from watcher.errors import UsageError
 from watcher.stores.file import CheckpointFile
 from watcher.streams import checkpoint_format
-from watcher.streams.checkpoint_format import Token, TokenShard
+from watcher.streams.checkpoint_format import Token, TokenShard, TokenSnapshot
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
 NUMBER = "1000000000000000000042"
@@ -163,6 +163,103 @@ LIKELY = JSON | st.sampled_from(["latest", "after_sequence", NUMBER, "2026-11-21
 def test_anything_like_a_token_is_one_or_refused(plain: dict[str, object]) -> None:
     with contextlib.suppress(UsageError):
         checkpoint_format.resume(checkpoint_format.from_json(json.dumps(plain)), NOW)
+
+
+# Forms of other versions
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "checkpoints"
+
+
+def named(number: int) -> str:
+    return f"shardId-0000000179544958901{number}-5e6f7a8{number}"
+
+
+def numbered(number: int) -> str:
+    return f"490000000001234567890{number}"
+
+
+@pytest.mark.parametrize(
+    ("form", "hour", "unlisted"),
+    [
+        ("0.1-first", "2026-11-21T11:00:00Z", False),
+        ("0.1", "2026-11-21T11:00:00Z", True),
+        ("0.2", "2026-11-22T18:00:00Z", True),
+        ("0.2-snapshot", "2026-11-22T18:00:00Z", True),
+        ("0.2-several", "2026-11-22T18:00:00Z", True),
+        ("1", "2026-11-23T18:00:00Z", True),
+    ],
+)
+def test_a_checkpoint_of_every_version_is_read(form: str, hour: str, unlisted: bool) -> None:
+    saved_at = datetime.fromisoformat(hour)
+    found, *others = checkpoint_format.all_from_json((FIXTURES / f"{form}.json").read_bytes())
+    assert [each.stream_arn.split("/")[1] for each in [found, *others]] == (
+        ["orders", "customers"] if form == "0.2-several" else ["orders"]
+    )
+    assert found.saved_at == saved_at
+    assert found.snapshot == (
+        TokenSnapshot({"PK": {"S": "order#17"}}, 1200) if form == "0.2-snapshot" else None
+    )
+    since = saved_at - timedelta(hours=3) if unlisted else None
+    finished = ShardStatus.FINISHED
+    shards = [
+        TrackedShard(named(0), None, AfterSequence(numbered(1))),
+        TrackedShard(named(1), named(0), TrimHorizon(), since=since),
+        TrackedShard(named(2), None, AtSequence(numbered(2))),
+        TrackedShard(named(3), None, AtTime(saved_at)),
+        TrackedShard(named(4), None, AtTime(saved_at - timedelta(hours=2))),
+        TrackedShard(named(5), None, AfterSequence(numbered(3)), finished),
+        TrackedShard(named(6), None, TrimHorizon(), expected=False),
+        TrackedShard(named(7), named(6), TrimHorizon()),
+    ]
+    assert checkpoint_format.resume(found, saved_at) == (shards if unlisted else shards[:6])
+
+
+def test_what_is_written_names_its_version() -> None:
+    one, two = token("1" * 22), token("2" * 22)
+    assert json.loads(checkpoint_format.encode_all([one]))["version"] == 1
+    several = json.loads(checkpoint_format.encode_all([one, two]))
+    assert several["version"] == 1
+    assert [each["version"] for each in several["streams"]] == [1, 1]
+    assert checkpoint_format.all_to_dict([one, two]) == several
+    assert checkpoint_format.all_to_dict([one]) == several["streams"][0]
+
+
+NEWER = [
+    '{"version": 2}',
+    '{"version": 2, "streams": []}',
+    '{"version": 17, "stream_arn": "arn", "active": [], "shards": {"s": 1}}',
+]
+
+
+@pytest.mark.parametrize("text", NEWER)
+def test_a_token_of_a_newer_version_is_refused_with_what_to_do(text: str) -> None:
+    version = json.loads(text)["version"]
+    for form in (text, text.encode(), json.loads(text)):
+        with pytest.raises(UsageError) as told:
+            checkpoint_format.all_from_json(form)
+        assert str(told.value) == (
+            f"the token was written by a newer watcher (version {version}; this one reads up to "
+            "1): upgrade this one"
+        )
+
+
+@pytest.mark.parametrize("text", NEWER)
+def test_nobody_is_told_to_remove_a_checkpoint_of_a_newer_version(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(text)
+    with contextlib.closing(CheckpointFile(path)) as file, pytest.raises(UsageError) as told:
+        file.load()
+    assert str(told.value).startswith(f"checkpoint {path}: it was written by a newer watcher (")
+    assert str(told.value).endswith("upgrade this one")
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", None, 1.5])
+def test_a_version_that_is_none_is_refused(version: object) -> None:
+    plain = checkpoint_format.to_dict(token()) | {"version": version}
+    with pytest.raises(UsageError, match="not a stream token: "):
+        checkpoint_format.all_from_json(json.dumps(plain))
 
 
 # The file
