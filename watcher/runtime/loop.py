@@ -121,7 +121,6 @@ class Manager:
             its_stream = self.streams.get(shard_key.stream)
             if its_stream is not None and not self.streams.is_paused(its_stream):
                 self._start(its_stream, its_stream.coordinator.lineage.shards[shard_key.shard_id])
-                self.totals.restarts += 1
 
     def _receive(self) -> None:
         """Take in a page of a table's items, or a worker's message, if there is room for it."""
@@ -153,7 +152,10 @@ class Manager:
         for shard_key, message in self.delivery.poll():
             if (stream := self.streams.get(shard_key.stream)) is not None:
                 shard = stream.coordinator.lineage.shards[shard_key.shard_id]
-                self._on_message(stream, shard, message)
+                if message is None:
+                    self._reading_ended(stream, shard)
+                else:
+                    self._on_message(stream, shard, message)
 
     def _save(self) -> None:
         """Save the checkpoint, and show the figures, where that is due."""
@@ -305,14 +307,10 @@ class Manager:
     def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
         self.workers.start(stream.assignment(shard), self.stats.counters(stream.shard_key(shard)))
 
-    def _on_message(
-        self, stream: WatchedStream, shard: TrackedShard, message: Message | None
-    ) -> None:
-        """Takes in what a worker reports of a shard; None: it reads that shard no longer."""
+    def _on_message(self, stream: WatchedStream, shard: TrackedShard, message: Message) -> None:
+        """Takes in what a worker reports of a shard."""
         shard_key = stream.shard_key(shard)
         match message:
-            case None:
-                return self._reading_ended(stream, shard)
             case Failed():
                 return self.streams.on_failed(stream, shard, message)
             case Page():
@@ -330,8 +328,11 @@ class Manager:
             self.saver.mark_dirty()
         if isinstance(message, Started):
             self.streams.log_if_all_reading(stream, self.workers)
-        if meaning is ShardEnd.CLOSED:
-            self._finish(stream, shard)
+        match meaning:
+            case ShardEnd.CLOSED:
+                self._finish(stream, shard)
+            case ShardEnd.READ_AGAIN:
+                self.workers.on_read_again(shard_key)
 
     def _finish(self, stream: WatchedStream, shard: TrackedShard) -> None:
         shard_key = stream.shard_key(shard)
@@ -342,6 +343,7 @@ class Manager:
         logger.info(f"Finished shard: {shard.id}", extra=stream.coordinator.about(shard))
 
     def _reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
+        """Takes in that no worker reads a shard any more; what it has sent is delivered."""
         shard_key = stream.shard_key(shard)
         given_up = stream.failures and not self.settings.follows
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN)
@@ -370,7 +372,8 @@ class Manager:
         self._display()
 
     def _display(self, *, at_once: bool = False) -> None:
-        self.totals.losses, self.totals.saved = self.streams.loss_count, self.saver.error is None
+        self.totals.losses, self.totals.restarts = self.streams.loss_count, self.workers.deaths
+        self.totals.saved = self.saver.error is None
         self.displays.show(self._snapshot, at_once=at_once)
 
     def _snapshot(self) -> WatchStats:

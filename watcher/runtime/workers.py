@@ -31,6 +31,7 @@ from watcher.runtime.protocol import (
 )
 from watcher.runtime.timing import WORKERS_TIMING, WorkersTiming
 from watcher.streams.messages import Failed, Finished, Message, Page
+from watcher.streams.timing import TIMING as CORE_TIMING
 
 logger = logging.getLogger("watcher")
 
@@ -92,6 +93,8 @@ class _Assignment(msgspec.Struct):
     """When it is to be started again."""
     exitcode: int | None = None
     """How the last worker has ended, if it has."""
+    reads_again: bool = False
+    """True once its reader ended before the shard did: no worker died of that."""
 
 
 class _Worker(msgspec.Struct, eq=False):
@@ -133,6 +136,8 @@ class Workers:
         self._workers: dict[str, _Worker] = {}
         self._dead: dict[ShardKey, None] = {}  # in the order of their deaths
         self._ended: deque[ShardKey] = deque()  # readers whose end `receive` has still to report
+        self.deaths = 0
+        """How often the reading of a shard ended by a worker's death, or its reader's failure."""
         self._poll_now_due: dict[str, float] = {}
         self._have_read = False
         self._stopping = False
@@ -219,10 +224,13 @@ class Workers:
 
     def _start_later(self, shard_key: ShardKey, reading: _Assignment) -> None:
         """The more often it died at once, the later."""
+        reading.deaths += 1
+        self._start_in(shard_key, reading, backoff(reading.deaths))
+
+    def _start_in(self, shard_key: ShardKey, reading: _Assignment, seconds: float) -> None:
         reading.state, reading.worker = AssignmentState.DEAD, None
         self._dead[shard_key] = None
-        reading.deaths += 1
-        reading.due = self._clock.monotonic() + backoff(reading.deaths)
+        reading.due = self._clock.monotonic() + seconds
 
     def to_restart(self) -> list[ShardKey]:
         """Returns the shards whose next start is due."""
@@ -318,6 +326,10 @@ class Workers:
                 with contextlib.suppress(OSError):  # it takes no commands just now
                     worker.process.send(PollNow(shard_key.stream))
 
+    def on_read_again(self, shard_key: ShardKey) -> None:
+        """Notes that the reader of a shard ends before the shard does; another one is to go on."""
+        self._assignments[shard_key].reads_again = True
+
     def on_ended(self, shard_key: ShardKey, *, restart: bool) -> None:
         """Notes that the reader of a shard has ended; with `restart`, another start is due.
 
@@ -327,6 +339,11 @@ class Workers:
         if not restart:
             del self._assignments[shard_key]
             return
+        if reading.reads_again:
+            reading.reads_again = False
+            self._start_in(shard_key, reading, CORE_TIMING.read_again_seconds)
+            return
+        self.deaths += 1
         starting = reading.state is AssignmentState.STARTING
         at_start = starting and reading.exitcode == 1 and not self._have_read
         if self._clock.monotonic() - reading.since > self._timing.long_life_seconds:

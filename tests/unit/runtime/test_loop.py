@@ -61,6 +61,20 @@ def test_a_killed_process_is_started_again_where_delivery_stands(
     assert play.totals.restarts == 1
 
 
+def test_a_reader_that_ends_before_its_listed_shard_goes_on_after_a_pause_and_is_no_restart(
+    service: PlayedService, seen: Seen
+) -> None:
+    ended = ("a", Finished(True, Loss("a", "its trim horizon", "gone")))
+
+    def not_yet() -> None:
+        assert play.names == ["a"]
+
+    play = played(service, seen)
+    play.run(("a", page(1)), ended, ("a", None), 0.5, not_yet, 1.0)
+    assert play.begun[1] == ("a", AfterSequence(str(FIRST + 1)))
+    assert play.totals.restarts == 0
+
+
 def test_an_idle_latest_shard_is_started_again_at_the_time_of_its_first_iterator(
     service: PlayedService, seen: Seen
 ) -> None:
