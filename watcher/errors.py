@@ -130,11 +130,10 @@ def refuse_other_than_text(**given: object) -> None:
             raise UsageError("give a text", name, repr(value))
 
 
-def refuse_text_for_bool(**given: object) -> None:
+def refuse_text_for_bool(name: str, value: object) -> None:
     """Raises UsageError for a text where True or False is meant: "no" would be true."""
-    for name, value in given.items():
-        if isinstance(value, str):
-            raise UsageError("give True or False", name, repr(value))
+    if isinstance(value, str):
+        raise UsageError("give True or False", name, repr(value))
 
 
 class StreamError(WatcherError):

@@ -315,8 +315,9 @@ class WatchOptions:
 
     def __post_init__(self) -> None:
         """Checks every value, before anything is asked of the service."""
-        flags = [each.name for each in fields(self) if isinstance(each.default, bool)]
-        refuse_text_for_bool(**{name: getattr(self, name) for name in flags})
+        for each in fields(self):
+            if isinstance(each.default, bool):
+                refuse_text_for_bool(each.name, getattr(self, each.name))
         for name in (
             *("position", "end", "poll_max_seconds", "record_filter", "redaction"),
             "failure_policy",
@@ -327,13 +328,12 @@ class WatchOptions:
             raise UsageError("it begins with the items: leave out --tail", "snapshot")
         on_stale(self.on_stale)
         price(self.price)
-        refuse_bad_counts(
-            max_records=self.max_records, processes=self.processes, concurrency=self.concurrency
-        )
-        refuse_bad_seconds(stop_timeout=self.stop_timeout)
+        for name in ("max_records", "processes", "concurrency"):
+            refuse_bad_count(name, getattr(self, name))
+        refuse_bad_seconds("stop_timeout", self.stop_timeout)
         for name in ("max_seconds", "ready_lag"):
             if (seconds := getattr(self, name)) is not None:
-                refuse_bad_seconds(**{name: seconds})
+                refuse_bad_seconds(name, seconds)
         if self.stop is not None and not callable(getattr(self.stop, "is_set", None)):
             text = "give a threading.Event, or what has its is_set()"
             raise UsageError(text, "stop", repr(self.stop))
@@ -425,23 +425,21 @@ def poll_seconds(given: float | None) -> float:
     """
     if given is None:
         return 1.0 if is_terminal(sys.stderr) else 5.0
-    refuse_bad_seconds(poll_max=given)
+    refuse_bad_seconds("poll_max", given)
     return given
 
 
-def refuse_bad_counts(**counts: object) -> None:
+def refuse_bad_count(option: str, value: object) -> None:
     """None is no limit. Raises UsageError, which names the parameter."""
-    for option, value in counts.items():
-        if value is not None and not (isinstance(value, int) and value >= 1):
-            raise UsageError("give 1 or more", option, repr(value))
+    if value is not None and not (isinstance(value, int) and value >= 1):
+        raise UsageError("give 1 or more", option, repr(value))
 
 
-def refuse_bad_seconds(**seconds: object) -> None:
-    """Raises UsageError, which names the parameter."""
-    for option, value in seconds.items():
-        if not (isinstance(value, int | float) and 0 < value < math.inf):
-            text = f"{value:g}" if isinstance(value, int | float) else repr(value)
-            raise UsageError("give more than 0 seconds", option, text)
+def refuse_bad_seconds(option: str, value: object) -> None:
+    """Raises UsageError, which names the parameter, for what is no positive number."""
+    if not (isinstance(value, int | float) and 0 < value < math.inf):
+        text = f"{value:g}" if isinstance(value, int | float) else repr(value)
+        raise UsageError("give more than 0 seconds", option, text)
 
 
 def price(dollars: float) -> float:
@@ -486,7 +484,7 @@ def end(until: "Moment | None", start: "Moment | Position") -> datetime | None:
 def _refuse_bad_tail(count: int | None, start: object, until: object) -> None:
     if count is None:
         return
-    refuse_bad_counts(tail=count)
+    refuse_bad_count("tail", count)
     if count > MOST_OF_TAIL:
         text = f"give {MOST_OF_TAIL:,} at most; --from takes a time or an age"
         raise UsageError(text, "tail", count)

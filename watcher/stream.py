@@ -142,7 +142,8 @@ class Stream:
         profile: str | None = None,
         endpoint_url: str | None = None,
     ) -> None:
-        refuse_text_for_bool(snapshot=snapshot, fail_on_data_loss=fail_on_data_loss)
+        refuse_text_for_bool("snapshot", snapshot)
+        refuse_text_for_bool("fail_on_data_loss", fail_on_data_loss)
         test, on_stale = record_filter(filters, key, only, grep), checked_policy(on_stale)
         hidden = redaction(redact, redact_file, redact_key_file)
         asked = WantedStreams.parse(stream)

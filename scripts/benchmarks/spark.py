@@ -291,7 +291,7 @@ def _planned(replay: Replay, shards: int, pages: int) -> float:
     given["startingPosition"] = "trim_horizon"
     planner = Planner.connected(parse(given, streaming=True))
     used = time.process_time()
-    offset = planner.anchor()
+    offset = planner.initial_offset()
     last = f"{pages - 1:08}{RECORDS - 1:04}"  # how the last record's number ends
     while not all(_is_after(each.position, last) for each in offset.shards.values()):
         end = planner.latest(offset, None)
@@ -311,7 +311,7 @@ def _idle(replay: Replay) -> Iterator[Row]:
     replay.begin(Scenario(_SHARDS))
     given = {"stream": ARN, "endpointUrl": replay.endpoint, "region": "us-east-1"}
     planner = Planner.connected(parse(given, streaming=True))
-    offset = planner.anchor()
+    offset = planner.initial_offset()
     planner.latest(offset, None)
     began, used = time.monotonic(), time.process_time()
     polls = 0

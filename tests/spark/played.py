@@ -205,7 +205,7 @@ class PlayedQuery:
         self.sizes: list[int] = []
         self.batches: list[tuple[Offset, Offset]] = []
         self.start()
-        self.offset = self.planner.anchor()
+        self.offset = self.planner.initial_offset()
 
     def start(self) -> None:
         """As after a restart: all that is known is the offset."""

@@ -107,7 +107,7 @@ def test_a_parent_s_range_comes_before_its_child_s_whatever_their_names() -> Non
 
     ranges = offsets.ranges(start, end)
 
-    assert [(each.shard_id, each.lineage) for each in ranges] == [
+    assert [(each.shard_id, each.topmost) for each in ranges] == [
         ("z", None),
         ("m", "z"),
         ("a", "z"),

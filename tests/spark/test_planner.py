@@ -79,7 +79,7 @@ class Query:
     def batch(self) -> bool:
         """One micro-batch; whether there was one."""
         if self.offset is None:
-            self.offset = self.planner.anchor()
+            self.offset = self.planner.initial_offset()
         end = self.planner.latest(self.offset, self.options.max_records)
         if end is self.offset:
             return False
@@ -181,7 +181,7 @@ def test_a_restart_goes_on_from_any_offset(sim: Simulator) -> None:
 def test_a_range_reads_the_same_again_from_the_service(sim: Simulator) -> None:
     query = Query(sim)
     grow(sim)
-    start = query.planner.anchor()
+    start = query.planner.initial_offset()
     end = query.planner.latest(start, None)
 
     assert offsets.ranges(start, end)
@@ -202,7 +202,7 @@ def test_a_micro_batch_holds_no_more_than_asked_for(sim: Simulator) -> None:
 def test_the_same_start_asked_twice_gives_what_was_there_before(sim: Simulator) -> None:
     sim.bulk(500, keys=10)
     query = Query(sim)
-    start = query.planner.anchor()
+    start = query.planner.initial_offset()
 
     first = query.planner.latest(start, None)
     again = query.planner.latest(start, None)
@@ -251,7 +251,7 @@ def test_a_parent_that_is_gone_since_long_is_no_loss(sim: Simulator) -> None:
     for shard_id in first:
         sim.drop_shard(shard_id)
     query = Query(sim)
-    query.offset = query.planner.anchor()
+    query.offset = query.planner.initial_offset()
     assert first < query.offset.shards.keys()
     query.start()
 
@@ -270,7 +270,7 @@ def test_a_parent_that_is_listed_after_its_child_is_read_before_it(once: bool) -
             sim.rotate()
         sim.bulk(20, keys=3)
         query = Query(sim, once=once)
-        query.offset = query.planner.anchor()
+        query.offset = query.planner.initial_offset()
         query.start()
         query.to_the_end() if once else query.until(80)
 
@@ -465,7 +465,7 @@ def test_with_fail_on_data_loss_false_the_query_goes_on(sim: Simulator) -> None:
 def test_an_executor_that_cannot_reach_the_end_of_its_range_says_so(sim: Simulator) -> None:
     sim.bulk(100, keys=10)
     query = Query(sim)
-    start = query.planner.anchor()
+    start = query.planner.initial_offset()
     end = query.planner.latest(start, None)
     between = offsets.ranges(start, end)[0]
     sim.trim()
@@ -513,7 +513,7 @@ def test_an_idle_query_asks_the_service_seldom(sim: Simulator) -> None:
 def test_the_report_says_how_far_behind_it_is(sim: Simulator) -> None:
     sim.bulk(100, keys=10)
     query = Query(sim)
-    start = query.planner.anchor()
+    start = query.planner.initial_offset()
     query.planner.latest(start, 10)
 
     report = query.planner.report()
@@ -535,7 +535,7 @@ def test_the_report_is_of_what_comes_after_the_micro_batch(
     sim.advance(7200)
     sim.bulk(20, keys=10)
     query = Query(sim, **limit)
-    query.planner.latest(query.planner.anchor(), 10 if limit else None)
+    query.planner.latest(query.planner.initial_offset(), 10 if limit else None)
     assert query.planner.report()["lag_seconds"] == pytest.approx(lag, abs=60)
 
     query.until(80)

@@ -70,7 +70,7 @@ def test_min_partitions_counts_those_that_executors_read() -> None:
 def test_a_lineage_is_in_one_task_in_its_order() -> None:
     ranges = [unread("parent"), unread("other"), held("child", [1 << 20] * 8), unread("grandchild")]
     for index in (2, 3):
-        between = msgspec.structs.replace(ranges[index].between, lineage="parent")
+        between = msgspec.structs.replace(ranges[index].between, topmost="parent")
         ranges[index] = msgspec.structs.replace(ranges[index], between=between)
 
     tasks = names(share_among_tasks(ranges, 4, None))

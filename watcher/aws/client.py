@@ -23,7 +23,7 @@ from watcher.aws.config import AwsConfig, region_of
 from watcher.aws.counters import Counters
 from watcher.aws.credentials import (
     Credentials,
-    Signing,
+    SigningCredentials,
     ca_file,
     own_credentials,
     refuse_unusable_endpoint,
@@ -97,7 +97,9 @@ class StreamsClient:
             botocore_session = session(connection)
             region = region_of(connection, botocore_session, arn_region)
             self._credentials = credentials or own_credentials(connection, region)
-            botocore_session.register_component("credential_provider", Signing(self._credentials))
+            botocore_session.register_component(
+                "credential_provider", SigningCredentials(self._credentials)
+            )
             botocore_session.register_component("response_parser_factory", RawPages())
             self._session = botocore_session
             self._settings: dict[str, Any] = {
@@ -203,9 +205,9 @@ class StreamsClient:
         """Returns what to set where tables are asked for at another endpoint than streams."""
         if self._tables is None:
             return ""
-        places = self._tables.meta.endpoint_url, self.api.meta.endpoint_url
+        tables, streams = self._tables.meta.endpoint_url, self.api.meta.endpoint_url
         is_unknown = error_code(error.__cause__) == "UnknownOperationException"
-        return error_hints.endpoints_hint(*places, is_unknown)
+        return error_hints.endpoints_hint(tables, streams, is_unknown)
 
     def describe_table(self, table: str) -> dict[str, Any]:
         """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""

@@ -271,7 +271,7 @@ class HandedCredentials:
         """Does nothing: the driver renews them."""
 
 
-class Signing:
+class SigningCredentials:
     """Credentials as botocore's clients take them (`botocore.credentials.Credentials`)."""
 
     method = "watcher"
@@ -279,7 +279,7 @@ class Signing:
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
 
-    def load_credentials(self) -> Signing:
+    def load_credentials(self) -> SigningCredentials:
         """Returns itself, for a session that asks its chain of providers."""
         return self
 

@@ -10,7 +10,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.aws.config import AwsConfig, region_of
-from watcher.aws.credentials import Signing, own_credentials, session
+from watcher.aws.credentials import SigningCredentials, own_credentials, session
 from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
 from watcher.errors import UsageError
 from watcher.version import __version__
@@ -44,7 +44,9 @@ class ObjectsClient:
             # A bucket is found from every region.
             region = region_of(connection, botocore_session, None) or region or "us-east-1"
             credentials = own_credentials(connection, region)
-            botocore_session.register_component("credential_provider", Signing(credentials))
+            botocore_session.register_component(
+                "credential_provider", SigningCredentials(credentials)
+            )
             self._client: Any = botocore_session.create_client(
                 "s3", region_name=region, endpoint_url=connection.endpoint_url, config=settings
             )

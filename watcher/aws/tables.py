@@ -16,7 +16,7 @@ from botocore.config import Config
 from watcher.aws.arns import is_other_table, region_in, table_name
 from watcher.aws.config import AwsConfig, region_of
 from watcher.aws.credentials import (
-    Signing,
+    SigningCredentials,
     ca_file,
     own_credentials,
     refuse_unusable_endpoint,
@@ -142,7 +142,9 @@ class TablesClient:
             botocore_session = session(connection)
             region = region_of(connection, botocore_session, arn_region)
             credentials = own_credentials(connection, region)
-            botocore_session.register_component("credential_provider", Signing(credentials))
+            botocore_session.register_component(
+                "credential_provider", SigningCredentials(credentials)
+            )
             botocore_session.register_component("response_parser_factory", RawPages())
             self.api: Any = botocore_session.create_client(
                 "dynamodb",

@@ -78,7 +78,7 @@ _Queue = Annotated[
 def policy_command(line: CommandLine) -> Callable[..., int]:
     """Prints what a watch with these options (any that it has), or another command, calls."""
     handlers, parts = handler_flags.found(line), every_option()
-    return options.spelled(_policy, handler_flags.flags(handlers.values(), parts), parts)
+    return options.with_options(_policy, handler_flags.flags(handlers.values(), parts), parts)
 
 
 def _policy(
@@ -324,7 +324,7 @@ _Forget = Annotated[bool, Parameter(negative=(), help="take it back")]
 
 def trust_command(line: CommandLine) -> Callable[..., int]:
     """Remembers the file by its place and content: once it has changed, it is asked for again."""
-    return options.spelled(_trust)
+    return options.with_options(_trust)
 
 
 def _trust(*, forget: _Forget = False) -> int:

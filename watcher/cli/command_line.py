@@ -12,13 +12,13 @@ import inspect
 import itertools
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from cyclopts import App, Argument, ArgumentCollection, CycloptsError, Parameter
 
 from watcher.cli import completers, mistakes, synonyms
 from watcher.cli.commands import COMMANDS, PROGRAM, TOPICS, WITHOUT_DEFAULTS
-from watcher.cli.defaults import Defaults, keys
+from watcher.cli.defaults import Defaults, Found, keys
 from watcher.cli.options import Given, flags_of, option
 from watcher.errors import HandlerError, UsageError, WatcherError
 
@@ -60,19 +60,6 @@ _COVER = "\0"
 _ALL = Parameter(allow_repeating=True, negative_iterable=())
 
 
-class Found(NamedTuple):
-    """The texts that an option has in a line, or else where defaults are written."""
-
-    texts: Sequence[str] = ()
-    origin: str | None = None
-    """The file or the variable that they are from; None: the line."""
-
-    @property
-    def last(self) -> str | None:
-        """The text that counts where an option has one value."""
-        return self.texts[-1] if self.texts else None
-
-
 class CommandLine:
     """The words behind a command's name, and the defaults for what they leave out."""
 
@@ -98,7 +85,7 @@ class CommandLine:
             return Found(texts)
         (flag,) = flags
         (about,) = parameter.annotation.__metadata__
-        return Found(*self.defaults.peek(flag.removeprefix("--"), about.metavar))
+        return self.defaults.peek(flag.removeprefix("--"), about.metavar)
 
 
 def app(line: CommandLine) -> App:

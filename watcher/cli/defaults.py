@@ -7,7 +7,7 @@ import difflib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +50,19 @@ class Default(NamedTuple):
     def where(self) -> str:
         """Returns the variable, or the file with the key."""
         return self.origin if self.variable else f"{self.origin}: {self.key}"
+
+
+class Found(NamedTuple):
+    """The texts that an option has in a line, or else where defaults are written."""
+
+    texts: Sequence[str] = ()
+    origin: str | None = None
+    """The file or the variable that they are from; None: the line."""
+
+    @property
+    def last(self) -> str | None:
+        """The text that counts where an option has one value."""
+        return self.texts[-1] if self.texts else None
 
 
 class Defaults:
@@ -103,18 +116,18 @@ class Defaults:
         if refused:
             raise not_trusted(refused)
 
-    def peek(self, key: str, metavar: str | None) -> tuple[list[str], str | None]:
+    def peek(self, key: str, metavar: str | None) -> Found:
         """Returns an option's texts before the line is parsed, and where they are written.
 
         None where they are not to be trusted; that and other mistakes are for the parse to say.
         """
         written = [each for each in self._written() if each.key == key]
         if not written:
-            return [], None
+            return Found()
         last = written[-1]
         if last.is_untrusted and not trust.is_harmless(metavar, last.value):
-            return [], None
-        return _several(last.value), last.origin
+            return Found()
+        return Found(_several(last.value), last.origin)
 
     def _took(self, name: str, default: Default) -> None:
         self.origins[name] = default.origin

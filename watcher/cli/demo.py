@@ -81,11 +81,11 @@ def demo_command(line: CommandLine) -> Callable[..., int]:
     def run(*, given: options.Asked, **values: object) -> int:
         return _demo(handler_flags.Choice(handlers, given, values), values)
 
-    return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
+    return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
 def _demo(choice: handler_flags.Choice, values: dict[str, Any]) -> int:
-    style.set_up(**options.values(style.set_up, values))
+    options.call(style.set_up, values)
     if not 0 <= values["seconds"] < math.inf:
         raise UsageError("give 0 or more seconds", "seconds", f"{values['seconds']:g}")
     handlers = choice.load(None if values["live"] else _DEFAULT_HANDLER)
@@ -179,5 +179,5 @@ def _watched(
         )
     from watcher.cli.status import WatchStatus
 
-    with output.status_line(**options.values(output.status_line, values)) as line:
+    with options.call(output.status_line, values) as line:
         return run(handlers, None if line is None else WatchStatus(line))

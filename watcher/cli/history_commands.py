@@ -103,7 +103,7 @@ def history_command(line: CommandLine) -> Callable[..., int]:
     """Shows what happened to an item, and how it is now."""
     names = "start", "until", *options.REDACT, *options.AWS
     parts = [*options.of(WatchOptions, *names, start="trim-horizon"), *_engine_options(line)]
-    return options.spelled(_history, parts, options.of(style.set_up))
+    return options.with_options(_history, parts, options.of(style.set_up))
 
 
 def _history(
@@ -115,7 +115,7 @@ def _history(
     csv_raw: CsvRaw = False,
     **values: Any,
 ) -> int:
-    style.set_up(**options.values(style.set_up, values))
+    options.call(style.set_up, values)
     hidden, trail = options.redaction(values), opened_trail(values, who)
     wanted, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
@@ -176,7 +176,7 @@ def _told(found: History) -> Iterator[_Change | _State]:
     """Its changes and states, by their times."""
     before = found.before_export()
     answers: list[Answer] | list[None] = found.answers or [None] * len(found)
-    changes = [_Change(*each) for each in zip(found.records, answers, strict=True)]
+    changes = list(map(_Change, found.records, answers))
     yield from changes[:before]
     if found.exported_at is not None:
         yield _State("EXPORT", found.exported_at.astimezone(), found.exported_wire)
@@ -187,11 +187,12 @@ def _told(found: History) -> Iterator[_Change | _State]:
 
 def _as_text(found: History) -> None:
     for each in _told(found):
-        lines = _state_lines(each, found) if isinstance(each, _State) else _change_lines(*each)
+        lines = _state_lines(each, found) if isinstance(each, _State) else _change_lines(each)
         write_text("\n".join(lines) + "\n")
 
 
-def _change_lines(record: Record, answer: Answer | None) -> Iterator[str]:
+def _change_lines(change: _Change) -> Iterator[str]:
+    record, answer = change
     first, *others = change_lines(record)
     yield first if answer is None else f"{first}   {answer.text(account_of(record.stream))}"
     yield from others
@@ -251,8 +252,8 @@ def _cells(found: History) -> Iterator[tuple[str, ...]]:
 def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attribute | Absent]]:
     """The places that differ; nothing where the view type has no images to compare."""
     keys = record["dynamodb"]["Keys"]
-    for name, pair in (changed_values(record.wire) or {}).items():
-        for each in differences(*pair, (name,)) if name not in keys else ():
+    for name, (old, new) in (changed_values(record.wire) or {}).items():
+        for each in differences(old, new, (name,)) if name not in keys else ():
             yield path_text(each.path), each.old, each.new
 
 
@@ -325,7 +326,7 @@ def as_of_command(line: CommandLine) -> Callable[..., int]:
         "jsonl or parquet",
     )
     parts.append(options.option("output", str, None, form))
-    return options.spelled(_as_of, parts, options.of(style.set_up))
+    return options.with_options(_as_of, parts, options.of(style.set_up))
 
 
 def _as_of(
@@ -339,7 +340,7 @@ def _as_of(
     csv_raw: CsvRaw = False,
     **values: Any,
 ) -> int:
-    style.set_up(**options.values(style.set_up, values))
+    options.call(style.set_up, values)
     output = values["output"]
     *names, time = words if at is None else (*words, at)
     if not names:
@@ -524,7 +525,7 @@ _CountForm = Annotated[
 def count_command(line: CommandLine) -> Callable[..., int]:
     """Counts changes by what one names."""
     names = "start", "until", "only", "key", "filters", "grep", *options.REDACT, *options.AWS
-    return options.spelled(
+    return options.with_options(
         _count, options.of(WatchOptions, *names, start="trim-horizon"), options.of(style.set_up)
     )
 
@@ -540,7 +541,7 @@ def _count(
     **values: Any,
 ) -> int:
     given.log_used()
-    style.set_up(**options.values(style.set_up, values))
+    options.call(style.set_up, values)
     if top < 0:
         raise UsageError("give 0 (all) or more", "top", str(top))
     names = counts.dimensions(by or (counts.CALLER if "who" in given.typed else "kind"))

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from cyclopts import Parameter, Token
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from watcher.records.redaction import Redaction
 
 logger = logging.getLogger("watcher")
+
+_Result = TypeVar("_Result")
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 AWS = ("region", "profile", "endpoint_url")
@@ -135,11 +137,16 @@ def values(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
     return {each.name: options[each.name] for each in of(function) if each.name in options}
 
 
+def call(function: Callable[..., _Result], options: Mapping[str, Any]) -> _Result:
+    """Calls a function with those of the values that are its options."""
+    return function(**values(function, options))
+
+
 def connection(options: Mapping[str, Any]) -> AwsConfig:
     """Returns the AWS options."""
     from watcher.aws.config import AwsConfig
 
-    return AwsConfig(**{name: options[name] for name in AWS})
+    return AwsConfig(options["region"], options["profile"], options["endpoint_url"])
 
 
 def record_filter(options: Mapping[str, Any]) -> RecordFilter | None:
@@ -157,7 +164,11 @@ def redaction(options: Mapping[str, Any]) -> Redaction | None:
     """
     from watcher.records import redaction as made
 
-    return made.redaction(*map(options.get, REDACT))
+    return made.redaction(
+        redact=options.get("redact"),
+        redact_file=options.get("redact_file"),
+        redact_key_file=options.get("redact_key_file"),
+    )
 
 
 def refuse_redaction(options: Mapping[str, Any], reason: str) -> None:
@@ -168,7 +179,9 @@ def refuse_redaction(options: Mapping[str, Any], reason: str) -> None:
             raise UsageError(text, name)
 
 
-def spelled(run: Callable[..., int], *parts: Iterable[inspect.Parameter]) -> Callable[..., int]:
+def with_options(
+    run: Callable[..., int], *parts: Iterable[inspect.Parameter]
+) -> Callable[..., int]:
     """Returns a command whose `**options` are these parameters."""
 
     def command(*arguments: object, **options: object) -> int:
@@ -176,8 +189,8 @@ def spelled(run: Callable[..., int], *parts: Iterable[inspect.Parameter]) -> Cal
 
     signature = inspect.signature(run, eval_str=True)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    spelled_out = [*own, *(each for part in parts for each in part)]
-    command.__signature__ = signature.replace(parameters=spelled_out)  # type: ignore[attr-defined]
+    parameters = [*own, *(each for part in parts for each in part)]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return command
 
 

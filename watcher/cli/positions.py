@@ -70,7 +70,7 @@ _Apply = Annotated[
 
 def positions_command(line: CommandLine) -> Callable[..., int]:
     """Shows a checkpoint, compares two, copies one, or moves it back: first as a plan."""
-    return options.spelled(_positions, options.of(WatchOptions, *options.AWS))
+    return options.with_options(_positions, options.of(WatchOptions, *options.AWS))
 
 
 def _positions(

@@ -25,7 +25,7 @@ from watcher.cli.replay import (
     delivery_options,
     refuse_as_dead_letters,
 )
-from watcher.delivery.dead_letters import HeldMessages, open_queue
+from watcher.delivery.dead_letters import HeldMessages
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failed_batches import FailedBatch, UnreadableMessage, failed_batches
 from watcher.delivery.failures import FailurePolicy
@@ -93,14 +93,14 @@ def redrive_command(line: CommandLine) -> Callable[..., int]:
             given.log_used()
         return _redrive(place, archive, None if dry_run else choice, values)
 
-    return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
+    return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
 def _redrive(
     place: str, archive: str | None, choice: handler_flags.Choice | None, values: dict[str, Any]
 ) -> int:
     """Hands the records over to the handlers that are chosen; without any, only counts them."""
-    style.set_up(**options.values(style.set_up, values))
+    options.call(style.set_up, values)
     aws = options.connection(values)
     on_error = FailurePolicy.parse(values["on_error"] or "log", aws)
     refuse_as_dead_letters(on_error, place)
@@ -145,18 +145,18 @@ def _opened(place: str, aws: AwsConfig, shutdown: Shutdown) -> Iterator[_Message
     if name is None:
         with open_lines(place) as file:
             text = file.read().decode(errors="replace")
-        messages = _Messages(*_read(("", [each]) for each in failed_batches(text)))
+        messages = _read(("", [each]) for each in failed_batches(text))
         if messages.unreadable and not messages.held:
             raise UsageError(f"{place} has no message of a Lambda mapping's destination")
         yield messages
         return
     with blaming(place):
-        queue = HeldMessages(*open_queue(name, aws))
+        queue = HeldMessages.of(name, aws)
     with closing(queue):
         with blaming(place), _interrupted_by_signals(shutdown):
             received = itertools.islice(queue.receive(), _MOST_HELD)
             found = ((handle, [*failed_batches(body)]) for handle, body in received)
-            messages = _Messages(*_read(found), queue)
+            messages = _read(found, queue)
         if len(messages.held) + messages.unreadable == _MOST_HELD:
             logger.warning(f"{_MOST_HELD:,} messages at a time: run it again for what is left")
         yield messages
@@ -177,7 +177,8 @@ def _queue_in(place: str) -> str | None:
 
 def _read(
     messages: Iterable[tuple[str, Sequence[FailedBatch | UnreadableMessage]]],
-) -> tuple[list[HeldBatch], int]:
+    queue: HeldMessages | None = None,
+) -> _Messages:
     """Returns the failed batches, and how many messages are none, after logging these."""
     held: list[HeldBatch] = []
     unreadable = 0
@@ -193,7 +194,7 @@ def _read(
             case _:
                 unreadable += 1
                 logger.warning(f"message {number} holds {len(found)} messages: one is expected")
-    return held, unreadable
+    return _Messages(held, unreadable, queue)
 
 
 class _Run:
@@ -253,7 +254,7 @@ class _Run:
         handler_flags.set_region([each.stream for each in redrive.batches], values["region"])
         dispatcher = self._dispatcher = Dispatcher(choice.load(), on_error, shutdown=shutdown)
         dispatcher.during_retry = self._keep_hidden
-        with output.status_line(**options.values(output.status_line, values)) as line:
+        with options.call(output.status_line, values) as line:
             status = None
             if line is not None:
                 status = ReplayStatus(line, redrive, "redriven", self._share)

@@ -57,7 +57,7 @@ def replay_command(line: CommandLine) -> Callable[..., int]:
     def run(file: _File, /, *, given: options.Asked, **values: object) -> int:
         return _replay(file, handler_flags.Choice(handlers, given, values), values)
 
-    return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
+    return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
 def delivery_options() -> Iterator[inspect.Parameter]:
@@ -77,7 +77,7 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
 
     Ended by a signal it says what it has done, and ends with 128 and the signal's number.
     """
-    style.set_up(**options.values(style.set_up, values))
+    options.call(style.set_up, values)
     aws = AwsConfig(values["region"], values["profile"])
     on_error = FailurePolicy.parse(values["on_error"] or "log", aws)
     with _opened(name, on_error, aws) as (file, source):
@@ -87,7 +87,7 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
         test = chosen(values)
         replay = RecordLines(file or source or (), source.keep if source else None)
         dispatcher = Dispatcher(handlers, on_error, shutdown=Shutdown(values["stop_timeout"]))
-        with output.status_line(**options.values(output.status_line, values)) as line:
+        with options.call(output.status_line, values) as line:
             status = None
             if line is not None and file is not None:
                 status = ReplayStatus(line, replay, "replayed", _share_of(file, replay))

@@ -73,7 +73,7 @@ _Output = Annotated[
 def report_command(line: CommandLine) -> Callable[..., int]:
     """Puts changes on a page."""
     names = ("start", "until", *_CHOICE, "fail_on_data_loss", *options.REDACT, *options.AWS)
-    return options.spelled(_report, options.of(WatchOptions, *names, start="trim-horizon"))
+    return options.with_options(_report, options.of(WatchOptions, *names, start="trim-horizon"))
 
 
 def _report(

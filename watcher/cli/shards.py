@@ -49,7 +49,7 @@ class _Form(Enum):
 
 def shards_command(line: CommandLine) -> Callable[..., int]:
     """Shows a stream's shards, each below its parent."""
-    return options.spelled(_shards, options.of(WatchOptions, "price", *options.AWS))
+    return options.with_options(_shards, options.of(WatchOptions, "price", *options.AWS))
 
 
 def _shards(stream: options.Stream, /, *, output: options.Output = "text", **values: Any) -> int:

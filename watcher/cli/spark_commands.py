@@ -67,7 +67,7 @@ def _run(
 ) -> Any:
     """Starts Spark, does the job, and ends Spark."""
     if "stop_timeout" in values:
-        refuse_bad_seconds(stop_timeout=values["stop_timeout"])
+        refuse_bad_seconds("stop_timeout", values["stop_timeout"])
     session, own = module("session"), inspect.signature(job).parameters
     spark = session.start(**options.values(session.start, values), short=short)
     try:
@@ -127,7 +127,7 @@ def archive_command(line: CommandLine) -> Callable[..., int]:
         totals = _run(function, _joined(stream, *others), values=values)
         return _ended(totals, once=values["once"], goes_on=True)
 
-    return options.spelled(run, parts, [_COMPACT])
+    return options.with_options(run, parts, [_COMPACT])
 
 
 _Sql = Annotated[
@@ -154,7 +154,7 @@ def query_command(line: CommandLine) -> Callable[..., int]:
         logger.info(f"Done: {counted(rows, 'row')}")
         return 0
 
-    return options.spelled(run, parts)
+    return options.with_options(run, parts)
 
 
 def replicate_command(line: CommandLine) -> Callable[..., int]:
@@ -166,7 +166,7 @@ def replicate_command(line: CommandLine) -> Callable[..., int]:
         totals = _run(function, stream, values=values)
         return _ended(totals, once=values["once"], goes_on=True)
 
-    return options.spelled(run, parts, options.of(WatchOptions, *options.REDACT))
+    return options.with_options(run, parts, options.of(WatchOptions, *options.REDACT))
 
 
 def metrics_command(line: CommandLine) -> Callable[..., int]:
@@ -178,7 +178,7 @@ def metrics_command(line: CommandLine) -> Callable[..., int]:
         goes_on = bool(values["checkpoint"] or values["to"])
         return _ended(totals, once=values["once"], goes_on=goes_on)
 
-    return options.spelled(run, parts)
+    return options.with_options(run, parts)
 
 
 def mirror_command(line: CommandLine) -> Callable[..., int]:
@@ -206,7 +206,7 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
         return 0
 
     parts = options.of(WatchOptions, *options.REDACT, *options.AWS)
-    return options.spelled(run, options.of(mirror), parts)
+    return options.with_options(run, options.of(mirror), parts)
 
 
 # The default command with --engine spark: the handlers on executors
@@ -241,7 +241,7 @@ def watch_on_spark(
     def run(*streams: options.Streams, given: options.Asked, **values: object) -> int:
         return _watch(streams, Choice(handlers, given, values), given, values)
 
-    return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
+    return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
 def _watch(
@@ -252,7 +252,7 @@ def _watch(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session, once = module("session"), not values["follow"]
     _refuse(choice, given, values["checkpoint"])
-    refuse_bad_seconds(stop_timeout=values["stop_timeout"])
+    refuse_bad_seconds("stop_timeout", values["stop_timeout"])
     several = WantedStreams.parse(streams).are_several
     load = functools.partial(_load, choice, values, several)
     load()  # what is wrong with a handler is said here, not by Spark
@@ -275,8 +275,8 @@ def _watch(
 
 def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler]:
     # In the executor's process:
-    style.set_up(**options.values(style.set_up, values))
-    style.set_prefix(**options.values(style.set_prefix, values))
+    options.call(style.set_up, values)
+    options.call(style.set_prefix, values)
     style.show_tables(several)
     return choice.load(handler_flags.DEFAULT_HANDLER)
 

@@ -39,7 +39,7 @@ _Table = Annotated[
 
 def streams_command(line: CommandLine) -> Callable[..., int]:
     """Prints a line per stream: table, label, ARN, view type, open shards, newest change's age."""
-    return options.spelled(_streams, options.of(WatchOptions, *options.AWS))
+    return options.with_options(_streams, options.of(WatchOptions, *options.AWS))
 
 
 def _streams(*, table: _Table = None, output: options.Output = "text", **values: object) -> int:

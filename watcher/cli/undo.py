@@ -116,7 +116,7 @@ def undo_command(line: CommandLine) -> Callable[..., int]:
     """Puts items back, or says what it would do."""
     names = "only", "key", "filters", "grep", *options.REDACT, *options.AWS
     parts = options.of(WatchOptions, *names)
-    return options.spelled(_undo, parts, options.of(style.set_up))
+    return options.with_options(_undo, parts, options.of(style.set_up))
 
 
 def _undo(  # noqa: PLR0913 (its parameters are the options)
@@ -134,7 +134,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
     given: options.Asked,
     **values: Any,
 ) -> int:
-    style.set_up(**options.values(style.set_up, values))
+    options.call(style.set_up, values)
     options.refuse_redaction(values, "an undo writes items back as they were")
     connection = options.connection(values)
     _refuse_untyped(given)
@@ -161,8 +161,15 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
     if only_by is None and "who" not in given.typed:  # a default is for other commands
         who = None
     by = caller_selection(only_by, who, AwsConfig(values["region"], values["profile"]))
-    chosen = {name: values[name] or None for name in _CHOICE}
-    choice = ChangeSelection(start, until, by=by, **chosen)
+    choice = ChangeSelection(
+        start,
+        until,
+        by=by,
+        only=values["only"] or None,
+        key=values["key"] or None,
+        filters=values["filters"] or None,
+        grep=values["grep"] or None,
+    )
     named = Sources.named(sources, connection, strict=True)
     return _show(plan_undo(named, choice, place), output)
 

@@ -152,7 +152,7 @@ _Sample = Annotated[
 
 def verify_command(line: CommandLine) -> Callable[..., int]:
     """Compares a table with a copy."""
-    return options.spelled(
+    return options.with_options(
         _compare,
         options.of(_Comparison),
         options.of(WatchOptions, *options.REDACT, *options.AWS, "metrics_port"),
@@ -232,8 +232,8 @@ def _compare(
     **values: object,
 ) -> int:
     options.refuse_redaction(values, "it shows both values of what differs")
-    style.set_up(**options.values(style.set_up, values))
-    comparison = _Comparison(**options.values(_Comparison, values))
+    options.call(style.set_up, values)
+    comparison = options.call(_Comparison, values)
     if (comparison.with_ is None) is (log is None):
         raise UsageError("name a copy or a log: verify orders --with ./mirror/orders")
     connection = options.connection(values)
@@ -244,7 +244,7 @@ def _compare(
     assert port is None or isinstance(port, str)
     if port is not None and comparison.every is None:
         raise UsageError("a single comparison ends by itself: give --every 1h, too", "metrics_port")
-    with status_line(**options.values(status_line, values)) as line:
+    with options.call(status_line, values) as line:
         rounds = _Rounds(comparison, sources, connection, _Progress(line), output)
         if comparison.every is not None:
             if repair is not None:
@@ -503,7 +503,8 @@ def _sides(item: DifferentItem, difference: CopyDifference) -> str:
         return "only here" if item.there is None else "only there"
     parts = []
     for path, old, new in differences(there, here, (name,)):
-        sides = "{} there, {} here".format(*_shown(old, new))
+        shown_there, shown_here = _shown(old, new)
+        sides = f"{shown_there} there, {shown_here} here"
         parts.append(f"{printable(path_text(path))}: {sides}")
     return "; ".join(parts)
 
@@ -512,7 +513,7 @@ def _shown(there: Attribute | Absent, here: Attribute | Absent) -> tuple[str, st
     if isinstance(there, Absent) or isinstance(here, Absent):
         shown = ["nothing" if isinstance(each, Absent) else _alone(each) for each in (there, here)]
         return shown[0], shown[1]
-    return shown_pair(*map(native, (there, here)))
+    return shown_pair(native(there), native(here))
 
 
 def _alone(value: Attribute) -> str:

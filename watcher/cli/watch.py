@@ -99,7 +99,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
             error.add(_hint(streams, str(error)))
             raise
 
-    return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
+    return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
 def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -> None:
@@ -176,8 +176,8 @@ def _watch(
     given: options.Given,
     values: dict[str, Any],
 ) -> int:
-    style.set_up(**options.values(style.set_up, values))
-    style.set_prefix(**options.values(style.set_prefix, values))
+    options.call(style.set_up, values)
+    options.call(style.set_prefix, values)
     if given.typed.count("checkpoint") > 1:  # one of them would stay as it is, and nobody say so
         raise UsageError("give one: it holds all streams of a watch", "checkpoint")
     choice = handler_flags.Choice(handlers, given, values)
@@ -200,7 +200,7 @@ def _watch(
     loaded = choice.load(handler_flags.DEFAULT_HANDLER)
     from watcher.cli.status import WatchStatus  # not before: it needs boto3, which --help does not
 
-    with output.status_line(**options.values(output.status_line, values)) as line:
+    with options.call(output.status_line, values) as line:
         display = None if line is None else WatchStatus(line)
         try:
             totals = watch(streams, loaded, **options.values(WatchOptions, values), display=display)

@@ -37,7 +37,7 @@ class PartialPage:
 
     def __init__(self, page: Page, records: RecordPage, wire_filter: WireFilter | None) -> None:
         self.page = page
-        self.wires = records.wires
+        self.wire_records = records.wire_records
         self.records = enumerate(records.masked(wire_filter))
         self._left_out = 0
 
@@ -416,7 +416,7 @@ class ConcurrentDelivery:
         self, queue: ShardQueue, partial_page: PartialPage, index: int, record: Record | None
     ) -> None:
         """Note that a record was delivered, or (None) left out by a filter."""
-        change = partial_page.wires[index].dynamodb
+        change = partial_page.wire_records[index].dynamodb
         with self._lock:
             queue.last = change.SequenceNumber, change.ApproximateCreationDateTime
             queue.undelivered -= 1

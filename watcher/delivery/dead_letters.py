@@ -106,7 +106,7 @@ class _Queue:
 
     def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
         self.name = name
-        self._client, self._url = open_queue(place, aws)
+        self._client, self._url = _open_queue(place, aws)
 
     def put(self, letters: Sequence[DeadLetter]) -> None:
         for letter in letters:
@@ -185,7 +185,7 @@ def _client(service: str, region: str | None, aws: AwsConfig) -> Any:
     return session.client(service)
 
 
-def open_queue(place: str, aws: AwsConfig) -> tuple[Any, str]:
+def _open_queue(place: str, aws: AwsConfig) -> tuple[Any, str]:
     """Returns a client, and the URL of a queue, out of its name, URL or ARN."""
     region = _QUEUE_REGION.match(place)
     if place.startswith(("http://", "https://")):
@@ -227,7 +227,7 @@ def open_letters(place: str, aws: AwsConfig) -> LetterSource | None:
         raise UsageError("SNS keeps nothing: replay the queue that is subscribed to it (sqs://…)")
     with blaming(place):
         if found["kind"] == "sqs":
-            return _QueueLetters(HeldMessages(*open_queue(found["place"], aws)))
+            return _QueueLetters(HeldMessages.of(found["place"], aws))
         bucket, _, prefix = found["place"].partition("/")
         return _BucketLetters(_client("s3", None, aws), bucket, prefix)
 
@@ -242,6 +242,12 @@ class HeldMessages:
         self._held: dict[str, None] = {}
         self._seen: set[str] = set()
         self._due = 0.0
+
+    @classmethod
+    def of(cls, place: str, aws: AwsConfig) -> HeldMessages:
+        """Opens a queue by its name, URL or ARN."""
+        client, url = _open_queue(place, aws)
+        return cls(client, url)
 
     def receive(self) -> Iterator[tuple[str, str]]:
         """Yields the receipt handles and bodies of those that are not known yet."""

@@ -116,7 +116,7 @@ class FailureLog:
         if self._count_repeat((handler, kind, then), which):
             return
         logger.error(
-            told(handler, records, error) + then,
+            failure_text(handler, records, error) + then,
             exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
             extra={
                 "stream": records[0].stream,
@@ -183,7 +183,7 @@ class GivenUp:
         lasting = is_lasting(error)
         if self._on_error.then == "stop" or (lasting and self.dead_letters is None):
             about = [] if lasting else ["on_error"]
-            text = f"{told(handler, records, error)}; stopped before it"
+            text = f"{failure_text(handler, records, error)}; stopped before it"
             raise HandlerError(text, about=about, handler=handler) from error
         if self.dead_letters is not None:
             letters = [_dead_letter(handler, record, error) for record in records]
@@ -196,8 +196,8 @@ class GivenUp:
                 reason = trouble.strerror if isinstance(trouble, OSError) else None
                 reason = reason or f"{type(trouble).__name__}: {error_text(trouble)}"
                 raise HandlerError(
-                    f"{told(handler, records, error)}; {self.dead_letters.name} can't be written: "
-                    f"{reason}; stopped before it"
+                    f"{failure_text(handler, records, error)}; {self.dead_letters.name} can't be "
+                    f"written: {reason}; stopped before it"
                 ) from error
         self._log.error(handler, records, error)
 
@@ -216,7 +216,7 @@ def is_lasting(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _UNWRITABLE
 
 
-def told(handler: str, records: Sequence[Record], error: BaseException) -> str:
+def failure_text(handler: str, records: Sequence[Record], error: BaseException) -> str:
     """Returns what has failed on what and why, for one line."""
     reason = error_text(error).partition("\n")[0]
     text = f"handler {handler} failed on {which_of(records)}: {type(error).__name__}: {reason}"

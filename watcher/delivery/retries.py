@@ -10,7 +10,7 @@ import msgspec
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.delivery.failures import FailureLog, FailurePolicy, is_lasting, told, which_of
+from watcher.delivery.failures import FailureLog, FailurePolicy, failure_text, is_lasting, which_of
 from watcher.delivery.handler import Failure
 from watcher.delivery.timing import HANDLER_TIMING
 from watcher.records.record import Record
@@ -20,8 +20,8 @@ logger = logging.getLogger("watcher")
 
 _PAUSES = Backoff(first_seconds=0.1, longest_seconds=60.0, jitter=0.2)
 # So long after the first failure it is logged again, and then every hour.
-_TOLD_AFTER = (60.0, 300.0, 900.0)
-_TOLD_EVERY = 3600.0
+_LOG_AFTER = (60.0, 300.0, 900.0)
+_LOG_EVERY = 3600.0
 
 
 class Retry(msgspec.Struct):
@@ -37,8 +37,8 @@ class Retry(msgspec.Struct):
     """How often it has failed on them, tries of its own not counted."""
     tries: int = 0
     """How often it was tried again."""
-    times_told: int = 0
-    is_told_old: bool = False
+    times_logged: int = 0
+    is_age_logged: bool = False
 
     def is_of(self, handler: str, records: Sequence[Record]) -> bool:
         """True for the same handler with the same records."""
@@ -95,19 +95,19 @@ class Retries:
         if retry.tries == 1:
             how = " until it succeeds" if self._on_error.is_for_ever else ""
             self._log.error(retry.handler, retry.records, error, f"; trying again{how}")
-        elif lasted >= self._told_next(retry):
-            while lasted >= self._told_next(retry):
-                retry.times_told += 1
-            text = told(retry.handler, retry.records, error)
+        elif lasted >= self._next_log_after(retry):
+            while lasted >= self._next_log_after(retry):
+                retry.times_logged += 1
+            text = failure_text(retry.handler, retry.records, error)
             logger.error(
                 f"{text}; still, after {_span(lasted)} and {retry.tries} tries: its shard waits",
                 extra=_about(retry),
             )
         created = retry.records[0].created_at
-        if created is not None and not retry.is_told_old:
+        if created is not None and not retry.is_age_logged:
             age = self._clock.time() - created.timestamp()
             if HANDLER_TIMING.warn_age_seconds <= age < HANDLER_TIMING.stale_age_seconds:
-                retry.is_told_old = True
+                retry.is_age_logged = True
                 logger.warning(
                     f"{which_of(retry.records)} is {_span(age)} old, and handler {retry.handler} "
                     "still fails on it: after 24 h the stream loses what waits behind it. Mend the "
@@ -116,10 +116,10 @@ class Retries:
                 )
 
     @staticmethod
-    def _told_next(retry: Retry) -> float:
+    def _next_log_after(retry: Retry) -> float:
         """After how many seconds it is logged again."""
-        later = retry.times_told - len(_TOLD_AFTER)
-        return _TOLD_AFTER[retry.times_told] if later < 0 else (later + 1) * _TOLD_EVERY
+        later = retry.times_logged - len(_LOG_AFTER)
+        return _LOG_AFTER[retry.times_logged] if later < 0 else (later + 1) * _LOG_EVERY
 
     def succeeded(self, shard_key: ShardKey) -> None:
         """Note that what was tried again of a shard went well."""

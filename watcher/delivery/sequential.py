@@ -17,7 +17,7 @@ from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Finished, Page, WireFilter
 
 
-class _PageInHand:
+class _CurrentPage:
     """The page that is being delivered, and how far that has come."""
 
     def __init__(
@@ -37,7 +37,7 @@ class _PageInHand:
         self.then_drain = then_drain
         self.left_out = 0
         """How many of those that a worker has left out of it are counted."""
-        self.behind: tuple[RecordPage, int] | Page | None = None
+        self.delivered_upto: tuple[RecordPage, int] | Page | None = None
         """The last record delivered, or filtered out, since the position moved; or all of it."""
 
 
@@ -60,9 +60,9 @@ class SequentialDelivery:
         self._clock = clock
         self._timing = timing or SequentialTiming()
         self._together = self._timing.first_together
-        self._in_hand: _PageInHand | None = None
+        self._current_page: _CurrentPage | None = None
         self._steps: Iterator[None] = iter(())
-        """Delivers the page in hand; stops where the turn is over."""
+        """Delivers the current page; stops where the turn is over."""
         self._turn_ends = 0.0
         self._undelivered = 0
         self._ends: list[EndOfReading] = []
@@ -75,7 +75,7 @@ class SequentialDelivery:
     @property
     def has_room(self) -> bool:
         """See `Delivery`: there is room for one page."""
-        return self._in_hand is None
+        return self._current_page is None
 
     @property
     def is_complete(self) -> bool:
@@ -96,7 +96,7 @@ class SequentialDelivery:
     ) -> None:
         """See `Delivery`."""
         passed = self._progress.passed
-        self._in_hand = _PageInHand(shard_key, shard, page, passed, then_drain=then_drain)
+        self._current_page = _CurrentPage(shard_key, shard, page, passed, then_drain=then_drain)
         self._undelivered = page.count
         records = self._progress.opened(shard_key, page)
         deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
@@ -110,27 +110,27 @@ class SequentialDelivery:
         """See `Delivery`."""
         with self._heartbeat.during(Phase.DELIVERING):
             self._dispatcher.tick()
-            if self._in_hand is not None:
-                self._take_turn(self._in_hand)
-        if self._in_hand is not None or not self._ends:
+            if self._current_page is not None:
+                self._take_turn(self._current_page)
+        if self._current_page is not None or not self._ends:
             return ()
         ends, self._ends = self._ends, []
         return ends
 
     def is_delivering(self, shard_key: ShardKey) -> bool:
         """See `Delivery`."""
-        return self._in_hand is not None and self._in_hand.shard_key == shard_key
+        return self._current_page is not None and self._current_page.shard_key == shard_key
 
     def has_changes_beside(self, items: ShardKey | None) -> bool:
         """See `Delivery`."""
-        return self._in_hand is not None and self._in_hand.shard_key != items
+        return self._current_page is not None and self._current_page.shard_key != items
 
     def reserve(self, items: ShardKey) -> bool:
         """See `Delivery`."""
-        return self._in_hand is None
+        return self._current_page is None
 
     def release(self) -> None:
-        """See `Delivery`: nothing is held back beside the page in hand."""
+        """See `Delivery`: nothing is held back beside the current page."""
 
     def steps(self) -> Sequence[HandlerStep]:
         """See `Delivery`: handlers work in the loop's thread alone."""
@@ -138,17 +138,17 @@ class SequentialDelivery:
 
     def drain(self) -> None:
         """See `Delivery`."""
-        if self._in_hand is not None:
-            self._take_turn(self._in_hand)
+        if self._current_page is not None:
+            self._take_turn(self._current_page)
         self._dispatcher.drain()
 
     def close(self) -> None:
         """See `Delivery`."""
         self._dispatcher.close()
 
-    # The page in hand
+    # The current page
 
-    def _take_turn(self, in_hand: _PageInHand) -> None:
+    def _take_turn(self, current: _CurrentPage) -> None:
         """Deliver on for a while.
 
         Once the shutdown was requested, what is left of the page stays where it is.
@@ -158,26 +158,26 @@ class SequentialDelivery:
         try:
             self._shutdown.interruptible = True
             is_over = next(self._steps, self) is self
-            if is_over and (not self._shutdown.requested or self._is_whole(in_hand)):
-                self._dispatcher.page_end(in_hand.shard_key)
-                if in_hand.page.read and not self._progress.is_complete:
-                    in_hand.behind = in_hand.page
-            if is_over and in_hand.then_drain:
-                self._dispatcher.drain(in_hand.shard_key)
+            if is_over and (not self._shutdown.requested or self._is_whole(current)):
+                self._dispatcher.page_end(current.shard_key)
+                if current.page.read and not self._progress.is_complete:
+                    current.delivered_upto = current.page
+            if is_over and current.then_drain:
+                self._dispatcher.drain(current.shard_key)
         finally:
             self._shutdown.interruptible = False
             try:
                 self.move_positions()
             finally:
                 if is_over:
-                    self._in_hand = None
+                    self._current_page = None
 
-    def _done(self, in_hand: _PageInHand) -> int:
+    def _done(self, current: _CurrentPage) -> int:
         """How many records of the page are delivered, or left out by a filter here."""
-        return self._progress.passed - in_hand.passed_before - in_hand.left_out
+        return self._progress.passed - current.passed_before - current.left_out
 
-    def _is_whole(self, in_hand: _PageInHand) -> bool:
-        return self._done(in_hand) == in_hand.page.count
+    def _is_whole(self, current: _CurrentPage) -> bool:
+        return self._done(current) == current.page.count
 
     def _one_by_one(self, records: RecordPage, wire_filter: WireFilter | None) -> Iterator[None]:
         """Deliver each record by itself; stops where the turn is over.
@@ -188,7 +188,7 @@ class SequentialDelivery:
         monotonic, kinds = self._clock.monotonic, self._kinds
         most = self._progress.limit - self._progress.delivered
         self._uncounted = records, 0
-        for wire, record in zip(records.wires, records.masked(wire_filter), strict=True):
+        for wire, record in zip(records.wire_records, records.masked(wire_filter), strict=True):
             if len(kinds) >= most or shutdown.requested:
                 break
             if record is None:
@@ -205,12 +205,12 @@ class SequentialDelivery:
         """Bring the totals up to what was delivered one by one."""
         records, first = self._uncounted
         done = len(self._kinds) + self._filtered
-        if done and self._in_hand is not None:
+        if done and self._current_page is not None:
             self._progress.count(self._kinds, len(self._kinds), self._filtered)
             self._kinds.clear()
             self._filtered = 0
             self._uncounted = records, first + done
-            self._in_hand.behind = records, first + done - 1
+            self._current_page.delivered_upto = records, first + done - 1
 
     def _in_parts(self, records: RecordPage, wire_filter: WireFilter | None) -> Iterator[None]:
         """A shortcut: as many together as take the handler no longer than a turn may be.
@@ -232,39 +232,39 @@ class SequentialDelivery:
 
     def _deliver_together(self, part: RecordPage, wire_filter: WireFilter | None) -> bool:
         """Deliver records together; False where each has to be by itself."""
-        in_hand, chosen = self._in_hand, part
+        current, chosen = self._current_page, part
         if wire_filter is not None:
             try:
                 chosen = part.filtered(wire_filter)
             except Exception:  # which is raised again, where its record's turn has come
                 return False
-        if in_hand is None or (chosen and not self._dispatcher.deliver_page(chosen)):
+        if current is None or (chosen and not self._dispatcher.deliver_page(chosen)):
             return False
-        is_whole = len(chosen) == in_hand.page.count
-        kinds = in_hand.page.kinds if is_whole else None
-        each = [wire.eventName or "" for wire in chosen.wires] if kinds is None else kinds
+        is_whole = len(chosen) == current.page.count
+        kinds = current.page.kinds if is_whole else None
+        each = [wire.eventName or "" for wire in chosen.wire_records] if kinds is None else kinds
         self._progress.count(each, len(chosen), len(part) - len(chosen))
-        in_hand.behind = part, len(part) - 1
+        current.delivered_upto = part, len(part) - 1
         return True
 
     def move_positions(self) -> None:
         """See `Delivery`: behind what has left the handlers, not behind what they keep back."""
         self._count()
-        in_hand = self._in_hand
-        if in_hand is None or in_hand.behind is None:
+        current = self._current_page
+        if current is None or current.delivered_upto is None:
             return
         self._dispatcher.flush()
-        page, done = in_hand.page, self._done(in_hand)
-        if isinstance(in_hand.behind, Page):
+        page, done = current.page, self._done(current)
+        if isinstance(current.delivered_upto, Page):
             number, created = page.last_sequence_number, page.last_created
             left_out = page.read - page.count
         else:
-            records, place = in_hand.behind
-            change = records.wires[place].dynamodb
+            records, place = current.delivered_upto
+            change = records.wire_records[place].dynamodb
             number, created = change.SequenceNumber, change.ApproximateCreationDateTime
             left_out = page.left_out[done - 1] if page.left_out else 0
-        self._progress.count_left_out(left_out - in_hand.left_out)
-        in_hand.left_out = left_out
+        self._progress.count_left_out(left_out - current.left_out)
+        current.left_out = left_out
         self._undelivered = page.count - done
-        self._progress.move(in_hand.shard_key, in_hand.shard, number, created)
-        in_hand.behind = None
+        self._progress.move(current.shard_key, current.shard, number, created)
+        current.delivered_upto = None

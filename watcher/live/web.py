@@ -177,7 +177,7 @@ class _ViewServer(Server):
         )
         service = _ViewerService(self._words, viewer, socket, self)
         try:
-            await service.start(*(_cells(request, name) for name in ("width", "height")))
+            await service.start(_cells(request, "width"), _cells(request, "height"))
             await self._process_messages(socket, service)
         except asyncio.CancelledError:
             await socket.close()

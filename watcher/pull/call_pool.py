@@ -86,7 +86,9 @@ class CallPool:
 def _work(calls: _Calls, idle: threading.Semaphore) -> None:
     while (given := calls.get()) is not None:
         if given[0].set_running_or_notify_cancel():
-            _made(*given)
+            future, call = given
+            _made(future, call)
+            del future, call
         del given  # an answer is its caller's alone
         idle.release()
 

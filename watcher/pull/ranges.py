@@ -32,7 +32,7 @@ class Range(msgspec.Struct, frozen=True):
     `upto` is the sequence number of the last one. Without it a shard is read to its end, or, where
     it is not `closed`, up to now: `catch_up_after` is then that of a `ShardReader`, and `end` the
     latest moment that a record is made at, if any. `since` is when an executor was to read it, of
-    one that starts at no record's number: what left retention later is a loss. `lineage` is the
+    one that starts at no record's number: what left retention later is a loss. `topmost` is the
     topmost of the shards above this one that are read in the same micro-batch, if there is any.
     `known` is False where only a message names the range: nobody here has read the shard before,
     and there may be no such record.
@@ -45,7 +45,7 @@ class Range(msgspec.Struct, frozen=True):
     catch_up_after: datetime | None = None
     end: datetime | None = None
     since: datetime | None = None
-    lineage: str | None = None
+    topmost: str | None = None
     known: bool = True
 
     @property
@@ -216,14 +216,16 @@ class RangeReader:
 class _DecodedPage(Page, frozen=True):
     """A page that stays in this process, with its decoded records."""
 
-    wires: list[WireRecord] = []  # noqa: RUF012 (msgspec copies it)
+    wire_records: list[WireRecord] = []  # noqa: RUF012 (msgspec copies it)
 
     @classmethod
     def part(cls, body: bytes, records: Sequence[WireRecord], first: int, last: int) -> Page:
         """Returns the part `first:last` of a page's records."""
-        wires = list(records[first:last])
-        return cls(first, last, wires[-1].dynamodb.SequenceNumber, body, wires=wires)
+        wire_records = list(records[first:last])
+        return cls(
+            first, last, wire_records[-1].dynamodb.SequenceNumber, body, wire_records=wire_records
+        )
 
     def records(self) -> list[WireRecord]:
         """Returns its records, their images undecoded."""
-        return self.wires
+        return self.wire_records

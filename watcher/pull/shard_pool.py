@@ -55,7 +55,7 @@ class PooledShard(msgspec.Struct, eq=False):
     soonest_at: float = 0.0
     """The earliest time of its next read while a caller waits."""
     allowed_at: float = -math.inf
-    """The service throttles reads before this; see `rate_limit`."""
+    """The service throttles reads before this; see `read_rate`."""
     busy_until: float = 0.0
     """More records are likely until then."""
     read: Future[list[Message]] | None = None

@@ -79,7 +79,7 @@ def reordered(body: bytes, order: Sequence[int]) -> bytes:
 
 
 def raw_records_at(
-    body: bytes, wires: Sequence[WireRecord], indexes: Sequence[int]
+    body: bytes, wire_records: Sequence[WireRecord], indexes: Sequence[int]
 ) -> Sequence[bytes | msgspec.Raw]:
     """Returns the wire JSON of some of a page's records, byte for byte.
 
@@ -88,18 +88,20 @@ def raw_records_at(
     """
     if len(indexes) <= _FEW:
         with contextlib.suppress(ValueError, msgspec.DecodeError):
-            return list(_searched(body, wires, indexes))
+            return list(_searched(body, wire_records, indexes))
     raws = raw_records(body)
     return [raws[index] for index in indexes]
 
 
-def _searched(body: bytes, wires: Sequence[WireRecord], indexes: Sequence[int]) -> Iterator[bytes]:
+def _searched(
+    body: bytes, wire_records: Sequence[WireRecord], indexes: Sequence[int]
+) -> Iterator[bytes]:
     """Finds records by their numbers. Raises ValueError or DecodeError where that fails."""
     end = body.index(b"{", body.index(b"["))
     beginning = body[end : body.index(b":", end) + 1]
-    size, before = (len(body) - end) // max(1, len(wires)), 0
+    size, before = (len(body) - end) // max(1, len(wire_records)), 0
     for index in indexes:
-        text = b'"%b"' % wires[index].dynamodb.SequenceNumber.encode()
+        text = b'"%b"' % wire_records[index].dynamodb.SequenceNumber.encode()
         # Records are often of one size: then the number is near, and the search short.
         near = end + (index - before) * size
         number = body.find(text, max(end, near - _NEAR_BYTES), near + _NEAR_BYTES)
@@ -111,7 +113,7 @@ def _searched(body: bytes, wires: Sequence[WireRecord], indexes: Sequence[int]) 
         if end < 0:
             end = body.rindex(b"]")
         raw = body[begin:end]
-        if not raw.endswith(b"}") or read(_wire_record, raw) != wires[index]:
+        if not raw.endswith(b"}") or read(_wire_record, raw) != wire_records[index]:
             raise ValueError("no record, or another one")
         yield raw
 
@@ -157,7 +159,7 @@ class RecordPage:
 
     def __iter__(self) -> Iterator[Record]:
         body, shard_key, from_wire = self._body, self.shard_key, Record.from_wire
-        for index, wire in zip(self._indexes, self.wires, strict=True):
+        for index, wire in zip(self._indexes, self.wire_records, strict=True):
             yield from_wire(wire, body, index, shard_key)
 
     def __getitem__(self, part: slice) -> RecordPage:
@@ -173,14 +175,14 @@ class RecordPage:
         """Yields each record, and None in the place of one that doesn't match."""
         body, shard_key, from_wire = self._body, self.shard_key, Record.from_wire
         tested = _chosen(body.tested, self._indexes)
-        for index, wire, test in zip(self._indexes, self.wires, tested, strict=True):
+        for index, wire, test in zip(self._indexes, self.wire_records, tested, strict=True):
             is_match = matches is None or matches(test)
             yield from_wire(wire, body, index, shard_key) if is_match else None
 
     @property
-    def wires(self) -> list[WireRecord]:
+    def wire_records(self) -> list[WireRecord]:
         """The records' fields, the images undecoded."""
-        return _chosen(self._body.wires, self._indexes)
+        return _chosen(self._body.wire_records, self._indexes)
 
     @property
     def raws(self) -> list[msgspec.Raw]:
@@ -202,13 +204,13 @@ class _Body:
         return raw_records(self._body)
 
     @functools.cached_property
-    def wires(self) -> list[WireRecord]:
+    def wire_records(self) -> list[WireRecord]:
         return read(_wire_page, self._body).Records
 
     @property
     def tested(self) -> list[WireRecord]:
         """The records as a filter sees them."""
-        return self.wires
+        return self.wire_records
 
 
 class _RedactedBody(_Body):
@@ -223,12 +225,13 @@ class _RedactedBody(_Body):
         return [msgspec.Raw(self._redaction.record(raw)) for raw in raw_records(self._body)]
 
     @functools.cached_property
-    def wires(self) -> list[WireRecord]:
+    def wire_records(self) -> list[WireRecord]:
         return [read(_wire_record, raw) for raw in self.raws]
 
     @functools.cached_property
     def tested(self) -> list[WireRecord]:
-        return read(_wire_page, self._body).Records  # not super's, which would keep it as `wires`
+        # Not super's, which would keep it as `wire_records`.
+        return read(_wire_page, self._body).Records
 
 
 _T = TypeVar("_T")
@@ -245,5 +248,5 @@ def records(
 ) -> Iterator[Record]:
     """Yields the records `first:last` of a page, each made when its turn comes."""
     opened = _Body(body)
-    end = len(opened.wires) if last is None else last
+    end = len(opened.wire_records) if last is None else last
     return iter(RecordPage(opened, shard_key, range(first, end)))

@@ -89,7 +89,7 @@ class StatsCollector:
     def __init__(
         self,
         poll_max_seconds: float,
-        board: SharedCounters,
+        shared_counters: SharedCounters,
         clock: Clock = CLOCK,
         price: float = PRICE,
         timing: StatsTiming | None = None,
@@ -99,7 +99,7 @@ class StatsCollector:
         self._ended_reads: Counter[str] = Counter()
         self._ended = Counters()
         """The counts of the shards that have ended for good."""
-        self._board = board
+        self._shared_counters = shared_counters
         self._on_time = 2 * poll_max_seconds + (timing or StatsTiming()).slow_answer_seconds
         self.shards: dict[ShardKey, ShardStats] = {}
         """Those being read, or about to be."""
@@ -111,7 +111,9 @@ class StatsCollector:
     def counters(self, shard_key: ShardKey) -> Counters:
         """Returns the counters of a shard's worker, and of one that replaces it."""
         if shard_key not in self.shards:
-            self.shards[shard_key] = ShardStats(self._board.new(), self._clock.monotonic())
+            self.shards[shard_key] = ShardStats(
+                self._shared_counters.new(), self._clock.monotonic()
+            )
         return self.shards[shard_key].counters
 
     def has_read(self, totals: Totals) -> bool:
@@ -149,7 +151,7 @@ class StatsCollector:
             return
         self._ended.add([shard.counters])
         self._ended_reads[_billed_region(shard_key)] += shard.counters.calls["GetRecords"]
-        self._board.free(shard.counters)
+        self._shared_counters.free(shard.counters)
         self._finished += 1
         del self.shards[shard_key]
 

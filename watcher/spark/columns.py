@@ -273,8 +273,9 @@ class ArrowEncoder:
         """Raises UsageError where a key's column has a type that none of its values fits."""
         self._has_right_keys = True
         for name, value in _item.decode(keys or b"{}").items():
+            (key_type,) = value
             for images in self._typed.values():
-                refuse_wrong_key(images.kind, name, *value)
+                refuse_wrong_key(images.kind, name, key_type)
 
 
 _IMAGES: Final[Mapping[str, Callable[[WireChange], msgspec.Raw]]] = {

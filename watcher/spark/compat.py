@@ -167,8 +167,8 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
         if self._start:
             self._end = self._first(self._start, limit)
         else:
-            anchor = self._reader.latestOffset(self._start, limit)
-            self._end = {**self._first(anchor, limit), "begun": anchor["shards"]}
+            initial = self._reader.latestOffset(self._start, limit)
+            self._end = {**self._first(initial, limit), "begun": initial["shards"]}
         return self._end
 
     def _first(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:

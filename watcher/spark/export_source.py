@@ -70,8 +70,14 @@ class ExportReader(SparkPicklable, DataSourceReader):
         if export.since is None:
             change = WireChange("", export.time.timestamp(), self._key(line.Item), line.Item)
             return WireRecord(change, awsRegion=region, eventSource=_SOURCE)
-        images = line.Keys, line.NewImage, line.OldImage
-        change = WireChange("", line.written, *images, StreamViewType=export.view_type)
+        change = WireChange(
+            "",
+            line.written,
+            line.Keys,
+            line.NewImage,
+            line.OldImage,
+            StreamViewType=export.view_type,
+        )
         kind = "MODIFY" if bytes(line.NewImage) else "REMOVE"
         if kind == "MODIFY" and export.view_type != "NEW_IMAGE" and not bytes(line.OldImage):
             kind = "INSERT"

@@ -110,7 +110,7 @@ def _in_order(between: list[Range], end: Offset) -> list[Range]:
             parent = end.shards[parent].parent
     parents_first = sorted(between, key=lambda each: len(above[each.shard_id]))
     return [
-        msgspec.structs.replace(each, lineage=line[-1]) if (line := above[each.shard_id]) else each
+        msgspec.structs.replace(each, topmost=line[-1]) if (line := above[each.shard_id]) else each
         for each in parents_first
     ]
 

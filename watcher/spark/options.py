@@ -101,7 +101,11 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if name in values:
             with blame(name):
                 fields[field] = parsed(values[name])
-    fields["redaction"] = redaction(*map(values.get, _REDACT))
+    fields["redaction"] = redaction(
+        redact=values.get("redact"),
+        redact_file=values.get("redactFile"),
+        redact_key_file=values.get("redactKeyFile"),
+    )
     region, profile, endpoint_url = map(values.get, _CONNECTION)
     return SourceOptions(connection=AwsConfig(region, profile, endpoint_url), **fields)
 

@@ -114,7 +114,7 @@ class Planner:
         threads = ReaderThreads(ahead, lambda: for_worker(options.connection, arn))
         return cls(options, arn, service, threads, background=BackgroundService(service))
 
-    def anchor(self) -> Offset:
+    def initial_offset(self) -> Offset:
         """Returns where a new query starts, as positions that mean the same at any time."""
         coordinator = self._new_coordinator(None)
         executor.start(coordinator, self._service, self._clock)
@@ -287,7 +287,7 @@ class Planner:
                 self._losses.report(str(between), "its stream is gone")
                 return between
             shard = None
-        self._losses.report_if_outwaited(
+        self._losses.report_if_waited_past_retention(
             shard or offsets.tracked(between.shard_id, start, end), now
         )
         return msgspec.structs.replace(between, since=now)
@@ -400,7 +400,7 @@ class Planner:
                 # It has begun after the query: its first record on is the query's to read.
                 shard.since = opened_at(shard.id) or shard.since
             if shard.id in closed and not self._options.is_limited:
-                self._losses.report_if_outwaited(shard, coordinator.now)
+                self._losses.report_if_waited_past_retention(shard, coordinator.now)
                 self._ahead.add_closed(shard)
                 coordinator.finish(shard)
             else:
@@ -420,7 +420,8 @@ class Planner:
         if self._ahead.failure is not None:
             raise self._ahead.failure
         while self._ahead.events:
-            self._on_event(coordinator, *self._ahead.events.popleft())
+            shard, event = self._ahead.events.popleft()
+            self._on_event(coordinator, shard, event)
 
     def _on_event(self, coordinator: Coordinator, shard: BufferedShard, event: ReaderEvent) -> None:
         tracked = shard.tracked

@@ -118,7 +118,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         """Returns the end of the next micro-batch."""
         begin = offsets.from_json(start)
         if begin is None:
-            return offsets.to_json(self._planner.anchor(), self._images)
+            return offsets.to_json(self._planner.initial_offset(), self._images)
         refuse_changed_images(begin.images, self._images)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes

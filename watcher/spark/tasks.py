@@ -113,7 +113,7 @@ def share_among_tasks(
     """
     lineages: dict[str, list[BufferedRange]] = {}
     for each in ranges:
-        lineages.setdefault(each.between.lineage or each.between.shard_id, []).append(each)
+        lineages.setdefault(each.between.topmost or each.between.shard_id, []).append(each)
     reading = [each for each in lineages.values() if _is_to_be_read(each)]
     held = [each for each in lineages.values() if not _is_to_be_read(each)]
     alone = _packed(reading, limits.reading_tasks)

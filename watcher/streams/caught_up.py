@@ -98,10 +98,10 @@ class CaughtUpDetector:
     def is_reached(self, newest: int, has_records: bool) -> ReadSteps[bool]:
         """Returns whether all of the shard is read, where `newest` is the last number that was."""
         if has_records or self.seems_caught_up:
-            yield from self.probe(newest)
+            yield from self.look_for_end(newest)
         return self.is_caught_up if self.number is None else newest >= self.number
 
-    def probe(self, newest: int) -> ReadSteps[None]:
+    def look_for_end(self, newest: int) -> ReadSteps[None]:
         """Looks for the end's number by LATEST, where `newest` is the last number that was read.
 
         What fails here fails for the shard's pages too, and is reported there.

@@ -282,7 +282,7 @@ class Coordinator:
     def _reader_started(self, shard: TrackedShard, time: datetime) -> None:
         """A reader has an iterator since this moment, by the service."""
         self.persistent_errors.on_answer()
-        self.losses.report_if_outwaited(shard, time)
+        self.losses.report_if_waited_past_retention(shard, time)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
             shard.position = AtTime(time)

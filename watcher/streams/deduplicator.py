@@ -46,7 +46,7 @@ class Deduplicator:
         """The number of the last page's records that should have come in a page before."""
         self.repeated = 0
         """The number of the last page's records that had come before."""
-        self.stuck = 0
+        self.repeats_in_a_row = 0
         """The number of pages in a row that have come before, and led no further."""
         self.leads_back = False
         """True if a whole page repeated records already delivered."""
@@ -145,11 +145,11 @@ class Deduplicator:
         self.repeated = len(numbers) - fresh
         self.leads_back = bool(numbers) and not fresh and self.newest == self._passed
         if fresh or not numbers:
-            self.stuck, self._repeated_upto = 0, -1
+            self.repeats_in_a_row, self._repeated_upto = 0, -1
         elif numbers[-1] > self._repeated_upto:
-            self.stuck, self._repeated_upto = 0, numbers[-1]
+            self.repeats_in_a_row, self._repeated_upto = 0, numbers[-1]
         else:
-            self.stuck += 1
+            self.repeats_in_a_row += 1
 
     def _take_time(self, record: WireRecord) -> bool:
         """Takes in a record's time; returns True if it lies between the start and the end."""

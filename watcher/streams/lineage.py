@@ -77,7 +77,7 @@ class TrackedShard(msgspec.Struct):
             self.logged_notices.add(text)
         return None if said else text
 
-    def has_outwaited(self, now: datetime) -> bool:
+    def has_waited_past_retention(self, now: datetime) -> bool:
         """True if records may have left retention while the shard waited for its first read.
 
         A read from the trim horizon says nothing of what stood there before. A shard takes records

@@ -96,9 +96,9 @@ class Losses:
         young = self._clock.boottime() - self._began < self._timing.young_seconds
         return shard.expected and not (young and shard.position == self._horizon)
 
-    def report_if_outwaited(self, shard: TrackedShard, now: datetime) -> None:
+    def report_if_waited_past_retention(self, shard: TrackedShard, now: datetime) -> None:
         """Reports a loss if records have left a shard while it waited. Raises DataLossError."""
-        if shard.has_outwaited(now):
+        if shard.has_waited_past_retention(now):
             since = shard.since
             shard.since = now  # said once is enough, unless it waits as long again
             what = f"shard {shard.id}, unread since {since}"

@@ -103,7 +103,7 @@ class ErrorKind(Enum):
     CREDENTIALS = "credentials"
 
 
-class Retrying(msgspec.Struct, frozen=True, tag="trouble"):
+class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
     """The service keeps refusing; the reader goes on trying."""
 
     text: str
@@ -124,7 +124,7 @@ class Retrying(msgspec.Struct, frozen=True, tag="trouble"):
         return several + self.text
 
 
-class Notice(msgspec.Struct, frozen=True, tag="remark"):
+class Notice(msgspec.Struct, frozen=True, tag="notice"):
     """Something odd about the shard that the user is to know, once."""
 
     text: str

@@ -123,7 +123,7 @@ class ShardReader:
         if (
             self.finished
             or self._failures > self.reads.throttled_in_a_row
-            or self._deduplicator.stuck
+            or self._deduplicator.repeats_in_a_row
         ):
             return True
         needed = 1 if self._was_at_tip else self._timing.empty_pages_at_tip
@@ -141,7 +141,7 @@ class ShardReader:
     @property
     def least_pause(self) -> float:
         """The part of `pause` that passes even if a caller waits for the next read."""
-        if self._failures or self._trimmed_in_a_row or self._deduplicator.stuck:
+        if self._failures or self._trimmed_in_a_row or self._deduplicator.repeats_in_a_row:
             return self.pause
         return min(self.pause, max(self._timing.after_records_seconds, self.reads.pause()))
 
@@ -208,7 +208,7 @@ class ShardReader:
         if self._iterator is None:
             self._iterator = yield from self._new_iterator(messages)
         if self._end_detector is not None and self._end_detector.awaits_rate_limit:
-            yield from self._end_detector.probe(self._deduplicator.newest)
+            yield from self._end_detector.look_for_end(self._deduplicator.newest)
             self.pause = self.reads.pause()
             return
         body = yield from self.reads.fetch(self._iterator)
@@ -341,16 +341,16 @@ class ShardReader:
         text = "the service gives records again that came before; they are left out"
         if self._deduplicator.leads_back and isinstance(self.position, AfterSequence):
             self._iterator = None  # a new one is at the last record at once
-        if not self._deduplicator.stuck:
+        if not self._deduplicator.repeats_in_a_row:
             return Notice(text)
         self._iterator = None
-        self.pause = self._trouble_pause(self._deduplicator.stuck)
-        return Retrying(text, self._deduplicator.stuck)
+        self.pause = self._trouble_pause(self._deduplicator.repeats_in_a_row)
+        return Retrying(text, self._deduplicator.repeats_in_a_row)
 
     def _pace(self, wire: page.WirePage, size: int) -> None:
         """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
         is_fresh = len(wire.Records) > self._deduplicator.repeated
-        goes_back = bool(wire.Records) and not is_fresh and not self._deduplicator.stuck
+        goes_back = bool(wire.Records) and not is_fresh and not self._deduplicator.repeats_in_a_row
         if is_fresh:
             self._empty_pages = 0
             self.pause = (

@@ -46,7 +46,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     empty_page_bytes: int = 2_000
     """A page without a record is smaller than this."""
 
-    # How often others leave us a read; see `rate_limit`
+    # How often others leave us a read; see `read_rate`
     reads_per_second_max: float = 5.0
     """AWS allows so many to all readers of a shard together."""
     reads_per_second_min: float = 0.8

@@ -19,6 +19,7 @@ from decimal import (
     localcontext,
 )
 from enum import Enum
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -392,8 +393,11 @@ class _Attributes:
         """Returns the change whose effect the copy has twice, or lacks among later ones."""
         found_kinds: dict[int, CauseKind] = {}
         for at in reversed(touching):
-            states = values[at - 1], values[at], values[-1], found
-            kind = next((kind for kind, explains in _EFFECTS if explains(*states)), None)
+            before, after = values[at - 1], values[at]
+            explaining = (
+                kind for kind, explains in _EFFECTS if explains(before, after, values[-1], found)
+            )
+            kind = next(explaining, None)
             if kind is not None:
                 found_kinds[at] = kind
         # One of which nothing else is there rather than one that has left its traces.
@@ -502,9 +506,9 @@ def _lacks_from_set(before: Value, after: Value, wanted: Value, found: Value) ->
 
 
 _EFFECTS: Final[Sequence[tuple[CauseKind, Callable[[Value, Value, Value, Value], bool]]]] = (
-    (CauseKind.TWICE, lambda *values: _adds(1, *values)),
-    (CauseKind.TWICE, lambda *values: _appends(True, *values)),
-    (CauseKind.MISSING, lambda *values: _adds(-1, *values)),
-    (CauseKind.MISSING, lambda *values: _appends(False, *values)),
+    (CauseKind.TWICE, partial(_adds, 1)),
+    (CauseKind.TWICE, partial(_appends, True)),
+    (CauseKind.MISSING, partial(_adds, -1)),
+    (CauseKind.MISSING, partial(_appends, False)),
     (CauseKind.MISSING, _lacks_from_set),
 )

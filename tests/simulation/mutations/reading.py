@@ -204,13 +204,13 @@ READING = [
     ),
     Mutant(
         "a shard that waited for longer than retention is not said",
-        "Losses.report_if_outwaited",
-        condition("has_outwaited", becomes="False"),
+        "Losses.report_if_waited_past_retention",
+        condition("has_waited_past_retention", becomes="False"),
     ),
     Mutant(
         "every restart says a loss",
-        "Losses.report_if_outwaited",
-        condition("has_outwaited", becomes="{object}.since"),
+        "Losses.report_if_waited_past_retention",
+        condition("has_waited_past_retention", becomes="{object}.since"),
     ),
     # Tokens
     Mutant(

@@ -25,7 +25,7 @@ SPARK = [
     Mutant(
         "a child's records go to another task than its parent's last ones",
         "tasks.share_among_tasks",
-        logic("lineage", becomes="{1}"),
+        logic("topmost", becomes="{1}"),
         "spark",
     ),
     Mutant(
@@ -89,7 +89,7 @@ SPARK = [
     ),
     Mutant(
         "a query is anchored at LATEST when it reads, not when it begins",
-        "Planner.anchor",
+        "Planner.initial_offset",
         called("restart", becomes="{0}.position"),
         "spark",
     ),

@@ -9,8 +9,8 @@ import pytest
 from watcher.aws.counters import Counters, SharedCounters
 
 
-def work(board: SharedCounters, place: int) -> None:
-    counters = board.at(place)
+def work(shared_counters: SharedCounters, place: int) -> None:
+    counters = shared_counters.at(place)
     counters.call("GetRecords")
     counters.call("GetRecords", 2)
     counters.throttle()
@@ -22,10 +22,10 @@ def work(board: SharedCounters, place: int) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_what_a_killed_process_has_counted_stays(method: str) -> None:
-    board = SharedCounters(2)
-    counters = board.new()
+    shared_counters = SharedCounters(2)
+    counters = shared_counters.new()
     process = multiprocessing.get_context(method).Process(  # type: ignore[attr-defined]
-        target=work, args=(board, counters.slot)
+        target=work, args=(shared_counters, counters.slot)
     )
     process.start()
     process.join()
@@ -56,19 +56,23 @@ def test_tallies_are_added_up() -> None:
 
 
 def test_a_place_on_the_board_is_clean_again_when_it_is_free() -> None:
-    board = SharedCounters(1)
-    first = board.new()
+    shared_counters = SharedCounters(1)
+    first = shared_counters.new()
     first.read(7)
-    assert board.at(first.slot).records_read == 7
-    board.free(first)
-    second = board.new()
+    assert shared_counters.at(first.slot).records_read == 7
+    shared_counters.free(first)
+    second = shared_counters.new()
     assert (second.slot, second.records_read) == (first.slot, 0)
 
 
 def test_a_full_board_has_tallies_that_only_this_process_sees() -> None:
-    board = SharedCounters(1)
-    board.new()
-    counters = board.new()
+    shared_counters = SharedCounters(1)
+    shared_counters.new()
+    counters = shared_counters.new()
     counters.read(7)
-    assert (counters.slot, counters.records_read, board.at(None).records_read) == (None, 7, 0)
-    board.free(counters)
+    assert (counters.slot, counters.records_read, shared_counters.at(None).records_read) == (
+        None,
+        7,
+        0,
+    )
+    shared_counters.free(counters)

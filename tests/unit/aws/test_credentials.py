@@ -20,7 +20,7 @@ from watcher.aws.credentials import (
     HandedCredentials,
     Keys,
     OwnCredentials,
-    Signing,
+    SigningCredentials,
     WorkerCredentials,
     own_credentials,
 )
@@ -272,7 +272,7 @@ def test_they_can_go_nowhere_but_to_a_child_and_into_no_text() -> None:
 
 
 def test_what_botocore_asks_of_them(clock: HandClock) -> None:
-    signing = Signing(own(Source(clock)))
+    signing = SigningCredentials(own(Source(clock)))
     frozen = signing.load_credentials().get_frozen_credentials()
     assert (frozen.access_key, frozen.secret_key, frozen.token) == ("key 1", "secret", "token")
     assert signing.get_deferred_property("account_id")() is None

@@ -165,7 +165,7 @@ class Together:
         self.clock: HandClock | None = None
 
     def __call__(self, page: RecordPage) -> bool:
-        self.numbers += [int(wire.dynamodb.SequenceNumber) - FIRST for wire in page.wires]
+        self.numbers += [int(wire.dynamodb.SequenceNumber) - FIRST for wire in page.wire_records]
         self.at_once.append(len(page))
         if self.clock is not None:
             self.clock.sleep(self.seconds * len(page))

@@ -26,10 +26,10 @@ def test_a_page_has_its_records_and_the_next_iterator() -> None:
 
 @given(body=pages())
 def test_some_records_have_the_bytes_that_all_have(body: bytes) -> None:
-    wires, raws = page.decode(body).Records, [bytes(raw) for raw in page.raw_records(body)]
+    wire_records, raws = page.decode(body).Records, [bytes(raw) for raw in page.raw_records(body)]
     for places in ([], [0], [2], [0, 1], [1, 4], [5]):
         some = [place for place in places if place < len(raws)]
-        assert [*map(bytes, page.raw_records_at(body, wires, some))] == [
+        assert [*map(bytes, page.raw_records_at(body, wire_records, some))] == [
             raws[place] for place in some
         ]
 
@@ -42,9 +42,13 @@ def test_a_few_records_are_found_without_reading_the_others_again(
     pads = [b"x" * 50_000 if number in large else b"" for number in range(9)]
     records = [record % (pad, number) for number, pad in enumerate(pads)]
     body = b'{"Records":[%b],"NextShardIterator":"next"}' % b",".join(records)
-    wires = page.decode(body).Records
+    wire_records = page.decode(body).Records
     monkeypatch.delattr(page, "raw_records")
-    assert page.raw_records_at(body, wires, [2, 3, 8]) == [records[2], records[3], records[8]]
+    assert page.raw_records_at(body, wire_records, [2, 3, 8]) == [
+        records[2],
+        records[3],
+        records[8],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,14 @@ def test_a_worker_finds_its_files_where_the_program_began(
 
 def assert_it_reads(simulator: Simulator, start: ProcessStarter) -> None:
     simulator.bulk(3)
-    queue, board = MessageQueue(), SharedCounters(8)
+    queue, shared_counters = MessageQueue(), SharedCounters(8)
     writer = queue.writer("worker")
     shard = simulator.shards[0].id
     work = ShardAssignment(AwsConfig(), simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
-    process = start("worker", work, writer, board)
+    process = start("worker", work, writer, shared_counters)
     try:
         writer.close()
-        process.send(ReadShard(work, board.new().slot))
+        process.send(ReadShard(work, shared_counters.new().slot))
         said = (queue.receive(10) for _ in range(3))
         assert any(isinstance(each and each[1], Page) for each in said)
     finally:
@@ -87,11 +87,14 @@ def test_all_tables_of_a_region_are_read_with_one_client(
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
     arns = [simulator.stream_arn, *filter(None, map(simulator.add_table, ("users", "shop")))]
-    start, queue, board = ProcessStarter(), MessageQueue(), SharedCounters(8)
+    start, queue, shared_counters = ProcessStarter(), MessageQueue(), SharedCounters(8)
     for arn in arns:
         writer = queue.writer(arn)
         process = start(
-            "worker", ShardAssignment(AwsConfig(), arn, "s", TrimHorizon(), None, 1), writer, board
+            "worker",
+            ShardAssignment(AwsConfig(), arn, "s", TrimHorizon(), None, 1),
+            writer,
+            shared_counters,
         )
         writer.close()
         process.kill()

@@ -43,7 +43,11 @@ class Played:
         self.refuse = False
 
     def _start(
-        self, name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
+        self,
+        name: str,
+        work: ShardAssignment,
+        writer: MessageWriter,
+        shared_counters: SharedCounters,
     ) -> PlayedProcess:
         if self.refuse:
             raise OSError(24, "Too many open files")

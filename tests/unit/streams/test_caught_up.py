@@ -44,11 +44,11 @@ def test_it_is_looked_for_once_the_beginning_is_past(
     clock: HandClock, stream: PlayedStream
 ) -> None:
     made = end(clock)
-    executor.run(made.probe(-1), stream)
+    executor.run(made.look_for_end(-1), stream)
     reads(made, 29)
     assert not stream.reads and not made.is_caught_up
     clock.sleep(2)
-    executor.run(made.probe(int(number(9))), stream)
+    executor.run(made.look_for_end(int(number(9))), stream)
     assert stream.reads and not made.is_caught_up
     reads(made, 1)
     assert made.is_caught_up
@@ -60,7 +60,7 @@ def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
     made = end(clock)
     clock.sleep(60)
     made.on_page(is_empty=False)
-    executor.run(made.probe(int(number(9))), stream)
+    executor.run(made.look_for_end(int(number(9))), stream)
     reads(made, 1000)
     clock.sleep(1.9)
     assert made.is_open and not made.is_caught_up
@@ -77,7 +77,7 @@ def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
     made = end(clock)
     reads(made, 29)
     clock.sleep(60)
-    executor.run(made.probe(int(number(9))), stream)
+    executor.run(made.look_for_end(int(number(9))), stream)
     for _ in range(2):
         made.on_iterator(NOON)
         reads(made, 28)
@@ -99,7 +99,7 @@ def test_a_shard_that_latest_calls_closed_is_left_as_late_as_listings_show_it(
     stream.closed.add("a")
     reads(made, 100)
     clock.sleep(5)
-    executor.run(made.probe(int(number(9))), stream)
+    executor.run(made.look_for_end(int(number(9))), stream)
     assert stream.reads and not made.is_caught_up
     clock.sleep(0.5)
     assert made.is_caught_up and not made.is_open
@@ -117,7 +117,7 @@ def test_it_is_enough_that_one_clock_goes_on(clock: HandClock, minutes: int) -> 
 def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStream) -> None:
     made = end(clock)
     clock.sleep(6)
-    executor.run(made.probe(int(number(5))), stream)
+    executor.run(made.look_for_end(int(number(5))), stream)
     assert made.number is None
     stream.write("a", range(20, 30))
     records, firsts = stream.get_records, iter([5, 20, 15])
@@ -127,11 +127,11 @@ def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStre
 
     stream.get_records = from_others  # type: ignore[method-assign]
     clock.sleep(1)
-    executor.run(made.probe(int(number(5))), stream)
+    executor.run(made.look_for_end(int(number(5))), stream)
     assert made.number is None, "one knows no LATEST: all are asked for anew"
     firsts = iter([20, 6, 22])
     clock.sleep(1)
-    executor.run(made.probe(int(number(5))), stream)
+    executor.run(made.look_for_end(int(number(5))), stream)
     assert made.number == int(number(22))
 
 
@@ -142,5 +142,5 @@ def test_what_goes_wrong_with_it_ends_nothing(
     made = end(clock)
     clock.sleep(6)
     stream.read_errors = [error]
-    executor.run(made.probe(-1), stream)
+    executor.run(made.look_for_end(-1), stream)
     assert made.number is None

@@ -103,7 +103,7 @@ def test_pages_that_lead_no_further_are_counted() -> None:
     stuck = []
     for page in ([1, 2], [3, 4], [3, 4], [3, 4], [9], [10]):
         through(sieve, *page)
-        stuck.append(sieve.stuck)
+        stuck.append(sieve.repeats_in_a_row)
     assert stuck == [0, 0, 1, 2, 0, 0]
 
 

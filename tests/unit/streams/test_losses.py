@@ -93,8 +93,8 @@ def test_a_shard_that_waited_for_longer_than_retention_is_said_once(clock: HandC
     losses, since = begun(clock), NOON - timedelta(hours=25)
     opened = int((NOON - timedelta(hours=26)).timestamp() * 1000)
     shard = TrackedShard(f"shardId-{opened:020}-a", None, TrimHorizon(), since=since)
-    losses.report_if_outwaited(shard, NOON)
-    losses.report_if_outwaited(shard, NOON)
+    losses.report_if_waited_past_retention(shard, NOON)
+    losses.report_if_waited_past_retention(shard, NOON)
     (line,) = losses.lines
     assert line.startswith(f"shard {shard.id}, unread since {since}")
 
