@@ -2,28 +2,65 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import json
 import random
+import re
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
+from moto.server import ThreadedMotoServer
 
 from tests.support.dynamodb_local import DynamoDBLocal
 from watcher import watch
 from watcher.aws.config import AwsConfig
 from watcher.aws.lease_table import Leased, LeaseTable
-from watcher.errors import CheckpointError, UsageError
-from watcher.streams.checkpoint_format import Token, TokenShard, encode
+from watcher.errors import CheckpointError, TransientError, UsageError
+from watcher.streams.checkpoint_format import Token, TokenShard, all_from_json, encode
 
+ROOT = Path(__file__).parents[2]
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T08:00:00.000"
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
 
 
 @pytest.fixture
 def table(dynamodb_local: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch) -> LeaseTable:
     for name, value in dynamodb_local.environment.items():
         monkeypatch.setenv(name, value)  # AWS_ENDPOINT_URL is gone by
-    made = LeaseTable.from_url("dynamodb://lease-table/a/b", AwsConfig(), None)
+    return opened()
+
+
+@pytest.fixture(params=["DynamoDB Local", "moto"])
+def either(
+    request: pytest.FixtureRequest, table: LeaseTable, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """A boto3 client for the place that the environment names."""
+    if request.param == "moto":
+        monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("moto"))
+    with closing(boto3.client("dynamodb")) as client:
+        yield client
+
+
+def opened(name: str = "a/b") -> LeaseTable:
+    made = LeaseTable.from_url(f"dynamodb://lease-table/{name}", AwsConfig(), None)
     made.make()
     return made
 
@@ -65,9 +102,189 @@ def test_a_token_of_thousands_of_shards_fits(
     assert ("token" in item) == (shards < 50), "text, as long as it is small"
 
 
-def test_one_that_is_too_large_is_said(table: LeaseTable) -> None:
-    with pytest.raises(CheckpointError, match=r"the token takes [\d,]+ KB, compressed"):
-        table.replace(Leased("one", 1, 6.0, token(20_000)), table.get())
+LARGE = token(12_000)
+
+
+def parts(client: Any, name: str) -> list[str]:
+    """The counters of the items that hold a token's parts."""
+    items = client.scan(TableName="lease-table", ConsistentRead=True)["Items"]
+    found = {each["name"]["S"]: each["counter"]["N"] for each in items}
+    return [found[each] for each in sorted(found) if each.startswith(f"{name} (part ")]
+
+
+def test_a_token_that_no_item_holds_is_in_several(either: Any) -> None:
+    mine, other = opened("large"), opened("large")
+    first = Leased("one", 1, 6.0, b"{}")
+    assert mine.replace(first, None)
+    grown = Leased("one", 2, 6.0, LARGE)
+    assert mine.replace(grown, first)
+    assert mine.get() == other.get() == grown
+    assert parts(either, "large") == ["2", "2"]
+    renewed = Leased("one", 3, 6.0, LARGE)
+    assert mine.replace(renewed, grown)
+    assert parts(either, "large") == ["2", "2"], "a renewal writes the lease alone"
+    taken = Leased("two", 4, 6.0, LARGE)
+    assert other.get() == renewed
+    assert other.replace(taken, renewed)
+    assert parts(either, "large") == ["2", "2"], "and so does a takeover"
+    assert mine.get() == taken
+    shrunk = Leased("two", 5, 6.0, b"{}")
+    assert other.replace(shrunk, taken)
+    assert mine.get() == shrunk
+    again = Leased("two", 6, 6.0, token(11_000))
+    assert other.replace(again, shrunk)
+    assert mine.get() == again
+
+
+def test_one_that_has_lost_the_lease_writes_no_part(either: Any) -> None:
+    mine, other = opened("fenced"), opened("fenced")
+    first = Leased("one", 1, 6.0, LARGE)
+    assert mine.replace(first, None)
+    assert not other.replace(Leased("two", 1, 6.0, token(11_000)), None)
+    assert other.get() == first
+    second = Leased("two", 2, 6.0, LARGE)
+    assert other.replace(second, first)
+    assert not mine.replace(Leased("one", 2, 6.0, token(11_000)), first)
+    assert mine.get() == second
+    assert parts(either, "fenced") == ["1", "1"]
+
+
+def test_a_reader_never_sees_the_parts_of_two_writes(either: Any) -> None:
+    tokens, reading, end = (token(11_000), token(11_001)), opened("torn"), threading.Event()
+
+    def write() -> None:
+        writing, seen = opened("torn"), None
+        for counter in itertools.count(1):
+            leased = Leased("one", counter, 6.0, tokens[counter % 2])
+            assert writing.replace(leased, seen)
+            seen = leased
+            if end.is_set():
+                return
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    seen = set[int]()
+    try:
+        while len(seen) < 8:
+            with suppress(CheckpointError):  # it is written faster than it can be read
+                found = reading.get()
+                assert found is None or found.token == tokens[found.counter % 2]
+                seen |= {found.counter} if found is not None else set()
+    finally:
+        end.set()
+        thread.join()
+
+
+_WRITER = """
+import sys
+from tests.integration.test_lease_table import Leased, opened, token
+writing, seen, tokens = opened("killed"), None, (token(11_000), token(11_001))
+seen = writing.get()
+while True:
+    counter = seen.counter + 1 if seen else 1
+    leased = Leased("one", counter, 6.0, tokens[counter % 2])
+    assert writing.replace(leased, seen)
+    seen = leased
+    print(counter, flush=True)
+"""
+
+
+def test_killed_at_random_instants_a_writer_leaves_a_whole_token(table: LeaseTable) -> None:
+    tokens = token(11_000), token(11_001)
+    for kill in range(4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", _WRITER], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        timer = threading.Timer(0.03 * kill + 0.005, process.kill)
+        timer.start()
+        for line in process.stdout:
+            said = line if line.endswith("\n") else said
+        process.wait()
+        process.stdout.close()
+        timer.join()
+        found = opened("killed").get()
+        assert found is not None
+        assert found.counter - int(said) in (0, 1), "what was answered is there"
+        assert found.token == tokens[found.counter % 2]
+
+
+def test_a_part_that_somebody_deletes_is_named(either: Any) -> None:
+    mine = opened("gone")
+    assert mine.replace(Leased("one", 1, 6.0, LARGE), None)
+    either.delete_item(TableName="lease-table", Key={"name": {"S": "gone (part 2)"}})
+    with pytest.raises(UsageError, match="an item that holds a part of it is gone") as told:
+        mine.get()
+    assert str(told.value).endswith(
+        "delete all items of this name to start anew, or choose another name"
+    )
+
+
+def test_a_watcher_that_knows_of_no_parts_keeps_them_and_refuses_the_token(either: Any) -> None:
+    mine = opened("older")
+    assert mine.replace(Leased("one", 1, 6.0, LARGE), None)
+    item = either.get_item(TableName="lease-table", Key={"name": {"S": "older"}})["Item"]
+    with pytest.raises(UsageError, match="not a stream token"):
+        all_from_json(item["token"]["S"])
+    # It has taken the lease over with this as its token.
+    taken = item | {"holder": {"S": "old"}, "counter": {"N": "2"}}
+    either.put_item(TableName="lease-table", Item=taken)
+    assert mine.get() == Leased("old", 2, 6.0, LARGE)
+
+
+def test_another_transaction_at_the_same_moment_is_trouble_that_passes(
+    table: LeaseTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conflict = {
+        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+        "message": "Transaction cancelled, please refer cancellation reasons for specific reasons "
+        "[TransactionConflict, None]",
+        "CancellationReasons": [{"Code": "TransactionConflict"}, {"Code": "None"}],
+    }
+    with answering(conflict) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        conflicting = LeaseTable.from_url("dynamodb://lease-table/a", AwsConfig(), None)
+        with pytest.raises(CheckpointError) as told:
+            conflicting.replace(Leased("one", 1, 6.0, LARGE), None)
+    assert told.value.answered
+    assert isinstance(told.value.__cause__, TransientError)
+
+
+def test_a_transaction_without_permission_names_the_action_of_its_parts(
+    table: LeaseTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(DENIED) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        denied = LeaseTable.from_url("dynamodb://lease-table/a", AwsConfig(), None)
+        with pytest.raises(CheckpointError, match="needs dynamodb:PutItem on lease-table"):
+            denied.replace(Leased("one", 1, 6.0, LARGE), None)
+
+
+@pytest.mark.parametrize(("form", "shards"), [("0.2-item", 8), ("0.2-item-zlib", 100)])
+def test_an_item_of_an_earlier_version_is_read(either: Any, form: str, shards: int) -> None:
+    item = json.loads((ROOT / "tests/fixtures/checkpoints" / f"{form}.json").read_text())
+    if "token_zlib" in item:
+        item["token_zlib"] = {"B": base64.b64decode(item["token_zlib"]["B"])}
+    opened()
+    either.put_item(TableName="lease-table", Item=item)
+    found = opened("orders").get()
+    assert found is not None
+    assert (found.holder, found.counter, found.seconds) == ("host:7:0a1b2c3d", 41, 6.0)
+    (stored,) = all_from_json(found.token)
+    assert len(stored.shards) == shards
+    assert stored.saved_at == datetime(2026, 11, 22, 18, tzinfo=UTC)
+
+
+def test_one_that_no_transaction_holds_is_refused(table: LeaseTable) -> None:
+    with pytest.raises(CheckpointError) as told:
+        table.replace(Leased("one", 1, 6.0, token(80_000)), table.get())
+    assert re.fullmatch(
+        r"checkpoint dynamodb://lease-table/a/b: the token takes [\d,]+ KB, compressed, and "
+        r"DynamoDB writes 3,900 at once: give a file, s3://BUCKET/KEY, or an object with load\(\) "
+        r"and save\(token\)",
+        str(told.value),
+    )
 
 
 def test_another_table_is_refused(table: LeaseTable, dynamodb_local: DynamoDBLocal) -> None:
@@ -88,20 +305,36 @@ def test_whether_the_table_itself_has_answered_is_told(table: LeaseTable) -> Non
     assert not unanswered.value.answered
 
 
-class Refusing(BaseHTTPRequestHandler):
-    """DynamoDB, for somebody without permission."""
+DENIED = {
+    "__type": "com.amazon.coral.service#AccessDeniedException",
+    "message": "User: x is not authorized",
+}
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        kind, what = "com.amazon.coral.service#AccessDeniedException", "User: x is not authorized"
-        body = json.dumps({"__type": kind, "message": what}).encode()
-        self.send_response(400)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
-    def log_message(self, format: str, *_: object) -> None:  # noqa: A002
-        """Not on the test's output."""
+@contextmanager
+def answering(error: dict[str, Any]) -> Iterator[str]:
+    """A DynamoDB that answers every call with this error."""
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = json.dumps(error).encode()
+            self.send_response(400)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *_: object) -> None:  # noqa: A002
+            """Not on the test's output."""
+
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_table_without_permission_is_said_with_the_action_that_is_missing(
@@ -110,19 +343,13 @@ def test_a_table_without_permission_is_said_with_the_action_that_is_missing(
     for name, value in dynamodb_local.environment.items():
         monkeypatch.setenv(name, value)
     dynamodb_local.create_table("denied")
-    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with answering(DENIED) as url:
         # The table's endpoint is another one than the stream's.
-        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", url)
         arn = dynamodb_local.client("dynamodbstreams").list_streams(TableName="denied")
         stream = arn["Streams"][0]["StreamArn"]
-        try:
-            with pytest.raises(UsageError) as told:
-                watch(stream, [print], checkpoint="dynamodb://positions/orders", follow=False)
-        finally:
-            server.shutdown()
-            thread.join()
+        with pytest.raises(UsageError) as told:
+            watch(stream, [print], checkpoint="dynamodb://positions/orders", follow=False)
     text = str(told.value)
     assert text.startswith("checkpoint dynamodb://positions/orders: no permission (")
     assert text.endswith("; the role needs dynamodb:GetItem on positions")

@@ -145,6 +145,14 @@ def error_code(error: BaseException | None) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
+def cancellation_codes(error: BaseException | None) -> set[str]:
+    """Returns why a transaction was cancelled, a code for each item in the way; else none."""
+    if not isinstance(error, boto.ClientError):
+        return set()
+    codes = {str(each.get("Code")) for each in error.response.get("CancellationReasons", ())}
+    return codes - {"None"}
+
+
 def error_operation(error: BaseException | None) -> str:
     """Returns the service's operation that an error answers; empty where it is none."""
     return str(error.operation_name) if isinstance(error, boto.ClientError) else ""

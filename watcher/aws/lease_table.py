@@ -14,6 +14,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.error_mapping import error_code, to_watcher_error
 from watcher.aws.tables import Condition, Item, TablesClient
 from watcher.aws.timing import TABLES, TableTiming
+from watcher.clock import CLOCK
 from watcher.errors import (
     CheckpointError,
     CredentialsError,
@@ -32,6 +33,11 @@ _TYPE = {"AttributeName": "name", "AttributeType": "S"}
 _PLAIN_BYTES = 16 * 1024
 # DynamoDB's limit for an item is 400 KB; the rest is for the other attributes.
 _MOST_BYTES = 396 * 1024
+# A longer one is in further items; those that a transaction writes have 4 MB.
+_PART_BYTES = 390_000
+_MOST_PARTS = 10
+# A read that meets a write is made again so often.
+_READS = 5
 # What of a token no compression can be meant to become.
 _LARGEST = 64 * 1024 * 1024
 
@@ -49,17 +55,32 @@ class Leased(msgspec.Struct, frozen=True):
     """The tokens' JSON text; empty where none was stored."""
 
 
+class _Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Stands in the place of a token that is in items of its own.
+
+    A watcher that knows of none of them keeps this as it is, and refuses it as a token.
+    """
+
+    parts: int
+    counter: int
+    """That of the write that the parts came with, all at once; they hold it, too."""
+
+
 class LeaseTable:
     """One item, written only if it still is what was seen.
 
-    All raise CheckpointError where that can't be.
+    A token that is too large for it is in further ones, written in one transaction with it. All
+    raise CheckpointError where that can't be.
     """
 
     def __init__(self, client: TablesClient, table: str, name: str) -> None:
         self.name = f"{SCHEME}{table}/{name}"
         self._client = client
         self._table = table
+        self._name = name
         self._key = {"name": {"S": name}}
+        self._seen: Leased | None = None
+        self._parts: _Parts | None = None  # of that one's token
 
     @classmethod
     def from_url(cls, url: str, connection: AwsConfig, region: str | None) -> LeaseTable:
@@ -104,11 +125,46 @@ class LeaseTable:
 
     def get(self) -> Leased | None:
         """Returns the item as it is now; None where there is none."""
+        torn = set[bytes]()
+        for _ in range(_READS):
+            if (item := self._item(self._key)) is None:
+                return None
+            found = self._decoded(item)
+            if (parts := _parts(found.token)) is None:
+                self._seen, self._parts = found, None
+                return found
+            if (packed := self._together(parts)) is not None:
+                token = zlib.decompressobj().decompress(packed, _LARGEST)
+                self._seen = msgspec.structs.replace(found, token=token)
+                self._parts = parts
+                return self._seen
+            torn.add(found.token)
+            CLOCK.sleep(TABLES.torn_seconds)
+        if len(torn) == 1:  # nobody has written it meanwhile
+            text = f"an item that holds a part of it is gone ({found.token.decode()}): delete all "
+            text += "items of this name to start anew, or choose another name"
+            raise UsageError(text, "checkpoint", self.name)
+        text = "it is written faster than it can be read"
+        raise CheckpointError(text, "checkpoint", self.name, answered=True)
+
+    def _item(self, key: Item) -> Item | None:
         try:
-            item = self._client.get(self._table, self._key)
+            return self._client.get(self._table, key)
         except (StreamError, TransientError) as error:
             raise self._error(error) from error
-        return None if item is None else self._decoded(item)
+
+    def _together(self, parts: _Parts) -> bytes | None:
+        """Returns the parts of one write; None where another one has come between."""
+        found = []
+        for number in range(1, parts.parts + 1):
+            item = self._item(self._part_key(number))
+            if item is None or item.get("counter") != {"N": str(parts.counter)}:
+                return None
+            found.append(bytes(item["token_zlib"]["B"]))
+        return b"".join(found)
+
+    def _part_key(self, number: int) -> Item:
+        return {"name": {"S": f"{self._name} (part {number})"}}
 
     def replace(self, leased: Leased, seen: Leased | None) -> bool:
         """Write it in the place of what was seen; False where that is not there any more."""
@@ -118,27 +174,54 @@ class LeaseTable:
             values = {":holder": {"S": seen.holder}, ":counter": {"N": str(seen.counter)}}
             text = "#holder = :holder AND #counter = :counter"
             condition = Condition(text, names, values)
+        # A renewal leaves the parts where they are.
+        is_same = seen is not None and seen == self._seen and seen.token == leased.token
+        kept = self._parts if is_same else None
+        items, parts = self._encoded(leased) if kept is None else ([self._head(leased, kept)], kept)
         try:
-            return self._client.put(self._table, self._encoded(leased), condition) is not None
+            if len(items) == 1:
+                written = self._client.put(self._table, items[0], condition) is not None
+            else:
+                written = self._client.put_all(self._table, items, condition)
         except (StreamError, TransientError) as error:
             raise self._error(error) from error
+        if written:
+            self._seen, self._parts = leased, parts
+        return written
 
-    def _encoded(self, leased: Leased) -> Item:
+    def _encoded(self, leased: Leased) -> tuple[list[Item], _Parts | None]:
+        """Returns the items that hold it, the one with the lease first."""
+        if len(leased.token) <= _PLAIN_BYTES:
+            plain: Item = {"token": {"S": leased.token.decode()}} if leased.token else {}
+            return [self._head(leased) | plain], None
+        packed = zlib.compress(leased.token)
+        if len(packed) <= _MOST_BYTES:
+            return [self._head(leased) | {"token_zlib": {"B": packed}}], None
+        parts = _Parts(-(-len(packed) // _PART_BYTES), leased.counter)
+        if parts.parts > _MOST_PARTS:
+            text = f"the token takes {len(packed) // 1000:,} KB, compressed, and DynamoDB writes "
+            text += f"{_MOST_PARTS * _PART_BYTES // 1000:,} at once: give a file, s3://BUCKET/KEY, "
+            text += "or an object with load() and save(token)"
+            raise CheckpointError(text, "checkpoint", self.name)
+        rest = [
+            self._part_key(number)
+            | {
+                "counter": {"N": str(parts.counter)},
+                "token_zlib": {"B": packed[(number - 1) * _PART_BYTES : number * _PART_BYTES]},
+            }
+            for number in range(1, parts.parts + 1)
+        ]
+        return [self._head(leased, parts), *rest], parts
+
+    def _head(self, leased: Leased, parts: _Parts | None = None) -> Item:
         item: Item = {
             **self._key,
             "holder": {"S": leased.holder},
             "counter": {"N": str(leased.counter)},
             "seconds": {"N": f"{leased.seconds:g}"},
         }
-        if len(leased.token) > _PLAIN_BYTES:
-            packed = zlib.compress(leased.token)
-            if len(packed) > _MOST_BYTES:
-                text = f"the token takes {len(packed) // 1024:,} KB, compressed, and an item holds "
-                text += "400: give a file, or an object with load() and save(token)"
-                raise CheckpointError(text, "checkpoint", self.name)
-            item["token_zlib"] = {"B": packed}
-        elif leased.token:
-            item["token"] = {"S": leased.token.decode()}
+        if parts is not None:
+            item["token"] = {"S": msgspec.json.encode(parts).decode()}
         return item
 
     def _decoded(self, item: Item) -> Leased:
@@ -172,3 +255,11 @@ def _token(item: dict[str, Any]) -> bytes:
         return zlib.decompressobj().decompress(packed, _LARGEST)
     text: str = item.get("token", {"S": ""})["S"]
     return text.encode()
+
+
+def _parts(token: bytes) -> _Parts | None:
+    """Returns where a token is that is not in the item itself."""
+    try:
+        return msgspec.json.decode(token, type=_Parts)
+    except msgspec.MsgspecError:
+        return None

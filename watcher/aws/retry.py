@@ -11,7 +11,12 @@ from botocore.parsers import ResponseParserError
 
 from watcher.aws import error_hints
 from watcher.aws.credentials import Credentials
-from watcher.aws.error_mapping import error_code, one_line, to_watcher_error
+from watcher.aws.error_mapping import (
+    cancellation_codes,
+    error_code,
+    one_line,
+    to_watcher_error,
+)
 from watcher.aws.timing import START_ATTEMPTS, START_BACKOFF, TABLES, TableTiming
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
@@ -28,6 +33,8 @@ logger = logging.getLogger("watcher")
 
 # Somebody's transaction has the item for a moment.
 _IN_USE = "TransactionConflictException"
+# … or ours is cancelled by what passes.
+_CANCELLED = {"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"}
 _REFUSED = (
     boto.ClientError,
     boto.BotoCoreError,
@@ -71,8 +78,7 @@ class RetryingClient:
         started = self._clock.monotonic()
         failures = 0
         action = operation.__name__.title().replace("_", "")
-        table = query.get("TableName") or next(iter(query.get("RequestItems", ())), "it")
-        needed = f"dynamodb:{action} on {table}"
+        needed = _needed(action, query)
         while True:
             try:
                 answer = read(operation(**query))
@@ -94,7 +100,8 @@ class RetryingClient:
     def _trouble(self, error: Exception, needed: str) -> WatcherError:
         """Returns what an error means that may pass; raises what does not."""
         meaning = error if isinstance(error, WatcherError) else to_watcher_error(error)
-        if isinstance(meaning, TransientError) or error_code(error) == _IN_USE:
+        is_cancelled = bool(codes := cancellation_codes(error)) and codes <= _CANCELLED
+        if isinstance(meaning, TransientError) or error_code(error) == _IN_USE or is_cancelled:
             return TransientError(one_line(error))
         if isinstance(meaning, DeniedError):
             if isinstance(error, boto.ClientError):
@@ -112,6 +119,15 @@ class RetryingClient:
         if isinstance(meaning, CredentialsError):
             self._credentials.renew()
         return meaning
+
+
+def _needed(action: str, query: dict[str, Any]) -> str:
+    """Returns the permission that a call takes."""
+    for each in query.get("TransactItems", ()):  # which takes those of its parts
+        for part, inner in each.items():
+            return f"dynamodb:{part}Item on {inner['TableName']}"
+    table = query.get("TableName") or next(iter(query.get("RequestItems", ())), "it")
+    return f"dynamodb:{action} on {table}"
 
 
 _Answer = TypeVar("_Answer")

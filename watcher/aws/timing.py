@@ -97,6 +97,8 @@ class TableTiming(msgspec.Struct, frozen=True, kw_only=True):
     """For one page of a table's items: no change is delivered meanwhile."""
     lease_call_seconds: float = 2.0
     """For one write of a lease, lost within seconds: one that hangs must leave time for another."""
+    torn_seconds: float = 0.05
+    """Before a checkpoint of several items is read again: a write came between."""
 
 
 CALLS = CallTiming()
