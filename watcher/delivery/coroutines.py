@@ -1,4 +1,4 @@
-"""Runs what a handler only begins: the coroutine that an `async def` answers."""
+"""Runs what a handler or a store only begins: the coroutine that an `async def` answers."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ class Coroutines:
         self._lock = threading.Lock()
         self._is_ending = False
 
-    def finish(self, answer: object) -> None:
-        """Wait for a handler's answer where it is a coroutine.
+    def finish(self, answer: object) -> object:
+        """Returns a call's answer, or where that is a coroutine, what this answers in the end.
 
         Raises what that does, Overdue where it was cancelled by `cancel`, NotRunError for what is
         for nobody to run.
         """
         if answer is None:
-            return
+            return None
         if not isinstance(answer, types.CoroutineType):
-            return check_answer(answer)
+            check_answer(answer)
+            return answer
         loop = self._loop()
         try:
             if self._thread is None:
-                loop.run_until_complete(answer)
-            else:
-                asyncio.run_coroutine_threadsafe(_awaited(answer), loop).result()
+                awaited: object = loop.run_until_complete(answer)
+                return awaited
+            return asyncio.run_coroutine_threadsafe(_awaited(answer), loop).result()
         except (asyncio.CancelledError, futures.CancelledError):
             if self._is_ending:
                 raise Overdue from None
@@ -88,8 +89,8 @@ def _run(runner: asyncio.Runner, loop: asyncio.AbstractEventLoop) -> None:
     runner.close()  # what was cancelled comes to its end
 
 
-async def _awaited(coroutine: Coroutine[Any, Any, object]) -> None:
-    await coroutine
+async def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:
+    return await coroutine
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

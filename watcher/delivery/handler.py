@@ -51,7 +51,7 @@ class Handler:
     """No more records come."""
     flush_buffers: Callable[[], Any]
     """Writes out what the handler buffers; `flush` calls it."""
-    finish: Callable[[object], None]
+    finish: Callable[[object], object]
     """Awaits a coroutine that the handler returned; refuses a generator."""
     handle_page: Callable[[RecordPage], bool] | None = None
     """A shortcut: take records of a shard together.

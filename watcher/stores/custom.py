@@ -6,24 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from watcher.aws.lease_table import SCHEME
-from watcher.delivery.callables import check_answer, unfit
+from watcher.delivery.callables import unfit
+from watcher.delivery.coroutines import Coroutines
 from watcher.errors import UsageError, error_text
 from watcher.stores.protocol import CheckpointStorage, Store
 from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 
 class CustomStore(Store):
-    """An object whose `load` and `save` take care of a token's JSON text."""
+    """An object whose `load` and `save` take care of a token's JSON text, `async` or not."""
 
     def __init__(self, given: CheckpointStorage) -> None:
         self._given = given
+        self._coroutines = Coroutines()
         for name, arguments in {"load": (), "save": ("token",)}.items():
             method: Any = getattr(given, name, None)
             if not callable(method):
                 raise self._refused(
                     f"give a file, {SCHEME}TABLE/NAME, or an object with load() and save(token)"
                 )
-            if reason := unfit(method, *arguments):
+            if reason := unfit(method, *arguments, is_awaited=True):
                 raise self._refused(f"its {name} {reason}")
 
     @property
@@ -34,7 +36,7 @@ class CustomStore(Store):
     def load(self) -> list[Token]:
         """Returns what its `load` gives; none where that is nothing."""
         try:
-            text = self._given.load()
+            text = self._coroutines.finish(self._given.load())
         except Exception as error:
             raise self._failed("load", error) from error
         if not text:
@@ -46,12 +48,13 @@ class CustomStore(Store):
     def save(self, tokens: Sequence[Token]) -> None:
         """Give it the tokens' JSON text."""
         try:
-            check_answer(self._given.save(encode_all(tokens).decode()))
+            self._coroutines.finish(self._given.save(encode_all(tokens).decode()))
         except Exception as error:
             raise self._failed("save", error) from error
 
     def close(self) -> None:
-        """Close nothing: the object is the caller's."""
+        """Close the event loop of its coroutines; the object is the caller's."""
+        self._coroutines.close()
 
     def _failed(self, name: str, error: Exception) -> UsageError:
         what = " ".join(f"{type(error).__name__}: {error_text(error)}".split())

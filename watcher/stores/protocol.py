@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 # The command line reads the declarations here for its help alone.
@@ -69,10 +69,11 @@ class Store(Protocol):
 class CheckpointStorage(Protocol):
     """Keeps a watch's positions wherever it likes. Both methods are called in `watch()`'s thread.
 
-    Where `save` raises, that is logged, and the watch goes on; it is called again a second later.
+    Each may be an `async def`: it runs in an event loop that the store has for itself. Where `save`
+    raises, that is logged, and the watch goes on; it is called again a second later.
     """
 
-    def load(self) -> str | bytes | None:
+    def load(self) -> str | bytes | Awaitable[str | bytes | None] | None:
         """Returns what was saved last; None where nothing was."""
 
     def save(self, token: str) -> object:
