@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from operator import itemgetter, methodcaller
 
 from watcher.aws.arns import table_name
 from watcher.aws.background import BackgroundService
-from watcher.aws.model import CLOCKS_APART, AtTime, CachedListing, Latest, Position, Service
-from watcher.clock import Clock, no_later
+from watcher.aws.model import CachedListing, Latest, Position, Service
+from watcher.clock import Clock
 from watcher.errors import CredentialsError, NoAnswerYetError, StreamError
 from watcher.pull.merged import MergedReader
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.record import Record
+from watcher.retry import backoff
 from watcher.streams.checkpoint_format import Token
+from watcher.streams.start_times import LatestMoment
 
 logger = logging.getLogger("watcher")
 
@@ -52,6 +54,8 @@ class MergedReaders:
         self._clock = clock
         self._timing = timing
         self._retry_at: dict[str, float] = {}
+        self._failures = Counter[str]()
+        self._missed_latest = set[str]()
         self._is_answered = threading.Event()
         self._in_background: dict[Service, BackgroundService] = {}
         if in_threads and len(services) > 1:
@@ -63,8 +67,9 @@ class MergedReaders:
     def start(self, starts: Mapping[str, StartPosition]) -> None:
         """Starts or restarts all streams here. Raises StreamError if none can start."""
         self.starts, self.started, self._retry_at = dict(starts), {}, {}
-        self._started_at = self._clock.time(), self._clock.boottime()
-        self._latest = AtTime(datetime.fromtimestamp(int(self._started_at[0]), UTC) - CLOCKS_APART)
+        self._latest = LatestMoment(self._clock)
+        self._failures.clear()
+        self._missed_latest.clear()
         timing = self._timing
         until = self._clock.monotonic() + timing.start_seconds
         left = list(starts)
@@ -166,9 +171,13 @@ class MergedReaders:
             if len(self._services) == 1 or isinstance(error, CredentialsError):
                 raise
             self._on_error(arn, error)
-            self._retry_at[arn] = self._clock.monotonic() + self._timing.retry_stream_seconds
+            self._failures[arn] += 1
+            timing, failures = self._timing, self._failures[arn]
+            pause = backoff(failures, timing.retry_stream_seconds, timing.retry_stream_seconds_max)
+            self._retry_at[arn] = self._clock.monotonic() + pause
             return None
         self.errors.pop(arn, None)
+        del self._failures[arn]
         return found
 
     def _listed(self, arn: str) -> Service:
@@ -177,10 +186,8 @@ class MergedReaders:
         if (in_background := self._in_background.get(service)) is None:
             return service
         listing = in_background.list_shards(arn)
-        if self.starts[arn] is self._latest:  # a time to come, by the service's clock, is refused
-            ours, since = self._started_at
-            passed = timedelta(seconds=self._clock.boottime() - since)
-            self.starts[arn] = AtTime(no_later(listing.time - passed, ours) - CLOCKS_APART)
+        if arn in self._missed_latest:  # a time to come, by the service's clock, is refused
+            self.starts[arn] = self._latest.position(listing)
         return CachedListing(service, listing)
 
     def _on_error(self, arn: str, error: StreamError) -> None:
@@ -188,7 +195,8 @@ class MergedReaders:
             logger.error(f"{error}; the other streams are read on", extra={"stream": arn})
         self.errors[arn] = error
         if arn not in self.started and isinstance(self.starts[arn], Latest):
-            self.starts[arn] = self._latest  # not when it can be read again
+            self.starts[arn] = self._latest.here  # not when it can be read again
+            self._missed_latest.add(arn)
 
     def _raise_if_all_fail(self) -> None:
         if len(self.errors) == len(self._services):

@@ -60,7 +60,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     start_check_seconds: float = 0.1
     """Streams that are being listed are looked after that often."""
     retry_stream_seconds: float = 30.0
-    """Of several streams, one that can't be read is tried again so much later."""
+    """Of several streams, one that can't be read is tried again so much later, then ever later."""
+    retry_stream_seconds_max: float = 300.0
+    """… but no later than this: somebody may have mended a policy."""
     newer_stream_seconds: float = 5.0
     """After the end of a stream its table is asked that often for another one."""
     retry_items_seconds: float = 1.0

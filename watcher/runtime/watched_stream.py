@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 from watcher.aws.arns import table_name, table_of
 from watcher.aws.model import (
-    CLOCKS_APART,
     AtTime,
     CachedListing,
     Latest,
@@ -20,7 +19,7 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.aws.retry import retry_at_start
-from watcher.clock import CLOCK, Clock, no_later
+from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError
 from watcher.options import WatchOptions
 from watcher.pull import executor
@@ -37,6 +36,7 @@ from watcher.streams.checkpoint_format import Token, TokenSnapshot
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses
+from watcher.streams.start_times import LatestMoment
 
 logger = logging.getLogger("watcher")
 
@@ -88,7 +88,7 @@ class WatchedStream:
         self._items = items
         self._settings = settings
         self._start = start or settings.position
-        self._made_at, self._made_at_boottime = clock.time(), clock.boottime()
+        self._latest = LatestMoment(clock)
         self._start_service = start_service or service
         self._listing_service = background_service or self._start_service
         self._clock = clock
@@ -191,11 +191,11 @@ class WatchedStream:
         """Makes the first listing. Raises StreamError, DataLossError."""
         token = self._stored
         if self.failures and token is None and isinstance(self._start, Latest):
-            # "Latest" is the moment when the watch began.
+            # From the trim horizon on all that came before the first listing would be left out.
             listing = retry_at_start(
                 lambda: self._listing_service.list_shards(self.arn), self._clock
             )
-            self.coordinator = self._new_coordinator(self.arn, AtTime(self._latest_at(listing)))
+            self.coordinator = self._new_coordinator(self.arn, self._latest.position(listing))
             self._listing_service = CachedListing(self._listing_service, listing)
         self.coordinator.schedule.stream_count = self.stream_count
         try:
@@ -220,14 +220,6 @@ class WatchedStream:
         return retry_at_start(
             lambda: self._successor.newest(self._listing_service, self.arn), self._clock
         )
-
-    def _latest_at(self, listing: Listing) -> datetime:
-        """Returns when "latest" was: not after the watch began, by either clock.
-
-        From the trim horizon on all before it would then be left out.
-        """
-        passed = timedelta(seconds=self._clock.boottime() - self._made_at_boottime)
-        return no_later(listing.time - passed, self._made_at) - CLOCKS_APART
 
     def _start_snapshot(self, stored: TokenSnapshot | None, *, anew: bool) -> None:
         """A finished snapshot stands in the checkpoint: it is not made again."""

@@ -8,7 +8,8 @@ from typing import TypeAlias
 from dateutil import parser as dates
 from dateutil import tz
 
-from watcher.aws.model import AtTime, Latest, TrimHorizon
+from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, TrimHorizon
+from watcher.clock import Clock, no_later
 from watcher.errors import UsageError
 
 _UNIT = r"(s|sec|second|m|min|minute|h|hr|hour|d|day|w|week)"
@@ -30,6 +31,28 @@ Moment: TypeAlias = str | datetime | timedelta
 """A moment as users give it: a text, a datetime (naive: local time), or how long ago."""
 
 _OLDEST = ("trim-horizon", "earliest", "oldest", "beginning")
+
+
+class LatestMoment:
+    """The moment at which a reader asked for "latest", for streams that are listed only later.
+
+    A start there is never after that moment by either clock: what was written since is read.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._time, self._boottime = clock.time(), clock.boottime()
+
+    @property
+    def here(self) -> AtTime:
+        """Returns the position of that moment by this machine's clock."""
+        return AtTime(datetime.fromtimestamp(int(self._time), UTC) - CLOCKS_APART)
+
+    def position(self, listing: Listing) -> AtTime:
+        """Returns the position of that moment, by the service's clock at a later listing."""
+        # The clock that goes on while a machine sleeps.
+        passed = timedelta(seconds=self._clock.boottime() - self._boottime)
+        return AtTime(no_later(listing.time - passed, self._time) - CLOCKS_APART)
 
 
 def at_time(time: datetime, now: datetime) -> AtTime:
