@@ -13,6 +13,7 @@ from typing import (
     TypeVar,
     get_args,
     get_origin,
+    get_type_hints,
 )
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -89,9 +90,14 @@ def _spelled_out(
 ) -> _Function:
     """Returns a call with the signature of a function, its last parameter spelled out."""
     own = inspect.signature(function)
-    *operands, _ = own.parameters.values()
+    *operands, last = own.parameters.values()
     fields = inspect.signature(options).parameters.values()
     call.__signature__ = own.replace(parameters=[*operands, *fields])  # type: ignore[attr-defined]
+    hints = get_type_hints(function)
+    # A field's type may stand in the function's module alone: the class's is for --help, too.
+    types = get_type_hints(options, localns=function.__globals__)
+    names = {each.name: types[each.name] for each in fields}
+    call.__annotations__ = {name: hints[name] for name in hints if name != last.name} | names
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(call, name, getattr(function, name))
     return declares_options(call)

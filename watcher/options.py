@@ -10,7 +10,17 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union, cast
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Protocol,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+)
 
 from cyclopts import Parameter
 
@@ -19,6 +29,7 @@ from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, blame, refuse_text_for_bool
 from watcher.files import is_terminal
+from watcher.records.wire import Kind
 from watcher.shutdown import STOP_SECONDS
 from watcher.stores.protocol import CheckpointStorage
 
@@ -35,6 +46,9 @@ if TYPE_CHECKING:
     from watcher.records.redaction import Redaction
     from watcher.records.wire import WireRecord
     from watcher.streams.start_times import Moment
+
+OnStale: TypeAlias = Literal["fail", "trim-horizon", "snapshot"]
+"""What is done with a checkpoint that is older than 24 hours."""
 
 MOST_OF_TAIL = 100_000
 """So many changes at most can be counted back: their places are kept in memory."""
@@ -115,7 +129,7 @@ class WatchOptions:
         ),
     ] = False
     only: Annotated[
-        list[str] | str | Iterable[str] | None,
+        list[Kind] | Kind | Iterable[Kind] | None,
         Parameter(
             metavar="KINDS",
             group="filters",
@@ -183,11 +197,10 @@ class WatchOptions:
         ),
     ] = None
     on_stale: Annotated[
-        str,
+        OnStale,
         Parameter(
             metavar="POLICY",
             group="failures",
-            choices=("fail", "trim-horizon", "snapshot"),
             help="when the checkpoint is older than 24 hours: trim-horizon (default: go on with "
             "the oldest record, and warn), fail, snapshot (deliver the present items)",
         ),
@@ -255,7 +268,7 @@ class WatchOptions:
         Parameter(metavar="URL", group="aws", help="another endpoint, such as DynamoDB Local's"),
     ] = None
     tags: Annotated[
-        list[str] | Iterable[str] | None,
+        list[str] | Iterable[str] | Mapping[str, str | Iterable[str] | None] | None,
         Parameter(
             name="--tag",
             metavar="NAME=VALUE",
@@ -493,9 +506,9 @@ def _refuse_bad_tail(count: int | None, start: object, until: object) -> None:
         raise UsageError(f"it counts back from now: leave out {other}", "tail", count)
 
 
-def on_stale(given: str) -> str:
+def on_stale(given: OnStale) -> OnStale:
     """Returns the policy for a checkpoint that is too old. Raises UsageError."""
-    if given not in ("fail", "trim-horizon", "snapshot"):
+    if given not in get_args(OnStale):
         raise UsageError("give fail, trim-horizon or snapshot", "on_stale", repr(given))
     return given
 

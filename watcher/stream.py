@@ -12,7 +12,7 @@ from concurrent import futures
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import Clients
@@ -21,8 +21,8 @@ from watcher.aws.model import Latest, Position, Service
 from watcher.aws.tables import TableItems
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, UsageError, refuse_text_for_bool
+from watcher.options import OnStale, poll_seconds, position
 from watcher.options import on_stale as checked_policy
-from watcher.options import poll_seconds, position
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.merged_streams import MergedReaders, StartPosition
@@ -33,6 +33,7 @@ from watcher.pull.timing import TIMING, Timing
 from watcher.records.filters import RecordFilter, record_filter
 from watcher.records.record import Record
 from watcher.records.redaction import Redaction, redaction
+from watcher.records.wire import Kind
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
@@ -103,6 +104,25 @@ def _close_unused(made: asyncio.Future[Any]) -> None:
         made.result().close()
 
 
+class StreamOptions(TypedDict, total=False):
+    """The keywords of `Stream`, for those who hand them on."""
+
+    filters: Iterable[str | Mapping[str, Any]] | None
+    key: Iterable[str] | Mapping[str, Any] | None
+    only: Kind | Iterable[Kind] | None
+    grep: str | None
+    redact: str | Iterable[str] | None
+    redact_file: str | os.PathLike[str] | None
+    redact_key_file: str | os.PathLike[str] | None
+    snapshot: bool
+    on_stale: OnStale
+    fail_on_data_loss: bool
+    poll_max: float | None
+    region: str | None
+    profile: str | None
+    endpoint_url: str | None
+
+
 class Stream:
     """A table's changes, or several tables', pulled one by one, merged by creation time.
 
@@ -129,13 +149,13 @@ class Stream:
         *,
         filters: Iterable[str | Mapping[str, Any]] | None = None,
         key: Iterable[str] | Mapping[str, Any] | None = None,
-        only: str | Iterable[str] | None = None,
+        only: Kind | Iterable[Kind] | None = None,
         grep: str | None = None,
         redact: str | Iterable[str] | None = None,
         redact_file: str | os.PathLike[str] | None = None,
         redact_key_file: str | os.PathLike[str] | None = None,
         snapshot: bool = False,
-        on_stale: str = "trim-horizon",
+        on_stale: OnStale = "trim-horizon",
         fail_on_data_loss: bool = False,
         poll_max: float | None = None,
         region: str | None = None,
@@ -186,7 +206,7 @@ class Stream:
         redaction: Redaction | None = None,
         items: Mapping[str, Items] | None = None,
         fail_on_data_loss: bool = False,
-        on_stale: str = "trim-horizon",
+        on_stale: OnStale = "trim-horizon",
         snapshot: bool = True,
         clock: Clock = CLOCK,
         calls: CallPool | None = None,
@@ -200,7 +220,7 @@ class Stream:
         services = service if isinstance(service, Mapping) else {arn: service}
         options = PullOptions(
             stream_count=len(services),
-            on_stale=on_stale,
+            on_stale=checked_policy(on_stale),
             page_filter=None if record_filter is None else record_filter.matching_indexes,
             timing=timing,
         )
@@ -268,10 +288,13 @@ class Stream:
 
     @classmethod
     async def open(
-        cls, stream: str | Iterable[str], start: Start = "latest", **options: Any
+        cls,
+        stream: str | Iterable[str],
+        start: Start = "latest",
+        **options: Unpack[StreamOptions],
     ) -> Self:
         """Makes a stream, with the constructor's parameters, without blocking the event loop."""
-        made = asyncio.ensure_future(asyncio.to_thread(cls, stream, start, **options))
+        made = asyncio.ensure_future(asyncio.to_thread(lambda: cls(stream, start, **options)))
         try:
             return await asyncio.shield(made)
         except asyncio.CancelledError:

@@ -9,31 +9,88 @@ In a test module, or in the conftest.py at the top:
         watched_table.run("handlers/big_orders.py")
         assert "250" in capsys.readouterr().out
 
+`record({"pk": "a"})` makes a record from plain Python values, without a table.
+
 (PYTEST_DONT_REWRITE: nothing is asserted here, and tests may import the types.)
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 import boto3
+import msgspec
 import pytest
+from boto3.dynamodb.types import TypeSerializer
 
 from watcher.delivery.coroutines import Coroutines
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.handler_modules import described, load
 from watcher.errors import UsageError
-from watcher.records.record import Record
+from watcher.records.record import Record, image_of
 from watcher.stream import Stream
 from watcher.version import install
 
 _REGION = "us-east-1"
+_numbers = itertools.count(10**20)
+_serializer = TypeSerializer()
+
+
+def record(
+    new: Mapping[str, Any] | None = None,
+    old: Mapping[str, Any] | None = None,
+    *,
+    key: str | Iterable[str] = "pk",
+    created_at: datetime | None = None,
+    by_ttl: bool = False,
+    table: str = "table",
+) -> Record:
+    """Returns a change as handlers get it: INSERT without `old`, REMOVE without `new`, or MODIFY.
+
+    `new` and `old` are the item's native Python values, `key` names its key attributes; each record
+    has a higher sequence number than the one before. Raises UsageError where the key is not there.
+    """
+    names = [key] if isinstance(key, str) else [*key]
+    images = {name: item for name, item in (("NewImage", new), ("OldImage", old)) if item}
+    if not images:
+        raise UsageError('give the item: record({"pk": "a"}), or record(old={"pk": "a"})')
+    if by_ttl and new is not None:
+        raise UsageError("it is for removals: give the item as old", "by_ttl")
+    keys = [{name: item.get(name) for name in names} for item in images.values()]
+    if None in keys[0].values() or keys[-1] != keys[0]:
+        raise UsageError("both images need the attributes of the item's key", "key", names)
+    images["Keys"] = keys[0]
+    wire = {name: msgspec.Raw(image_of(_serialized(item))) for name, item in images.items()}
+    made = {
+        "eventID": uuid.uuid4().hex,
+        "eventName": "REMOVE" if new is None else "INSERT" if old is None else "MODIFY",
+        "eventVersion": "1.1",
+        "eventSource": "aws:dynamodb",
+        "awsRegion": _REGION,
+        "dynamodb": {
+            "ApproximateCreationDateTime": int((created_at or datetime.now(UTC)).timestamp()),
+            **wire,
+            "SequenceNumber": str(next(_numbers)),
+            "SizeBytes": sum(len(bytes(image)) for image in wire.values()),
+            "StreamViewType": "NEW_AND_OLD_IMAGES",
+        },
+    }
+    if by_ttl:
+        made["userIdentity"] = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+    stream = f"arn:aws:dynamodb:{_REGION}:123456789012:table/{table}/stream/2026-01-01T00:00:00.000"
+    return Record.from_json(msgspec.json.encode(made), "shardId-00000001700000000000", stream)
+
+
+def _serialized(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _serializer.serialize(value) for name, value in item.items()}
 
 
 class WatchedTable:

@@ -6,22 +6,26 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from watcher import options
+from watcher.aws.model import Position  # noqa: F401 (the type of an option, as is Display)
+from watcher.build import open_watch
 from watcher.declared import takes_options, takes_options_in_init
+from watcher.delivery.handler import Handler
 from watcher.errors import UsageError, WatcherError, error_text
+from watcher.observability.heartbeat import Heartbeat
+from watcher.observability.instruments import LatestMetrics
+from watcher.observability.probes import assess
+from watcher.observability.watch_stats import Display, Totals, WatchStats  # noqa: F401
 from watcher.options import WatchOptions
+from watcher.records.record import Record
 
-# What it takes to watch is imported by the calls: the command line reads the options alone for its
-# help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-    from watcher.delivery.handler import Handler
-    from watcher.observability.heartbeat import Heartbeat
-    from watcher.observability.watch_stats import Totals, WatchStats
-    from watcher.records.record import Record
+AnyHandler: TypeAlias = Callable[[Record], Any] | Handler | ModuleType | str
+"""A handler as `watch()` takes it."""
 
 logger = logging.getLogger("watcher")
 
@@ -29,9 +33,9 @@ logger = logging.getLogger("watcher")
 @takes_options(WatchOptions)
 def watch(
     stream: str | Iterable[str],
-    observers: "Iterable[Callable[[Record], Any] | Handler | ModuleType | str]",
+    observers: AnyHandler | Iterable[AnyHandler],
     how: WatchOptions,
-) -> "Totals":
+) -> Totals:
     """Calls each handler with every change of a table, in order, until stopped.
 
     `stream` is a stream ARN, a table ARN, a table name, a glob of table names, or several of
@@ -50,8 +54,6 @@ def watch(
     LeaseLostError (another watch has taken over).
     """
     options.refuse_in_child()
-    from watcher.build import open_watch
-
     handlers = options.handlers(observers)
     with open_watch(how, named=stream, handlers=handlers) as manager:
         return manager.run()
@@ -73,7 +75,7 @@ class Watch:
     def __init__(
         self,
         stream: str | Iterable[str],
-        observers: "Iterable[Callable[[Record], Any] | Handler | ModuleType | str]",
+        observers: AnyHandler | Iterable[AnyHandler],
         how: WatchOptions,
     ) -> None:
         """Checks the options. Raises UsageError."""
@@ -135,7 +137,7 @@ class Watch:
         """Ends it in order, within a fifth of a second: the record in hand is the last one."""
         self._control.stop.set()
 
-    def wait(self, seconds: float | None = None) -> "Totals | None":
+    def wait(self, seconds: float | None = None) -> Totals | None:
         """Waits for its end, or for so long; returns the totals, or None while it goes on.
 
         Raises what it has ended with.
@@ -147,7 +149,7 @@ class Watch:
             raise self.error
         return self._totals
 
-    def stats(self) -> "WatchStats":
+    def stats(self) -> WatchStats:
         """Returns the newest figures, a fraction of a second old; after the end, the last ones."""
         return self._control.metrics.stats
 
@@ -165,8 +167,6 @@ class Watch:
 
         A watch that has ended is not well, however it came.
         """
-        from watcher.observability.probes import assess
-
         if self._heartbeat is None and self.error is None:
             return ["the watch has not begun yet"]
         if self._heartbeat is None or not self._thread.is_alive():
@@ -174,8 +174,6 @@ class Watch:
         return assess(self.stats(), self._heartbeat.state(), time.monotonic()).ready
 
     def _run(self) -> None:
-        from watcher.build import open_watch
-
         try:
             opened = open_watch(self._how, named=self._stream, handlers=self._handlers)
             with opened as manager:
@@ -194,8 +192,6 @@ class _Control:
     """Stops a watch, and keeps its figures; what the options have for that goes on working."""
 
     def __init__(self, how: WatchOptions) -> None:
-        from watcher.observability.instruments import LatestMetrics
-
         self.stop = threading.Event()
         self.metrics = LatestMetrics()
         self._how = how
@@ -203,7 +199,7 @@ class _Control:
     def is_set(self) -> bool:
         return self.stop.is_set() or self._how.stop_requested()
 
-    def show(self, snapshot: "WatchStats") -> None:
+    def show(self, snapshot: WatchStats) -> None:
         self.metrics.update(snapshot)
         if self._how.display is not None:
             self._how.display.show(snapshot)

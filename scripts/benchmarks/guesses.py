@@ -22,10 +22,11 @@ from unittest import mock
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
 from tests.simulator import Simulator
+from watcher import watching
 from watcher.aws.connect import Clients
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.error_hints import unreachable_hint
-from watcher.cli import main, watch
+from watcher.cli import main
 from watcher.cli.command_line import CommandLine, Invocation
 from watcher.cli.commands import named
 from watcher.errors import StreamError
@@ -68,7 +69,7 @@ def judged(guesses: Sequence[Guess]) -> Iterator[Result]:
         Simulator(table="orders") as simulator,
         tempfile.TemporaryDirectory() as folder,
         contextlib.chdir(folder),
-        mock.patch.object(watch, "watch", _planned),
+        mock.patch.object(watching, "watch", _planned),
     ):
         simulator.bulk(5)
         Path("aws").write_text(_PROFILE)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,53 @@ import pytest
 
 from tests.support.program import run
 from watcher import Record, lambda_function
-from watcher.testing import NewTable, WatchedTable
+from watcher.errors import UsageError
+from watcher.records.filters import record_filter
+from watcher.testing import NewTable, WatchedTable, record
 
 pytest_plugins = ["watcher.testing"]
+
+
+def test_a_record_is_made_of_plain_values() -> None:
+    order = {"PK": "user-1", "SK": 7, "total": Decimal("2.5"), "tags": {"a"}, "blob": b"x"}
+    made_at = datetime(2026, 11, 21, 8, tzinfo=UTC)
+    inserted = record(order, key=("PK", "SK"), created_at=made_at, table="orders")
+    assert inserted.event_name == "INSERT"
+    assert inserted.key == {"PK": "user-1", "SK": 7}
+    assert inserted.new == order
+    assert inserted.old is None
+    assert inserted.created_at == made_at
+    assert inserted.table == "orders"
+    assert inserted["dynamodb"]["NewImage"]["blob"] == {"B": b"x"}
+    assert Record.from_json(bytes(inserted.raw)) == inserted
+    paid = record({"pk": "a", "paid": True}, {"pk": "a", "paid": False})
+    assert paid.event_name == "MODIFY"
+    assert paid.changes == {"paid": (False, True)}
+    assert int(paid.sequence_number) > int(inserted.sequence_number)
+    removed = record(old={"pk": "a"}, by_ttl=True)
+    assert (removed.event_name, removed.new, removed.old) == ("REMOVE", None, {"pk": "a"})
+    assert removed.expired_by_ttl
+    assert not paid.expired_by_ttl
+    assert record_filter(only="ttl")(removed)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "give the item: record"),
+        ({"new": {"id": "a"}}, r"key \['pk'\]: both images need the attributes"),
+        ({"new": {"pk": "a"}, "old": {"pk": "b"}}, "both images need the attributes"),
+        ({"new": {"pk": "a"}, "by_ttl": True}, "by_ttl: it is for removals"),
+    ],
+)
+def test_a_change_that_dynamodb_does_not_make_is_refused(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        record(**given)
+
+
+def test_a_record_of_a_dict_names_what_makes_one() -> None:
+    with pytest.raises(TypeError, match=r"make a Record with watcher\.testing\.record"):
+        Record({"pk": "a"})  # type: ignore[arg-type]
 
 
 def test_a_handler_sees_each_change_once_and_in_order(watched_table: WatchedTable) -> None:

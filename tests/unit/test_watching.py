@@ -409,7 +409,7 @@ def test_one_by_itself_stands_for_a_list_of_one(
     sim.bulk(3)
     settings = {"start": "trim_horizon", "follow": False, "endpoint_url": sim.endpoint, **one}
     seen: list[Record] = []
-    watch(stream, seen.append, region="us-east-1", **settings)  # type: ignore[arg-type]
+    watch(stream, seen.append, region="us-east-1", **settings)
     assert len(seen) == 3
 
 

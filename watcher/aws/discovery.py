@@ -169,6 +169,25 @@ _ARN_GLOB = re.compile(r"arn:[\w-]+:[\w-]+:[\w.-]+:[\w.*?-]+:table/[^/]+(/stream
 Tags = Mapping[str, str]
 
 
+def _accepted_tags(
+    given: Iterable[str] | Mapping[str, str | Iterable[str] | None] | None,
+) -> dict[str, set[str]]:
+    """Returns each tag's values; none where every one will do. Raises UsageError."""
+    accepted: dict[str, set[str]] = {}
+    if isinstance(given, Mapping):
+        for name, values in given.items():
+            accepted[name] = set(texts(values, "tags"))
+            if not name or (values is not None and not accepted[name]):
+                raise UsageError("give a value, several, or None for any", "tags", repr(name))
+        return accepted
+    for text in texts(given, "tags"):
+        name, equals, value = text.partition("=")
+        if not name:
+            raise UsageError("give NAME=VALUE, or NAME", "tags", text)
+        accepted.setdefault(name, set()).update([value] if equals else ())
+    return accepted
+
+
 class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
     """The streams that a user has named. Tags narrow down what globs match, or all there is."""
 
@@ -185,15 +204,13 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         cls,
         named: str | Iterable[str],
         everything: bool = False,
-        tags: Iterable[str] | Mapping[str, str] | None = None,
+        tags: Iterable[str] | Mapping[str, str | Iterable[str] | None] | None = None,
         exclude: Iterable[str] | None = None,
     ) -> WantedStreams:
         """From what is given to `watch()`. Raises UsageError where it means nothing."""
         names = list(dict.fromkeys(texts(named, "stream")))
-        if isinstance(tags, Mapping):
-            tags = [f"{name}={value}" for name, value in tags.items()]
-        tags, exclude = texts(tags, "tags"), texts(exclude, "exclude")
-        if names and not (everything or tags or any(map(is_glob, names))):
+        accepted, exclude = _accepted_tags(tags), texts(exclude, "exclude")
+        if names and not (everything or accepted or any(map(is_glob, names))):
             _refuse_useless(exclude, map(table_name, names))
         globs = list(filter(is_glob, names))
         is_narrowed = bool(names)
@@ -201,18 +218,12 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         for glob in globs:
             if glob.startswith("arn:") and not _ARN_GLOB.fullmatch(glob):
                 raise UsageError(f"{glob!r}: name the region; the table's name may be a glob")
-        if everything or (tags and not is_narrowed):
+        if everything or (accepted and not is_narrowed):
             globs = ["*"]
         if not (names or globs):
             raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")
-        if tags and not globs:
+        if accepted and not globs:
             raise UsageError("it chooses among a glob's tables, or all; there is no glob", "tags")
-        accepted: dict[str, set[str]] = {}
-        for text in tags:
-            name, equals, value = text.partition("=")
-            if not name:
-                raise UsageError("give NAME=VALUE, or NAME", "tags", text)
-            accepted.setdefault(name, set()).update([value] if equals else ())
         return cls(
             names=tuple(name for name in names if not _any(exclude, table_name(name))),
             globs=tuple(globs),

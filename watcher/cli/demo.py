@@ -25,7 +25,6 @@ from watcher.cli.watch import closing_line
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.version import install
-from watcher.watching import watch
 
 if TYPE_CHECKING:
     from watcher.cli.command_line import CommandLine
@@ -161,6 +160,8 @@ def _watched(
     chosen: Sequence[str],
     values: dict[str, Any],
 ) -> Totals | None:
+    from watcher.watching import watch  # not before: it needs boto3, which --help does not
+
     def run(handlers: Sequence[Handler], display: Display | None) -> Totals:
         return watch(
             "orders",

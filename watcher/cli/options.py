@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from cyclopts import Parameter, Token
 
@@ -126,6 +126,10 @@ def of(function: Callable[..., Any], *names: str, **own: str) -> Iterator[inspec
         kind, told = typing.get_args(parameter.annotation)
         if typing.get_origin(kind) in (types.UnionType, typing.Union):
             kind = typing.get_args(kind)[0]
+        if typing.get_origin(kind) is Literal:
+            kind, told = str, Parameter.combine(told, Parameter(choices=typing.get_args(kind)))
+        elif typing.get_origin(kind) is list:  # a text may hold several, with commas
+            kind = list[str]
         if name in own:
             text = re.sub("default .*", f"default {own[name]}", told.help or "")
             told = Parameter.combine(told, Parameter(help=text))

@@ -16,7 +16,6 @@ from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.options import WatchOptions
-from watcher.watching import watch
 
 if TYPE_CHECKING:
     from watcher.cli.command_line import CommandLine
@@ -185,6 +184,8 @@ def _watch(
         return _with_callers(streams, choice, values)
     if choice.has_lambda:
         handler_flags.set_region(streams, values["region"])
+    from watcher.watching import watch  # not before: it needs boto3, which --help does not
+
     if live.is_asked(values):
         # In a browser's program the handlers are another process's.
         own = [] if live.is_viewer() else choice.load()
@@ -198,7 +199,7 @@ def _watch(
             logger.info(closing_line(shown))
         return 0
     loaded = choice.load(handler_flags.DEFAULT_HANDLER)
-    from watcher.cli.status import WatchStatus  # not before: it needs boto3, which --help does not
+    from watcher.cli.status import WatchStatus
 
     with options.call(output.status_line, values) as line:
         display = None if line is None else WatchStatus(line)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import DecimalException
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, Never, Protocol
 
 import msgspec
 from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
@@ -303,12 +303,16 @@ class Record(dict[str, Any]):
     shard_key: ShardKey
     """The stream and the shard that the record was read from."""
 
+    def __init__(self, *_: Never) -> None:
+        """Refuses a dict: a record has its bytes."""
+        raise TypeError("make a Record with watcher.testing.record(…), or with Record.from_json(…)")
+
     @classmethod
     def from_wire(
         cls, wire: WireRecord, page: RawRecords, index: int, shard_key: ShardKey
     ) -> Record:
         """Makes a record from its fields and its index in the page that holds its bytes."""
-        record = cls()
+        record = cls.__new__(cls)
         record["dynamodb"] = Change.from_wire(wire.dynamodb)
         record._wire = wire
         record._page = page

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
 """The values of `eventName` for a change."""
+
+Kind: TypeAlias = Literal["insert", "modify", "remove", "ttl", "snapshot"]
+"""A kind of change, as filters name it."""
 
 SNAPSHOT: Final = "SNAPSHOT"
 """The value of `eventName` for an item that a snapshot delivers as it is."""

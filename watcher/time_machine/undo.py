@@ -17,7 +17,7 @@ from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.records.filter_patterns import Test
 from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
-from watcher.records.wire import WireRecord, is_by_ttl, is_replicated_expiry
+from watcher.records.wire import Kind, WireRecord, is_by_ttl, is_replicated_expiry
 from watcher.streams.start_times import Moment
 from watcher.time_machine.caller_selection import CallerSelection
 from watcher.time_machine.item_keys import Identity, check_key_values, identity
@@ -180,7 +180,7 @@ def undo(  # noqa: PLR0913 (its parameters are the options)
     until: Moment | None = None,
     key: Iterable[str] | Mapping[str, Any] | None = None,
     filters: Iterable[str | Mapping[str, Any]] | None = None,
-    only: str | Iterable[str] | None = None,
+    only: Kind | Iterable[Kind] | None = None,
     grep: str | None = None,
     who: str | None = None,
     only_by: str | Iterable[str] | None = None,

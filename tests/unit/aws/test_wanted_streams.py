@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -51,10 +52,18 @@ def test_tags_may_be_a_mapping_and_one_by_itself_stands_for_a_list() -> None:
     def tags_of(arn: str) -> Mapping[str, str]:
         return tags.get(arn.rpartition("/")[2], {})
 
-    for given in ({"env": "prod"}, "env=prod", ["env=prod"]):
+    for given in ({"env": "prod"}, {"env": ["prod", "old"]}, "env=prod", ["env=prod"]):
         wanted = WantedStreams.parse((), tags=given)
         assert sorted(wanted.newest(ROWS, tags_of)) == ["orders"]
-    assert sorted(WantedStreams.parse((), tags="env").newest(ROWS, tags_of)) == ["orders", "users"]
+    for either in ("env", {"env": None}, {"env": ("prod", "test")}):
+        wanted = WantedStreams.parse((), tags=either)
+        assert sorted(wanted.newest(ROWS, tags_of)) == ["orders", "users"]
+
+
+@pytest.mark.parametrize("tags", [{"env": []}, {"": "prod"}, {"env": 1}, {"env": [1]}])
+def test_a_tag_without_a_value_is_refused(tags: Any) -> None:
+    with pytest.raises(UsageError, match="tags"):
+        WantedStreams.parse((), tags=tags)
     assert newest(WantedStreams.parse((), everything=True, exclude="shop-*")) == ["orders", "users"]
 
 
