@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import (
     ROUND_DOWN,
@@ -206,7 +206,8 @@ class ItemHistory:
     """An item's states at its table, of which a copy may have some.
 
     `changes` are in their order, behind the state `before`. The first so many of them, `certain`,
-    are in the copy by its position; those behind may be as far as `possible`.
+    are in the copy by its position; those behind may be as far as `possible`. The attributes of
+    its key, `keys`, tell nothing about them.
     """
 
     def __init__(
@@ -216,8 +217,11 @@ class ItemHistory:
         certain: int,
         possible: int,
         read: Callable[[msgspec.Raw], Item] = msgspec.json.decode,
+        *,
+        keys: Collection[str] = (),
     ) -> None:
         self.changes = changes
+        self.keys = frozenset(keys)
         self.certain = certain
         self.possible = possible
         images = [before, *(each.after for each in changes)]
@@ -347,6 +351,7 @@ class _Attributes:
         self._copied = copied
         self._form = form
         self._at = at
+        self._known_effects: dict[str, dict[int, CauseKind]] = {}
 
     def cause(self, name: str, found: Value) -> Cause:
         """Returns the cause of an attribute's difference."""
@@ -354,9 +359,11 @@ class _Attributes:
         touching = self._history.touching(values)
         for at in range(self._at - 1, -1, -1):
             if reads_as(values[at], found, self._form):
+                if self._history.states[at] is None and self._was_applied(at + 1, name):
+                    break  # the insertion has brought the others
                 return self._behind(name, at, touching)
         return (
-            self._by_arithmetic(name, values, found, touching)
+            self._by_arithmetic(name, found)
             or self._of_value(values[-1], found)
             or Cause(CauseKind.UNEXPLAINED)
         )
@@ -377,40 +384,50 @@ class _Attributes:
     def _was_applied(self, at: int, name: str) -> bool:
         """Returns True where another attribute shows that the copy has had this change."""
         before, after = self._history.states[at - 1] or {}, self._history.states[at] or {}
-        for other in before.keys() | after.keys():
+        for other in (before.keys() | after.keys()) - self._history.keys - {name}:
             was, now = before.get(other, ABSENT), after.get(other, ABSENT)
-            if (
-                other != name
-                and not same(was, now)
-                and reads_as(now, self._copied.get(other, ABSENT), self._form)
-            ):
+            there = self._copied.get(other, ABSENT)
+            if same(was, now):
+                continue
+            if reads_as(now, there, self._form) or self._contains(at, other, there):
                 return True
         return False
 
-    def _by_arithmetic(
-        self, name: str, values: Sequence[Value], found: Value, touching: Sequence[int]
-    ) -> Cause | None:
-        """Returns the change whose effect the copy has twice, or lacks among later ones."""
-        found_kinds: dict[int, CauseKind] = {}
-        for at in reversed(touching):
-            before, after = values[at - 1], values[at]
-            explaining = (
-                kind for kind, explains in _EFFECTS if explains(before, after, values[-1], found)
-            )
-            kind = next(explaining, None)
-            if kind is not None:
-                found_kinds[at] = kind
+    def _contains(self, at: int, name: str, there: Value) -> bool:
+        """Returns True where a sum, list or set holds this change among later ones."""
+        values = self._history.values(name, self._at)
+        if reads_as(values[-1], there, self._form):
+            return _is_kept(values[at - 1], values[at], values[-1])
+        # It is off by another change, and by that one alone.
+        effects = self._effects(name, _as_number(there, values[-1]))
+        return bool(effects) and effects.get(at) is not CauseKind.MISSING
+
+    def _effects(self, name: str, found: Value) -> dict[int, CauseKind]:
+        """Returns the changes by whose effect alone the copy's value is off, the newest first."""
+        if name not in self._known_effects:
+            values = self._history.values(name, self._at)
+            kinds: dict[int, CauseKind] = {}
+            for at in reversed(self._history.touching(values)):
+                states = values[at - 1], values[at], values[-1], found
+                kind = next((kind for kind, explains in _EFFECTS if explains(*states)), None)
+                if kind is not None:
+                    kinds[at] = kind
+            self._known_effects[name] = kinds
+        return self._known_effects[name]
+
+    def _by_arithmetic(self, name: str, found: Value) -> Cause | None:
+        """Returns the change whose effect is there twice, too late, or lacking among later ones."""
+        effects = self._effects(name, found)
         # One of which nothing else is there rather than one that has left its traces.
         lost = [
             at
-            for at, kind in found_kinds.items()
-            if kind is CauseKind.TWICE or not self._was_applied(at, name)
+            for at, kind in effects.items()
+            if kind is not CauseKind.MISSING or not self._was_applied(at, name)
         ]
-        alike = lost or [*found_kinds]
+        alike = lost or [at for at in effects if self._history.states[at - 1] is not None]
         if not alike:
             return None
-        change = self._history.changes[alike[0] - 1]
-        return Cause(found_kinds[alike[0]], change, alike=len(alike) - 1)
+        return Cause(effects[alike[0]], self._history.changes[alike[0] - 1], alike=len(alike) - 1)
 
     def _of_value(self, wanted: Value, found: Value) -> Cause | None:
         """Returns what the value itself shows."""
@@ -491,18 +508,51 @@ def _appends(twice: bool, before: Value, after: Value, wanted: Value, found: Val
     return there == old + here[len(new) :]
 
 
+def _moves(before: Value, after: Value, wanted: Value, found: Value) -> bool:
+    """Returns True where what a change appended stands behind what later ones appended."""
+    lists = [_list(each) for each in (before, after, wanted, found)]
+    if any(each is None for each in lists):
+        return False
+    old, new, here, there = (each for each in lists if each is not None)
+    if len(new) <= len(old) or new[: len(old)] != old or here[: len(new)] != new:
+        return False
+    tail, others = new[len(old) :], old + here[len(new) :]
+    return len(there) == len(here) and any(
+        there[at : at + len(tail)] == tail
+        and there[:at] == others[:at]
+        and there[at + len(tail) :] == others[at:]
+        for at in range(len(old) + 1, len(others) + 1)
+    )
+
+
+def _set(value: Value) -> frozenset[object] | None:
+    if isinstance(value, Absent):
+        return frozenset()
+    kind, content = _part(value)
+    return _members(kind, content) if kind in _SETS else None
+
+
 def _lacks_from_set(before: Value, after: Value, wanted: Value, found: Value) -> bool:
     """Returns True where a set is off by what one change did to it."""
-    sets: list[frozenset[object]] = []
-    for each in (before, after, wanted, found):
-        if isinstance(each, Absent):
-            return False
-        kind, content = _part(each)
-        if kind not in _SETS:
-            return False
-        sets.append(_members(kind, content))
-    old, new, here, there = sets
+    sets = [_set(each) for each in (before, after, wanted, found)]
+    if any(each is None for each in sets) or not (sets[2] and sets[3]):
+        return False
+    old, new, here, there = (each for each in sets if each is not None)
     return here - there == new - old and there - here == old - new
+
+
+def _is_kept(before: Value, after: Value, wanted: Value) -> bool:
+    """Returns True where a later value of a list or set still shows what a change did to it."""
+    lists = [_list(each) for each in (before, after, wanted)]
+    if all(each is not None for each in lists):
+        old_list, new_list, last = (each for each in lists if each is not None)
+        is_longer = len(new_list) > len(old_list) and new_list[: len(old_list)] == old_list
+        return is_longer and last[: len(new_list)] == new_list
+    sets = [_set(each) for each in (before, after, wanted)]
+    if any(each is None for each in sets):
+        return False
+    old, new, here = (each for each in sets if each is not None)
+    return old != new and new - old <= here and not (old - new) & here
 
 
 _EFFECTS: Final[Sequence[tuple[CauseKind, Callable[[Value, Value, Value, Value], bool]]]] = (
@@ -511,4 +561,5 @@ _EFFECTS: Final[Sequence[tuple[CauseKind, Callable[[Value, Value, Value, Value],
     (CauseKind.MISSING, partial(_adds, -1)),
     (CauseKind.MISSING, partial(_appends, False)),
     (CauseKind.MISSING, _lacks_from_set),
+    (CauseKind.OUT_OF_ORDER, _moves),
 )

@@ -11,7 +11,7 @@ import os
 import tempfile
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -240,7 +240,9 @@ class _Evidence:
                 if not own or int(line.change) <= int(own[-1].number):
                     self.past.add(line)
 
-    def history(self, read: Callable[[msgspec.Raw], Item], *, whole: bool) -> ItemHistory:
+    def history(
+        self, read: Callable[[msgspec.Raw], Item], keys: Collection[str], *, whole: bool
+    ) -> ItemHistory:
         """Returns the item's states; `whole` with those before the copy's position."""
         own, states = self.states.changes, self.past if whole else self.states
         changes = [*states.changes]
@@ -249,13 +251,13 @@ class _Evidence:
             read_at = [at for at, each in enumerate(changes) if _same(each.after, self.here)]
             changes = changes[: read_at[-1] + 1] if read_at else []
             before = states.before if changes else self.here
-            return ItemHistory(before, changes, len(changes), len(changes), read)
+            return ItemHistory(before, changes, len(changes), len(changes), read, keys=keys)
         numbers = [each.number for each in changes]
         if not {each.number for each in own} <= {*numbers}:  # they have left retention meanwhile
-            return self.history(read, whole=False)
+            return self.history(read, keys, whole=False)
         certain = numbers.index(self.first) if self.first in numbers else 0
         possible = min(certain + self.possible, len(changes))
-        return ItemHistory(states.before, changes, certain, possible, read)
+        return ItemHistory(states.before, changes, certain, possible, read, keys=keys)
 
 
 class Verifier:
@@ -502,7 +504,7 @@ class Verifier:
             differences = [CopyDifference(None, ABSENT, ABSENT, Cause(CauseKind.REPEATED))]
         else:
             for whole in (True, False):
-                history = found.history(self._as_copied, whole=whole)
+                history = found.history(self._as_copied, self._types, whole=whole)
                 columns = self._compared_names
                 if differences := copy_differences(history, there, self.copy.form, columns):
                     break

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.ledger.faulty_copies import KINDS, faulty
 from tests.ledger.ledger import DisturbedTables, Item, Ledger, an_item
 from tests.ledger.verified import HandCopy, verify_while_written
 from tests.support.hand_clock import HandClock
@@ -42,7 +43,7 @@ def history(*states: Item | None, certain: int | None = None, possible: int = 0)
         kind = "INSERT" if before is None else "REMOVE" if after is None else "MODIFY"
         changes.append(Change(str(number), kind, float(number), raw(after)))
     count = len(changes) if certain is None else certain
-    return ItemHistory(raw(states[0]), changes, count, count + possible)
+    return ItemHistory(raw(states[0]), changes, count, count + possible, keys=("pk",))
 
 
 def told(found: list[CopyDifference]) -> list[tuple[str | None, CauseKind, str | None]]:
@@ -375,49 +376,55 @@ EACH = 5
 """So many errors of each of ten kinds."""
 
 
-def test_fifty_errors_of_ten_kinds_are_found_each_with_its_cause_and_no_other() -> None:
-    with Ledger(11) as ledger:
-        expected = {}
-        for number in range(EACH):
-            for kind, _, cause in ERRORS:
-                expected[f"{kind} {number}"] = cause
-        # All changes of all items in a mix, each item's own in their order.
-        left = {
-            f"{kind} {number}": list(states) for number in range(EACH) for kind, states, _ in ERRORS
+@pytest.mark.parametrize("seed", range(11, 14))
+def test_fifty_errors_of_ten_kinds_are_found_each_with_its_cause_and_no_other(seed: int) -> None:
+    with Ledger(seed) as ledger:
+        wrong = {
+            f"{kind} {number}": faulty(kind, ledger.random)
+            for kind in KINDS
+            for number in range(EACH)
         }
+        # All changes of all items in a mix, each item's own in their order.
+        left = {key: [*each.states] for key, each in wrong.items() if each.states}
         while left:
             key = ledger.random.choice(sorted(left))
             put(ledger, key, left[key].pop(0))
             if not left[key]:
                 del left[key]
-            ledger.write(2)
+            ledger.write(1)
         changes: dict[str, list[str]] = {}
-        for each in ledger.simulator.records:
-            changes.setdefault(each.key, []).append(each.sequence_number)
+        for written in ledger.simulator.records:
+            changes.setdefault(written.key, []).append(written.sequence_number)
         ledger.clock.sleep(600)
         there = dict(ledger.now)
-        for number in range(EACH):
-            for kind, *_ in ERRORS:
-                spoil(there, f"{kind} {number}", kind)
+        for key, each in wrong.items():
+            there.pop(key, None)
+            if each.there is not None:
+                there[key] = {**each.there, "pk": {"S": key}}
         ledger.write(100)
-        found = Verifier(
-            ledger.sources(DisturbedTables(ledger, lambda: ledger.write(3))), HandCopy(there)
-        ).run()
-        assert found.differing == len(found.found) == len(expected) == 50
-        assert {
-            item.key["pk"]["S"]: [
-                (each.attribute, each.cause.kind, number_of(each)) for each in item.differences
+        tables = DisturbedTables(ledger, lambda: ledger.write(1))
+        found = Verifier(ledger.sources(tables), HandCopy(there)).run()
+        assert found.differing == len(found.found) == len(wrong) == 50
+        assert {item.key["pk"]["S"]: told(item.differences) for item in found.found} == {
+            key: [
+                (attribute, kind, None if at is None else changes[key][at])
+                for attribute, kind, at in each.expected
             ]
-            for item in found.found
-        } == {
-            key: [(attribute, kind, None if at is None else changes[key][at])]
-            for key, (attribute, kind, at) in expected.items()
+            for key, each in wrong.items()
         }
 
 
-def number_of(difference: CopyDifference) -> str | None:
-    change = difference.cause.change
-    return None if change is None else change.number
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_has_its_cause_in_a_hundred_histories(kind: str) -> None:
+    for seed in range(100):
+        each = faulty(kind, random.Random(f"{kind} {seed}"))
+        there = None if each.there is None else {"pk": {"S": "a"}, **each.there}
+        states = [state and {"pk": {"S": "a"}, **state} for state in each.states]
+        found = told(copy_differences(history(None, *states), there, Form.WIRE))
+        assert found == [
+            (attribute, cause, None if at is None else str(at + 1))
+            for attribute, cause, at in each.expected
+        ], f"seed {seed}"
 
 
 def put(ledger: Ledger, key: str, item: Item | None) -> None:
@@ -426,40 +433,3 @@ def put(ledger: Ledger, key: str, item: Item | None) -> None:
         ledger.note(key, None)
     else:
         ledger.change(key, {**item, "pk": {"S": key}})
-
-
-X = {"w": {"S": "x"}}
-LONG = "12.345678901234567890123"
-"""Each kind, an item's states, and the difference: which of its changes it is that explains it."""
-ERRORS: list[tuple[str, list[Item | None], tuple[str | None, CauseKind, int | None]]] = [
-    ("lost", [n(10), n(15), n(22)], ("v", CauseKind.MISSING, 1)),
-    ("repeated", [n(10), n(15), n(22)], ("v", CauseKind.TWICE, 1)),
-    ("reordered", [n(1), n(2), n(3, **X)], ("v", CauseKind.OUT_OF_ORDER, 1)),
-    ("stale", [n(1), n(2), n(3), n(4)], ("v", CauseKind.STALE, 2)),
-    ("truncated", [n(1), n(LONG)], ("v", CauseKind.CUT, None)),
-    ("member", [n(1, **TAGS)], ("t", CauseKind.LACKS_MEMBERS, None)),
-    ("type", [n(7)], ("v", CauseKind.OTHER_TYPE, None)),
-    ("orphan", [n(1), None], (None, CauseKind.MISSING, 1)),
-    ("missing", [n(1)], (None, CauseKind.MISSING, 0)),
-    ("by hand", [n(1, c={"S": "Koeln"})], ("c", CauseKind.UNEXPLAINED, None)),
-]
-
-
-def spoil(there: dict[str, Item], key: str, kind: str) -> None:
-    """Makes the copy's item wrong in this way."""
-    item = there.get(key, {})
-    wrong: dict[str, Item] = {
-        "lost": {"v": {"N": "17"}},
-        "repeated": {"v": {"N": "27"}},
-        "reordered": {"v": {"N": "2"}},
-        "stale": {"v": {"N": "2"}},
-        "truncated": {"v": {"N": str(float(LONG))}},
-        "member": {"t": {"SS": ["a", "c"]}},
-        "type": {"v": {"S": "7"}},
-        "orphan": n(1, pk={"S": key}),
-        "by hand": {"c": {"S": "K\u00f6ln"}},
-    }
-    if kind == "missing":
-        del there[key]
-    else:
-        there[key] = {**item, **wrong[kind]}
