@@ -140,6 +140,18 @@ def _members(kind: str, values: Iterable[str]) -> frozenset[object]:
     return frozenset(map(to_number, values) if kind == "NS" else values)
 
 
+def _set_in(kind: str, found_kind: str, found: Any) -> frozenset[object] | None:
+    """Returns the members of a set that a copy holds as one, or as a list; None of other values."""
+    if found_kind == kind:
+        return _members(kind, found)
+    if found_kind != "L":
+        return None
+    values = [_part(each) for each in found]
+    if any(member_kind not in ("S", "N", "B") for member_kind, _ in values):
+        return None  # lists and maps are no set's members
+    return _members(kind, [value for _, value in values])
+
+
 def _is_text(kind: str, content: Any, found_kind: str, found: Any) -> bool:
     """Compares a value with a column's that has another type."""
     if kind == "N" and found_kind == "S":
@@ -436,9 +448,8 @@ class _Attributes:
         (kind, content), (found_kind, other) = _part(wanted), _part(found)
         if kind == "N" and _is_cut(to_number(content), to_number(str(other))):
             return Cause(CauseKind.CUT)
-        if kind in _SETS and found_kind in (kind, "L"):
-            members = other if found_kind == kind else [next(iter(each.values())) for each in other]
-            if _members(kind, members) < _members(kind, content):
+        if kind in _SETS and (members := _set_in(kind, found_kind, other)) is not None:
+            if members < _members(kind, content):
                 return Cause(CauseKind.LACKS_MEMBERS)
         if kind != found_kind and reads_as(wanted, found, Form.TEXT):
             return Cause(CauseKind.OTHER_TYPE)

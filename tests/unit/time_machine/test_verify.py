@@ -101,6 +101,17 @@ TAGS = {"t": {"SS": ["a", "b", "c"]}}
             n(1, t={"SS": ["a", "c"]}),
             [("t", CauseKind.MISSING, "1")],
         ),
+        # a list in a set's place, of what no set can have
+        (
+            (n(1, **TAGS),),
+            n(1, t={"L": [{"L": []}, {"M": {}}]}),
+            [("t", CauseKind.UNEXPLAINED, None)],
+        ),
+        (
+            (n(1, **TAGS),),
+            n(1, t={"L": [{"S": "a"}, {"S": "c"}]}),
+            [("t", CauseKind.LACKS_MEMBERS, None)],
+        ),
         ((n("0.4"),), n("0"), [("v", CauseKind.CUT, None)]),
         ((n("0.04"),), n("0"), [("v", CauseKind.CUT, None)]),
         ((n(7),), n("0"), [("v", CauseKind.UNEXPLAINED, None)]),
