@@ -448,9 +448,9 @@ class _Attributes:
         (kind, content), (found_kind, other) = _part(wanted), _part(found)
         if kind == "N" and _is_cut(to_number(content), to_number(str(other))):
             return Cause(CauseKind.CUT)
-        if kind in _SETS and (members := _set_in(kind, found_kind, other)) is not None:
-            if members < _members(kind, content):
-                return Cause(CauseKind.LACKS_MEMBERS)
+        members = _set_in(kind, found_kind, other) if kind in _SETS else None
+        if members is not None and members < _members(kind, content):
+            return Cause(CauseKind.LACKS_MEMBERS)
         if kind != found_kind and reads_as(wanted, found, Form.TEXT):
             return Cause(CauseKind.OTHER_TYPE)
         if kind != found_kind and {kind, found_kind} == {"SS", "NS"}:
