@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from watcher import process_start
 from watcher.aws import timing as timings
@@ -17,6 +17,9 @@ from watcher.aws.timing import BackgroundTiming
 from watcher.errors import NoAnswerYetError, WatcherError
 
 _Question = tuple[str, ...]
+_Found: TypeAlias = Any
+"""An answer that waits to be taken: one dict holds all of them, and the question tells the type."""
+_Answer = TypeVar("_Answer")
 
 
 class _Requests:
@@ -28,7 +31,7 @@ class _Requests:
 
     def __init__(self, at_once: int, *, hangs_seconds: float, most_hanging: int) -> None:
         self.hangs_seconds = hangs_seconds
-        self.waiting: dict[_Question, Callable[[], Any]] = {}
+        self.waiting: dict[_Question, Callable[[], object]] = {}
         self.asked: set[_Question] = set()
         self.threads: dict[threading.Thread, float] = {}
         """Since when each is at its question."""
@@ -44,7 +47,7 @@ class _Requests:
         begun = len(self.threads) - len(self.asked)  # whose question still waits
         return min(room, len(self.waiting) - begun)
 
-    def next(self) -> tuple[_Question, Callable[[], Any]]:
+    def next(self) -> tuple[_Question, Callable[[], object]]:
         """Takes the next question: from now on it is being asked, by this thread."""
         question = min(self.waiting, key=self.have_hung.__contains__)
         self.asked.add(question)
@@ -100,7 +103,7 @@ class BackgroundService(ForwardingService):
             timing.probes_at_once, hangs_seconds=timing.probe_hangs_seconds, most_hanging=most
         )
         self._waited_for: set[threading.Thread] = set()
-        self._answers: dict[_Question, tuple[float, Any, Exception | None]] = {}
+        self._answers: dict[_Question, tuple[float, _Found, Exception | None]] = {}
         process_start.before_fork(self.wait_for_thread)
 
     def list_shards(self, arn: str) -> Listing:
@@ -108,27 +111,24 @@ class BackgroundService(ForwardingService):
         call = partial(self._service.list_shards, arn)
         if self._at_start:
             call = partial(retry_at_start, call)
-        found: Listing = self._asked(("listing", arn), call, self._line)
-        return found
+        return self._asked(("listing", arn), call, self._line)
 
     def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         """See `Service`."""
         question = "children", arn, shard_id
         call = partial(self._service.list_children, arn, shard_id)
-        found: list[Shard] = self._asked(question, call, self._children)
-        return found
+        return self._asked(question, call, self._children)
 
     def latest_stream(self, table: str) -> str:
         """See `Service`."""
         call = partial(self._service.latest_stream, table)
-        found: str = self._asked(("latest", table), call, self._line)
-        return found
+        return self._asked(("latest", table), call, self._line)
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         """See `Service`; only of those that are answered by now."""
         questions: dict[_Question, str] = {("probe", arn, each): each for each in shard_ids}
         with self._lock:
-            calls: dict[_Question, Callable[[], Any]] = {
+            calls: dict[_Question, Callable[[], object]] = {
                 question: partial(self._probed, arn, shard_id)
                 for question, shard_id in questions.items()
             }
@@ -156,14 +156,15 @@ class BackgroundService(ForwardingService):
                 waited_for.add(thread)
         self._waited_for = {thread for thread in waited_for if thread.is_alive()}
 
-    def _asked(self, question: _Question, call: Callable[[], Any], line: _Requests) -> Any:
+    def _asked(self, question: _Question, call: Callable[[], _Answer], line: _Requests) -> _Answer:
         with self._lock:
             self._ask(line, {question: call})
             if not self._is_fresh(question):
                 raise NoAnswerYetError("the service has not answered yet")
-            return self._taken(question)
+            found: _Answer = self._taken(question)
+            return found
 
-    def _ask(self, line: _Requests, calls: dict[_Question, Callable[[], Any]]) -> None:
+    def _ask(self, line: _Requests, calls: Mapping[_Question, Callable[[], object]]) -> None:
         """Ask what is not answered, nor being asked; what is new is waited for."""
         new = {
             question: call
@@ -182,7 +183,7 @@ class BackgroundService(ForwardingService):
         answered, _, _ = self._answers.get(question, (-math.inf, None, None))
         return time.monotonic() - answered < self._fresh_seconds
 
-    def _taken(self, question: _Question) -> Any:
+    def _taken(self, question: _Question) -> _Found:
         _, answer, error = self._answers.pop(question)
         if error is not None:
             raise error

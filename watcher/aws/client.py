@@ -19,7 +19,7 @@ from botocore.parsers import ResponseParserError
 from watcher.aws import error_hints
 from watcher.aws import timing as timings
 from watcher.aws.arns import table_of
-from watcher.aws.config import AwsConfig, region_of
+from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer, region_of
 from watcher.aws.counters import Counters
 from watcher.aws.credentials import (
     Credentials,
@@ -33,7 +33,7 @@ from watcher.aws.deadline import limit_answers, with_deadline
 from watcher.aws.describe_stream_limit import call_limiter_for
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
-from watcher.aws.fast_http import Operation, RawPages, Shortcut
+from watcher.aws.fast_http import RawPages, Shortcut
 from watcher.aws.listings import (
     ListingProgress,
     call_in_turn,
@@ -91,8 +91,8 @@ class StreamsClient:
         self._timing = timing = timing or timings.CALLS
         self.counters = Counters()
         """Where the calls are counted; the caller may set another."""
-        self._tables: Any = None
-        self._opened: list[Any] = []
+        self._tables: Client = None
+        self._opened: list[Client | Shortcut] = []
         try:
             botocore_session = session(connection)
             region = region_of(connection, botocore_session, arn_region)
@@ -117,7 +117,7 @@ class StreamsClient:
                     user_agent_extra=f"watcher/{__version__}",
                 ),
             }
-            self.api: Any = botocore_session.create_client("dynamodbstreams", **self._settings)
+            self.api: Client = botocore_session.create_client("dynamodbstreams", **self._settings)
             """Botocore's client."""
             limit_answers(self.api)
             refuse_unusable_endpoint(botocore_session, self.api.meta.endpoint_url)
@@ -215,7 +215,7 @@ class StreamsClient:
         found: dict[str, Any] = self._call(operation, "Table", TableName=table)["Table"]
         return found
 
-    def _for_tables(self) -> Any:
+    def _for_tables(self) -> Client:
         if self._tables is None:
             self._tables = self._session.create_client("dynamodb", **self._settings)
             limit_answers(self._tables)
@@ -265,7 +265,7 @@ class StreamsClient:
         """Returns the stream and all its shards, read page by page (100 shards each)."""
         return read_listing(arn, self._describe)
 
-    def _describe(self, query: dict[str, Any]) -> Any:
+    def _describe(self, query: dict[str, Any]) -> ParsedAnswer:
         """A call of DescribeStream, when its turn has come; again where nobody answers."""
         call = partial(self._call, self._listings.describe_stream, "StreamDescription", **query)
         return call_in_turn(
@@ -358,7 +358,7 @@ class StreamsClient:
         for each in self._opened:
             each.close()
 
-    def _call(self, operation: Callable[..., Any], member: str, **query: object) -> Any:
+    def _call(self, operation: Operation, member: str, **query: object) -> ParsedAnswer:
         """Call an operation whose answer has this member.
 
         Without it, it would say that a shard has ended, or that a stream has none.

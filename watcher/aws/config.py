@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from botocore import exceptions as boto
 
 from watcher.aws.arns import is_aws_region
 from watcher.errors import UsageError, error_text, refuse_other_than_text
+
+if TYPE_CHECKING:
+    from botocore.session import Session
+
+Client: TypeAlias = Any
+"""A client of botocore's, which makes its methods at run time, from the service's description."""
+
+ParsedAnswer: TypeAlias = dict[str, Any]
+"""An answer as botocore parses it; each operation's members have types of their own."""
+
+Operation: TypeAlias = Callable[..., ParsedAnswer]
+"""A method of botocore's client."""
 
 # Files of botocore's; a handler may change the folder that their names begin in.
 _FILES = ("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "REQUESTS_CA_BUNDLE")
@@ -76,7 +88,7 @@ def blaming(place: str, option: str | None = None) -> Iterator[None]:
         raise UsageError(f"{place}: {error_text(error)}", option) from None
 
 
-def region_of(connection: AwsConfig, session: Any, arn_region: str | None) -> str | None:
+def region_of(connection: AwsConfig, session: Session, arn_region: str | None) -> str | None:
     """An explicit region wins; the ARN's is next, where it is a real one; then the configured."""
     if connection.region:
         return connection.region

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from multiprocessing.context import assert_spawning
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import botocore.session
@@ -26,7 +26,7 @@ from botocore import exceptions as boto
 from botocore.compat import compat_shell_split
 from botocore.config import Config
 from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES as VARIABLES
-from botocore.configprovider import ConfigChainFactory, ConfiguredEndpointProvider
+from botocore.configprovider import ConfigChainFactory, ConfiguredEndpointProvider, ConfigValueStore
 from botocore.credentials import (
     AssumeRoleWithWebIdentityProvider,
     ContainerProvider,
@@ -295,6 +295,8 @@ class SigningCredentials:
 
 # STS and SSO answer in a second; one that does not must not keep a call waiting for minutes.
 _CALLS = Config(connect_timeout=5, read_timeout=10)
+_Provider: TypeAlias = Any
+"""A provider of botocore's, whose private attributes no stub tells."""
 _MFA_CODE = re.compile("[0-9]{6}")
 _known: dict[Any, OwnCredentials] = {}
 _handed: dict[AwsConfig, HandedCredentials] = {}
@@ -308,7 +310,7 @@ def _loader(data_path: str | None) -> Loader:
     return create_loader(data_path)
 
 
-class _Session(botocore.session.Session):
+class Session(botocore.session.Session):
     """Botocore's, which looks at the variables of one moment where it is given them."""
 
     def __init__(self, profile: str | None, environ: Mapping[str, str]) -> None:
@@ -327,7 +329,9 @@ class _Session(botocore.session.Session):
                 )
                 store.set_config_provider(name, chain)
 
-    def _add_configured_endpoint_provider(self, client_name: str, config_store: Any) -> None:
+    def _add_configured_endpoint_provider(
+        self, client_name: str, config_store: ConfigValueStore
+    ) -> None:
         provider = ConfiguredEndpointProvider(
             full_config=self.full_config,
             scoped_config=self.get_scoped_config(),
@@ -337,9 +341,9 @@ class _Session(botocore.session.Session):
         config_store.set_config_provider("endpoint_url", provider)
 
 
-def session(connection: AwsConfig) -> Any:
+def session(connection: AwsConfig) -> Session:
     """A session of botocore's. Raises ProfileNotFound."""
-    made: Any = _Session(connection.profile, _environ(connection))
+    made = Session(connection.profile, _environ(connection))
     made.register_component("data_loader", _loader(made.get_config_variable("data_path")))
     return made
 
@@ -350,7 +354,7 @@ def _environ(connection: AwsConfig) -> Mapping[str, str]:
     return os.environ if fixed is None else dict(fixed.variables)
 
 
-def ca_file(session: Any) -> str | None:
+def ca_file(session: Session) -> str | None:
     """The configured file of authorities, wherever the program goes to later; None: botocore's.
 
     As botocore.endpoint.EndpointCreator has it.
@@ -361,7 +365,7 @@ def ca_file(session: Any) -> str | None:
     return chosen and os.path.abspath(chosen)
 
 
-def refuse_unusable_endpoint(session: Any, url: str) -> None:
+def refuse_unusable_endpoint(session: Session, url: str) -> None:
     """Refuse an endpoint, or a file of authorities, that no call could be made with.
 
     What makes the calls would say so less clearly, and try them again. Raises ValueError,
@@ -421,7 +425,7 @@ def _load(connection: AwsConfig, region: str | None, refused: str | None, may_as
     # For programs that share the aws CLI's cache, an MFA code is good for all of them.
     cache: Any = _Sessions(refused)
     chain = create_credential_resolver(asking, cache=cache, region_name=region)
-    assume_role: Any = chain.get_provider("assume-role")
+    assume_role: _Provider = chain.get_provider("assume-role")
     assume_role._prompter = functools.partial(_ask, connection.profile, may_ask)
     if asking.environ is not os.environ:
         for provider in chain.providers:
@@ -447,7 +451,7 @@ def _load(connection: AwsConfig, region: str | None, refused: str | None, may_as
     )
 
 
-def _fix_environment(provider: Any, environ: Mapping[str, str]) -> None:
+def _fix_environment(provider: _Provider, environ: Mapping[str, str]) -> None:
     """Has a provider of botocore's look at these variables, in place of the process's."""
     kind = type(provider)
     if kind is EnvProvider:
@@ -462,7 +466,7 @@ def _fix_environment(provider: Any, environ: Mapping[str, str]) -> None:
         provider._get_env_config = lambda key: environ.get(names.get(key, ""))
 
 
-def _waiting(asking: Any, seconds: float) -> str | None:
+def _waiting(asking: Session, seconds: float) -> str | None:
     """Returns what keeps the credentials from coming; None where a person is asked for a code."""
     if _asked.is_set():
         return None

@@ -7,12 +7,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import urllib3
 from botocore import exceptions as boto
+from botocore.awsrequest import AWSPreparedRequest
 
 from watcher.aws import timing as timings
+from watcher.aws.config import Client
 from watcher.aws.http import LARGEST_BODY_BYTES, too_large
 from watcher.aws.timing import CallTiming
 from watcher.errors import TransientError, UnexpectedAnswerError
@@ -20,6 +22,8 @@ from watcher.errors import TransientError, UnexpectedAnswerError
 logger = logging.getLogger("watcher")
 
 _Answer = TypeVar("_Answer")
+_HttpAnswer: TypeAlias = Any
+"""botocore's AWSResponse, whose `_content` its stubs leave out."""
 _PIECE_BYTES = 256 * 1024
 
 
@@ -81,7 +85,7 @@ def with_deadline(
     return call
 
 
-def limit_answers(client: Any, *, most_bytes: int = LARGEST_BODY_BYTES) -> None:
+def limit_answers(client: Client, *, most_bytes: int = LARGEST_BODY_BYTES) -> None:
     """Makes a call of botocore's client raise UnexpectedAnswerError for an answer of more bytes.
 
     Botocore reads an answer to its end, in memory, however long it is.
@@ -89,9 +93,9 @@ def limit_answers(client: Any, *, most_bytes: int = LARGEST_BODY_BYTES) -> None:
     session = client._endpoint.http_session
     send = session.send
 
-    def send_limited(request: Any) -> Any:
+    def send_limited(request: AWSPreparedRequest) -> _HttpAnswer:
         request.stream_output = True  # else `send` reads all of it
-        answer = send(request)
+        answer: _HttpAnswer = send(request)
         body = bytearray()
         try:
             for piece in answer.raw.stream(_PIECE_BYTES):
@@ -99,7 +103,8 @@ def limit_answers(client: Any, *, most_bytes: int = LARGEST_BODY_BYTES) -> None:
                 if len(body) > most_bytes:
                     answer.raw.close()
                     target = request.headers.get("X-Amz-Target", b"")
-                    operation = bytes(target).decode("latin-1").rpartition(".")[2]
+                    name = target if isinstance(target, str) else target.decode("latin-1")
+                    operation = name.rpartition(".")[2]
                     raise UnexpectedAnswerError(f"{operation}: {too_large(most_bytes)}")
         except urllib3.exceptions.ReadTimeoutError as error:
             raise boto.ReadTimeoutError(endpoint_url=request.url, error=error) from error

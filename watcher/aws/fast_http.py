@@ -13,19 +13,21 @@ import socket
 import ssl
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
 from botocore import xform_name
+from botocore.credentials import ReadOnlyCredentials
 from botocore.httpsession import get_cert_path
 from botocore.parsers import ResponseParser, ResponseParserError, ResponseParserFactory
 from botocore.utils import get_environ_proxies
 
 from watcher.aws import error_hints
-from watcher.aws.credentials import ca_file
+from watcher.aws.config import Client, Operation, ParsedAnswer
+from watcher.aws.credentials import Session, ca_file
 from watcher.aws.http import HTTPConnections, OverdueAnswerError, PendingResponse, Timeouts
 from watcher.aws.signing import Signer
 from watcher.errors import TransientError, UnexpectedAnswerError
@@ -47,8 +49,8 @@ _SHOWN_BYTES = 100
 _READ_BYTES = 5000
 _ASKED_AT_ONCE = 4
 
-Operation = Callable[..., Any]
-"""A method of botocore's client."""
+_OutputShape: TypeAlias = Any
+"""botocore's Shape; None for an operation whose answer has none, which its stubs leave out."""
 
 
 class RawPages(ResponseParserFactory):
@@ -64,7 +66,7 @@ class RawPages(ResponseParserFactory):
         parser = super().create_parser(protocol_name)
         parse = parser.parse
 
-        def parse_unless_page(response: Any, shape: Any) -> Any:
+        def parse_unless_page(response: Mapping[str, Any], shape: _OutputShape) -> ParsedAnswer:
             status = response["status_code"]
             metadata = {"HTTPStatusCode": status, "HTTPHeaders": response["headers"]}
             is_answer = protocol_name == "json" and shape is not None and status < _FIRST_ERROR
@@ -73,7 +75,7 @@ class RawPages(ResponseParserFactory):
             if is_answer and shape.name in _PAGES:
                 return {"Body": response["body"], "ResponseMetadata": metadata}
             try:
-                parsed = parse(response, shape)
+                parsed: ParsedAnswer = parse(response, shape)
                 error = parsed.get("Error", {})
                 if status >= _FIRST_ERROR and not error.get("Message"):
                     error["Message"] = error_hints.not_json_hint(response["body"], metadata)
@@ -121,8 +123,8 @@ class Shortcut:
 
     def __init__(
         self,
-        session: Any,
-        client: Any,
+        session: Session,
+        client: Client,
         *,
         bounded: Callable[[Operation], Operation],
         whole_call_reads: int,
@@ -150,17 +152,17 @@ class Shortcut:
         for asked in list(self._asked):
             asked.close()
 
-    def describe_stream(self, **query: object) -> Any:
+    def describe_stream(self, **query: object) -> ParsedAnswer:
         """Calls DescribeStream as the client does."""
         answer = self._answer("DescribeStream", query)
         return self._bounded(self._client.describe_stream)(**query) if answer is None else answer
 
-    def get_shard_iterator(self, **query: object) -> Any:
+    def get_shard_iterator(self, **query: object) -> ParsedAnswer:
         """As the client's."""
         answer = self._answer("GetShardIterator", query)
         return self._bounded(self._client.get_shard_iterator)(**query) if answer is None else answer
 
-    def get_records(self, asked: PendingResponse | None = None, **query: object) -> Any:
+    def get_records(self, asked: PendingResponse | None = None, **query: object) -> ParsedAnswer:
         """Calls GetRecords as the client does; with `asked`, takes the answer to that call."""
         answer = self._answer("GetRecords", query, asked)
         return self._bounded(self._client.get_records)(**query) if answer is None else answer
@@ -244,7 +246,7 @@ class Shortcut:
 
     def _answer(
         self, operation: str, query: dict[str, Any], asked: PendingResponse | None = None
-    ) -> Any:
+    ) -> ParsedAnswer | None:
         """An operation's answer; None where only the client can get it."""
         call = self._seen_call(operation, query)
         if call is None or not call.http.usable:
@@ -266,18 +268,18 @@ class Shortcut:
         if answer is None:
             return None
         response = {"status_code": answer.status, "headers": answer.headers, "body": answer.body}
-        parsed = self._parser.parse(response, call.shape)
         if answer.status >= _FIRST_ERROR:
-            raise boto.ClientError(parsed, call.operation)
+            raise boto.ClientError(self._parser.parse(response, call.shape), call.operation)
+        parsed: ParsedAnswer = self._parser.parse(response, call.shape)
         return parsed
 
     def _post(self, call: SentCall, query: dict[str, Any]) -> PendingResponse:
         body = json.dumps(query, default=_epoch_seconds).encode()
         return call.http.post(call.headers | call.signer.headers(body, self._frozen_keys()), body)
 
-    def _frozen_keys(self) -> Any:
+    def _frozen_keys(self) -> ReadOnlyCredentials | None:
         credentials = self._session.get_credentials()
-        return credentials and credentials.get_frozen_credentials()
+        return credentials.get_frozen_credentials() if credentials else None
 
 
 class SentCall(NamedTuple):
@@ -287,7 +289,7 @@ class SentCall(NamedTuple):
     url: str
     headers: dict[str, str]
     signer: Signer
-    shape: Any
+    shape: _OutputShape
     http: HTTPConnections
 
 

@@ -18,12 +18,15 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from botocore.httpsession import create_urllib3_context
 
 from watcher.errors import UnexpectedAnswerError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _LARGEST_HEAD_BYTES = 64 * 1024
 # DynamoDB's answers end at 1 MB or a little more; far beyond is no answer of DynamoDB's.
@@ -255,7 +258,7 @@ class _Incoming(io.RawIOBase):
         """See `io.RawIOBase`."""
         return True
 
-    def readinto(self, room: Any) -> int:
+    def readinto(self, room: WriteableBuffer) -> int:
         """Receive what there is; 0 at the end. Raises TimeoutError, OverdueAnswerError."""
         left = self._deadline - time.monotonic()
         if left < self._timeouts.read_seconds:
@@ -279,7 +282,7 @@ def _ended() -> ConnectionError:
     return ConnectionError("the connection ended before the answer did")
 
 
-def _close_at_end(owner: object, close: Callable[[], object]) -> weakref.finalize[..., Any]:
+def _close_at_end(owner: object, close: Callable[[], object]) -> weakref.finalize[[], object]:
     """Close when its owner is gone, or the program ends: of a circle, before what is in it ends.
 
     By `__del__`, a connection that is older than its owner would end first, unclosed.

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from watcher.aws.arns import table_name
+from watcher.aws.config import ParsedAnswer
 from watcher.aws.deadline import log_if_slow
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.model import Listing, Shard, without_circles
@@ -25,7 +26,9 @@ logger = logging.getLogger("watcher")
 # A clock may be off; a header that is further off is none.
 _YEARS_OFF = 20
 
-Describe = Callable[[dict[str, Any]], Any]
+_Answer = TypeVar("_Answer")
+
+Describe = Callable[[dict[str, Any]], ParsedAnswer]
 """A call of DescribeStream with these parameters. Raises what `StreamsClient` does."""
 
 
@@ -88,8 +91,8 @@ def _read_listing(
 
 
 def call_in_turn(
-    arn: str, call: Callable[[], Any], *, attempts: int, turn: Callable[[], float]
-) -> Any:
+    arn: str, call: Callable[[], _Answer], *, attempts: int, turn: Callable[[], float]
+) -> _Answer:
     """Returns the answer to a call about a stream, each attempt made when its turn has come.
 
     Another is made where nobody answers. Raises what the last one does. Where there may be several,
@@ -117,7 +120,9 @@ def no_such_stream(arn: str) -> StreamGoneError:
     )
 
 
-def _page(describe: Describe, query: dict[str, Any], sleep: Callable[[float], None]) -> Any:
+def _page(
+    describe: Describe, query: dict[str, Any], sleep: Callable[[float], None]
+) -> ParsedAnswer:
     """One page, asked for again by itself: a large stream has dozens of them."""
     return retry(
         partial(describe, query),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from watcher.aws import error_hints
+from watcher.aws.config import Operation, ParsedAnswer
 from watcher.aws.credentials import Credentials
 from watcher.aws.error_mapping import (
     cancellation_codes,
@@ -30,6 +31,8 @@ from watcher.errors import (
 from watcher.retry import Backoff, retry, worth_logging
 
 logger = logging.getLogger("watcher")
+
+_Answer = TypeVar("_Answer")
 
 # Somebody's transaction has the item for a moment.
 _IN_USE = "TransactionConflictException"
@@ -68,12 +71,21 @@ class RetryingClient:
         self._clock = clock
         self._worked: set[str] = set()
 
+    @overload
+    def __call__(self, operation: Operation, /, **query: object) -> ParsedAnswer: ...
+
+    @overload
+    def __call__(
+        self, operation: Operation, read: Callable[[ParsedAnswer], _Answer], /, **query: object
+    ) -> _Answer: ...
+
     def __call__(
         self,
-        operation: Callable[..., Any],
-        read: Callable[[Any], Any] = lambda answer: answer,
-        **query: Any,
-    ) -> Any:
+        operation: Operation,
+        read: Callable[[ParsedAnswer], object] = lambda answer: answer,
+        /,
+        **query: object,
+    ) -> object:
         """The operation's answer, as `read` has it. Raises StreamError, TransientError."""
         started = self._clock.monotonic()
         failures = 0
@@ -128,9 +140,6 @@ def _needed(action: str, query: dict[str, Any]) -> str:
             return f"dynamodb:{part}Item on {inner['TableName']}"
     table = query.get("TableName") or next(iter(query.get("RequestItems", ())), "it")
     return f"dynamodb:{action} on {table}"
-
-
-_Answer = TypeVar("_Answer")
 
 
 def retry_at_start(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from watcher.aws.config import AwsConfig, region_of
+from watcher.aws.config import AwsConfig, Client, region_of
 from watcher.aws.credentials import SigningCredentials, own_credentials, session
 from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
 from watcher.errors import UsageError
@@ -47,7 +47,7 @@ class ObjectsClient:
             botocore_session.register_component(
                 "credential_provider", SigningCredentials(credentials)
             )
-            self._client: Any = botocore_session.create_client(
+            self._client: Client = botocore_session.create_client(
                 "s3", region_name=region, endpoint_url=connection.endpoint_url, config=settings
             )
         except (boto.BotoCoreError, ValueError) as error:

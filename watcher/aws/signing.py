@@ -8,11 +8,11 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 from botocore import auth
 from botocore.compat import get_current_datetime
+from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import NoCredentialsError
 from botocore.utils import normalize_url_path
 
@@ -34,11 +34,11 @@ class Signer:
         lower = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
         self._signed = {name: value for name, value in lower.items() if name not in _UNSIGNED}
         self._service, self._region = service, region
-        self._key: tuple[str, str, hmac.HMAC] | None = None  # of this day and secret
+        self._key: tuple[str, str | None, hmac.HMAC] | None = None  # of this day and secret
         self._form: tuple[str | None, str, str] | None = None  # of this token
 
     def headers(
-        self, body: bytes, credentials: Any, timestamp: str | None = None
+        self, body: bytes, credentials: ReadOnlyCredentials | None, timestamp: str | None = None
     ) -> dict[str, str]:
         """Returns the headers to add to a request with this body.
 
@@ -73,7 +73,7 @@ class Signer:
             self._form = token, lines, ";".join(sorted(values))
         return self._form[1:]
 
-    def _day_key(self, day: str, secret: str) -> hmac.HMAC:
+    def _day_key(self, day: str, secret: str | None) -> hmac.HMAC:
         if self._key is None or self._key[:2] != (day, secret):
             key = f"AWS4{secret}".encode()
             for part in (day, self._region, self._service, "aws4_request"):

@@ -14,7 +14,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.aws.arns import is_other_table, region_in, table_name
-from watcher.aws.config import AwsConfig, region_of
+from watcher.aws.config import AwsConfig, Client, Operation, region_of
 from watcher.aws.credentials import (
     SigningCredentials,
     ca_file,
@@ -146,7 +146,7 @@ class TablesClient:
                 "credential_provider", SigningCredentials(credentials)
             )
             botocore_session.register_component("response_parser_factory", RawPages())
-            self.api: Any = botocore_session.create_client(
+            self.api: Client = botocore_session.create_client(
                 "dynamodb",
                 region_name=region,
                 endpoint_url=connection.endpoint_url,
@@ -240,7 +240,7 @@ class TablesClient:
         return self._write_if(self.api.delete_item, condition, TableName=table, Key=key)
 
     def _write_if(
-        self, operation: Callable[..., Any], condition: Condition, **query: Any
+        self, operation: Operation, condition: Condition, **query: object
     ) -> Written | None:
         if condition.values:
             query["ExpressionAttributeValues"] = condition.values
@@ -322,17 +322,14 @@ class TablesClient:
         page = self._page(table, after, **query)
         return page.Items, page.LastEvaluatedKey or None
 
-    def _page(self, table: str, after: Key | None, **query: Any) -> _ScanPage:
+    def _page(self, table: str, after: Key | None, **query: object) -> _ScanPage:
         if after:
             query["ExclusiveStartKey"] = {
                 name: {kind: base64.b64decode(text) if kind == "B" else text}
                 for name, value in after.items()
                 for kind, text in value.items()
             }
-        page: _ScanPage = self._call(
-            self.api.scan, _page_of, TableName=table, ConsistentRead=True, **query
-        )
-        return page
+        return self._call(self.api.scan, _page_of, TableName=table, ConsistentRead=True, **query)
 
     def write(self, table: str, writes: list[Write]) -> None:
         """Carry out up to 25 puts and deletes of different items; all are done on return."""

@@ -206,7 +206,7 @@ def _writes(name: str, given: Mapping[str, Any]) -> Iterator[ItemWrite]:
     yield from found if readable else [ItemWrite()]
 
 
-def _field(node: Mapping[str, Any], name: str) -> Any:
+def _field(node: Mapping[str, Any], name: str) -> object:
     """Returns a parameter; documented events have some of them with a capital."""
     return node.get(name, node.get(name[0].upper() + name[1:]))
 
@@ -219,14 +219,14 @@ def _item_write(node: Mapping[str, Any], table: str, removes: bool | None) -> It
     return ItemWrite(name if isinstance(name, str) else table, known, removes)
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     """Returns a key's value as text; None where the event does not tell it."""
     if isinstance(value, dict) and len(value) == 1:
         (value,) = value.values()
     return value if isinstance(value, str) and value not in _HIDDEN else None
 
 
-def _requests(node: Any, table: str, removes: bool | None) -> Iterator[ItemWrite]:
+def _requests(node: object, table: str, removes: bool | None) -> Iterator[ItemWrite]:
     """Yields the writes of a list of requests, or of a map by the tables' names."""
     if isinstance(node, list):
         for each in node:
@@ -248,11 +248,11 @@ def _requests(node: Any, table: str, removes: bool | None) -> Iterator[ItemWrite
             yield from _requests(each, name, removes)
 
 
-def _kind(name: Any) -> str:
+def _kind(name: object) -> str:
     return name.lower().removesuffix("request") if isinstance(name, str) else ""
 
 
-def _only_checks(node: Any) -> bool:
+def _only_checks(node: object) -> bool:
     """True for a transaction's list of conditions, which writes nothing."""
     return isinstance(node, list) and all(
         isinstance(each, dict) and _kind(_field(each, "operation")) == _CHECK for each in node
@@ -279,7 +279,7 @@ _PAIR: Final = re.compile(
 )
 
 
-def _statements(node: Any) -> Iterator[str]:
+def _statements(node: object) -> Iterator[str]:
     """Yields the texts of all statements of a request."""
     if isinstance(node, list):
         for each in node:

@@ -154,14 +154,14 @@ def test_an_answer_that_is_none_of_the_services_ends_it_where_nothing_has_worked
 def test_an_odd_answer_ends_it_at_first_and_passes_later(
     call: RetryingClient, tables: Tables
 ) -> None:
-    answers: list[object] = [
+    answers: list[dict[str, Any] | Exception] = [
         UnexpectedAnswerError("HTTP 204"),
         {},
         UnexpectedAnswerError("HTTP 204"),
         {"a": 1},
     ]
 
-    def put_item(**_: Any) -> object:
+    def put_item(**_: Any) -> dict[str, Any]:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -174,9 +174,12 @@ def test_an_odd_answer_ends_it_at_first_and_passes_later(
 
 
 def test_an_answer_that_is_cut_off_passes(call: RetryingClient, clock: HandClock) -> None:
-    answers: list[object] = [ResponseParserError("an answer that can't be read"), {"a": 1}]
+    answers: list[dict[str, Any] | Exception] = [
+        ResponseParserError("an answer that can't be read"),
+        {"a": 1},
+    ]
 
-    def get_item(**_: Any) -> object:
+    def get_item(**_: Any) -> dict[str, Any]:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
