@@ -10,8 +10,6 @@ from watcher.version import __version__ as __version__
 
 TYPE_CHECKING = False  # to import typing for it would take longer than all the rest here
 if TYPE_CHECKING:
-    from typing import Any
-
     from watcher.delivery.lambda_functions import lambda_function
     from watcher.errors import (
         DataLossError,
@@ -84,7 +82,7 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Returns a public name, from the module that it is in."""
     if name not in _PLACES:
         raise AttributeError(f"module 'watcher' has no attribute {name!r}")

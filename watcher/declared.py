@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import (
     Annotated,
-    Any,
     Concatenate,
     Generic,
     ParamSpec,
@@ -16,7 +15,7 @@ from typing import (
     get_type_hints,
 )
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., object])
 _Options = TypeVar("_Options")
 _Fields = ParamSpec("_Fields")
 _Stream = TypeVar("_Stream", contravariant=True)
@@ -86,7 +85,7 @@ def takes_options_in_init(
 
 
 def _spelled_out(
-    call: _Function, function: Callable[..., Any], options: Callable[..., Any]
+    call: _Function, function: Callable[..., object], options: Callable[..., object]
 ) -> _Function:
     """Returns a call with the signature of a function, its last parameter spelled out."""
     own = inspect.signature(function)
@@ -129,7 +128,7 @@ def _rows(signature: inspect.Signature) -> Iterator[str]:
             )
 
 
-def _plain(parameter: inspect.Parameter) -> Any:
+def _plain(parameter: inspect.Parameter) -> object:
     """Returns the type without what the command line needs to know of it."""
-    hint = parameter.annotation
+    hint: object = parameter.annotation
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint

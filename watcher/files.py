@@ -10,12 +10,15 @@ import os
 import select
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from watcher.errors import ResourceError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, StrPath
 
 logger = logging.getLogger("watcher")
 
@@ -43,14 +46,21 @@ class WholeFile(io.FileIO):
     regular file is cut back to its last whole line, and all further writes fail as the first did.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(
+        self,
+        file: StrPath | int,
+        mode: str = "r",
+        *,
+        closefd: bool = True,
+        opener: Callable[[str, int], int] | None = None,
+    ) -> None:
+        super().__init__(file, mode, closefd, opener)
         self.error: OSError | None = None
         """The error that has ended the writing, and ends all further writes."""
         self._is_given_up = False
         self._since_line_end = 0
 
-    def write(self, data: Any) -> int:
+    def write(self, data: ReadableBuffer) -> int:
         """Write all of it. Raises OSError, of which NobodyReads, BrokenOff."""
         view = memoryview(data).cast("B")
         if self.error is not None:

@@ -139,6 +139,84 @@ def test_the_core_makes_no_call_starts_no_thread_and_has_no_clock_of_its_own(pat
                 assert (owner, called) != ("datetime", "now"), "a clock is handed in"
 
 
+# The only names of Any, each for one kind of value whose type no annotation can tell.
+UNTYPED = {
+    "aws/background.py:_Found": "one dict holds the answers to all kinds of questions",
+    "aws/config.py:Client": "botocore makes a client's methods at run time",
+    "aws/credentials.py:_Provider": "private attributes of botocore's, which its stubs leave out",
+    "aws/deadline.py:_HttpAnswer": "a private attribute of botocore's, which its stubs leave out",
+    "aws/fast_http.py:_OutputShape": "None for some operations, which botocore's stubs leave out",
+    "cli/options.py:Type": "a class, a union, a Literal: what an option is declared with",
+    "cli/options.py:Value": "an option's value, whose type its declaration has",
+    "mirror/copy.py:_Cell": "a cell of a table whose schema is known at run time",
+    "records/diff.py:Content": "the content of a wire value, whose type its kind tells",
+    "records/expressions.py:_Value": "a wire value, or ABSENT, of whichever kind an item has",
+    "records/record.py:Field": "a field of boto3's record dict, whose name tells the type",
+    "records/record.py:NativeValue": "an item's value, whose type only the table's user knows",
+    "spark/folders.py:JavaObject": "py4j finds an object's methods at run time",
+    "stream.py:Option": "a keyword of a constructor, which declares its type",
+}
+
+
+def is_bare(annotation: ast.expr | None) -> bool:
+    """True for Any, a union with it, and a callable of any arguments that answers it."""
+    match annotation:
+        case ast.Name(id="Any") | ast.Attribute(attr="Any"):
+            return True
+        case ast.BinOp(left=left, right=right):
+            return is_bare(left) or is_bare(right)
+        case ast.Subscript(slice=ast.Tuple(elts=[*_, ast.Constant(value=value), last])):
+            return value is ... and is_bare(last)
+    return False
+
+
+def unquoted(annotation: ast.expr | None) -> ast.expr | None:
+    match annotation:
+        case ast.Constant(value=str(text)):
+            return ast.parse(text, mode="eval").body
+    return annotation
+
+
+@pytest.mark.parametrize(
+    ("text", "is_so"),
+    [
+        *((each, True) for each in ("Any", "typing.Any", "Any | None")),
+        *((each, True) for each in ("Callable[..., Any]", "None | Callable[..., Any]")),
+        *(
+            (each, False)
+            for each in ("object", "dict[str, Any]", "Callable[..., object]", "Anyone")
+        ),
+    ],
+)
+def test_a_bare_any_is_found_in_each_of_its_forms(text: str, is_so: bool) -> None:
+    assert is_bare(ast.parse(text, mode="eval").body) is is_so
+
+
+def test_no_signature_has_a_bare_any() -> None:
+    bare = []
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                own = node.args
+                given = [*own.posonlyargs, *own.args, *own.kwonlyargs, own.vararg, own.kwarg]
+                annotations = [each.annotation for each in given if each] + [node.returns]
+                bare += [f"{path}:{node.name}" for each in annotations if is_bare(unquoted(each))]
+    assert not bare, "take a type, or object; for a new kind of untyped value, a name in UNTYPED"
+
+
+def test_any_has_only_the_names_that_say_why() -> None:
+    found = set()
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name), value=value)
+                    | ast.Assign(targets=[ast.Name(id=name)], value=value)
+                ) if is_bare(value):
+                    found.add(f"{named(path)}:{name}")
+    assert found == set(UNTYPED)
+
+
 def test_what_takes_many_arguments_takes_them_by_keyword() -> None:
     many = []
     for path in files():

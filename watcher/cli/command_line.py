@@ -19,7 +19,7 @@ from cyclopts import App, Argument, ArgumentCollection, CycloptsError, Parameter
 from watcher.cli import completers, mistakes, synonyms
 from watcher.cli.commands import COMMANDS, PROGRAM, TOPICS, WITHOUT_DEFAULTS
 from watcher.cli.defaults import Defaults, Found, keys
-from watcher.cli.options import Given, flags_of, option
+from watcher.cli.options import Given, Value, flags_of, option
 from watcher.errors import HandlerError, UsageError, WatcherError
 
 LOG_FORMAT = option(
@@ -203,7 +203,7 @@ def _covered(word: str) -> str:
     return _COVER + word if is_text else word
 
 
-def _written(value: object) -> Any:
+def _written(value: Value) -> Value:
     """Returns a value as it stood in the line."""
     if isinstance(value, list):
         return list(map(_written, value))

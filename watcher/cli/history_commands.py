@@ -32,7 +32,7 @@ from watcher.formatting.text import counted, grouped, printable_key
 from watcher.options import WatchOptions, end
 from watcher.records.diff import ABSENT, Absent, Attribute, changed_values, differences
 from watcher.records.filters import record_filter
-from watcher.records.plain_json import plain, plain_json
+from watcher.records.plain_json import Plain, plain, plain_json
 from watcher.records.record import Record
 from watcher.time_machine import counts
 from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
@@ -113,7 +113,7 @@ def _history(
     who: options.Who = None,
     output: _Output = "text",
     csv_raw: CsvRaw = False,
-    **values: Any,
+    **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
     hidden, trail = options.redaction(values), opened_trail(values, who)
@@ -266,7 +266,7 @@ def _item(wire: dict[str, Attribute] | None) -> dict[str, Any] | None:
     return None if wire is None else {name: _plain(value) for name, value in wire.items()}
 
 
-def _plain(value: Attribute) -> Any:
+def _plain(value: Attribute) -> Plain:
     return plain(msgspec.Raw(msgspec.json.encode(value)))
 
 
@@ -338,7 +338,7 @@ def _as_of(
     to_table: _TableName = None,
     dynamodb_json: _Wire = False,
     csv_raw: CsvRaw = False,
-    **values: Any,
+    **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
     output = values["output"]
@@ -538,7 +538,7 @@ def _count(
     who: options.Who = None,
     output: _CountForm = "table",
     csv_raw: CsvRaw = False,
-    **values: Any,
+    **values: options.Value,
 ) -> int:
     given.log_used()
     options.call(style.set_up, values)

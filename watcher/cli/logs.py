@@ -8,13 +8,17 @@ import sys
 import threading
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 import msgspec
 
 from watcher.errors import error_text, without_passwords, without_secrets
 from watcher.files import give_up
 from watcher.shutdown import Overdue, in_charge
+
+_ExcInfo: TypeAlias = (
+    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+)
 
 logger = logging.getLogger("watcher")
 
@@ -84,7 +88,7 @@ class _Lines(logging.Formatter):
         text = printable(without_passwords(text))
         return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
 
-    def formatException(self, ei: Any) -> str:
+    def formatException(self, ei: _ExcInfo) -> str:
         """Others' errors quote URLs as they are."""
         from watcher.formatting.text import printable_lines
 

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from cyclopts import Parameter, Token
 
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 _Result = TypeVar("_Result")
+
+Value: TypeAlias = Any
+"""An option's value: the declaration has its type, which Cyclopts converts the words to."""
+Type: TypeAlias = Any
+"""The type that an option is declared with: a class, `list[str]`, a Literal."""
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 AWS = ("region", "profile", "endpoint_url")
@@ -89,7 +94,7 @@ def age(moment: datetime, now: datetime) -> str:
     return f"{minutes // 60}h {minutes % 60}m" if minutes >= 60 else f"{minutes}m"
 
 
-def option(name: str, kind: Any, default: Any, told: Parameter) -> inspect.Parameter:
+def option(name: str, kind: Type, default: object, told: Parameter) -> inspect.Parameter:
     """Returns one option, as the parameter of that name."""
     if kind in (int, float):
         convert = _seconds if told.metavar == "SECONDS" else _number
@@ -97,7 +102,7 @@ def option(name: str, kind: Any, default: Any, told: Parameter) -> inspect.Param
     if completer := completers.of(name, told.metavar):
         told = Parameter.combine(Parameter(completer=completer), told)
     # Where pydantic is loaded, Cyclopts has it look at defaults, too.
-    hint: Any = Annotated[kind | None if default is None else kind, told]
+    hint: Type = Annotated[kind | None if default is None else kind, told]
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, keyword, default=default, annotation=hint)
 
@@ -113,7 +118,7 @@ def flags_of(parameter: inspect.Parameter) -> list[str]:
     return [*(about.name or (flag(parameter.name),))]
 
 
-def of(function: Callable[..., Any], *names: str, **own: str) -> Iterator[inspect.Parameter]:
+def of(function: Callable[..., object], *names: str, **own: str) -> Iterator[inspect.Parameter]:
     """Yields the options that a function or a class declares: all, or those of these names.
 
     `own` are defaults of the command's own. Where a parameter takes several types, the first is
@@ -136,7 +141,7 @@ def of(function: Callable[..., Any], *names: str, **own: str) -> Iterator[inspec
         yield option(name, kind, own.get(name, parameter.default), told)
 
 
-def values(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def values(function: Callable[..., object], options: Mapping[str, Value]) -> dict[str, Value]:
     """Returns those of the values that are a function's, as its keyword arguments."""
     return {each.name: options[each.name] for each in of(function) if each.name in options}
 

@@ -9,12 +9,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
 from watcher.cli import logs
 from watcher.files import BrokenOff, WholeFile, give_up, raw
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 logger = logging.getLogger("watcher")
 
@@ -98,14 +101,14 @@ class TerminalFile(WholeFile):
 
     line: ClassVar[Line | None] = None
 
-    def write(self, data: Any) -> int:
+    def write(self, data: "ReadableBuffer") -> int:
         """As ever, with the status line moved below."""
         line = TerminalFile.line
         if line is None or not line.is_beneath(self.fileno()):
             return super().write(data)
         line.erase()
         count = super().write(data)
-        line.come_back(bytes(data[:count]))
+        line.come_back(bytes(memoryview(data).cast("B")[:count]))
         return count
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 from cyclopts import Parameter
@@ -84,7 +84,7 @@ def _positions(
     apply: _Apply = False,
     output: options.Output = "text",
     given: options.Asked,
-    **values: Any,
+    **values: options.Value,
 ) -> int:
     _refuse_misplaced(action, store, other, given)
     connection = options.connection(values)

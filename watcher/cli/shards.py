@@ -52,7 +52,9 @@ def shards_command(line: CommandLine) -> Callable[..., int]:
     return options.with_options(_shards, options.of(WatchOptions, "price", *options.AWS))
 
 
-def _shards(stream: options.Stream, /, *, output: options.Output = "text", **values: Any) -> int:
+def _shards(
+    stream: options.Stream, /, *, output: options.Output = "text", **values: options.Value
+) -> int:
     price = checked_price(values["price"])
     streams, arn = connect(stream, options.connection(values))
     try:

@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import boto3
 from moto.server import ThreadedMotoServer
 
+from watcher.aws.config import Client
 from watcher.cli.shop_streams import ShopClock, ShopShards, lineage, set_up
 
 Write: TypeAlias = Callable[[], object]
@@ -51,7 +52,7 @@ def main(changes: int, seconds: float) -> None:
 
 
 def trade(
-    dynamodb: object, shards: ShopShards, changes: int, pace: float, seen: threading.Event
+    dynamodb: Client, shards: ShopShards, changes: int, pace: float, seen: threading.Event
 ) -> None:
     """Customers of two tables, at first in a hurry; each order's change is one of `changes`.
 
@@ -72,7 +73,7 @@ def trade(
             seen.wait()
 
 
-def live_the_past(dynamodb: object) -> str:
+def live_the_past(dynamodb: Client) -> str:
     """Three hours: thirty orders; a release that made twenty of them cost nothing; one mended.
 
     Returns the orders' stream.
@@ -97,18 +98,18 @@ def live_the_past(dynamodb: object) -> str:
     return stream
 
 
-def _price(dynamodb: Any, number: int, total: str, **more: dict[str, str]) -> None:
+def _price(dynamodb: Client, number: int, total: str, **more: dict[str, str]) -> None:
     item = {**_key((f"user-{number}", number)), "total": {"N": total}, **more}
     dynamodb.put_item(TableName="orders", Item=item)
 
 
-def _put(dynamodb: Any, table: str, **item: str | int) -> None:
+def _put(dynamodb: Client, table: str, **item: str | int) -> None:
     kinds = {str: "S", int: "N"}
     wire = {name: {kinds[type(value)]: str(value)} for name, value in item.items()}
     dynamodb.put_item(TableName=table, Item=wire)
 
 
-def _create(dynamodb: Any, name: str, *keys: str) -> str:
+def _create(dynamodb: Client, name: str, *keys: str) -> str:
     answer = dynamodb.create_table(
         TableName=name,
         KeySchema=[
@@ -124,7 +125,7 @@ def _create(dynamodb: Any, name: str, *keys: str) -> str:
     return arn
 
 
-def orders(dynamodb: Any, chance: random.Random) -> Iterator[Write]:
+def orders(dynamodb: Client, chance: random.Random) -> Iterator[Write]:
     """Writes without end, each a change: orders come in, move on, and are dropped."""
     standing: list[tuple[str, int]] = []
     for number in itertools.count(1):
@@ -148,7 +149,7 @@ def orders(dynamodb: Any, chance: random.Random) -> Iterator[Write]:
             yield partial(dynamodb.delete_item, TableName="orders", Key=_key(order))
 
 
-def customers(dynamodb: Any, chance: random.Random) -> Iterator[Write]:
+def customers(dynamodb: Client, chance: random.Random) -> Iterator[Write]:
     """Writes without end: customers get points."""
     while True:
         yield partial(

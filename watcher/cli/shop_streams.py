@@ -13,6 +13,8 @@ from typing import Any
 from moto.core.responses import ActionResult
 from moto.dynamodb.exceptions import ResourceNotFoundException
 from moto.dynamodb.models import dynamodb_backends, table
+from moto.dynamodb.models.dynamo_type import Item
+from moto.dynamodb.models.table import Table
 from moto.dynamodbstreams import urls
 from moto.dynamodbstreams.responses import DynamoDBStreamsHandler
 
@@ -58,13 +60,13 @@ class _ShopShard:
 class ShopShards(table.StreamShard):
     """Stands where moto has a table's one shard that never ends."""
 
-    def __init__(self, account_id: str, table: Any) -> None:
+    def __init__(self, account_id: str, table: Table) -> None:
         super().__init__(account_id, table)
         self._numbers = itertools.count(self.starting_sequence_number)
         self._lock = threading.Lock()
         self.shards = [_ShopShard(None, range(_HASHES), next(self._numbers))]
 
-    def add(self, old: Any, new: Any) -> None:
+    def add(self, old: Item | None, new: Item | None) -> None:
         """Take a change into the open shard that its key belongs to."""
         with self._lock:
             super().add(old, new)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
@@ -29,15 +29,18 @@ from watcher.version import install
 
 # Imported by the work itself: it takes boto3, which help does not.
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from watcher.cli.command_line import CommandLine
     from watcher.delivery.handler import Handler
+    from watcher.spark.jobs.run import JobTotals
     from watcher.time_machine.exports import Baseline
     from watcher.time_machine.item_keys import ItemKey
     from watcher.time_machine.timeline import History
 
 logger = logging.getLogger("watcher")
 
-
+_Result = TypeVar("_Result")
 _REDACTING = ("archive", "query")
 
 
@@ -63,8 +66,8 @@ def _job(name: str) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
 
 
 def _run(
-    job: Callable[..., Any], *operands: str, values: Mapping[str, Any], short: bool = False
-) -> Any:
+    job: Callable[..., _Result], *operands: str, values: Mapping[str, Any], short: bool = False
+) -> _Result:
     """Starts Spark, does the job, and ends Spark."""
     if "stop_timeout" in values:
         refuse_bad_seconds("stop_timeout", values["stop_timeout"])
@@ -88,7 +91,7 @@ def _joined(*streams: str) -> str:
     return ",".join(streams)
 
 
-def _ended(totals: Any, *, once: bool, goes_on: bool) -> int:
+def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
     """Logs what was done; returns 0, or 128 + the signal that ended a `once` too early.
 
     `goes_on` where there is a checkpoint: a cron job is to take neither for finished.
@@ -96,7 +99,7 @@ def _ended(totals: Any, *, once: bool, goes_on: bool) -> int:
     done = f"{totals.records} changes in {totals.batches} batches"
     if totals.unhandled:
         done += f", {totals.unhandled} NOT HANDLED (see --on-error)"
-    number: int = totals.signal
+    number = totals.signal
     if once and number:
         rest = "the same command goes on" if goes_on else "the rest was not read"
         logger.warning(f"Stopped early: {done}; {rest}")
@@ -117,7 +120,7 @@ def archive_command(line: CommandLine) -> Callable[..., int]:
     """Appends every change to files, until stopped or with `--once` up to now."""
     function, parts = _job("archive")
 
-    def run(stream: options.Stream, /, *others: options.Others, **values: Any) -> int:
+    def run(stream: options.Stream, /, *others: options.Others, **values: options.Value) -> int:
         if values["compact"]:
             from watcher.formatting.text import counted
 
@@ -161,7 +164,7 @@ def replicate_command(line: CommandLine) -> Callable[..., int]:
     """Keeps another table equal to the stream's, until stopped or with `--once` up to now."""
     function, parts = _job("replicate")
 
-    def run(stream: options.Stream, /, **values: Any) -> int:
+    def run(stream: options.Stream, /, **values: options.Value) -> int:
         options.refuse_redaction(values, "a replica is equal to its table")
         totals = _run(function, stream, values=values)
         return _ended(totals, once=values["once"], goes_on=True)
@@ -173,7 +176,7 @@ def metrics_command(line: CommandLine) -> Callable[..., int]:
     """Counts changes by kind and window, until stopped or with `--once` up to now."""
     function, parts = _job("metrics")
 
-    def run(stream: options.Stream, /, *others: options.Others, **values: Any) -> int:
+    def run(stream: options.Stream, /, *others: options.Others, **values: options.Value) -> int:
         totals = _run(function, _joined(stream, *others), values=values)
         goes_on = bool(values["checkpoint"] or values["to"])
         return _ended(totals, once=values["once"], goes_on=goes_on)
@@ -330,14 +333,13 @@ def as_of(
         raise UsageError("give an export of the table with --baseline", "engine")
     exports = baseline
 
-    def run(*, spark: Any, connection: object) -> int:
+    def run(*, spark: SparkSession, connection: object) -> int:
         from watcher.spark.time_machine import ArchivesAsOf
 
         found = ArchivesAsOf(spark, archives, at, exports, key=key, filters=filters)
         return found.write(output, to, wire=wire)
 
-    number: int = _run(run, values=values, short=to is None)
-    return number
+    return _run(run, values=values, short=to is None)
 
 
 def history(
@@ -352,15 +354,14 @@ def history(
     """Returns what happened to one item."""
     _refuse_streams(archives)
 
-    def run(*, spark: Any, connection: object) -> History:
+    def run(*, spark: SparkSession, connection: object) -> History:
         from watcher.spark import time_machine
 
         return time_machine.history(
             spark, archives, key, start=start, until=until, baseline=baseline
         )
 
-    found: History = _run(run, values=values, short=True)
-    return found
+    return _run(run, values=values, short=True)
 
 
 def _refuse_streams(archives: Sequence[str]) -> None:

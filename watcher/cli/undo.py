@@ -132,7 +132,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
     force_conflicts: _Force = False,
     output: _Output = "text",
     given: options.Asked,
-    **values: Any,
+    **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
     options.refuse_redaction(values, "an undo writes items back as they were")

@@ -6,14 +6,13 @@ import functools
 import inspect
 import types
 from collections.abc import Callable
-from typing import Any
 
 
 class NotRunError(Exception):
     """A call has answered a coroutine or a generator: nothing of the function has run."""
 
 
-def never_runs(function: Callable[..., Any], *, is_awaited: bool = False) -> str:
+def never_runs(function: Callable[..., object], *, is_awaited: bool = False) -> str:
     """Why a call would not run the function, as in "is async, and …"; empty where it would.
 
     With `is_awaited`, an `async def` is run. A plain function that wraps an async one is not
@@ -31,7 +30,7 @@ def never_runs(function: Callable[..., Any], *, is_awaited: bool = False) -> str
     return ""
 
 
-def unfit(function: Callable[..., Any], *arguments: str, is_awaited: bool = False) -> str:
+def unfit(function: Callable[..., object], *arguments: str, is_awaited: bool = False) -> str:
     """Why a call with arguments of these names would not run the function; empty where it would."""
     if reason := never_runs(function, is_awaited=is_awaited):
         return reason

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
-from watcher.aws.config import AwsConfig, blaming
+from watcher.aws.config import AwsConfig, Client, blaming
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError, WatcherError
@@ -176,7 +176,7 @@ def _in_order(letter: DeadLetter) -> dict[str, str]:
     }
 
 
-def _client(service: str, region: str | None, aws: AwsConfig) -> Any:
+def _client(service: str, region: str | None, aws: AwsConfig) -> Client:
     """Credentials and endpoint are boto3's: `--endpoint-url` is DynamoDB's."""
     import boto3
 
@@ -185,7 +185,7 @@ def _client(service: str, region: str | None, aws: AwsConfig) -> Any:
     return session.client(service)
 
 
-def _open_queue(place: str, aws: AwsConfig) -> tuple[Any, str]:
+def _open_queue(place: str, aws: AwsConfig) -> tuple[Client, str]:
     """Returns a client, and the URL of a queue, out of its name, URL or ARN."""
     region = _QUEUE_REGION.match(place)
     if place.startswith(("http://", "https://")):
@@ -235,7 +235,7 @@ def open_letters(place: str, aws: AwsConfig) -> LetterSource | None:
 class HeldMessages:
     """A queue's messages, each received once, and hidden from others until `close`."""
 
-    def __init__(self, client: Any, url: str, clock: Clock = CLOCK) -> None:
+    def __init__(self, client: Client, url: str, clock: Clock = CLOCK) -> None:
         self._client = client
         self._url = url
         self._clock = clock
@@ -336,7 +336,7 @@ def _unwrapped(body: str) -> bytes:
 class _BucketLetters:
     """Each object's lines, in the order of their shards; they stay there, as in a file."""
 
-    def __init__(self, client: Any, bucket: str, prefix: str) -> None:
+    def __init__(self, client: Client, bucket: str, prefix: str) -> None:
         self._client = client
         self._bucket = bucket
         self._prefix = prefix

@@ -187,7 +187,7 @@ def module_handler(module: ModuleType, name: str, place: str) -> Handler:
     return Handler(name, handle, close, flush=flush)
 
 
-def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[..., Any]:
+def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[..., object]:
     """Import `package.module:function`; the folder one works in counts as well.
 
     Raises UsageError where there is no such function, or one that a call with arguments of these
@@ -209,7 +209,7 @@ def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[.
         found = getattr(found, part, None)
     if not callable(found):
         raise UsageError(f"{name}: {module_name} has no function {path}")
-    made: Callable[..., Any] = found
+    made: Callable[..., object] = found
     if reason := unfit(made, *arguments, is_awaited=is_awaited):
         raise UsageError(f"{name} {reason}")
     return made

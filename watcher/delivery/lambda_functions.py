@@ -107,7 +107,7 @@ def lambda_function(
     return made
 
 
-def _imported(name: str) -> Callable[..., Any]:
+def _imported(name: str) -> Callable[..., object]:
     module, dot, attribute = name.rpartition(".")
     if not dot and ":" not in name:
         raise UsageError(f"{name or repr(name)}: give MODULE.FUNCTION, such as app.handler")
@@ -138,7 +138,7 @@ class Context:
 class _Runtime:
     """Calls one function, as Lambda would."""
 
-    def __init__(self, name: str, handler: Callable[..., Any]) -> None:
+    def __init__(self, name: str, handler: Callable[..., object]) -> None:
         self._handler = handler
         self._name = name.replace(":", ".").rpartition(".")[2]
 

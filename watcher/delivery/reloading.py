@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
@@ -36,10 +35,10 @@ class Reloading(Handler):
         self._current = self._loaded()
         super().__init__(self._current.name, self._handle, self._close)
 
-    def _handle(self, record: Record) -> Any:
+    def _handle(self, record: Record) -> object:
         return self._current.handle(record)
 
-    def _close(self) -> Any:
+    def _close(self) -> object:
         return self._current.close()
 
     def flush(self) -> None:

@@ -65,11 +65,12 @@ def shortened(text: str, most: int) -> str:
     return f"{text[: most - behind - 1]}…{text[-behind:]}"
 
 
-def shown_pair(old: Any, new: Any) -> tuple[str, str]:
+def shown_pair(old: object, new: object) -> tuple[str, str]:
     """Formats two values side by side; of long strings, on a terminal, the part that differs."""
     most = max_characters()
-    is_text = isinstance(old, str) and isinstance(new, str)
-    if most is None or not is_text or max(len(old), len(new)) <= most // 2:
+    if most is None or not (isinstance(old, str) and isinstance(new, str)):
+        return shown_value(old), shown_value(new)
+    if max(len(old), len(new)) <= most // 2:
         return shown_value(old), shown_value(new)
     begin = _common_length(old, new)
     behind = _common_length(old[begin:][::-1], new[begin:][::-1])
@@ -89,7 +90,7 @@ def _span(text: str, begin: int, behind: int, most: int) -> str:
     return f"{'…' * (first > 0)}{cut}{'…' * (last < len(text) or len(part) > most + 2 * _AROUND)}"
 
 
-def _cut(value: object, most: int) -> Any:
+def _cut(value: object, most: int) -> object:
     match value:
         case str() if len(value) > most:
             return _CutText(repr(value[:most]), f"{len(value):,} characters")

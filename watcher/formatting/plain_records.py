@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -72,7 +73,7 @@ def record_id(record: Record) -> str:
     return f"{record.shard_id}:{hashlib.sha256(body).hexdigest()}"
 
 
-def plain(value: object) -> Any:
+def plain(value: object) -> object:
     """Converts a native value to one that JSON has."""
     match value:
         case dict():
@@ -80,7 +81,8 @@ def plain(value: object) -> Any:
         case list():
             return [plain(part) for part in value]
         case set():
-            return sorted(map(plain, value), key=lambda each: (isinstance(each, str), each))
+            members: Iterable[Any] = map(plain, value)
+            return sorted(members, key=lambda each: (isinstance(each, str), each))
         case Decimal() if value.adjusted() > _MOST_DIGITS:
             return str(value)
         case Decimal():

@@ -11,7 +11,6 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import aiohttp_jinja2
 import jinja2
@@ -214,7 +213,9 @@ class _ViewerService(AppService):
         self._words = words
         self._viewer = viewer
 
-    async def _open_app_process(self, width: int = 80, height: int = 24) -> Any:
+    async def _open_app_process(
+        self, width: int = 80, height: int = 24
+    ) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         descriptor = self._viewer.receiving.fileno()
         # In a session of its own: a terminal's Ctrl-C is for the server, which then ends it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +19,8 @@ from watcher.time_machine.copies import CopyPosition
 
 # Rows may have 400 KB, and several times that as objects.
 _BATCH: Final = 250
+_Cell: TypeAlias = Any
+"""A value of a row as pyarrow gives it: its column, which only a schema knows, has its type."""
 _JSON_KINDS: Final = ("M", "L", "NS", "BS")
 
 
@@ -87,7 +89,7 @@ def _own(history: bool) -> tuple[str, ...]:
     return (RESCUED, *versions)
 
 
-def _value(kind: str, value: Any) -> dict[str, Any]:
+def _value(kind: str, value: _Cell) -> dict[str, Any]:
     # A chosen column of text holds maps and lists as JSON, too.
     if kind in _JSON_KINDS or (not kind and isinstance(value, str) and value[:1] in ("{", "[")):
         return dict(parsed_value(value))

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -286,10 +286,21 @@ class MirrorTable:
         if state is not None:
             self.state = state
 
-    def _write(self, rows: pa.Table, state: MirrorState, **options: Any) -> None:
+    def _write(
+        self,
+        rows: pa.Table,
+        state: MirrorState,
+        *,
+        mode: Literal["append", "overwrite"],
+        schema_mode: Literal["overwrite"] | None = None,
+    ) -> None:
         try:
             write_deltalake(
-                self._table or self._to, rows, commit_properties=_properties(state), **options
+                self._table or self._to,
+                rows,
+                commit_properties=_properties(state),
+                mode=mode,
+                schema_mode=schema_mode,
             )
         except (DeltaError, OSError) as error:
             raise self._translated(error) from error

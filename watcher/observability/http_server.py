@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
-from typing import Any, Final
+from typing import Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -20,8 +21,6 @@ from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.instruments import Instrument, LatestMetrics, Metrics
 from watcher.observability.probes import ProbeAnswers, assess
 from watcher.observability.timing import FIGURES_TIMING
-
-Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 _METHODS = "GET, HEAD"
 
@@ -58,10 +57,12 @@ def probe_watch(latest: LatestMetrics, heartbeat: Heartbeat) -> Probe:
     return probe
 
 
-def answering_probes(metrics: Application, probe: Probe, suspended: SuspendDetector) -> Application:
+def answering_probes(
+    metrics: WSGIApplication, probe: Probe, suspended: SuspendDetector
+) -> WSGIApplication:
     """Returns a WSGI application that answers /livez, /readyz, /metrics and /."""
 
-    def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def application(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
         if path in ("/", "/metrics") and method != "HEAD":
             return metrics(environ, start)

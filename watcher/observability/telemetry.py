@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from watcher.errors import without_secrets
 from watcher.observability.timing import FIGURES_TIMING
@@ -20,7 +20,9 @@ from watcher.version import install
 
 # An extra, imported only where the environment asks for it.
 if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 logger = logging.getLogger("watcher")
 
@@ -65,9 +67,18 @@ def _entry_points(signal: Signal, name: str) -> Sequence[Any]:
     return list(entry_points(group=f"opentelemetry_{signal}_exporter", name=name))
 
 
-def create_exporter(signal: Signal, name: str) -> Any:
+@overload
+def create_exporter(signal: Literal["metrics"], name: str) -> MetricExporter: ...
+
+
+@overload
+def create_exporter(signal: Literal["traces"], name: str) -> SpanExporter: ...
+
+
+def create_exporter(signal: Signal, name: str) -> object:
     """Creates the exporter of this name; the environment configures it."""
-    return _entry_points(signal, name)[0].load()()
+    made: object = _entry_points(signal, name)[0].load()()
+    return made
 
 
 def _names(signal: Signal, environment: Mapping[str, str]) -> list[str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,6 +20,10 @@ from watcher.records.wire import SNAPSHOT, WireRecord
 
 Attribute: TypeAlias = Mapping[str, Any]
 """An attribute's value on the wire: `{"N": "1"}`."""
+
+Content: TypeAlias = Any
+"""What a value on the wire holds; its kind tells the type: `N` a text, `M` a map, `L` a list."""
+_Same = TypeVar("_Same")
 
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
@@ -156,7 +160,7 @@ def to_number(text: str) -> Decimal | str:
     return made if made.is_finite() else text
 
 
-def _itself(content: object) -> Any:
+def _itself(content: _Same) -> _Same:
     return content
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from watcher.errors import UsageError, WatcherError
-from watcher.records.diff import ABSENT, same
+from watcher.records.diff import ABSENT, Content, same
 from watcher.records.wire import WireRecord
 
 _Value: TypeAlias = Any
@@ -343,7 +343,7 @@ def _type(value: _Value) -> str | None:
     return None if value is ABSENT else next(iter(value))
 
 
-def _content(value: _Value) -> Any:
+def _content(value: _Value) -> Content:
     return None if value is ABSENT else next(iter(value.values()))
 
 
@@ -367,11 +367,14 @@ def _is_ordered(left: _Value, sign: str, right: _Value) -> bool:
         return False
 
 
-def _sortable(value: _Value) -> Any:
+def _sortable(value: _Value) -> Decimal | bytes:
     ((kind, content),) = value.items()
     if kind == "N":
         return Decimal(content)
-    return base64.b64decode(content) if kind == "B" else content.encode("utf-8", "surrogatepass")
+    if kind == "B":
+        return base64.b64decode(content)
+    text: bytes = content.encode("utf-8", "surrogatepass")
+    return text
 
 
 def _begins_with(value: _Value, start: _Value) -> bool:

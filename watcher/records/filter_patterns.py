@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import msgspec
 
 from watcher.errors import UsageError
-from watcher.records.diff import ABSENT, to_number
+from watcher.records.diff import ABSENT, Absent, to_number
 from watcher.records.wire import WireRecord
 
 Decoder: TypeAlias = Callable[[Sequence[str]], Callable[[msgspec.Raw], dict[str, Any]]]
@@ -39,10 +39,10 @@ class ImageDecoder:
     def __init__(self, name: str, patterns: Iterable[Any], decoder: Decoder) -> None:
         self._name = name
         # One attribute: threads of several shards share this object, and replace both at once.
-        self._last: tuple[Any, Any] = None, ABSENT
+        self._last: tuple[object, dict[str, Any] | Absent] = None, ABSENT
         self._decode = decoder(sorted(set(_attributes_named(patterns, name))))
 
-    def __call__(self, change: object) -> Any:
+    def __call__(self, change: object) -> dict[str, Any] | Absent:
         """Returns the image of a `WireChange`; ABSENT where there is none."""
         raw = getattr(change, self._name)
         last = self._last
@@ -471,10 +471,11 @@ def _of_value(image: str, names: Sequence[str], holds: _Holds) -> Condition:
     return condition
 
 
-def _texts(accepted: Any) -> set[str]:
+def _texts(accepted: object) -> set[str]:
     """Returns the accepted texts; none where anything else is accepted, too."""
-    are_texts = isinstance(accepted, list | tuple) and all(isinstance(e, str) for e in accepted)
-    return set(accepted) if are_texts else set()
+    if not isinstance(accepted, list | tuple):
+        return set()
+    return set(accepted) if all(isinstance(each, str) for each in accepted) else set()
 
 
 def _among(accepted: Sequence[Any]) -> _Holds | None:

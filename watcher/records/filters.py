@@ -182,7 +182,7 @@ def _patterns(text: str | Pattern) -> list[Pattern | str]:
     return [pattern]
 
 
-def _read(text: str) -> Any:
+def _read(text: str) -> object:
     source = ""
     if text.startswith("@"):
         source = text[1:]
@@ -205,7 +205,7 @@ def _decimal(text: str) -> Decimal:
         return Decimal("Infinity")
 
 
-def _plain(part: object) -> Any:
+def _plain(part: object) -> object:
     """Copies a pattern into lists and dicts: a program's own mappings may not pickle."""
     if isinstance(part, Mapping):
         return {name: _plain(inner) for name, inner in part.items()}

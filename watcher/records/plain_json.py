@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -48,6 +48,9 @@ class _Value(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     BS: Raw = _ABSENT
 
 
+Plain: TypeAlias = Raw | str | list["Plain"] | dict[str, "Plain"] | None
+"""What msgspec encodes as plain JSON; Raw where the wire's bytes are that already."""
+
 _item: Final = msgspec.json.Decoder(dict[str, _Value])
 _value: Final = msgspec.json.Decoder(_Value)
 _json: Final = msgspec.json.Encoder().encode
@@ -90,20 +93,20 @@ def wire_json(images: Sequence[bytes | Raw]) -> list[str | None]:
     return [line or None for line in lines]
 
 
-def plain(value: Raw) -> Any:
+def plain(value: Raw) -> Plain:
     """Converts an attribute value to one that msgspec encodes as plain JSON."""
     return _list([_value.decode(value)])[0]
 
 
-def _map(values: dict[str, _Value]) -> dict[str, Any]:
+def _map(values: dict[str, _Value]) -> dict[str, Plain]:
     return {name: value.S or _other(value) for name, value in values.items()}
 
 
-def _list(values: list[_Value]) -> list[Any]:
+def _list(values: list[_Value]) -> list[Plain]:
     return [value.S or _other(value) for value in values]
 
 
-def _other(value: _Value) -> Any:
+def _other(value: _Value) -> Plain:
     """Converts a value that is no string; the most frequent types come first."""
     if (number := value.N) is not None:
         return _number(number)

@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from decimal import DecimalException
+from decimal import Decimal, DecimalException
 from functools import lru_cache
-from typing import Any, Final, Never, Protocol
+from typing import Any, Final, Never, Protocol, TypeAlias
 
 import msgspec
 from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
@@ -35,6 +35,12 @@ _BINARY: Final = re.compile(rb'"BS?"')
 
 _any_json = msgspec.json.Decoder()
 
+NativeValue: TypeAlias = Any
+"""An attribute's value as boto3 gives it; only the table's user knows what type it has."""
+
+Field: TypeAlias = Any
+"""A field of boto3's record dict, whose name tells the type."""
+
 
 @lru_cache(maxsize=4096)
 def creation_time(seconds: float) -> datetime:
@@ -48,7 +54,7 @@ def creation_time(seconds: float) -> datetime:
 _decimal: Final = DYNAMODB_CONTEXT.create_decimal
 
 
-def _to_number(text: str) -> Any:
+def _to_number(text: str) -> Decimal | str:
     try:
         return _decimal(text)
     except DecimalException:  # beyond boto3's 38 digits (DynamoDB Local's 1E40)
@@ -78,7 +84,7 @@ _NATIVE: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def native(attribute: Mapping[str, Any]) -> Any:
+def native(attribute: Mapping[str, Any]) -> NativeValue:
     """Converts a wire value (`{"N": "1"}`) as boto3's TypeDeserializer does (`Decimal(1)`)."""
     for kind, convert in _NATIVE.items():
         if kind in attribute:
@@ -128,7 +134,7 @@ def _map_of(values: Mapping[str, _Typed]) -> dict[str, Any]:
     return made
 
 
-def _other(value: _Typed) -> Any:
+def _other(value: _Typed) -> NativeValue:
     if value.B is not UNSET:
         return _to_binary(value.B)
     if (truth := value.BOOL) is not UNSET:
@@ -197,11 +203,11 @@ def _value_with_text(attribute: Mapping[str, Any]) -> dict[str, Any]:
     return dict(attribute)
 
 
-def _after_filling(name: str) -> Callable[..., Any]:
+def _after_filling(name: str) -> Callable[..., object]:
     """Returns a dict method that first decodes the images."""
     method = getattr(dict, name)
 
-    def call(self: Change, *args: object, **keywords: object) -> Any:
+    def call(self: Change, *args: object, **keywords: object) -> object:
         for change in (self, *args):
             if isinstance(change, Change):
                 change.fill()
@@ -241,7 +247,7 @@ class Change(dict[str, Any]):
         change._wire = wire
         return change
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> dict[str, dict[str, Any]]:
         if name in _IMAGES:
             raw = getattr(self._wire, name)
             if raw is not NO_IMAGE:
@@ -255,7 +261,7 @@ class Change(dict[str, Any]):
                 self.__missing__(name)
         self._wire = _FILLED
 
-    def get(self, name: str, default: object = None) -> Any:
+    def get(self, name: str, default: object = None) -> Field:
         """Works as dict.get, and decodes only the one image that is asked for."""
         try:
             return self[name]
@@ -437,5 +443,5 @@ class Record(dict[str, Any]):
         return Record.from_json, (bytes(self.raw), self.shard_id, self.stream)
 
 
-def _native_if_any(value: Attribute | Absent) -> Any:
+def _native_if_any(value: Attribute | Absent) -> NativeValue:
     return ABSENT if isinstance(value, Absent) else native(value)

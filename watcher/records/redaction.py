@@ -342,7 +342,7 @@ def _bytes(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def _canonical(kind: str, content: Any) -> bytes:
+def _canonical(kind: str, content: object) -> bytes:
     """Returns what is hashed: equal values have it equal, whichever attribute they are of."""
     if kind == "N" and isinstance(content, str):
         return number_text(content).encode()
@@ -353,7 +353,7 @@ def _canonical(kind: str, content: Any) -> bytes:
     return _encode({kind: _ordered(kind, content)}, order="deterministic")
 
 
-def _ordered(kind: str, content: Any) -> Any:
+def _ordered(kind: str, content: object) -> object:
     if kind == "M" and isinstance(content, dict):
         return {name: _ordered_value(value) for name, value in content.items()}
     if kind == "L" and isinstance(content, list):
@@ -363,7 +363,7 @@ def _ordered(kind: str, content: Any) -> Any:
     return number_text(content) if kind == "N" and isinstance(content, str) else content
 
 
-def _ordered_value(value: Any) -> Any:
+def _ordered_value(value: object) -> object:
     if not isinstance(value, dict):
         return value
     return {kind: _ordered(kind, content) for kind, content in value.items()}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, overload
+from typing import Any, Final, Protocol, Self, TypeVar, overload
 
 import msgspec
 import pyarrow as pa
@@ -203,7 +203,7 @@ _CONVERTERS: Final[Mapping[Callable[[pa.DataType], bool], Callable[[pa.DataType]
 
 class _HasModelValidate(Protocol):
     @classmethod
-    def model_validate(cls, obj: object) -> Any:
+    def model_validate(cls, obj: object) -> Self:
         """Makes a model of plain values."""
 
 
@@ -228,7 +228,7 @@ def as_model(item: Mapping[str, Any] | None, model: type[_Model]) -> _Model | No
     return made
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     match value:
         case Mapping():
             return {name: _plain(part) for name, part in value.items()}

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from watcher.records.diff import ABSENT, Absent, Attribute, same, to_number
+from watcher.records.diff import ABSENT, Absent, Attribute, Content, same, to_number
 from watcher.records.keys import number_text
 
 Item: TypeAlias = Mapping[str, Attribute]
@@ -106,7 +106,7 @@ def plain_value(value: object) -> Attribute:
     return {"S": str(value)}
 
 
-def _part(value: Attribute) -> tuple[str, Any]:
+def _part(value: Attribute) -> tuple[str, Content]:
     ((kind, content),) = value.items()
     return kind, content
 
@@ -123,7 +123,7 @@ def parsed_value(text: str) -> Attribute:
         return {"S": text}
 
 
-def _is_set(kind: str, content: Sequence[str], found_kind: str, found: Any) -> bool:
+def _is_set(kind: str, content: Sequence[str], found_kind: str, found: Content) -> bool:
     if found_kind == kind:
         members = list(found)
     elif found_kind == "L":
@@ -140,7 +140,7 @@ def _members(kind: str, values: Iterable[str]) -> frozenset[object]:
     return frozenset(map(to_number, values) if kind == "NS" else values)
 
 
-def _set_in(kind: str, found_kind: str, found: Any) -> frozenset[object] | None:
+def _set_in(kind: str, found_kind: str, found: Content) -> frozenset[object] | None:
     """Returns the members of a set that a copy holds as one, or as a list; None of other values."""
     if found_kind == kind:
         return _members(kind, found)
@@ -152,7 +152,7 @@ def _set_in(kind: str, found_kind: str, found: Any) -> frozenset[object] | None:
     return _members(kind, [value for _, value in values])
 
 
-def _is_text(kind: str, content: Any, found_kind: str, found: Any) -> bool:
+def _is_text(kind: str, content: Content, found_kind: str, found: Content) -> bool:
     """Compares a value with a column's that has another type."""
     if kind == "N" and found_kind == "S":
         number = to_number(found)
