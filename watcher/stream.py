@@ -89,8 +89,6 @@ _STEP_SECONDS = 0.1
 # A task gets at most so many records before other tasks have a turn.
 _IN_A_ROW = 100
 
-Option: TypeAlias = Any
-"""The value of a keyword of `Stream`, whose constructor declares its type."""
 Start: TypeAlias = Moment | dict[str, Any]
 
 

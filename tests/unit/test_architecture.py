@@ -154,7 +154,6 @@ UNTYPED = {
     "records/record.py:Field": "a field of boto3's record dict, whose name tells the type",
     "records/record.py:NativeValue": "an item's value, whose type only the table's user knows",
     "spark/folders.py:JavaObject": "py4j finds an object's methods at run time",
-    "stream.py:Option": "a keyword of a constructor, which declares its type",
 }
 
 
