@@ -18,7 +18,7 @@ def handle_page(page: RecordPage) -> bool:
     """As `handle`, record by record."""
     lines = []
     starts: dict[tuple[str | None, float | None], str] = {}
-    for wire in page.wires:
+    for wire in page.wire_records:
         change, kind = wire.dynamodb, wire.eventName
         seconds = change.ApproximateCreationDateTime
         start = starts.get((kind, seconds))

@@ -66,10 +66,11 @@ def configure(template: str) -> None:
 
 def refuse_unknown(template: str) -> None:
     """Else each change would say so."""
-    fields = [each for each in string.Formatter().parse(template) if each[1] is not None]
+    parts = string.Formatter().parse(template)
+    fields = [(name, spec, conversion) for _, name, spec, conversion in parts if name is not None]
     if not fields:
         raise ValueError(f"--template: it has no field, such as {{{'} {'.join(FIELDS)}}}")
-    for _, name, spec, conversion in fields:
+    for name, spec, conversion in fields:
         field, _, path = name.partition(".")
         if field not in FIELDS or (path and field not in ("new", "old", "key")) or conversion:
             raise ValueError(f"--template: no field {{{name}}}; there are {', '.join(FIELDS)}")
