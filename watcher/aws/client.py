@@ -106,16 +106,7 @@ class StreamsClient:
                 "region_name": region,
                 "endpoint_url": connection.endpoint_url,
                 "verify": ca_file(botocore_session),
-                "config": Config(
-                    connect_timeout=timing.connect_seconds,
-                    read_timeout=timing.read_seconds,
-                    retries={"mode": "standard", "total_max_attempts": attempts},
-                    tcp_keepalive=True,
-                    # It refuses the short sequence numbers of emulators.
-                    parameter_validation=False,
-                    max_pool_connections=_CONNECTIONS,
-                    user_agent_extra=f"watcher/{__version__}",
-                ),
+                "config": _config(attempts, timing),
             }
             self.api: Client = botocore_session.create_client("dynamodbstreams", **self._settings)
             """Botocore's client."""
@@ -153,13 +144,13 @@ class StreamsClient:
         )
 
     def counting(self, counters: Counters) -> StreamsClient:
-        """This client for one more use, also in another thread: its calls are counted there."""
+        """Returns this client for use in another thread, too; counts its calls in `counters`."""
         twin = copy.copy(self)
         twin.counters = counters
         return twin
 
     def renew_credentials(self) -> None:
-        """The credentials were refused; somebody may have logged in again."""
+        """Renews credentials that the service has refused: the user may have logged in again."""
         self._credentials.renew()
 
     def renew_expiring(self) -> None:
@@ -167,7 +158,7 @@ class StreamsClient:
         self._credentials.renew_expiring()
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
-        """All streams of the region (or of one table), the disabled ones of 24 hours included."""
+        """Yields all streams of the region (or of one table), also those disabled within a day."""
         return itertools.chain.from_iterable(self.stream_pages(table))
 
     def stream_pages(self, table: str | None = None) -> Iterator[list[StreamName]]:
@@ -191,7 +182,7 @@ class StreamsClient:
             query["ExclusiveStartStreamArn"] = last
 
     def latest_stream(self, table: str) -> str:
-        """The ARN of the current stream of a table, which its name or its ARN names.
+        """Returns the ARN of a table's current stream; `table` is a name or an ARN.
 
         Raises StreamError where it has none, or where this is not the account or region for it.
         """
@@ -210,7 +201,7 @@ class StreamsClient:
         return error_hints.endpoints_hint(tables, streams, is_unknown)
 
     def describe_table(self, table: str) -> dict[str, Any]:
-        """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
+        """Returns a table's description, by name or ARN. Raises ShardNotFoundError."""
         operation = self._bounded(self._for_tables().describe_table)
         found: dict[str, Any] = self._call(operation, "Table", TableName=table)["Table"]
         return found
@@ -223,9 +214,9 @@ class StreamsClient:
         return self._tables
 
     def tags(self, table: str) -> dict[str, str]:
-        """The tags of a table, by its ARN or its name; none of one that is deleted.
+        """Returns a table's tags, by its ARN or its name; none where the table is deleted.
 
-        Its stream is listed for a day more, which is to keep no other from being found.
+        A deleted table's stream is listed for a day more, and must not hide the others.
         """
         with contextlib.suppress(ShardNotFoundError):
             return self._tags(table)
@@ -266,14 +257,14 @@ class StreamsClient:
         return read_listing(arn, self._describe)
 
     def _describe(self, query: dict[str, Any]) -> ParsedAnswer:
-        """A call of DescribeStream, when its turn has come; again where nobody answers."""
+        """Calls DescribeStream in its turn, and retries where no answer comes."""
         call = partial(self._call, self._listings.describe_stream, "StreamDescription", **query)
         return call_in_turn(
             query["StreamArn"], call, attempts=self._attempts, turn=self._limiter.turn
         )
 
     def list_children(self, arn: str, shard_id: str) -> list[Shard]:
-        """The children of a finished shard, by one call where the service knows the filter.
+        """Returns a finished shard's children, with one call where the service knows the filter.
 
         DynamoDB Local ignores the filter and lists all: hence the check of the parent.
         """
@@ -343,7 +334,7 @@ class StreamsClient:
         return body
 
     def take_shortcut(self, arn: str) -> None:
-        """Make the reading of this stream's shards cheap; each call is then tried once.
+        """Makes reads of this stream's shards cheap; each call is then tried once.
 
         To be called before a fork: what it learns and loads is shared by all children.
         """
@@ -354,14 +345,14 @@ class StreamsClient:
             self.shortcut = shortcut
 
     def close(self) -> None:
-        """Close its connections; a call that comes all the same opens another."""
+        """Closes its connections; a later call opens another."""
         for each in self._opened:
             each.close()
 
     def _call(self, operation: Operation, member: str, **query: object) -> ParsedAnswer:
-        """Call an operation whose answer has this member.
+        """Calls an operation; returns its answer. Raises UnexpectedAnswerError without `member`.
 
-        Without it, it would say that a shard has ended, or that a stream has none.
+        An answer without it would mean that a shard has ended, or that a stream has no shards.
         """
         name = operation.__name__.title().replace("_", "")
         self.counters.call(name)
@@ -377,10 +368,23 @@ class StreamsClient:
             raise self._counted(to_watcher_error(error)) from error
 
     def _counted(self, meaning: WatcherError) -> WatcherError:
-        """Apart from who raises it: an error that its own frame holds keeps its socket open."""
+        """A function of its own: an error that the raising frame holds keeps its socket open."""
         if isinstance(meaning, TransientError) and meaning.throttled:
             self.counters.throttle()
         return meaning
+
+
+def _config(attempts: int, timing: CallTiming) -> Config:
+    return Config(
+        connect_timeout=timing.connect_seconds,
+        read_timeout=timing.read_seconds,
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        tcp_keepalive=True,
+        # It refuses the short sequence numbers of emulators.
+        parameter_validation=False,
+        max_pool_connections=_CONNECTIONS,
+        user_agent_extra=f"watcher/{__version__}",
+    )
 
 
 def _retries(answer: Mapping[str, Any]) -> int:
@@ -412,7 +416,7 @@ _Name = TypeVar("_Name")
 def call_in_parallel(
     calls: Mapping[_Name, Callable[[], object]],
 ) -> dict[_Name, WatcherError | None]:
-    """Makes all calls at once, and returns what each has raised; None where nothing.
+    """Makes all calls at once; returns each call's error, or None.
 
     The threads end before this returns: a process that forks others must not have any. They keep
     no program from its end.

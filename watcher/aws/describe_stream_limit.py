@@ -1,4 +1,4 @@
-"""A limit of calls a second for the whole program."""
+"""Limits the program's calls of DescribeStream a second, for all streams together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CallRateLimiter:
         self._lock = threading.Lock()
 
     def turn(self) -> float:
-        """Take the next turn: in so many seconds. All who ask later come after it."""
+        """Takes the next turn; returns the seconds until it comes. Later callers come after it."""
         with self._lock:
             now = moment = self._clock.monotonic()
             if len(self._begun) == self._calls:
@@ -38,5 +38,5 @@ class CallRateLimiter:
 
 @functools.cache
 def call_limiter_for(endpoint: str) -> CallRateLimiter:
-    """The program's one limiter of DescribeStream for an endpoint."""
+    """Returns the program's one limiter of DescribeStream for an endpoint."""
     return CallRateLimiter()

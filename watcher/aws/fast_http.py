@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
 from botocore import xform_name
+from botocore.awsrequest import AWSPreparedRequest
 from botocore.credentials import ReadOnlyCredentials
 from botocore.httpsession import get_cert_path
 from botocore.parsers import ResponseParser, ResponseParserError, ResponseParserFactory
@@ -141,7 +142,7 @@ class Shortcut:
         self._asked: weakref.WeakSet[PendingResponse] = weakref.WeakSet()
 
     def prepare(self, arn: str) -> None:
-        """See how the shards of a stream are read, before the first one is."""
+        """Learns how botocore reads the shards of a stream, before the first read."""
         self._seen_call("GetShardIterator", {**_ANY_SHARD, "StreamArn": arn})
         self._seen_call("GetRecords", {"ShardIterator": f"{arn}|1|any"})
 
@@ -158,7 +159,7 @@ class Shortcut:
         return self._bounded(self._client.describe_stream)(**query) if answer is None else answer
 
     def get_shard_iterator(self, **query: object) -> ParsedAnswer:
-        """As the client's."""
+        """Calls GetShardIterator as the client does."""
         answer = self._answer("GetShardIterator", query)
         return self._bounded(self._client.get_shard_iterator)(**query) if answer is None else answer
 
@@ -168,7 +169,7 @@ class Shortcut:
         return self._bounded(self._client.get_records)(**query) if answer is None else answer
 
     def ask(self, **query: object) -> PendingResponse | None:
-        """Send what `get_records` does; None where only that can, or too many answers are awaited.
+        """Sends GetRecords ahead; None where only `get_records` can, or too many are on their way.
 
         An answer waits in the system's memory, with up to a megabyte.
         """
@@ -195,10 +196,32 @@ class Shortcut:
         return self._calls[operation]
 
     def _seen(self, operation: str, query: dict[str, Any]) -> SentCall | None:
-        """A call as botocore would send it; None where it is not as we know it."""
-        seen: list[Any] = []
+        """Returns a call as botocore would send it; None where we do not know its form."""
+        request = self._unsent_request(operation, query)
+        url = request.url
+        headers = {name.lower(): _text(value) for name, value in request.headers.items()}
+        scope = _SCOPE.match(headers.get("authorization", ""))
+        is_json = headers.get("content-type", "").startswith("application/x-amz-json-1.")
+        body = request.body
+        if not isinstance(body, bytes) or scope is None or not is_json:
+            return None
+        if urlsplit(url).scheme in get_environ_proxies(url):
+            return None
+        http = self._connections_to(url)
+        kept = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
+        kept["host"] = http.host
+        signer = Signer(url, kept, service=scope["service"], region=scope["region"])
+        signed = signer.headers(body, self._frozen_keys(), headers["x-amz-date"])
+        if signed["Authorization"] != headers["authorization"]:
+            return None
+        shape = self._client.meta.service_model.operation_model(operation).output_shape
+        return SentCall(operation, url, kept, signer, shape, http)
 
-        def stop(request: object, **_: object) -> None:
+    def _unsent_request(self, operation: str, query: dict[str, Any]) -> AWSPreparedRequest:
+        """Returns the request that botocore makes of a call; it is not sent."""
+        seen: list[AWSPreparedRequest] = []
+
+        def stop(request: AWSPreparedRequest, **_: object) -> None:
             seen.append(request)
             raise _NotSentError
 
@@ -210,12 +233,9 @@ class Shortcut:
             pass
         finally:
             self._client.meta.events.unregister(event, stop)
-        url = seen[0].url
-        headers = {name.lower(): _text(value) for name, value in seen[0].headers.items()}
-        scope = _SCOPE.match(headers.get("authorization", ""))
-        is_json = headers.get("content-type", "").startswith("application/x-amz-json-1.")
-        if scope is None or not is_json or urlsplit(url).scheme in get_environ_proxies(url):
-            return None
+        return seen[0]
+
+    def _connections_to(self, url: str) -> HTTPConnections:
         if url not in self._connections:
             config = self._client.meta.config
             self._connections[url] = HTTPConnections(
@@ -227,22 +247,7 @@ class Shortcut:
                     whole_seconds=self._whole_call_reads * config.read_timeout,
                 ),
             )
-        http = self._connections[url]
-        kept = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
-        kept["host"] = http.host
-        signer = Signer(url, kept, service=scope["service"], region=scope["region"])
-        signed = signer.headers(seen[0].body, self._frozen_keys(), headers["x-amz-date"])
-        if signed["Authorization"] != headers["authorization"]:
-            return None
-        shape = self._client.meta.service_model.operation_model(operation).output_shape
-        return SentCall(
-            operation,
-            url,
-            kept,
-            signer,
-            shape,
-            http,
-        )
+        return self._connections[url]
 
     def _answer(
         self, operation: str, query: dict[str, Any], asked: PendingResponse | None = None

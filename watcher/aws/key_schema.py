@@ -1,4 +1,4 @@
-"""In which order a table has its key's attributes: what says the partition comes first."""
+"""The order of a key's attributes in its table: the partition key comes first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ known_first: dict[frozenset[str], set[str]] = {}
 
 
 def remember_key_schema(schema: Iterable[Mapping[str, Any]]) -> None:
-    """Keep a table's `KeySchema`, as DescribeStream and DescribeTable tell it."""
+    """Remembers a table's `KeySchema`, as DescribeStream and DescribeTable return it."""
     kinds = {each.get("AttributeName", ""): each.get("KeyType") for each in schema}
     firsts = known_first.setdefault(frozenset(kinds), set())
     new = {name for name, kind in kinds.items() if kind == "HASH"} - firsts
@@ -23,9 +23,9 @@ def remember_key_schema(schema: Iterable[Mapping[str, Any]]) -> None:
 
 @lru_cache(maxsize=256)
 def in_order(names: tuple[str, ...]) -> tuple[str, ...]:
-    """A key's attributes as its table has them; by name where that is not known.
+    """Returns a key's attributes in the table's order; sorted by name where that is not known.
 
-    Nor is it where two tables have the same names the other way round.
+    It is not known either where two tables have the same names the other way round.
     """
     firsts = known_first.get(frozenset(names), ())
     return tuple(sorted(names, key=lambda name: (len(firsts) != 1 or name not in firsts, name)))

@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-params.html
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -12,8 +13,11 @@ import msgspec
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.handler import Failure, Handler
+from watcher.errors import UsageError
 from watcher.records.record import Record
 from watcher.retry import backoff
+
+_LARGEST_BATCH = 10_000  # Lambda's own
 
 
 class TooOld(Exception):
@@ -25,15 +29,27 @@ class NotAll(Exception):
 
 
 class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to batch; Lambda's settings, under the command line's names."""
+    """How to batch; Lambda's settings, under the command line's names. Raises UsageError."""
 
     size: int = 100
     window: float = 0.0
     """Seconds to wait for a full batch; 0: what a page gives."""
     retries: int = 2
-    """How often a failing batch is tried again before it is given up; -1: for ever."""
+    """How often a failing batch is tried again before it is given up; -1: forever."""
     bisect: bool = False
+    """Whether a failed batch is split in two before it is tried again."""
     max_age: float | None = None
+    """Records that are more seconds old are given up."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= _LARGEST_BATCH:
+            raise UsageError(f"give 1 to {_LARGEST_BATCH}", "batch_size", self.size)
+        if not 0 <= self.window < math.inf:
+            raise UsageError("give 0 or more seconds", "batch_window", f"{self.window:g}")
+        if self.retries < -1:
+            raise UsageError("give 0 or more, or -1 for ever", "retries", self.retries)
+        if self.max_age is not None and not 0 < self.max_age < math.inf:
+            raise UsageError("give more than 0 seconds", "max_age", f"{self.max_age:g}")
 
 
 class _Part(msgspec.Struct):

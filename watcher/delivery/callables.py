@@ -1,4 +1,4 @@
-"""Functions that a plain call does not run: other parameters, or coroutines."""
+"""Finds functions that a plain call would not run: coroutines, or those with other parameters."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class NotRunError(Exception):
 
 
 def never_runs(function: Callable[..., object], *, is_awaited: bool = False) -> str:
-    """Why a call would not run the function, as in "is async, and …"; empty where it would.
+    """Returns why a call would not run the function, such as "is async, and …"; "" if it would.
 
-    With `is_awaited`, an `async def` is run. A plain function that wraps an async one is not
-    judged: it may well run it.
+    With `is_awaited`, an `async def` is run. A plain function that wraps an async one passes: it
+    may run it.
     """
     while isinstance(function, functools.partial):
         function = function.func
@@ -31,7 +31,7 @@ def never_runs(function: Callable[..., object], *, is_awaited: bool = False) -> 
 
 
 def unfit(function: Callable[..., object], *arguments: str, is_awaited: bool = False) -> str:
-    """Why a call with arguments of these names would not run the function; empty where it would."""
+    """Returns why a call with such arguments would not run the function; "" if it would."""
     if reason := never_runs(function, is_awaited=is_awaited):
         return reason
     try:
@@ -47,7 +47,7 @@ def unfit(function: Callable[..., object], *arguments: str, is_awaited: bool = F
 
 
 def check_answer(answer: object) -> None:
-    """Raise NotRunError for the answer of a function that has not run."""
+    """Raises NotRunError if a function's answer shows that it has not run."""
     if isinstance(answer, types.CoroutineType | types.GeneratorType):
         answer.close()
     elif not isinstance(answer, types.AsyncGeneratorType):

@@ -1,4 +1,4 @@
-"""Calls the handlers with each record, and does what the policy says where one fails."""
+"""Calls the handlers with each record, and applies the failure policy where one fails."""
 
 from __future__ import annotations
 
@@ -82,26 +82,29 @@ class Dispatcher:
 
     @property
     def failures(self) -> int:
-        """How many times a handler has failed, on a record or as it was closed."""
+        """The number of failures of handlers, on records and in `close`."""
         return self.failed.total() + self._failed_to_close
 
     @property
     def unhandled(self) -> int:
-        """How many records a handler has failed on that are kept nowhere."""
+        """The number of records that handlers have failed on and that no dead letter keeps."""
         return self.failed.total() - self.given_up.dead_letter_count
 
     def processed(self, delivered: int) -> dict[str, int]:
-        """Handler → how many of so many records it has processed: not failed on, nor batched."""
+        """Returns how many of the delivered records each handler has processed.
+
+        Those that it has failed on, and those that wait in its batches, do not count.
+        """
         counts: Counter[str] = Counter()
         for handler in self._handlers:
             counts[handler.name] += delivered - sum(handler.waiting().values())
         return {name: max(0, count - self.failed[name]) for name, count in counts.items()}
 
     def deliver(self, record: Record) -> None:
-        """Call every handler. Raises HandlerError under `stop`, OutputClosed.
+        """Calls every handler. Raises HandlerError under `stop`, OutputClosed.
 
-        They share the record: a copy for each would cost more than its delivery. Only what one
-        that has failed has changed in it is taken back.
+        They share the record, as a copy for each would cost more than its delivery. Only the
+        changes that a failed handler has made to it are undone.
         """
         fatal: HandlerError | None = None
         if self._check is not None:
@@ -123,13 +126,14 @@ class Dispatcher:
 
     @property
     def takes_pages(self) -> bool:
-        """True where `deliver_page` may do something: a lease is checked for each record."""
+        """True where `deliver_page` may be used; with a lease, each record is checked by itself."""
         return self._handle_page is not None and self._check is None
 
     def deliver_page(self, page: RecordPage) -> bool:
-        """A shortcut for `deliver`; False where each record is to be delivered by itself.
+        """Delivers a page at once; False where each record has to be delivered by itself.
 
-        That is also how it shows on which of them a handler fails. Raises OutputClosed.
+        It is also False after a failure, so that `deliver` finds the failing record. Raises
+        OutputClosed.
         """
         if self._handle_page is None or not self.takes_pages:
             return False
@@ -146,9 +150,9 @@ class Dispatcher:
     def _apply_policy(
         self, handler: Handler, records: Sequence[Record], error: BaseException
     ) -> None:
-        """Try again what has failed, until it goes well or is given up.
+        """Retries the failed records until the handler succeeds or they are given up.
 
-        What a handler raises by itself is a failure on the records given. Raises as `deliver`.
+        Any error that is not a Failure counts as one on these records. Raises as `deliver`.
         """
         while True:
             failure = error if isinstance(error, Failure) else Failure(records, error)
@@ -175,16 +179,16 @@ class Dispatcher:
                 error = another
 
     def _end_if_output_is_closed(self, error: BaseException) -> None:
-        """Raise OutputClosed where it is no failure: nobody reads what the handler prints."""
+        """Raises OutputClosed where the error only means that the reader of stdout has gone."""
         if output.caused(error):
             self._output_closed = True
             raise OutputClosed from error
 
     def _wait(self, seconds: float, handler: Handler, failure: Failure) -> bool:
-        """Wait before a retry; False where there is none, as the run stops.
+        """Waits before a retry; False where the run stops, and there is none.
 
-        What the handler holds as pending is left to the next run at once; a record that it does
-        not hold only when time is short, by raising Overdue.
+        Records that the handler holds as pending are left to the next run at once. One that it
+        does not hold is left only when time is short, by raising Overdue.
         """
         shard_key = failure.records[0].shard_key
         retry = self.retries.under_way[shard_key]
@@ -209,7 +213,7 @@ class Dispatcher:
         return False
 
     def _run_step(self, handler: Handler, step: Callable[[], None]) -> None:
-        """Let a handler go on with what it has taken, by the policy. Raises as `deliver`."""
+        """Has a handler work on the records that it holds, by the policy. Raises as `deliver`."""
         # Where nothing waits it takes no lease: neither one that a standby has not, nor a late one.
         if self._check is not None and handler.waiting():
             self._check()
@@ -223,19 +227,19 @@ class Dispatcher:
     # What handlers have taken and not processed yet
 
     def start_stream(self, arn: str) -> None:
-        """Records of this stream are to come."""
+        """Tells the handlers that records of this stream will come."""
         if arn not in self._streams:
             self._streams.add(arn)
             for handler in self._handlers:
                 handler.begin(arn)
 
     def page_end(self, shard_key: ShardKey) -> None:
-        """A shard's records at hand have been delivered. Raises as `deliver`."""
+        """Tells the handlers that a shard's page is delivered. Raises as `deliver`."""
         for handler in self._handlers:
             self._run_step(handler, functools.partial(handler.page_end, shard_key))
 
     def tick(self, shard_key: ShardKey | None = None) -> None:
-        """Time has passed: something of a shard (or of all) may have waited long enough.
+        """Lets handlers process what has waited long enough, of a shard or of all.
 
         Raises as `deliver`.
         """
@@ -244,7 +248,7 @@ class Dispatcher:
             self._run_step(handler, functools.partial(handler.tick, shard_key))
 
     def drain(self, shard_key: ShardKey | None = None) -> None:
-        """Have handlers process what they took of a shard (or of all), unless time is short.
+        """Has handlers process all that they hold of a shard (or of all), unless time is short.
 
         Raises as `deliver`.
         """
@@ -254,17 +258,17 @@ class Dispatcher:
             self._run_step(handler, functools.partial(handler.drain, shard_key))
 
     def first_pending(self, shard_key: ShardKey) -> str | None:
-        """The first of a shard's delivered records that some handler has not processed yet."""
+        """Returns the first of a shard's delivered records that some handler has not processed."""
         numbers = [handler.first_pending(shard_key) for handler in self._handlers]
         return min((number for number in numbers if number), key=int, default=None)
 
     @property
     def pending_count(self) -> int:
-        """How many delivered records wait for a handler (the slowest) to process them."""
+        """The number of delivered records that the slowest handler has not processed."""
         return max((sum(each.waiting().values()) for each in self._handlers), default=0)
 
     def flush(self) -> None:
-        """Flush what handlers have printed, and what they keep back.
+        """Flushes what handlers have printed, and what they keep back.
 
         Raises OutputClosed, HandlerError (a full disk).
         """
@@ -281,17 +285,17 @@ class Dispatcher:
                     raise HandlerError(text, handler=handler.name) from error
 
     def log_repeats(self) -> None:
-        """Log how often known failures came again, where that is due."""
+        """Logs how often known failures came again, where that is due."""
         if self._failure_log.repeats:
             with self._failing:
                 self._failure_log.log_repeats_if_due()
 
     def cancel(self) -> None:
-        """Cancel the coroutines that are at work in other threads: there is no time left."""
+        """Cancels the coroutines at work in other threads, as there is no time left."""
         self._coroutines.cancel()
 
     def close(self) -> None:
-        """Call the handlers' `close`, each whatever became of the others.
+        """Calls each handler's `close`, even if another's fails.
 
         Raises HandlerError under `stop` where one failed.
         """

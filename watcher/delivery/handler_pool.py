@@ -8,24 +8,24 @@ from queue import SimpleQueue
 from typing import Protocol
 
 Work = Callable[[], Iterator[None]]
-"""Something to go through; it stops after each step, where another may have its turn."""
+"""A generator of steps; after each of them another one may have its turn."""
 
 
 class HandlerPool(Protocol):
-    """Goes through work in threads, or in what the simulation has in their place."""
+    """Runs work in threads, or in the simulation's substitute for them."""
 
     size: int
-    """How many threads there are at most."""
+    """The largest number of threads."""
 
     def submit(self, work: Work) -> None:
-        """Have a thread go through this once one is free; what came first is begun first."""
+        """Has the next free thread run this; work is begun in the order of its submission."""
 
     def close(self) -> None:
-        """Take no more work."""
+        """Refuses more work."""
 
 
 class ThreadHandlerPool:
-    """Up to so many threads, started as they are needed; they keep no program from its end."""
+    """Up to `size` threads, started when they are needed; daemons, so that a program can end."""
 
     def __init__(self, size: int) -> None:
         self.size = size

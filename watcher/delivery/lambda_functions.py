@@ -3,7 +3,6 @@
 https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html
 """
 
-import math
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -26,10 +25,43 @@ if TYPE_CHECKING:
 
 # The longest that a function may run on Lambda; here nothing ends it.
 _TIMEOUT_SECONDS = 900.0
-_LARGEST_BATCH = 10_000
 _ARGUMENTS = ("event", "context")
 
 _event: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder()
+
+
+_BatchSize = Annotated[
+    int,
+    Parameter(
+        metavar="N",
+        group="lambda",
+        help="call it with up to N records of a shard at once; default 100",
+    ),
+]
+_BatchWindow = Annotated[
+    float,
+    Parameter(
+        metavar="SECONDS",
+        group="lambda",
+        help="wait so long for a full batch; default 0: what is there",
+    ),
+]
+_Retries = Annotated[
+    int,
+    Parameter(
+        metavar="N",
+        group="lambda",
+        help="try a failed batch again N times, then treat it as --on-error says; "
+        "default 2; -1: for ever, as Lambda does",
+    ),
+]
+_Bisect = Annotated[
+    bool, Parameter(group="lambda", help="split a failed batch in two before trying it again")
+]
+_MaxAge = Annotated[
+    float | None,
+    Parameter(metavar="SECONDS", group="lambda", help="give up records that are older"),
+]
 
 
 class BadAnswerError(Exception):
@@ -40,38 +72,11 @@ class BadAnswerError(Exception):
 def lambda_function(
     handler: str | Callable[[dict[str, Any], Any], Any],
     *,
-    batch_size: Annotated[
-        int,
-        Parameter(
-            metavar="N",
-            group="lambda",
-            help="call it with up to N records of a shard at once; default 100",
-        ),
-    ] = 100,
-    batch_window: Annotated[
-        float,
-        Parameter(
-            metavar="SECONDS",
-            group="lambda",
-            help="wait so long for a full batch; default 0: what is there",
-        ),
-    ] = 0.0,
-    retries: Annotated[
-        int,
-        Parameter(
-            metavar="N",
-            group="lambda",
-            help="try a failed batch again N times, then treat it as --on-error says; "
-            "default 2; -1: for ever, as Lambda does",
-        ),
-    ] = 2,
-    bisect: Annotated[
-        bool, Parameter(group="lambda", help="split a failed batch in two before trying it again")
-    ] = False,
-    max_age: Annotated[
-        float | None,
-        Parameter(metavar="SECONDS", group="lambda", help="give up records that are older"),
-    ] = None,
+    batch_size: _BatchSize = 100,
+    batch_window: _BatchWindow = 0.0,
+    retries: _Retries = 2,
+    bisect: _Bisect = False,
+    max_age: _MaxAge = None,
 ) -> "Handler":
     """A handler that calls a Lambda function, `handler(event, context)`, batch by batch.
 
@@ -79,32 +84,30 @@ def lambda_function(
     checkpoint never passes a record whose batch has neither succeeded nor been given up. Raises
     UsageError.
     """
-    if not 1 <= batch_size <= _LARGEST_BATCH:
-        raise UsageError(f"give 1 to {_LARGEST_BATCH}", "batch_size", batch_size)
-    if not 0 <= batch_window < math.inf:
-        raise UsageError("give 0 or more seconds", "batch_window", f"{batch_window:g}")
-    if retries < -1:
-        raise UsageError("give 0 or more, or -1 for ever", "retries", retries)
-    if max_age is not None and not 0 < max_age < math.inf:
-        raise UsageError("give more than 0 seconds", "max_age", f"{max_age:g}")
     from watcher.delivery.batches import Batches, BatchSettings
 
     settings = BatchSettings(
         size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
     )
-    name = handler if isinstance(handler, str) else getattr(handler, "__name__", repr(handler))
-    if not isinstance(handler, str) and (reason := unfit(handler, *_ARGUMENTS)):
-        raise UsageError(f"{name} {reason}")
-    runtime = _Runtime(name, _imported(handler) if isinstance(handler, str) else handler)
+    runtime = _runtime(handler)
     exporters = telemetry.exporters("traces")
     if not exporters:
-        return Batches(name, runtime.call, settings)
+        return Batches(runtime.name, runtime.call, settings)
     from watcher.delivery.spans import Spans  # an extra
 
     spans = Spans(exporters)
-    made = Batches(name, spans.around(name, runtime.call), settings)
-    made.close = spans.close
-    return made
+    batches = Batches(runtime.name, spans.around(runtime.name, runtime.call), settings)
+    batches.close = spans.close
+    return batches
+
+
+def _runtime(handler: str | Callable[..., object]) -> "_Runtime":
+    if isinstance(handler, str):
+        return _Runtime(handler, _imported(handler))
+    name = str(getattr(handler, "__name__", repr(handler)))
+    if reason := unfit(handler, *_ARGUMENTS):
+        raise UsageError(f"{name} {reason}")
+    return _Runtime(name, handler)
 
 
 def _imported(name: str) -> Callable[..., object]:
@@ -139,14 +142,15 @@ class _Runtime:
     """Calls one function, as Lambda would."""
 
     def __init__(self, name: str, handler: Callable[..., object]) -> None:
+        self.name = name
         self._handler = handler
-        self._name = name.replace(":", ".").rpartition(".")[2]
+        self._function_name = name.replace(":", ".").rpartition(".")[2]
 
     def call(self, records: "Sequence[Record]") -> int:
-        """Call the function with a shard's records; how many of the first went well."""
+        """Calls the function with a shard's records; returns how many of the first it processed."""
         event = {"Records": [lambda_record(record) for record in records]}
         region, account = [*records[0].stream.split(":"), "", "", "", "", ""][3:5]
-        answer = self._handler(event, Context(self._name, region, account))
+        answer = self._handler(event, Context(self._function_name, region, account))
         check_answer(answer)
         return processed(answer, [record.sequence_number for record in records])
 
@@ -164,10 +168,10 @@ def lambda_record(record: "Record") -> dict[str, Any]:
 
 
 def processed(answer: object, numbers: Sequence[str]) -> int:
-    """How many of the first records went well, by a function's answer.
+    """Returns how many of the first records a function has processed, by its answer.
 
-    All of them unless it has `batchItemFailures`; then those before the first that it names.
-    Raises BadAnswerError where one of the names is not in the batch: all have failed.
+    These are all of them, or those before the first that `batchItemFailures` names.
+    Raises BadAnswerError where it names one that is not in the batch: all have failed.
     """
     failures = answer.get("batchItemFailures") if isinstance(answer, dict) else None
     if not failures:

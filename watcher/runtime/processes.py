@@ -54,6 +54,22 @@ def raised_open_files() -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@contextlib.contextmanager
+def _frozen_objects() -> Iterator[None]:
+    """Hides all objects from the garbage collector while a child is forked.
+
+    Otherwise, the child's first collection would copy every page of memory that it looks at.
+    """
+    is_ours = not gc.get_freeze_count()  # not a host program's, which stays
+    if is_ours:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if is_ours:
+            gc.unfreeze()
+
+
 class ProcessStarter:
     """Starts the workers' processes; they leave out most of what the filter rejects.
 
@@ -104,19 +120,14 @@ class ProcessStarter:
             name=f"watcher {name}",
             daemon=True,
         )
-        # Else the first garbage collection in a child copies every page that it looks at.
-        is_ours = not gc.get_freeze_count()  # not a host program's, which stays
-        if is_ours:
-            gc.freeze()
         try:
             refuse_scarce(writing.fileno())
-            process_start.start(process)
+            with _frozen_objects():
+                process_start.start(process)
         except BaseException:
             commands.close()
             raise
         finally:
-            if is_ours:
-                gc.unfreeze()
             reading.close()
         return WorkerProcess(process, commands, credentials=credentials, keys=keys)
 
