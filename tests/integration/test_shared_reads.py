@@ -157,16 +157,16 @@ def test_few_reads_of_spark_are_throttled(
 ) -> None:
     pytest.importorskip("pyspark")
     from watcher.pull.ranges import Range
-    from watcher.spark import ranges
     from watcher.spark.options import SourceOptions
     from watcher.spark.read_ahead import ReadAhead
+    from watcher.spark.tasks import range_reader
 
     if backlog:
         simulator.write("a", 3000)
         simulator.advance(60)
     clock, shares = Passing(simulator), Shares(simulator)
     options = SourceOptions(stream=simulator.stream_arn, start=TrimHorizon())
-    executor = ranges.reader(options, simulator.stream_arn, client(simulator), clock)
+    executor = range_reader(options, simulator.stream_arn, client(simulator), clock)
     driver, service = ReadAhead(simulator.stream_arn, clock), client(simulator)
     shard_id = simulator.open_shards[0]
     driver.add(TrackedShard(shard_id, None, TrimHorizon()), None, may_defer=True)

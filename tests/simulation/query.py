@@ -20,11 +20,12 @@ from watcher.aws.arns import is_stream
 from watcher.aws.retry import retry_at_start
 from watcher.pull.ranges import RangeReader
 from watcher.records.wire import WireRecord
-from watcher.spark import ranges
+from watcher.spark.buffered_shard import BufferedShard, ReaderEvent
 from watcher.spark.options import SourceOptions
 from watcher.spark.planner import Planner
-from watcher.spark.read_ahead import BufferedShard, ReadAhead, ReaderEvent
+from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.stream_reader import StreamReader
+from watcher.spark.tasks import range_reader
 from watcher.spark.timing import Timing
 
 _READ_SECONDS = 10.0
@@ -245,7 +246,7 @@ class Query(Program):
     def _range_reader(self, options: SourceOptions, arn: str, life: Life) -> RangeReader:
         if self._life is None:
             raise Killed
-        return ranges.reader(options, arn, self._client(life), life)
+        return range_reader(options, arn, self._client(life), life)
 
     def _end(self) -> None:
         self._kill()  # Spark interrupts the query's thread wherever it is

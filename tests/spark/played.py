@@ -22,11 +22,12 @@ from watcher.errors import (
     WatcherError,
 )
 from watcher.pull.ranges import Range
-from watcher.spark import offsets, ranges
+from watcher.spark import offsets
 from watcher.spark.offsets import Offset
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
 from watcher.spark.read_ahead import ReadAhead
+from watcher.spark.tasks import range_reader
 from watcher.spark.timing import LIMITS, SourceLimits
 from watcher.streams.messages import Page
 
@@ -232,7 +233,7 @@ class PlayedQuery:
 
     def read(self, between: Range) -> list[Page]:
         """As an executor does."""
-        return list(ranges.reader(self.options, ARN, self.stream, self.clock).read(between))
+        return list(range_reader(self.options, ARN, self.stream, self.clock).read(between))
 
     def run(self, seconds: float) -> None:
         """So much time passes."""

@@ -11,8 +11,8 @@ from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
 from watcher.aws.model import AtTime, TrimHorizon
 from watcher.spark import micro_batch
+from watcher.spark.buffered_shard import BufferedShard
 from watcher.spark.offsets import Offset, ShardOffset
-from watcher.spark.read_ahead import BufferedShard
 from watcher.spark.timing import SourceLimits
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 

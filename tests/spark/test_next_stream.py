@@ -17,7 +17,8 @@ from tests.simulator import Simulator
 from tests.spark.conftest import options
 from watcher.errors import DataLossError, StreamGoneError, UsageError
 from watcher.spark.options import parse
-from watcher.spark.stream_reader import SeveralStreamsReader, StreamReader
+from watcher.spark.several_streams import SeveralStreamsReader
+from watcher.spark.stream_reader import StreamReader
 
 SCHEMA = StructType().add("shard_id", "string").add("record", "string")
 

@@ -15,10 +15,11 @@ from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, AtTime, TrimHorizon
 from watcher.errors import CredentialsError, DataLossError, StreamError, UsageError
 from watcher.pull.ranges import Range
-from watcher.spark import offsets, ranges
+from watcher.spark import offsets
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
+from watcher.spark.tasks import connected_reader
 from watcher.streams.messages import Page
 
 TROUBLE = {
@@ -98,7 +99,7 @@ class Query:
         return numbers(each.page() for each in pages)
 
     def read_again(self, between: Range) -> list[str]:
-        return numbers(ranges.connected(self.options, self.planner.arn).read(between))
+        return numbers(connected_reader(self.options, self.planner.arn).read(between))
 
     def until(self, count: int, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.spark.played import ARN, PlayedStream, number, numbers
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, AtSequence, TrimHorizon
-from watcher.spark.read_ahead import BufferedPage, ReadAhead
+from watcher.spark.buffered_shard import BufferedPage
+from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.timing import SourceLimits
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Finished, Page, Started

@@ -24,7 +24,6 @@ from tests.spark.played import ARN, InTurn, PlayedStream, number
 from tests.support.hand_clock import HandClock
 from watcher.aws import timing
 from watcher.errors import DataLossError
-from watcher.spark import ranges
 from watcher.spark.batch_reader import BatchReader
 from watcher.spark.columns import ddl
 from watcher.spark.options import parse
@@ -32,7 +31,7 @@ from watcher.spark.planner import Planner
 from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.source import DynamoDBStreams
 from watcher.spark.stream_reader import StreamReader
-from watcher.spark.tasks import TaskPartition
+from watcher.spark.tasks import TaskPartition, range_reader
 
 pytestmark = pytest.mark.spark
 
@@ -295,7 +294,7 @@ def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
         schema,
         connect=lambda stream, connection: (played, stream),
         background=lambda service: service,
-        reader=lambda options, arn: ranges.reader(options, arn, played, clock),
+        reader=lambda options, arn: range_reader(options, arn, played, clock),
         clock=Waiting(),
     )
     rows = sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each))
@@ -347,7 +346,7 @@ def test_a_micro_batch_that_is_done_again_has_the_same_rows() -> None:
             schema,
             2,
             planner=lambda options: Planner(options, ARN, played, driver, clock=clock),
-            reader=lambda options, arn: ranges.reader(options, arn, played, clock),
+            reader=lambda options, arn: range_reader(options, arn, played, clock),
         )
 
     def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:

@@ -24,8 +24,9 @@ from watcher.spark.batch_reader import BatchReader
 from watcher.spark.columns import ddl
 from watcher.spark.compat import ReadMaxRows
 from watcher.spark.options import parse
+from watcher.spark.several_streams import SeveralStreamsReader, offsets_by_stream
 from watcher.spark.source import DynamoDBStreams
-from watcher.spark.stream_reader import SeveralStreamsReader, StreamReader, offsets_by_stream
+from watcher.spark.stream_reader import StreamReader
 
 SCHEMA = StructType()
 for column in ("shard_id", "record", "event_source_arn", "table_name"):

@@ -7,7 +7,7 @@ pytest.importorskip("pyspark")
 
 from watcher.aws.model import TrimHorizon
 from watcher.pull.ranges import Range
-from watcher.spark.read_ahead import BufferedPage
+from watcher.spark.buffered_shard import BufferedPage
 from watcher.spark.tasks import BufferedRange, share_among_tasks
 from watcher.streams.messages import Page
 

@@ -33,10 +33,10 @@ from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard, ReadScheduler
 from watcher.runtime.workers import Workers
-from watcher.spark import ranges
 from watcher.spark.batch_reader import BatchReader
 from watcher.spark.columns import columns
 from watcher.spark.options import SourceOptions, parse
+from watcher.spark.tasks import range_reader
 from watcher.stream import Stream
 from watcher.streams.messages import Message
 
@@ -176,7 +176,7 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> 
     clock.sleep(seconds)
 
     def reader(options: SourceOptions, arn: str) -> RangeReader:
-        return ranges.reader(options, arn, stream, clock)
+        return range_reader(options, arn, stream, clock)
 
     def connect(name: str, connection: AwsConfig) -> tuple[Service, str]:
         return stream, ARN

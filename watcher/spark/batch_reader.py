@@ -16,11 +16,17 @@ from watcher.aws.model import Latest, Service
 from watcher.clock import CLOCK, Clock
 from watcher.pull import executor
 from watcher.pull.ranges import Range, RangeReader
-from watcher.spark import ranges
 from watcher.spark.options import SourceOptions
 from watcher.spark.picklable import SparkPicklable
-from watcher.spark.stream_finder import StreamFinder
-from watcher.spark.tasks import BufferedRange, KeysOf, TaskPartition, TaskRows, no_keys
+from watcher.spark.several_streams import StreamFinder
+from watcher.spark.tasks import (
+    BufferedRange,
+    KeysOf,
+    TaskPartition,
+    TaskRows,
+    connected_reader,
+    no_keys,
+)
 from watcher.spark.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.losses import Losses
@@ -42,7 +48,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
         *,
         connect: Callable[[str, AwsConfig], tuple[Service, str]] = connect,
         background: Callable[[Service], Service] = _background,
-        reader: Callable[[SourceOptions, str], RangeReader] = ranges.connected,
+        reader: Callable[[SourceOptions, str], RangeReader] = connected_reader,
         keys: KeysOf = no_keys,
         clock: Clock = CLOCK,
         timing: Timing = TIMING,

@@ -21,8 +21,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from watcher.clock import Clock
+from watcher.spark.buffered_shard import BufferedShard, unread_since
 from watcher.spark.micro_batch import Shards
-from watcher.spark.read_ahead import BufferedShard, unread_since
 from watcher.spark.timing import TIMING, Timing
 from watcher.streams.lineage import ShardStatus, TrackedShard
 

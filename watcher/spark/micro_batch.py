@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from watcher.aws.model import AfterSequence
+from watcher.spark.buffered_shard import BufferedPage, BufferedShard
 from watcher.spark.offsets import Offset, ShardOffset
-from watcher.spark.read_ahead import BufferedPage, BufferedShard
 from watcher.spark.timing import LIMITS, SourceLimits
 from watcher.streams.lineage import Lineage, ShardStatus
 

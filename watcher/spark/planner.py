@@ -20,19 +20,12 @@ from watcher.pull.ranges import Range
 from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.spark import micro_batch, offsets
+from watcher.spark.buffered_shard import BufferedPage, BufferedShard, ReaderEvent, unread_since
 from watcher.spark.deferred_range import DeferredRange
 from watcher.spark.event_time import Cut, EventTimeAlignment
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
-from watcher.spark.read_ahead import (
-    BufferedPage,
-    BufferedShard,
-    ReadAhead,
-    ReadAheadDriver,
-    ReaderEvent,
-    ReaderThreads,
-    unread_since,
-)
+from watcher.spark.read_ahead import ReadAhead, ReadAheadDriver, ReaderThreads
 from watcher.spark.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import RETENTION, Lineage, ShardStatus, TrackedShard

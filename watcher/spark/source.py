@@ -20,7 +20,8 @@ from watcher.spark.columns import ddl
 from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.picklable import SparkPicklable
-from watcher.spark.stream_reader import SeveralStreamsReader, StreamReader
+from watcher.spark.several_streams import SeveralStreamsReader
+from watcher.spark.stream_reader import StreamReader
 
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import msgspec
 import pyarrow as pa
@@ -12,15 +13,20 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from watcher.aws.config import AwsConfig
+from watcher.aws.connect import for_worker
 from watcher.aws.credentials import Keys, handed_credentials
+from watcher.aws.model import Service
+from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
 from watcher.pull.ranges import Range, RangeReader
 from watcher.spark import compat
+from watcher.spark.buffered_shard import BufferedPage
 from watcher.spark.columns import ArrowEncoder, columns, refuse_unfit_types
-from watcher.spark.options import SourceOptions
-from watcher.spark.read_ahead import BufferedPage
+from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.timing import LIMITS, SourceLimits
+from watcher.streams.losses import Losses
 from watcher.streams.messages import Page
+from watcher.streams.read_rate import AdaptiveRateLimit
 
 KeysOf = Callable[[AwsConfig, str], Keys | None]
 """Returns the driver's keys for a connection and a stream, for executors to read with."""
@@ -97,6 +103,36 @@ class TaskRows:
 
     def _encoded(self, pages: Iterator[Page], between: Range, arn: str) -> Iterator[pa.RecordBatch]:
         return (self._encoder.encode(page, between.shard_id, arn) for page in pages)
+
+
+def connected_reader(options: SourceOptions, arn: str) -> RangeReader:
+    """Returns a reader over the real service."""
+    return range_reader(options, arn, _service(options.connection, arn), rates=_rates(arn))
+
+
+def range_reader(
+    options: SourceOptions,
+    arn: str,
+    service: Service,
+    clock: Clock = CLOCK,
+    *,
+    rates: dict[str, AdaptiveRateLimit] | None = None,
+) -> RangeReader:
+    """Returns a reader that treats lost records as the options say."""
+    losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
+    return RangeReader(arn, service, losses, clock, rates=rates)
+
+
+@lru_cache(maxsize=8)
+def _service(connection: AwsConfig, arn: str) -> Service:
+    """Returns one client for a worker's life: making one takes longer than reading a page."""
+    return for_worker(connection, arn, handed_credentials(connection, arn))
+
+
+@lru_cache(maxsize=8)
+def _rates(arn: str) -> dict[str, AdaptiveRateLimit]:
+    """Returns each shard's rate limit, as earlier tasks have learnt it in this worker."""
+    return {}
 
 
 def share_among_tasks(
