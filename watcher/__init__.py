@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from watcher.records.typed_values import as_model
     from watcher.stream import Stream
     from watcher.time_machine.as_of import ItemsAsOf, as_of
-    from watcher.time_machine.timeline import History, history
+    from watcher.time_machine.history import History, history
     from watcher.time_machine.undo import Undo, undo
     from watcher.watching import Watch, watch
 
@@ -56,7 +56,7 @@ __all__ = [
 _PLACES = {
     "ABSENT": "records.diff",
     "DataLossError": "errors",
-    "History": "time_machine.timeline",
+    "History": "time_machine.history",
     "ItemsAsOf": "time_machine.as_of",
     "LeaseLostError": "errors",
     "HandlerError": "errors",
@@ -70,7 +70,7 @@ _PLACES = {
     "WatcherError": "errors",
     "as_model": "records.typed_values",
     "as_of": "time_machine.as_of",
-    "history": "time_machine.timeline",
+    "history": "time_machine.history",
     "lambda_function": "delivery.lambda_functions",
     "undo": "time_machine.undo",
     "watch": "watching",

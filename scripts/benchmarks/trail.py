@@ -72,7 +72,7 @@ def _unpacked(paths: list[Path]) -> float:
 def _read(folder: str) -> float:
     callers = Callers()
     for number in range(100):
-        callers.note(_change(number))
+        callers.add_change(_change(number))
     began = time.monotonic()
     reading = Trail(folder, AwsConfig()).read(callers)
     assert len(reading.files) == _FILES

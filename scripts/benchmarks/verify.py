@@ -18,7 +18,7 @@ from scripts.benchmarks.results import Row
 from tests.support.dynamodb_local import REGION, DynamoDBLocal
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TablesClient
-from watcher.time_machine.as_of import scan_segments
+from watcher.time_machine.table import scan_segments
 
 _ITEMS = int(os.environ.get("BENCH_VERIFY_ITEMS", "200000"))
 _SEGMENTS = 8

@@ -16,8 +16,9 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TablesClient
 from watcher.records.record import native_item, wire_item
 from watcher.time_machine.as_of import copy_to_table, items_as_of
+from watcher.time_machine.change_filter import ChangeFilter
 from watcher.time_machine.sources import Sources, StreamSource
-from watcher.time_machine.undo import ChangeSelection, plan_revert, plan_undo
+from watcher.time_machine.undo import plan_revert, plan_undo
 from watcher.time_machine.write_back import Outcome
 
 BAD = '{"dynamodb": {"NewImage": {"by": {"S": ["deploy"]}}}}'
@@ -81,7 +82,7 @@ def test_items_of_all_types_go_back_and_forth(orders: Orders, tmp_path: Path) ->
     after = orders.items()
 
     log = tmp_path / "undo.jsonl"
-    choice = ChangeSelection(datetime.now(UTC) - timedelta(minutes=2), filters=[BAD])
+    choice = ChangeFilter(datetime.now(UTC) - timedelta(minutes=2), filters=[BAD])
     plan = plan_undo(orders.sources(), choice, log)
     assert len(plan.conflicts) == 2
     done = [outcome for _, outcome in plan.apply(rate=1e9)]

@@ -16,7 +16,8 @@ from tests.ledger.ledger import DisturbedTables, Ledger, by_key
 from tests.ledger.local_ledger import LocalLedger
 from tests.ledger.verified import verify_while_written
 from watcher.time_machine.as_of import items_as_of
-from watcher.time_machine.undo import ChangeSelection, open_plan, plan_revert, plan_undo
+from watcher.time_machine.change_filter import ChangeFilter
+from watcher.time_machine.undo import open_plan, plan_revert, plan_undo
 from watcher.time_machine.undo_log import entry_item, possible_writes, read_log
 from watcher.time_machine.write_back import Outcome
 
@@ -82,7 +83,7 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     last = ledger.random.randint(began, end)
     first = max(began, last - ledger.random.randint(0, ledger.longest))
     expected, conflicts = ledger.without(first, last)
-    chosen = ChangeSelection(_moment(first), _moment(last), only="insert,modify,remove,ttl")
+    chosen = ChangeFilter(_moment(first), _moment(last), only="insert,modify,remove,ttl")
     plan = plan_undo(ledger.sources(), chosen, log)
     if plan.steps:
         plan.save()

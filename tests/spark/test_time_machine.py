@@ -15,9 +15,9 @@ from tests.support import exports
 from tests.unit.time_machine.test_exports import HERE, Exported, moment
 from watcher.errors import UsageError, WatcherError
 from watcher.time_machine.exports import Baseline
+from watcher.time_machine.history import item_history
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.timeline import timeline
 
 pytestmark = pytest.mark.spark
 
@@ -68,7 +68,9 @@ def test_a_life_is_as_the_plain_one_has_it(spark: Any, made: Exported) -> None:
     baseline = Baseline([str(made.full), str(made.next)], HERE)
     start, until = moment(made.began), moment(made.ended)
     for name in ("item-0", "nobody"):
-        plain = timeline(Sources([made.lake], None), ItemKey({"pk": name}), start, until, baseline)
+        plain = item_history(
+            Sources([made.lake], None), ItemKey({"pk": name}), start, until, baseline
+        )
         # Twice the same archive: each change comes once.
         lakes = [made.lake, made.lake]
         found = time_machine.history(

@@ -39,10 +39,9 @@ from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table
 from watcher.time_machine.callers import Answer, Callers
 from watcher.time_machine.counts import CountRow, Counts
 from watcher.time_machine.exports import Baseline
+from watcher.time_machine.history import History, item_history
 from watcher.time_machine.item_keys import ItemKey, check_key_values
-from watcher.time_machine.sources import Sources
-from watcher.time_machine.timeline import History, timeline
-from watcher.time_machine.times import past_time, records_until, start_time
+from watcher.time_machine.sources import Sources, past_time, records_until, start_time
 from watcher.time_machine.trail import Trail
 
 if TYPE_CHECKING:
@@ -116,11 +115,11 @@ def _history(
     **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
-    hidden, trail = options.redaction(values), opened_trail(values, who)
+    hidden, trail = options.redaction(values), open_trail(values, who)
     wanted, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
-    _tell_times(start, until)
-    exports = opened(baseline, values)
+    _log_times(start, until)
+    exports = open_baseline(baseline, values)
     table = ""
     if values["engine"] == "spark":
         found = spark_commands.history(
@@ -134,7 +133,7 @@ def _history(
     else:
         read = Sources.named(sources, options.connection(values))
         table = read.table_arn
-        found = timeline(read, wanted, start, until, exports)
+        found = item_history(read, wanted, start, until, exports)
     if trail is not None:
         found.add_callers(trail, table)
     if hidden is not None:
@@ -146,7 +145,7 @@ def _history(
     return 0
 
 
-def _tell_times(start: datetime | None, until: datetime | None) -> None:
+def _log_times(start: datetime | None, until: datetime | None) -> None:
     """Logs what was understood, where times were given."""
     parts = [
         f"{word} {time_text(time.astimezone())}"
@@ -172,7 +171,7 @@ class _Change(NamedTuple):
     answer: Answer | None
 
 
-def _told(found: History) -> Iterator[_Change | _State]:
+def _entries(found: History) -> Iterator[_Change | _State]:
     """Its changes and states, by their times."""
     before = found.before_export()
     answers: list[Answer] | list[None] = found.answers or [None] * len(found)
@@ -186,7 +185,7 @@ def _told(found: History) -> Iterator[_Change | _State]:
 
 
 def _as_text(found: History) -> None:
-    for each in _told(found):
+    for each in _entries(found):
         lines = _state_lines(each, found) if isinstance(each, _State) else _change_lines(each)
         write_text("\n".join(lines) + "\n")
 
@@ -208,7 +207,7 @@ def _state_lines(state: _State, found: History) -> Iterator[str]:
 
 
 def _as_json(found: History) -> None:
-    rows = [_row(each) for each in _told(found)]
+    rows = [_row(each) for each in _entries(found)]
     write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
 
 
@@ -235,7 +234,7 @@ def _as_csv(found: History, *, raw: bool) -> None:
 
 
 def _cells(found: History) -> Iterator[tuple[str, ...]]:
-    for each in _told(found):
+    for each in _entries(found):
         if isinstance(each, _State):
             nobody = ("", "") if found.answers else ()
             for name, value in sorted((each.item or {}).items()):
@@ -351,11 +350,11 @@ def _as_of(
     hidden = options.redaction(values)
     if to_table is not None:
         options.refuse_redaction(values, "a table takes items as they were")
-    exports = opened(baseline, values)
+    exports = open_baseline(baseline, values)
     if values["engine"] == "spark":
         options.refuse_redaction(values, "not for --engine spark")
         form = _for_spark(output, to, to_table)
-        _tell_moment(then, to)
+        _log_moment(then, to)
         count = spark_commands.as_of(
             names,
             at=then,
@@ -367,14 +366,14 @@ def _as_of(
             wire=dynamodb_json,
             values=values,
         )
-        return _said(then, count, to)
+        return _log_count(then, count, to)
     if output == "parquet":
         raise UsageError("it is Spark that writes it: --engine spark", "output", output)
     sources = Sources.named(names, options.connection(values), strict=True)
     if to_table is not None and sources.stream is None:
         raise UsageError("it is made like the stream's table: name the stream, too", "to_table")
     with _target(to) as out:
-        _tell_moment(then, to or to_table)
+        _log_moment(then, to or to_table)
         found = items_as_of(sources, then, one, test, exports)
         found.redaction = hidden
         if not found.exact and (dynamodb_json or to_table):
@@ -383,16 +382,16 @@ def _as_of(
             count = copy_to_table(sources, to_table, found.images())
         else:
             count = _write(found, output or "jsonl", dynamodb_json, out, csv_raw=csv_raw)
-    return _said(found.at, count, to or to_table)
+    return _log_count(found.at, count, to or to_table)
 
 
-def _tell_moment(at: datetime, to: str | None) -> None:
+def _log_moment(at: datetime, to: str | None) -> None:
     """Logs what was understood, before it is written to a file or a table."""
     if to is not None:
         logger.info(f"Writes the items as of {time_text(at.astimezone())} to {to}")
 
 
-def _said(at: datetime, count: int, to: str | None) -> int:
+def _log_count(at: datetime, count: int, to: str | None) -> int:
     where = f" to {to}" if to else ""
     logger.info(f"As of {time_text(at)}, its whole second: {grouped(count, 'item')}{where}")
     return 0
@@ -408,14 +407,14 @@ def _for_spark(output: str | None, to: str | None, to_table: str | None) -> str:
     return form
 
 
-def opened(baseline: list[str] | None, values: Mapping[str, Any]) -> Baseline | None:
+def open_baseline(baseline: list[str] | None, values: Mapping[str, Any]) -> Baseline | None:
     """Opens the exports that --baseline names."""
     if not baseline:
         return None
     return Baseline(baseline, AwsConfig(values["region"], values["profile"]))
 
 
-def opened_trail(values: Mapping[str, Any], who: options.Who = None) -> Trail | None:
+def open_trail(values: Mapping[str, Any], who: options.Who = None) -> Trail | None:
     """Opens the trail that --who names."""
     return None if who is None else Trail(who, AwsConfig(values["region"], values["profile"]))
 
@@ -546,22 +545,22 @@ def _count(
         raise UsageError("give 0 (all) or more", "top", str(top))
     names = counts.dimensions(by or (counts.CALLER if "who" in given.typed else "kind"))
     hidden, trail = options.redaction(values), _trail_of(names, who, given, values)
-    is_wanted = options.record_filter(values)
+    matches = options.record_filter(values)
     start, until = start_time(values["start"]), end(values["until"], values["start"])
     found = Sources.named(sources, options.connection(values))
     _refuse_bad_key(found, values["key"])
     if trail is None:
         made = Counts(names, redaction=hidden)
-        found.open(start, None if is_wanted is None else is_wanted.matching_indexes)
-        made.add(filter(is_wanted, records_until(found.records(), until)))
+        found.open(start, None if matches is None else matches.matching_indexes)
+        made.add(filter(matches, records_until(found.records(), until)))
     else:
         callers = Callers(found.table_arn)
         made = Counts(names, callers, hidden)
         found.open(start)
         # All changes are taken in: a call that made one of them has not made another.
-        made.add(filter(is_wanted, callers.noting(records_until(found.records(), until))))
+        made.add(filter(matches, callers.adding(records_until(found.records(), until))))
         reading = trail.read(callers)
-        made.name_callers(lambda change: callers.of(change, reading.incomplete))
+        made.name_callers(lambda change: callers.answer(change, reading.incomplete))
     rows = made.rows(top)
     _print_counts(made.by, rows, output, csv_raw=csv_raw)
     left = f", of {len(made)} rows the {len(rows)} largest" * (len(rows) < len(made))
@@ -576,7 +575,7 @@ def _trail_of(
     if counts.CALLER in names:
         if who is None:
             raise UsageError("it takes a trail that names them: --who PLACE", "by", counts.CALLER)
-        return opened_trail(values, who)
+        return open_trail(values, who)
     if "who" in given.typed:  # a default is for other commands
         text = f"nothing asks for callers: --by {','.join([*names, counts.CALLER])}"
         raise UsageError(text, "who", who)

@@ -128,7 +128,7 @@ def _refuse_missing(module: str) -> None:
 
 def _history(values: Mapping[str, Any]) -> Callable[[ChangeLine], Iterable[Record]]:
     def history(entry: ChangeLine) -> Iterable[Record]:
-        from watcher.time_machine import timeline
+        from watcher.time_machine.history import history as item_history
 
         hidden = options.redaction(values)
         named = [] if hidden is None else [*filter(hidden.hides, entry.record.key)]
@@ -136,7 +136,7 @@ def _history(values: Mapping[str, Any]) -> Callable[[ChangeLine], Iterable[Recor
             raise UsageError(f"{named[0]} is redacted: an item's history is found by its whole key")
         aws = {name: values[name] for name in options.AWS}
         redact: dict[str, Any] = {name: values.get(name) for name in options.REDACT}
-        return timeline.history(entry.shard_key.stream, key=entry.record.key, **redact, **aws)
+        return item_history(entry.shard_key.stream, key=entry.record.key, **redact, **aws)
 
     return history
 

@@ -15,7 +15,7 @@ from watcher.formatting.terminal import write_text
 from watcher.formatting.text import counted
 from watcher.options import WatchOptions
 from watcher.records.record import Record
-from watcher.time_machine.callers import Callers, Noted
+from watcher.time_machine.callers import Callers, ChangeKey
 from watcher.time_machine.trail import Trail
 from watcher.watching import watch
 
@@ -44,24 +44,24 @@ class PastSummary:
         self._callers = Callers()
         self._is_wanted = options.record_filter(values)
         self._redaction = options.redaction(values)
-        self._lines: list[tuple[str, Noted]] = []
+        self._lines: list[tuple[str, ChangeKey]] = []
         self._filtered = 0
 
     def add(self, record: Record) -> None:
         """Takes in a change: a call that made one has not made another."""
-        noted = self._callers.note(record)
+        key = self._callers.add_change(record)
         if self._is_wanted is None or self._is_wanted(record):
             shown = record if self._redaction is None else self._redaction(record)
-            self._lines.append((summary_line(shown), noted))
+            self._lines.append((summary_line(shown), key))
         else:
             self._filtered += 1
 
     def write(self) -> None:
         """Reads the trail, and prints."""
         reading = self._trail.read(self._callers)
-        for line, noted in self._lines:
-            answer = self._callers.of(noted, reading.incomplete)
-            write_text(f"{line}   {answer.text(account_of(noted.table))}\n")
+        for line, key in self._lines:
+            answer = self._callers.answer(key, reading.incomplete)
+            write_text(f"{line}   {answer.text(account_of(key.table))}\n")
         filtered = f", {self._filtered} filtered out" * bool(self._filtered)
         logger.info(f"Done: {counted(len(self._lines), 'record')}{filtered}")
 

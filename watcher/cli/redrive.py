@@ -21,8 +21,8 @@ from watcher.cli.command_line import CommandLine
 from watcher.cli.replay import (
     Delivery,
     ReplayStatus,
-    chosen,
     delivery_options,
+    filter_of,
     refuse_as_dead_letters,
 )
 from watcher.delivery.dead_letters import HeldMessages
@@ -213,7 +213,7 @@ class _Run:
         self._aws = options.connection(values)
         # What the mapping itself leaves out is not missing; the other filters choose from the rest.
         self._of_mapping = record_filter(values["filters"])
-        self._of_run = chosen({**values, "filters": None})
+        self._of_run = filter_of({**values, "filters": None})
         self._dispatcher: Dispatcher | None = None
         self._unhandled = 0
         self._redrive = Redrive(
@@ -228,7 +228,7 @@ class _Run:
     def count(self) -> int:
         """Fetches the records, and prints how many there are, and of when."""
         redrive = self._redrive
-        counts = Counter(record.stream for record in redrive if self._test(record))
+        counts = Counter(record.stream for record in redrive if self._matches(record))
         for stream in dict.fromkeys(each.stream for each in redrive.batches):
             batches = [each for each in redrive.batches if each.stream == stream]
             times = [
@@ -258,7 +258,7 @@ class _Run:
             status = None
             if line is not None:
                 status = ReplayStatus(line, redrive, "redriven", self._share)
-            Delivery(redrive, self._test, self._redaction, dispatcher, status).run()
+            Delivery(redrive, self._matches, self._redaction, dispatcher, status).run()
         return self._report(dispatcher)
 
     def _report(self, dispatcher: Dispatcher) -> int:
@@ -275,7 +275,7 @@ class _Run:
         )
         return 128 + ended if ended else int(bool(failures or redrive.unreadable or redrive.lost))
 
-    def _test(self, record: Record) -> bool:
+    def _matches(self, record: Record) -> bool:
         """Returns whether a record is to be handed over; notes what that means for its message."""
         self._keep_hidden()
         if self._of_mapping is not None and not self._of_mapping(record):

@@ -84,14 +84,14 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
         handlers = choice.load()
         if not handlers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
-        test = chosen(values)
+        matches = filter_of(values)
         replay = RecordLines(file or source or (), source.keep if source else None)
         dispatcher = Dispatcher(handlers, on_error, shutdown=Shutdown(values["stop_timeout"]))
         with options.call(output.status_line, values) as line:
             status = None
             if line is not None and file is not None:
                 status = ReplayStatus(line, replay, "replayed", _share_of(file, replay))
-            step = Delivery(replay, test, options.redaction(values), dispatcher, status, source)
+            step = Delivery(replay, matches, options.redaction(values), dispatcher, status, source)
             with nullcontext() if source is None else blaming(name):
                 step.run()
     ended = dispatcher.shutdown.signal
@@ -106,16 +106,16 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
     return 128 + ended if ended else int(bool(failures or replay.unreadable))
 
 
-def chosen(values: dict[str, Any]) -> Callable[[Record], bool] | None:
-    """Returns the test of the filters' options; None where all records pass. Raises UsageError."""
-    test = options.record_filter(values)
+def filter_of(values: dict[str, Any]) -> Callable[[Record], bool] | None:
+    """Returns the filter that the options make; None where all records match. Raises UsageError."""
+    matches = options.record_filter(values)
     last = end(values["until"], "trim-horizon")
     if last is None:
-        return test
+        return matches
 
     def made_in_time(record: Record) -> bool:
         created = record.created_at
-        return (created is None or created <= last) and (test is None or test(record))
+        return (created is None or created <= last) and (matches is None or matches(record))
 
     return made_in_time
 
@@ -138,16 +138,16 @@ class Delivery:
     """Hands records to handlers, by their policies, until a signal ends it."""
 
     source: RecordSource
-    test: Callable[[Record], bool] | None
+    matches: Callable[[Record], bool] | None
     redaction: Redaction | None
-    """What of the records that pass the test nobody is to see."""
+    """What of the records that pass the matches nobody is to see."""
     dispatcher: Dispatcher
     status: ReplayStatus | None
     letters: LetterSource | None = None
     _unhandled: int = 0
 
     def run(self) -> None:
-        """Hand over the records that pass the test, if there is one; close the handlers."""
+        """Hand over the records that pass the matches, if there is one; close the handlers."""
         shutdown = self.dispatcher.shutdown
 
         def stop() -> None:
@@ -172,7 +172,7 @@ class Delivery:
         dispatcher, shutdown = self.dispatcher, self.dispatcher.shutdown
         for record in self.source:
             self._settle(but_last=True)
-            if self.test is None or self.test(record):
+            if self.matches is None or self.matches(record):
                 shown = record if self.redaction is None else self.redaction(record)
                 with shutdown.may_interrupt():
                     dispatcher.start_stream(record.stream)

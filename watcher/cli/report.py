@@ -20,7 +20,7 @@ from watcher.aws.connect import Clients
 from watcher.aws.model import Listing
 from watcher.aws.retry import retry_at_start
 from watcher.cli import completers, options
-from watcher.cli.history_commands import opened_trail
+from watcher.cli.history_commands import open_trail
 from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
 from watcher.formatting.terminal import write_text
@@ -36,7 +36,7 @@ from watcher.report.pictures import bars
 from watcher.report.summary import Summary
 from watcher.time_machine import archives
 from watcher.time_machine.archives import ALL_COLUMNS, Archive
-from watcher.time_machine.callers import Callers, Noted
+from watcher.time_machine.callers import Callers, ChangeKey
 from watcher.time_machine.sources import source_path
 from watcher.time_machine.trail import Trail
 from watcher.watching import watch
@@ -91,7 +91,7 @@ def _report(
     if others and paths:
         raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
     if not paths:
-        report = _of_streams((source, *others), values, opened_trail(values, who))
+        report = _of_streams((source, *others), values, open_trail(values, who))
     elif Path(source).is_dir():
         _refuse(given, _STREAM_ONLY, "a folder")
         report = _of_folder(source, values, hidden)
@@ -125,13 +125,13 @@ class _WithCallers:
         self._callers = Callers()
         self._is_wanted = options.record_filter(values)
         self._redaction = options.redaction(values)
-        self._changes: Counter[Noted] = Counter()
-        self._redacted: dict[tuple[str, str, str], Noted] = {}
+        self._changes: Counter[ChangeKey] = Counter()
+        self._redacted: dict[tuple[str, str, str], ChangeKey] = {}
         self.filtered = 0
 
     def shown(self, record: Record) -> Record | None:
         """Takes in a change; None for one that the report's filters leave out."""
-        noted = self._callers.note(record)
+        noted = self._callers.add_change(record)
         if self._is_wanted is not None and not self._is_wanted(record):
             self.filtered += 1
             return None
@@ -141,18 +141,18 @@ class _WithCallers:
         self._redacted[_name(record)] = noted
         return self._redaction(record)
 
-    def _noted(self, record: Record) -> Noted:
+    def _noted(self, record: Record) -> ChangeKey:
         found = self._redacted.get(_name(record))
-        return self._callers.noted(record) if found is None else found
+        return self._callers.change_key(record) if found is None else found
 
     def add_to(self, report: Report) -> None:
         """Reads the trail, and names the callers in the report."""
         reading = self._trail.read(self._callers)
         names: Counter[str] = Counter()
         for change, count in self._changes.items():
-            names[self._callers.of(change, reading.incomplete).names] += count
+            names[self._callers.answer(change, reading.incomplete).names] += count
         report.callers = names.most_common()
-        report.who = lambda record: self._callers.of(self._noted(record), reading.incomplete)
+        report.who = lambda record: self._callers.answer(self._noted(record), reading.incomplete)
         report.warnings = [
             *report.warnings,
             *(f"The log file {each.location} can't be read." for each in reading.broken),

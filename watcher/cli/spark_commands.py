@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from watcher.delivery.handler import Handler
     from watcher.spark.jobs.run import JobTotals
     from watcher.time_machine.exports import Baseline
+    from watcher.time_machine.history import History
     from watcher.time_machine.item_keys import ItemKey
-    from watcher.time_machine.timeline import History
 
 logger = logging.getLogger("watcher")
 

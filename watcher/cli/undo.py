@@ -24,12 +24,11 @@ from watcher.formatting.terminal import write_json, write_text
 from watcher.formatting.text import grouped, printable_key
 from watcher.options import WatchOptions
 from watcher.records.record import wire_item
+from watcher.time_machine.change_filter import ChangeFilter, caller_filter
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.undo import (
     RATE,
-    ChangeSelection,
     Undo,
-    caller_selection,
     open_plan,
     plan_revert,
     plan_undo,
@@ -160,8 +159,8 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
         raise UsageError("name a stream, or a plan with --apply or --revert")
     if only_by is None and "who" not in given.typed:  # a default is for other commands
         who = None
-    by = caller_selection(only_by, who, AwsConfig(values["region"], values["profile"]))
-    choice = ChangeSelection(
+    by = caller_filter(only_by, who, AwsConfig(values["region"], values["profile"]))
+    changes = ChangeFilter(
         start,
         until,
         by=by,
@@ -171,7 +170,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
         grep=values["grep"] or None,
     )
     named = Sources.named(sources, connection, strict=True)
-    return _show(plan_undo(named, choice, place), output)
+    return _show(plan_undo(named, changes, place), output)
 
 
 def _refuse_untyped(given: options.Given) -> None:
@@ -292,13 +291,13 @@ def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
                 word = "CONFLICT" if outcome is Outcome.CONFLICT else "KEPT  "
                 write_text(f"{word} {printable_key(wire_item(step.key))}: {reason}\n")
     except StreamError as error:
-        error.add(f"; {_said(counts)} until then: go on with the same command")
+        error.add(f"; {_counted(counts)} until then: go on with the same command")
         raise
     finally:
         if output == "json":
             _write(rows)
     back = f"; to take it back: undo --revert {shlex.quote(str(plan.path))}"
-    logger.info(_said(counts) + back * bool(counts[Outcome.RESTORED]))
+    logger.info(_counted(counts) + back * bool(counts[Outcome.RESTORED]))
     return 1 if counts[Outcome.CONFLICT] else 0
 
 
@@ -309,7 +308,7 @@ def _reason(step: UndoStep, outcome: Outcome) -> str:
     return step.conflict if outcome is Outcome.CONFLICT else step.kept or AS_BEFORE
 
 
-def _said(counts: Counter[Outcome]) -> str:
+def _counted(counts: Counter[Outcome]) -> str:
     already = counts[Outcome.ALREADY]
     note = f", {already} kept" if already else ""
     return f"restored {counts[Outcome.RESTORED]}, conflicts {counts[Outcome.CONFLICT]}{note}"

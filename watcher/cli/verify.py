@@ -46,8 +46,8 @@ from watcher.time_machine.processed_log import (
     archived_numbers,
     check_log,
 )
-from watcher.time_machine.sources import Sources, open_table
-from watcher.time_machine.times import past_time, start_time
+from watcher.time_machine.sources import Sources, past_time, start_time
+from watcher.time_machine.table import open_table
 from watcher.time_machine.verify import (
     DifferentItem,
     Verification,

@@ -223,7 +223,7 @@ def _with_callers(
         raise UsageError("not with --live: calls are known some minutes later", "who")
     past_summary.refuse_unless_past(choice.chosen, values)
     choice.load()
-    trail = history_commands.opened_trail(values, values["who"])
+    trail = history_commands.open_trail(values, values["who"])
     assert trail is not None
     return past_summary.run(streams, trail, values)
 

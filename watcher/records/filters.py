@@ -1,10 +1,10 @@
-"""The record filter: patterns, keys and kinds in one test that all commands share."""
+"""The record filter that all commands share: patterns, conditions, keys, kinds and text."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,9 @@ import msgspec
 from watcher.errors import UsageError, blame, refuse_other_than_text, texts
 from watcher.records.diff import to_number
 from watcher.records.expressions import compile_expression, contains_text
-from watcher.records.filter_patterns import Pattern, Prefilter, Test, compile_patterns, refuse
+from watcher.records.filter_patterns import Pattern, Prefilter, compile_patterns, refuse
 from watcher.records.record import Record
-from watcher.records.wire import KINDS, SNAPSHOT, WireRecord, is_by_ttl
+from watcher.records.wire import KINDS, SNAPSHOT, WireFilter, WireRecord, is_by_ttl
 
 # Removals by time-to-live; they count as REMOVE, too.
 _TTL = "TTL"
@@ -30,13 +30,13 @@ def record_filter(
     only: str | Iterable[str] | None = None,
     grep: str | None = None,
     *,
-    is_ttl: Test = is_by_ttl,
+    is_ttl: WireFilter = is_by_ttl,
 ) -> RecordFilter | None:
     """Builds the filter of records that match any pattern, have the key, kinds and text.
 
     A pattern is Lambda's, or a text with a condition (see `records/expressions.py`). `is_ttl` tells
     the removals by time-to-live.
-    Returns None where every record passes. Raises UsageError with the place of a mistake.
+    Returns None where every record matches. Raises UsageError with the place of a mistake.
     """
     refuse_other_than_text(grep=grep)
     kinds: set[str] = set()
@@ -55,7 +55,7 @@ def record_filter(
 
 
 class RecordFilter:
-    """Tests a record, or its wire form before a record is made; can be sent to another process."""
+    """Filters records, also in their wire form before a record is made; pickles."""
 
     def __init__(
         self,
@@ -64,45 +64,45 @@ class RecordFilter:
         kinds: set[str],
         *,
         grep: str | None = None,
-        is_ttl: Test = is_by_ttl,
+        is_ttl: WireFilter = is_by_ttl,
     ) -> None:
-        self._parts = patterns, keys, kinds
+        self._pickled = patterns, keys, kinds
         self._new = partial(RecordFilter, grep=grep, is_ttl=is_ttl)
-        tests: list[Test] = []
+        parts: list[WireFilter] = []
         if kinds:
-            tests.append(_only(kinds, is_ttl))
+            parts.append(_only(kinds, is_ttl))
         if keys:
-            tests.append(_key(keys))
+            parts.append(_key(keys))
         of_lambda = [each for each in patterns if not isinstance(each, str)]
         conditions = [compile_expression(each) for each in patterns if isinstance(each, str)]
         if of_lambda:
             conditions.append(compile_patterns(of_lambda))
         if conditions:
-            tests.append(_any_of(conditions))
+            parts.append(_any_of(conditions))
         if grep:
-            tests.append(contains_text(grep))
-        self.matches_wire: Callable[[WireRecord], bool] = (
-            tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
+            parts.append(contains_text(grep))
+        self.matches_wire: WireFilter = (
+            parts[0] if len(parts) == 1 else lambda record: all(part(record) for part in parts)
         )
         # A key that the table does not have is an error, whatever a pattern leaves out before.
         self._prefilter = Prefilter([] if keys or len(of_lambda) < len(patterns) else of_lambda)
 
     def matching_indexes(self, records: Sequence[WireRecord]) -> list[int]:
-        """Returns the indexes of the records that pass."""
-        test = self.matches_wire
-        return [index for index in self._prefilter(records) if test(records[index])]
+        """Returns the indexes of the matching records."""
+        matches = self.matches_wire
+        return [index for index in self._prefilter(records) if matches(records[index])]
 
     def __call__(self, record: Record) -> bool:
-        """Returns True for a record that passes."""
+        """Returns True for a matching record."""
         return self.matches_wire(record.wire)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        patterns, *rest = self._parts
+        patterns, *rest = self._pickled
         return self._new, (_plain(patterns), *rest)
 
 
-def _any_of(tests: Sequence[Test]) -> Test:
-    return tests[0] if len(tests) == 1 else lambda record: any(test(record) for test in tests)
+def _any_of(parts: Sequence[WireFilter]) -> WireFilter:
+    return parts[0] if len(parts) == 1 else lambda record: any(part(record) for part in parts)
 
 
 def words(only: str | Iterable[str] | None) -> set[str]:
@@ -118,7 +118,7 @@ def _kinds(only: str | Iterable[str]) -> set[str]:
     return kinds
 
 
-def _only(kinds: set[str], is_ttl: Test) -> Test:
+def _only(kinds: set[str], is_ttl: WireFilter) -> WireFilter:
     if _TTL not in kinds:
         return lambda record: record.eventName in kinds
     return lambda record: record.eventName in kinds or is_ttl(record)
@@ -134,11 +134,11 @@ def _accepted(key: Iterable[str] | Mapping[str, Any]) -> dict[str, set[str]]:
     return accepted
 
 
-def _key(accepted: Mapping[str, set[str]]) -> Callable[[WireRecord], bool]:
-    """Returns the test that every named attribute has one of its values."""
+def _key(accepted: Mapping[str, set[str]]) -> WireFilter:
+    """Returns the filter of records whose every named attribute has one of its values."""
     decode = msgspec.json.Decoder(dict[str, dict[str, str]]).decode
 
-    def test(record: WireRecord) -> bool:
+    def matches(record: WireRecord) -> bool:
         keys = decode(record.dynamodb.Keys)
         for name, values in accepted.items():
             if name not in keys:
@@ -149,7 +149,7 @@ def _key(accepted: Mapping[str, set[str]]) -> Callable[[WireRecord], bool]:
                 return False
         return True
 
-    return test
+    return matches
 
 
 def _pair(text: str) -> tuple[str, str]:

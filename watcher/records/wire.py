@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -42,6 +43,9 @@ class WireRecord(msgspec.Struct, gc=False):
     awsRegion: str | None = None
     userIdentity: dict[str, str] | None = None
 
+
+WireFilter: TypeAlias = Callable[[WireRecord], bool]
+"""A function that is True for a matching record."""
 
 _OLDEST_EXPIRY: Final = 5 * 365 * 86_400
 _image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -22,9 +22,9 @@ from watcher.records.record import Record
 from watcher.time_machine import as_of as plain
 from watcher.time_machine.archives import ArchivedRecord, archived_record
 from watcher.time_machine.exports import Baseline, Export
+from watcher.time_machine.history import History
 from watcher.time_machine.item_keys import ItemKey, identity, identity_in
 from watcher.time_machine.sources import check_start_covered, warn_if_ends_before
-from watcher.time_machine.timeline import History
 
 logger = logging.getLogger("watcher")
 

@@ -13,9 +13,8 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from itertools import islice
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final, TypeAlias
 
 import msgspec
 
@@ -24,7 +23,6 @@ from watcher.aws.model import CLOCKS_APART
 from watcher.aws.tables import BATCH, Description, TablesClient
 from watcher.errors import StreamError, UsageError
 from watcher.files import temporary_folder
-from watcher.pull.call_pool import CallPool
 from watcher.records.filters import record_filter
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
@@ -32,48 +30,16 @@ from watcher.streams.start_times import Moment
 from watcher.time_machine.exports import Baseline, ExportLine
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
-from watcher.time_machine.sources import Sources
-from watcher.time_machine.times import past_time
-
-
-def copy_to_table(sources: Sources, target: str, images: Iterable[bytes]) -> int:
-    """Writes items to a table, which it creates if needed, and returns how many they were.
-
-    Raises UsageError for a table with other keys, or with items in it.
-    """
-    assert sources.stream is not None
-    tables, source = sources.stream.table.tables, sources.stream.table.description
-    found = tables.describe(target)
-    if found is None:
-        tables.create(target, source)
-    else:
-        _check_fits(tables, target, found, source)
-    count = 0
-    for batch in _batches(iter(images)):
-        tables.write(target, [{"PutRequest": {"Item": wire_item(image)}} for image in batch])
-        count += len(batch)
-    return count
-
-
-def _check_fits(tables: TablesClient, name: str, found: Description, source: Description) -> None:
-    if found.key_types != source.key_types:
-        keys = ", ".join(f"{key} ({kind})" for key, _, kind in source.key_types)
-        raise UsageError(f"its keys are others than {keys}", "to_table", name)
-    if next(tables.scan(name, 0, 1, limit=1)):
-        raise UsageError("it is not empty: choose another, or a new name", "to_table", name)
-
-
-def _batches(images: Iterator[bytes]) -> Iterator[list[bytes]]:
-    while batch := list(islice(images, BATCH)):
-        yield batch
-
+from watcher.time_machine.sources import Sources, past_time
+from watcher.time_machine.table import scan_table
 
 logger = logging.getLogger("watcher")
 
 _encode: Final = msgspec.json.Encoder().encode
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-Test = Callable[[Record], bool]
+ItemFilter: TypeAlias = Callable[[Record], bool]
+"""A function that is True for the insertion of a matching item."""
 INEXACT_ARCHIVE: Final = (
     "this archive holds plain JSON, which does not tell a set from a list nor binary from text: "
     "items out of it can't be given with their types"
@@ -88,7 +54,7 @@ class ItemsAsOf:
     """
 
     def __init__(
-        self, at: datetime, key_names: Iterable[str] = (), test: Test | None = None
+        self, at: datetime, key_names: Iterable[str] = (), matches: ItemFilter | None = None
     ) -> None:
         self.at = at
         """The second whose end counts: its own changes are in."""
@@ -98,7 +64,7 @@ class ItemsAsOf:
         """What of the items nobody is to see; a filter sees them whole."""
         self.exact = True
         """False where types are lost: an archive's plain JSON does not tell a set from a list."""
-        self._test = test
+        self._matches = matches
         self._then: dict[Identity, tuple[int, int] | None] = {}  # offset and length of the image
         folder = temporary_folder()
         self._images: IO[bytes] = tempfile.TemporaryFile(dir=folder)
@@ -111,7 +77,7 @@ class ItemsAsOf:
 
     def images(self) -> Iterator[bytes]:
         """Yields the items as the wire's JSON, `{"PK": {"S": "user-1"}, …}`."""
-        found = (image for image in self._all() if self._test is None or self._passes(image))
+        found = (image for image in self._all() if self._passes(image))
         hidden = self.redaction
         return found if hidden is None else (bytes(hidden.item(image)) for image in found)
 
@@ -169,9 +135,8 @@ class ItemsAsOf:
         return identity_in(image, self.key_names)
 
     def _passes(self, image: bytes) -> bool:
-        """Returns True where the filter passes the change that inserted the item."""
-        assert self._test is not None
-        return self._test(inserted(image, self.key_names))
+        """Returns True for an item whose insertion matches the filter, if there is one."""
+        return self._matches is None or self._matches(inserted(image, self.key_names))
 
 
 def image_before(record: Record) -> bytes:
@@ -232,7 +197,7 @@ def items_as_of(
     sources: Sources,
     at: datetime,
     key: ItemKey | None = None,
-    test: Test | None = None,
+    matches: ItemFilter | None = None,
     baseline: Baseline | None = None,
     *,
     limits: TimeMachineLimits = LIMITS,
@@ -240,7 +205,7 @@ def items_as_of(
     """Reconstructs a table's items from these sources; see `as_of`."""
     at = at.replace(microsecond=0)
     if baseline is not None:
-        return _on_baseline(sources, at, key, test, baseline)
+        return _on_baseline(sources, at, key, matches, baseline)
     if sources.stream is None:
         raise UsageError(
             "an archive knows only what has changed: name the stream behind it, or with --baseline "
@@ -249,7 +214,7 @@ def items_as_of(
     table = sources.stream.table
     types = table.description.types
     wire = None if key is None else key.wire(types)
-    found = ItemsAsOf(at, types, test)
+    found = ItemsAsOf(at, types, matches)
     sources.open(at, None if key is None else key.matching_indexes)
     sources.wait_until_complete(at)
     if not sources.retains(at, limits.scan_time):
@@ -259,10 +224,7 @@ def items_as_of(
         item = table.tables.get(table.name, wire_item(_encode(wire)))
         found.on_items([] if item is None else [image_of(item)])
     else:
-        segments = min(limits.max_segments, 1 + table.description.size // limits.segment_bytes)
-        scan_segments(
-            found, lambda segment: table.tables.scan(table.name, segment, segments), segments
-        )
+        scan_table(found, table, limits=limits)
     _take(found, sources.newer_records(), key)
     sources.check_covers(at)
     sources.check_not_ended()
@@ -271,14 +233,18 @@ def items_as_of(
 
 
 def _on_baseline(
-    sources: Sources, at: datetime, key: ItemKey | None, test: Test | None, baseline: Baseline
+    sources: Sources,
+    at: datetime,
+    key: ItemKey | None,
+    matches: ItemFilter | None,
+    baseline: Baseline,
 ) -> ItemsAsOf:
     """Applies changes to a baseline: backwards from a later one, forwards from an earlier one.
 
     Forwards it begins a little before the baseline's time: an image after a change is right,
     whether the baseline has it already or not.
     """
-    found = ItemsAsOf(at, test=test)
+    found = ItemsAsOf(at, matches=matches)
     first = min(at, baseline.time.replace(microsecond=0))
     if sources.stream is not None:
         table = sources.stream.table.description
@@ -323,31 +289,6 @@ def _take(
             found.on_later_change(record)
 
 
-class ItemSink(Protocol):
-    """An object that takes in a scan's items."""
-
-    def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
-        """Takes in a page of items."""
-
-
-def scan_segments(
-    found: ItemSink, scan: Callable[[int], Iterator[list[msgspec.Raw]]], segments: int
-) -> None:
-    """Scans the segments side by side; each thread holds one page at a time."""
-    parts = [scan(segment) for segment in range(segments)]
-    calls = CallPool(most=segments)
-    try:
-        while parts:
-            answers = calls.start([partial(next, part, None) for part in parts])
-            for part, answer in zip(list(parts), answers, strict=True):
-                if (page := answer.result()) is None:
-                    parts.remove(part)
-                else:
-                    found.on_items(page)
-    finally:
-        calls.close(wait=False)
-
-
 def _image(record: Record, raw: msgspec.Raw, has_one: bool, which: str) -> bytes:
     image = bytes(raw)
     if has_one and not image:
@@ -357,3 +298,35 @@ def _image(record: Record, raw: msgspec.Raw, has_one: bool, which: str) -> bytes
             f"NEW_AND_OLD_IMAGES or {which.upper()}_IMAGE to tell what was"
         )
     return image
+
+
+def copy_to_table(sources: Sources, target: str, images: Iterable[bytes]) -> int:
+    """Writes items to a table, which it creates if needed, and returns how many they were.
+
+    Raises UsageError for a table with other keys, or with items in it.
+    """
+    assert sources.stream is not None
+    tables, source = sources.stream.table.tables, sources.stream.table.description
+    found = tables.describe(target)
+    if found is None:
+        tables.create(target, source)
+    else:
+        _check_fits(tables, target, found, source)
+    count = 0
+    for batch in _batches(iter(images)):
+        tables.write(target, [{"PutRequest": {"Item": wire_item(image)}} for image in batch])
+        count += len(batch)
+    return count
+
+
+def _check_fits(tables: TablesClient, name: str, found: Description, source: Description) -> None:
+    if found.key_types != source.key_types:
+        keys = ", ".join(f"{key} ({kind})" for key, _, kind in source.key_types)
+        raise UsageError(f"its keys are others than {keys}", "to_table", name)
+    if next(tables.scan(name, 0, 1, limit=1)):
+        raise UsageError("it is not empty: choose another, or a new name", "to_table", name)
+
+
+def _batches(images: Iterator[bytes]) -> Iterator[list[bytes]]:
+    while batch := list(islice(images, BATCH)):
+        yield batch

@@ -30,7 +30,7 @@ REDACTED: Final = "the trail does not tell which keys the call wrote"
 TOO_FEW: Final = "there are more changes then than calls that the trail has"
 NO_CALL: Final = "the trail has no call that wrote this key then"
 NO_CALLS: Final = "the trail has no call that writes to this table"
-NOT_NOTED: Final = "it was made after the trail was read"
+ADDED_LATER: Final = "it was made after the trail was read"
 MAY_BE: Final = "may be"
 UNKNOWN: Final = "(unknown)"
 # A user agent's first product: `Boto3/1.43.2 md/…`, `[aws-cli/2.1 …]`.
@@ -91,8 +91,8 @@ def _caller_text(caller: Caller, account: str) -> str:
     return printable(f"{other}{caller.name}" + (f" ({', '.join(details)})" if details else ""))
 
 
-class Noted(NamedTuple):
-    """A change whose caller is asked for."""
+class ChangeKey(NamedTuple):
+    """A change as the trail's calls are compared with it."""
 
     table: str
     item: Identity
@@ -114,7 +114,7 @@ class TimedCall(NamedTuple):
 
 
 class Callers:
-    """Finds who made changes: `note` the changes, `add` the trail's calls, ask `of` each change.
+    """Finds who made changes: `add_change`, then `add_call` of the trail, then `answer` for each.
 
     `table` is the ARN of the table of records that don't tell theirs.
     """
@@ -128,17 +128,17 @@ class Callers:
         self._unsure: dict[str, list[tuple[ItemWrite, TimedCall]]] = {}
         self._answers: dict[tuple[str, Identity], dict[tuple[bool, int], Answer]] = {}
         self.first: int | None = None
-        """The earliest second (epoch) of a noted change."""
+        """The earliest second (epoch) of an added change."""
         self.last: int | None = None
         self.written: set[str] = set()
         """The tables (ARNs) of which a call that writes was added, successful or not."""
 
     @property
     def tables(self) -> frozenset[str]:
-        """The ARNs of the tables of the noted changes."""
+        """The ARNs of the tables of the added changes."""
         return frozenset(self._kinds)
 
-    def noted(self, record: Record) -> Noted:
+    def change_key(self, record: Record) -> ChangeKey:
         """Returns what tells a change from others. Raises UsageError for one of no known table."""
         keys, seconds = record.wire.dynamodb.Keys, record.wire.dynamodb.ApproximateCreationDateTime
         table = table_of(record.stream) or self._table
@@ -149,7 +149,7 @@ class Callers:
             self._kinds[table] = {name: kind for name, each in found.items() for kind in each}
         who = record.wire.userIdentity or {}
         caller = who.get("principalId") or who.get("PrincipalId") or who.get("type") or ""
-        return Noted(
+        return ChangeKey(
             table,
             identity(keys),
             record.event_name == "REMOVE",
@@ -157,24 +157,24 @@ class Callers:
             TTL.name if record.expired_by_ttl else caller,
         )
 
-    def note(self, record: Record) -> Noted:
-        """Takes in a change, for `of`. Raises UsageError for one of no known table."""
-        noted = self.noted(record)
-        table, item, removes, second, caller = noted
+    def add_change(self, record: Record) -> ChangeKey:
+        """Takes in a change, for `answer`. Raises UsageError for one of no known table."""
+        key = self.change_key(record)
+        table, item, removes, second, caller = key
         if second is not None and not caller:
             by_kind = self._changes.setdefault((table, item), {})
             by_kind.setdefault(removes, []).append(second)
             self.first = second if self.first is None else min(second, self.first)
             self.last = second if self.last is None else max(second, self.last)
-        return noted
+        return key
 
-    def noting(self, records: Iterable[Record]) -> Iterator[Record]:
+    def adding(self, records: Iterable[Record]) -> Iterator[Record]:
         """Passes records on, and takes in each."""
         for record in records:
-            self.note(record)
+            self.add_change(record)
             yield record
 
-    def add(self, call: Call) -> None:
+    def add_call(self, call: Call) -> None:
         """Takes in a call; of one that several accounts or trails have, the fullest counts."""
         tables = call.tables & self.tables
         self.written |= tables
@@ -186,7 +186,7 @@ class Callers:
             self._known[name] = call
             self._calls = None
 
-    def of(self, change: Noted, incomplete: Incomplete = lambda second: "") -> Answer:
+    def answer(self, change: ChangeKey, incomplete: Incomplete = lambda second: "") -> Answer:
         """Returns who made a change.
 
         `incomplete` returns why the trail may lack calls of a second; "" where it has them all.
@@ -200,7 +200,7 @@ class Callers:
             self._index()
         if (table, item) not in self._answers:
             self._answers[table, item] = dict(self._joined((table, item), incomplete))
-        late = Answer(Certainty.UNKNOWN, reason=NOT_NOTED)
+        late = Answer(Certainty.UNKNOWN, reason=ADDED_LATER)
         return self._answers[table, item].get((removes, second), late)
 
     def _is_wanted(self, call: Call, tables: frozenset[str]) -> bool:

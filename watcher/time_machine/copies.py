@@ -19,7 +19,8 @@ import msgspec
 from watcher.errors import UsageError
 from watcher.streams.checkpoint_format import Token
 from watcher.time_machine.copied_items import Form, Item, plain_value
-from watcher.time_machine.sources import ReadPace, TableHandle, source_path
+from watcher.time_machine.sources import source_path
+from watcher.time_machine.table import ReadPace, TableHandle
 from watcher.version import install
 
 _BATCH: Final = 2_000

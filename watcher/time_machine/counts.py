@@ -19,7 +19,7 @@ from watcher.records.diff import changed_attributes
 from watcher.records.keys import normal_keys
 from watcher.records.record import Record, creation_time
 from watcher.records.redaction import Redaction
-from watcher.time_machine.callers import Answer, Callers, Noted
+from watcher.time_machine.callers import Answer, Callers, ChangeKey
 
 _SECONDS_KEPT = 4096
 
@@ -50,7 +50,7 @@ class Counts:
         self.by = tuple(by)
         self.changes = 0
         self._counter: Counter[Value] = Counter()
-        self._unnamed: Counter[tuple[Value, Noted]] = Counter()
+        self._unnamed: Counter[tuple[Value, ChangeKey]] = Counter()
         self._callers = callers
         self._redaction = redaction
         self._parts = [_part(name) for name in by]
@@ -64,10 +64,10 @@ class Counts:
                 if self._callers is None:
                     self._counter[value] += 1
                 else:
-                    self._unnamed[value, self._callers.noted(record)] += 1
+                    self._unnamed[value, self._callers.change_key(record)] += 1
         return self
 
-    def name_callers(self, answer: Callable[[Noted], Answer]) -> None:
+    def name_callers(self, answer: Callable[[ChangeKey], Answer]) -> None:
         """Names the callers of what was counted."""
         at = self.by.index(CALLER)
         for (value, change), count in self._unnamed.items():

@@ -25,9 +25,9 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a comparison, of which memory holds one."""
     partition_bytes: int = 16 * 1024 * 1024
     """A larger file is split before it is read: as objects, small items take several times more."""
-    told_differences: int = 10_000
+    max_differences: int = 10_000
     """The items that differ that are held in memory, each with its cause."""
-    told_bytes: int = 16 * 1024 * 1024
+    max_difference_bytes: int = 16 * 1024 * 1024
     """The most bytes of those items."""
     history_bytes: int = 4 * 1024 * 1024
     """The changes of an item that are looked through for a difference's cause: the newest."""

@@ -6,76 +6,31 @@ Each change comes once, and the changes of one item come in their order.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from watcher.aws.arns import region_in, table_of
 from watcher.aws.background import BackgroundService
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect, for_worker
-from watcher.aws.model import CLOCKS_APART, Service
-from watcher.aws.tables import UNIT_BYTES, Description, TablesClient
+from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Service
+from watcher.aws.tables import TablesClient
 from watcher.clock import CLOCK, Clock
-from watcher.errors import DataLossError, StreamError, UsageError
+from watcher.errors import DataLossError, StreamError, UsageError, blame
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import RETENTION
 from watcher.streams.messages import PageFilter
+from watcher.streams.start_times import Moment, parse_start, parse_time
 from watcher.time_machine import archives
 from watcher.time_machine.archives import Archive
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
-
-
-class TableHandle(NamedTuple):
-    """A table, and the client that reads and writes it."""
-
-    tables: TablesClient
-    name: str
-    """The name that the client's calls use."""
-    description: Description
-    clock: Clock = CLOCK
-
-    @property
-    def read_units(self) -> int:
-        """An estimate of the read units that a scan takes."""
-        return max(1, -(-self.description.size // UNIT_BYTES))
-
-
-class ReadPace:
-    """Keeps a table's scan, in however many threads, to so many read units a second."""
-
-    def __init__(self, limit: float | None, clock: Clock = CLOCK) -> None:
-        self.limit = limit
-        self.units = 0.0
-        """The units that were used so far."""
-        self._clock = clock
-        self._began: float | None = None
-        self._lock = threading.Lock()
-
-    def on_units(self, units: float) -> None:
-        """Notes what a page took, and waits until the next one is due."""
-        with self._lock:
-            now = self._clock.monotonic()
-            self._began = now if self._began is None else self._began
-            self.units += units
-            due = now if self.limit is None else self._began + self.units / self.limit
-        if due > now:
-            self._clock.sleep(due - now)
-
-
-def open_table(arn: str, connection: AwsConfig) -> TableHandle:
-    """Opens the table of this ARN. Raises StreamError where there is none."""
-    tables = TablesClient(connection, region_in(arn))
-    name, description = tables.named(arn)
-    return TableHandle(tables, name, description)
-
+from watcher.time_machine.table import TableHandle
 
 logger = logging.getLogger("watcher")
 
@@ -221,7 +176,7 @@ class Sources:
         self._backlog = self.stream.backlog(token, strict=self._strict)
         self.check_not_ended()
 
-    def anew(self) -> Sources:
+    def again(self) -> Sources:
         """Returns the same sources, to be read again; what is missing in them is a warning."""
         return Sources(self._named_files, self.stream, limits=self._limits)
 
@@ -419,3 +374,27 @@ def source_path(name: str) -> Path | None:
 
 def _text(time: datetime) -> str:
     return time.astimezone().isoformat(timespec="seconds")
+
+
+def start_time(start: Moment, option: str = "start") -> datetime | None:
+    """Returns the time to read from; None for the trim horizon. Raises UsageError."""
+    now = datetime.now(UTC)
+    with blame(option):
+        position = parse_start(start, now)
+        if isinstance(position, Latest):
+            raise UsageError(f"{start!r} is not in the past: give an age like 2h, or a time")
+    return position.time if isinstance(position, AtTime) else None
+
+
+def past_time(text: Moment, option: str) -> datetime:
+    """Returns a time that has passed, or now, to the second. Raises UsageError."""
+    now = datetime.now(UTC)
+    with blame(option):
+        return parse_time(text, now).time
+
+
+def records_until(records: Iterable[Record], until: datetime | None) -> Iterable[Record]:
+    """Leaves out the records made after `until`; None leaves out none."""
+    if until is None:
+        return records
+    return (each for each in records if each.created_at is None or each.created_at <= until)

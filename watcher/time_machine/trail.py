@@ -134,12 +134,12 @@ class Trail:
     def answers(self, records: Iterable[Record], table: str = "") -> list[Answer]:
         """Returns who made each of these changes; see `Callers` for the `table`."""
         callers = Callers(table)
-        noted = [callers.note(each) for each in records]
+        keys = [callers.add_change(each) for each in records]
         reading = self.read(callers)
-        return [callers.of(each, reading.incomplete) for each in noted]
+        return [callers.answer(each, reading.incomplete) for each in keys]
 
     def read(self, callers: Callers) -> TrailReading:
-        """Reads the calls that may have made the noted changes."""
+        """Reads the calls that may have made the added changes."""
         now = datetime.fromtimestamp(self._clock.time(), UTC)
         reading = TrailReading(now, self._limits)
         if callers.first is None or callers.last is None:
@@ -153,7 +153,7 @@ class Trail:
         for file, content in self._contents(reading.files):
             try:
                 for call in calls_in(content(), callers.tables):
-                    callers.add(call)
+                    callers.add_call(call)
             except _BROKEN as error:
                 reading.broken.append(file)
                 logger.warning(f"{file.location} can't be read, and is left out: {error}")

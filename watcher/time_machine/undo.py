@@ -14,16 +14,13 @@ from typing import Any
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.records.filter_patterns import Test
-from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
-from watcher.records.wire import Kind, WireRecord, is_by_ttl, is_replicated_expiry
+from watcher.records.wire import Kind, WireFilter, WireRecord, is_by_ttl, is_replicated_expiry
 from watcher.streams.start_times import Moment
-from watcher.time_machine.caller_selection import CallerSelection
+from watcher.time_machine.change_filter import ChangeFilter, caller_filter
 from watcher.time_machine.item_keys import Identity, check_key_values, identity
-from watcher.time_machine.sources import Sources, StreamSource, TableHandle, open_table
-from watcher.time_machine.times import past_time
-from watcher.time_machine.trail import Trail
+from watcher.time_machine.sources import Sources, StreamSource
+from watcher.time_machine.table import TableHandle, open_table
 from watcher.time_machine.undo_log import (
     Line,
     LoggedWrites,
@@ -165,11 +162,11 @@ def _changes_of(
     start = start.replace(second=0, microsecond=0) - timedelta(minutes=1)
     start = max(start, first or start)
 
-    def chosen(records: Sequence[WireRecord]) -> list[int]:
+    def matching_indexes(records: Sequence[WireRecord]) -> list[int]:
         return [at for at, each in enumerate(records) if identity(each.dynamodb.Keys) in entries]
 
     sources = Sources([], stream, strict=True)
-    sources.open(start, chosen)
+    sources.open(start, matching_indexes)
     yield from sources.records()
     sources.check_covers(start)
 
@@ -207,114 +204,51 @@ def undo(  # noqa: PLR0913 (its parameters are the options)
         if place is None:
             raise UsageError("name a stream, or a plan")
         return open_plan(place, connection)
-    by = caller_selection(only_by, who, AwsConfig(region, profile))
-    choice = ChangeSelection(start, until, key=key, filters=filters, only=only, grep=grep, by=by)
-    return plan_undo(Sources.named(sources, connection, strict=True), choice, place)
+    by = caller_filter(only_by, who, AwsConfig(region, profile))
+    changes = ChangeFilter(start, until, key=key, filters=filters, only=only, grep=grep, by=by)
+    return plan_undo(Sources.named(sources, connection, strict=True), changes, place)
 
 
-def caller_selection(
-    names: str | Iterable[str] | None, who: str | None, connection: AwsConfig
-) -> CallerSelection | None:
-    """Returns the choice by callers; None without one. Raises UsageError for half of one."""
-    if names is None and who is None:
-        return None
-    if who is None:
-        raise UsageError("it takes a trail that names the callers: --who PLACE", "only_by")
-    if names is None:
-        raise UsageError("say whose changes to undo: --only-by role/NAME", "who", who)
-    return CallerSelection(names, Trail(who, connection))
-
-
-class ChangeSelection:
-    """The choice of changes to undo. Raises UsageError."""
-
-    def __init__(
-        self,
-        start: Moment | None,
-        until: Moment | None = None,
-        *,
-        key: Iterable[str] | Mapping[str, Any] | None = None,
-        filters: Iterable[str | Mapping[str, Any]] | None = None,
-        only: str | Iterable[str] | None = None,
-        grep: str | None = None,
-        by: CallerSelection | None = None,
-    ) -> None:
-        if start is None:
-            raise UsageError("give the time of the first change that is to be undone", "start")
-        self.start = past_time(start, "start")
-        self.until = None if until is None else past_time(until, "until")
-        if self.until is not None and self.until < self.start:
-            raise UsageError("it is before the beginning", "until", str(until))
-        self.key = key
-        self.by = by
-        self._filter = partial(record_filter, filters, key, only, grep)
-        self._filter()  # raises here for a wrong one
-        self.undoes_ttl = "ttl" in words(only)
-        """True where removals by time-to-live are undone, too."""
-
-    def test(self, now: datetime, is_ttl: Test = is_by_ttl) -> Callable[[Record], bool]:
-        """Returns the test whether a change is chosen; `now` ends an open interval."""
-        first = self.start.timestamp()
-        end = (self.until or now).timestamp() + 1
-        is_wanted = self._filter(is_ttl=is_ttl)
-
-        def chosen(record: Record) -> bool:
-            created = record.wire.dynamodb.ApproximateCreationDateTime
-            if created is None:
-                raise StreamError("the changes have no times: they can't be chosen by them")
-            return first <= created < end and (is_wanted is None or is_wanted(record))
-
-        return chosen
-
-
-def plan_undo(sources: Sources, choice: ChangeSelection, to: Path | None = None) -> Undo:
-    """Plans to undo the chosen changes of these sources."""
+def plan_undo(sources: Sources, changes: ChangeFilter, to: Path | None = None) -> Undo:
+    """Plans to undo the matching changes of these sources."""
     if sources.stream is None:
         raise UsageError("name the stream of the table that is to be put back")
     table = sources.stream.table
-    if choice.key is not None:
-        check_key_values(choice.key, table.description.types)
-    sources.open(choice.start)
+    if changes.key is not None:
+        check_key_values(changes.key, table.description.types)
+    sources.open(changes.start)
     sources.check_view_type()
     made = sources.time
     path = to or _free_path(f"undo-{table_name(table.description.arn)}-{made:%Y%m%dT%H%M%SZ}")
     logged = LoggedWrites(logs_in(path.parent), table.description.identity)
-    is_ttl = _ttl_test(table)
+    is_ttl = _ttl_filter(table)
 
     def is_spared(record: Record) -> bool:
-        return not choice.undoes_ttl and is_ttl(record.wire)
+        return not changes.undoes_ttl and is_ttl(record.wire)
 
-    chosen = choice.test(made, is_ttl)
-    if choice.by is not None:
-        chosen = _both(chosen, choice.by.test(sources, choice.start, choice.until))
-    planner = UndoPlanner(chosen, is_spared, logged.claim, choice.start)
-    sources.reopen(logged.earliest_needed(choice.start))
+    matches = changes.matcher(sources, made, is_ttl)
+    planner = UndoPlanner(matches, is_spared, logged.claim, changes.start)
+    sources.reopen(logged.earliest_needed(changes.start))
     for record in sources.records():
         planner.on_record(record)
-    sources.check_covers(choice.start)
+    sources.check_covers(changes.start)
     sources.check_not_ended()
     if not sources.exact:
         raise UsageError(
             "the archive holds plain JSON, which does not tell a set from a list nor binary from "
             "text: an item out of it can't be written back"
         )
-    if choice.by is not None:
-        choice.by.log()
-    until = choice.until or made.replace(microsecond=0)
+    if changes.by is not None:
+        changes.by.log()
+    until = changes.until or made.replace(microsecond=0)
     about = table.description
-    header = RunHeader(about.arn, about.identity, made, choice.start, until)
+    header = RunHeader(about.arn, about.identity, made, changes.start, until)
     stream = sources.stream
     return Undo(header, planner.steps(), path, table=table, stream=lambda: stream)
 
 
-def _both(
-    one: Callable[[Record], bool], other: Callable[[Record], bool]
-) -> Callable[[Record], bool]:
-    return lambda record: one(record) and other(record)
-
-
-def _ttl_test(table: TableHandle) -> Test:
-    """Returns the test for removals by time-to-live, which a replica's stream does not name."""
+def _ttl_filter(table: TableHandle) -> WireFilter:
+    """Returns the filter of removals by time-to-live, which a replica's stream does not name."""
     attribute = None
     if table.description.is_replicated:
         try:

@@ -26,7 +26,7 @@ from watcher.records.diff import ABSENT
 from watcher.records.keys import WireKey, number_text
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
-from watcher.time_machine.as_of import INEXACT_ARCHIVE, scan_segments
+from watcher.time_machine.as_of import INEXACT_ARCHIVE
 from watcher.time_machine.copied_items import (
     Cause,
     CauseKind,
@@ -40,7 +40,8 @@ from watcher.time_machine.copied_items import (
 from watcher.time_machine.copies import Copy
 from watcher.time_machine.item_keys import Identity, identity, identity_in
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
-from watcher.time_machine.sources import ReadPace, Sources, TableHandle
+from watcher.time_machine.sources import Sources
+from watcher.time_machine.table import ReadPace, TableHandle, scan_table
 from watcher.time_machine.undo_log import RunHeader, save_plan
 from watcher.time_machine.undo_plan import UndoStep, is_same
 
@@ -362,18 +363,7 @@ class Verifier:
         if at is not None:
             sources.wait_until_complete(at)
         self._take(sources.records())
-        table = self._table
-        segments = min(
-            self._limits.max_segments, 1 + table.description.size // self._limits.segment_bytes
-        )
-        if self._pace.limit is not None:  # else the first pages alone take many seconds' units
-            segments = max(1, min(segments, int(self._pace.limit) // self._limits.page_units))
-        on_units = self._pace.on_units
-        scan_segments(
-            self,
-            lambda segment: table.tables.scan(table.name, segment, segments, on_units=on_units),
-            segments,
-        )
+        scan_table(self, self._table, pace=self._pace, limits=self._limits)
         self._take(sources.newer_records())
         if at is not None:
             sources.check_covers(at.replace(microsecond=0))
@@ -419,12 +409,12 @@ class Verifier:
                 outcome.items += found.here is not None or found.copied > 0
                 if self._differs(found):
                     outcome.differing += 1
-                    if len(different) < self._limits.told_differences:
+                    if len(different) < self._limits.max_differences:
                         different.add(key)
         if self.copy.columns is not None:
             outcome.not_compared = frozenset(self._names) - self.copy.columns - self._ignore
         if different:
-            outcome.found = sorted(self._told(different), key=lambda each: each.identity)
+            outcome.found = sorted(self._explained(different), key=lambda each: each.identity)
         return outcome
 
     def _compare(self, found: _Compared, line: _Line) -> None:
@@ -482,10 +472,10 @@ class Verifier:
             return False
         return change.at <= (position.copied_at + self._limits.clock_error).timestamp()
 
-    def _told(self, different: Set[Identity]) -> Iterator[DifferentItem]:
+    def _explained(self, different: Set[Identity]) -> Iterator[DifferentItem]:
         """Yields items that differ, with the causes that all retained changes tell."""
         self._read_past(different)
-        left = self._limits.told_bytes
+        left = self._limits.max_difference_bytes
         for lines in self._partitions:
             items: dict[Identity, _Evidence] = {}
             for line in lines:
@@ -522,7 +512,7 @@ class Verifier:
         def matching(records: Sequence[WireRecord]) -> list[int]:
             return [at for at, each in enumerate(records) if identity(each.dynamodb.Keys) in wanted]
 
-        again = self._sources.anew()
+        again = self._sources.again()
         again.open(None, matching)
         for record in again.records():
             line = _line_of(record, _Part.PAST)

@@ -12,7 +12,7 @@ from watcher.errors import StreamError
 from watcher.pull.call_pool import CallPool
 from watcher.records.record import image_of, wire_item
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
-from watcher.time_machine.sources import TableHandle
+from watcher.time_machine.table import TableHandle
 from watcher.time_machine.undo_log import UndoLog
 from watcher.time_machine.undo_plan import BROKEN, CHANGED, Image, UndoStep, is_same, units
 

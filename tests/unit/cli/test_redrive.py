@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
-from tests.unit.time_machine.test_timeline import archived
+from tests.unit.time_machine.test_history import archived
 from watcher.cli import main
 from watcher.stream import Stream
 

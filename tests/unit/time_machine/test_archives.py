@@ -12,9 +12,10 @@ from watcher.errors import DataLossError, UsageError
 from watcher.stream import Stream
 from watcher.time_machine.archives import Archive
 from watcher.time_machine.as_of import items_as_of
+from watcher.time_machine.change_filter import ChangeFilter
 from watcher.time_machine.processed_log import ProcessedLog, archived_numbers, check_log
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.undo import ChangeSelection, plan_undo
+from watcher.time_machine.undo import plan_undo
 
 pytest.importorskip("pyarrow")
 
@@ -89,7 +90,7 @@ def test_an_undo_reads_on_from_an_archive(tmp_path: Path) -> None:
         lake = archive(ledger, tmp_path / "lake")
         expected, _ = ledger.without(first, last)
         span = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
-        choice = ChangeSelection(*span, only="insert,modify,remove,ttl")
+        choice = ChangeFilter(*span, only="insert,modify,remove,ttl")
         plan = plan_undo(both(ledger, lake), choice, tmp_path / "undo.jsonl")
         list(plan.apply(rate=1e9))
         assert ledger.items() == expected

@@ -13,8 +13,9 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.tables import Description, TablesClient
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.records.filters import record_filter
-from watcher.time_machine.as_of import ItemsAsOf, items_as_of, scan_segments
+from watcher.time_machine.as_of import ItemsAsOf, items_as_of
 from watcher.time_machine.item_keys import ItemKey
+from watcher.time_machine.table import scan_segments
 
 
 def moment(second: int) -> datetime:

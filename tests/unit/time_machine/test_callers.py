@@ -43,10 +43,10 @@ def change(second: float = SECOND, kind: str = "MODIFY", **more: Any) -> Record:
 
 def found(events: Iterable[Event], *changes: Record) -> list[Answer]:
     callers = Callers()
-    noted = [callers.note(each) for each in changes]
+    noted = [callers.add_change(each) for each in changes]
     for call in calls_in(trails.content(*events), callers.tables):
-        callers.add(call)
-    return [callers.of(each) for each in noted]
+        callers.add_call(call)
+    return [callers.answer(each) for each in noted]
 
 
 def names(answer: Answer) -> list[str]:
@@ -193,10 +193,10 @@ def test_more_changes_than_calls_are_not_certain() -> None:
 
 def test_what_makes_a_trail_incomplete_takes_the_certainty() -> None:
     callers = Callers()
-    noted = callers.note(change())
+    noted = callers.add_change(change())
     for call in calls_in(trails.content(trails.put(SECOND)), callers.tables):
-        callers.add(call)
-    answer = callers.of(noted, lambda second: "a file is broken")
+        callers.add_call(call)
+    answer = callers.answer(noted, lambda second: "a file is broken")
     assert (answer.certainty, answer.reason) == (Certainty.MAY_BE, "a file is broken")
 
 

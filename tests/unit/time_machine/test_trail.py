@@ -31,7 +31,7 @@ DAY = 24 * HOUR
 def read(place: str | Path, *seconds: float, later: float = DAY) -> tuple[Callers, TrailReading]:
     callers = Callers()
     for second in seconds or (SECOND,):
-        callers.note(change(second))
+        callers.add_change(change(second))
     clock = HandClock()
     clock.passed = SECOND + later - clock.time()
     return callers, Trail(str(place), AwsConfig(), clock=clock).read(callers)
@@ -39,7 +39,7 @@ def read(place: str | Path, *seconds: float, later: float = DAY) -> tuple[Caller
 
 def answer(place: str | Path, second: float = SECOND, *, later: float = DAY) -> Answer:
     callers, reading = read(place, second, later=later)
-    return callers.of(callers.noted(change(second)), reading.incomplete)
+    return callers.answer(callers.change_key(change(second)), reading.incomplete)
 
 
 def names(reading: TrailReading) -> list[str]:
@@ -118,14 +118,15 @@ def test_a_broken_file_of_another_time_takes_no_certainty(tmp_path: Path) -> Non
     broken.write_bytes(b"{")
     callers, reading = read(tmp_path, SECOND, SECOND + 2 * HOUR + 40 * MINUTE)
     assert (
-        callers.of(callers.noted(change(SECOND)), reading.incomplete).certainty is Certainty.CERTAIN
+        callers.answer(callers.change_key(change(SECOND)), reading.incomplete).certainty
+        is Certainty.CERTAIN
     )
 
 
 def test_a_bomb_is_no_log_file(tmp_path: Path) -> None:
     deliver(tmp_path, SECOND + MINUTE).write_bytes(gzip.compress(bytes(1_000_000)))
     callers = Callers()
-    callers.note(change(SECOND))
+    callers.add_change(change(SECOND))
     limits = TimeMachineLimits(log_bytes=100_000)
     reading = Trail(str(tmp_path), AwsConfig(), limits=limits).read(callers)
     assert len(reading.broken) == 1
@@ -169,7 +170,7 @@ def test_a_table_without_any_call(tmp_path: Path) -> None:
     deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND, key={"PK": "bob", "SK": "x"}))
     callers, reading = read(tmp_path)
     assert callers.written == {ARN}
-    assert callers.of(callers.noted(change(SECOND)), reading.incomplete).reason == NO_CALL
+    assert callers.answer(callers.change_key(change(SECOND)), reading.incomplete).reason == NO_CALL
 
 
 @pytest.fixture

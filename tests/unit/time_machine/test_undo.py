@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from tests.ledger.ledger import DisturbedTables, Ledger, native
 from tests.support.gate import DrippingCalls
 from watcher.errors import DeniedError, StreamError, UsageError
-from watcher.time_machine.sources import TableHandle
+from watcher.time_machine.change_filter import ChangeFilter
+from watcher.time_machine.table import TableHandle
 from watcher.time_machine.undo import (
-    ChangeSelection,
     Undo,
     open_plan,
     plan_revert,
@@ -48,7 +48,7 @@ def plan(
     only: str | None = "insert,modify,remove,ttl",
     key: list[str] | None = None,
 ) -> Undo:
-    choice = ChangeSelection(moment(first), moment(last), only=only, key=key)
+    choice = ChangeFilter(moment(first), moment(last), only=only, key=key)
     return plan_undo(ledger.sources(tables), choice, new_path(folder))
 
 
@@ -285,7 +285,7 @@ def test_changes_in_between_that_are_not_chosen_are_conflicts(tmp_path: Path) ->
             ledger.change("a", item)
         ledger.settle()
         pattern = '{"dynamodb": {"NewImage": {"by": {"S": ["deploy"]}}}}'
-        choice = ChangeSelection(moment(ledger.second - 85), filters=[pattern])
+        choice = ChangeFilter(moment(ledger.second - 85), filters=[pattern])
         (step,) = plan_undo(ledger.sources(), choice, tmp_path / "undo.jsonl")
         assert step.conflict == "another change lies between those that are to be undone"
 
@@ -398,7 +398,7 @@ def test_one_process_at_a_time_applies_a_plan(tmp_path: Path) -> None:
             reopened(made, ledger).apply()
         assert [outcome for _, outcome in first] == [Outcome.RESTORED]
         with pytest.raises(UsageError, match="it is there already"):
-            plan_undo(ledger.sources(), ChangeSelection(moment(bad)), made.path).save()
+            plan_undo(ledger.sources(), ChangeFilter(moment(bad)), made.path).save()
 
 
 def test_a_removal_by_time_to_live_comes_back_only_if_asked_for(tmp_path: Path) -> None:
@@ -540,7 +540,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="key id: no such key attribute"):
             plan(ledger, now - 10, now, tmp_path, key=["id=1"])
         with pytest.raises(UsageError, match="start: give the time of the first change"):
-            ChangeSelection(None)
+            ChangeFilter(None)
         other = tmp_path / "other.jsonl"
         other.write_text("{}\n")
         with pytest.raises(UsageError, match="it is no plan of an undo"):
@@ -597,7 +597,7 @@ def test_an_equal_change_by_somebody_else_is_not_taken_for_the_undo_s_own(tmp_pa
             turned_on = ['{"dynamodb": {"NewImage": {"v": {"S": ["on"]}}}}']
             made = plan_undo(
                 ledger.sources(),
-                ChangeSelection(moment(first), moment(last), filters=turned_on),
+                ChangeFilter(moment(first), moment(last), filters=turned_on),
                 new_path(tmp_path),
             )
             (step,) = made
@@ -610,7 +610,7 @@ def test_a_write_is_told_by_any_log_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "pretty.jsonl").write_text('{\n  "eventName": "INSERT"\n}\n')
     with Ledger(22) as ledger:
         bad = one_bad_change(ledger)
-        choice = ChangeSelection(moment(bad), moment(bad))
+        choice = ChangeFilter(moment(bad), moment(bad))
         outcomes(plan_undo(ledger.sources(), choice, tmp_path / "mine.jsonl"))
         ledger.settle()
         later = plan(ledger, bad + 1, ledger.second, tmp_path)

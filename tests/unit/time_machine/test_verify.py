@@ -284,7 +284,7 @@ def test_a_wrong_clock_here_neither_hides_a_difference_nor_makes_one_up(hours: i
 SMALL = TimeMachineLimits(
     partitions=4,
     partition_bytes=256 * 1024,
-    told_bytes=1024 * 1024,
+    max_difference_bytes=1024 * 1024,
     history_bytes=256 * 1024,
 )
 MB = 1024 * 1024

@@ -19,8 +19,7 @@ from watcher.streams.start_times import Moment
 from watcher.time_machine.callers import Answer
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.item_keys import ItemKey
-from watcher.time_machine.sources import Sources
-from watcher.time_machine.times import past_time, records_until, start_time
+from watcher.time_machine.sources import Sources, past_time, records_until, start_time
 from watcher.time_machine.trail import Trail
 
 logger = logging.getLogger("watcher")
@@ -124,7 +123,7 @@ def history(  # noqa: PLR0913 (its parameters are the options)
     folders = [baseline] if isinstance(baseline, str) else list(baseline)
     exports = Baseline(folders, AwsConfig(region, profile)) if folders else None
     trail = None if who is None else Trail(who, AwsConfig(region, profile))
-    found = timeline(opened, ItemKey(key), first, last, exports)
+    found = item_history(opened, ItemKey(key), first, last, exports)
     if trail is not None:
         found.add_callers(trail, opened.table_arn)
     if hidden is not None:
@@ -132,7 +131,7 @@ def history(  # noqa: PLR0913 (its parameters are the options)
     return found
 
 
-def timeline(
+def item_history(
     sources: Sources,
     key: ItemKey,
     start: datetime | None,

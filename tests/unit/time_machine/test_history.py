@@ -13,9 +13,9 @@ from watcher import History, Stream, StreamError, UsageError, history
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TablesClient
+from watcher.time_machine.history import item_history
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources, StreamSource
-from watcher.time_machine.timeline import timeline
 
 KEY = {"pk": "a"}
 
@@ -43,7 +43,7 @@ def found_in(simulator: Simulator, *files: Path) -> History:
     table = StreamSource(
         simulator.stream_arn, StreamsClient(connection), TablesClient(connection), clock=HandClock()
     )
-    return timeline(Sources([*map(str, files)], table), ItemKey(KEY), None)
+    return item_history(Sources([*map(str, files)], table), ItemKey(KEY), None)
 
 
 def lines(simulator: Simulator, path: Path, count: int) -> Path:

@@ -1,0 +1,106 @@
+"""A table as the time machine reads it: its handle, and a scan of all its items in parallel."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from watcher.aws.arns import region_in
+from watcher.aws.config import AwsConfig
+from watcher.aws.tables import UNIT_BYTES, Description, TablesClient
+from watcher.clock import CLOCK, Clock
+from watcher.pull.call_pool import CallPool
+from watcher.time_machine.limits import LIMITS, TimeMachineLimits
+
+
+class TableHandle(NamedTuple):
+    """A table, and the client that reads and writes it."""
+
+    tables: TablesClient
+    name: str
+    """The name that the client's calls use."""
+    description: Description
+    clock: Clock = CLOCK
+
+    @property
+    def read_units(self) -> int:
+        """An estimate of the read units that a scan takes."""
+        return max(1, -(-self.description.size // UNIT_BYTES))
+
+
+class ReadPace:
+    """Keeps a table's scan, in however many threads, to so many read units a second."""
+
+    def __init__(self, limit: float | None, clock: Clock = CLOCK) -> None:
+        self.limit = limit
+        self.units = 0.0
+        """The units that were used so far."""
+        self._clock = clock
+        self._began: float | None = None
+        self._lock = threading.Lock()
+
+    def on_units(self, units: float) -> None:
+        """Notes what a page took, and waits until the next one is due."""
+        with self._lock:
+            now = self._clock.monotonic()
+            self._began = now if self._began is None else self._began
+            self.units += units
+            due = now if self.limit is None else self._began + self.units / self.limit
+        if due > now:
+            self._clock.sleep(due - now)
+
+
+def open_table(arn: str, connection: AwsConfig) -> TableHandle:
+    """Opens the table of this ARN. Raises StreamError where there is none."""
+    tables = TablesClient(connection, region_in(arn))
+    name, description = tables.named(arn)
+    return TableHandle(tables, name, description)
+
+
+class ItemSink(Protocol):
+    """An object that takes in a scan's items."""
+
+    def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
+        """Takes in a page of items."""
+
+
+def scan_table(
+    found: ItemSink,
+    table: TableHandle,
+    *,
+    pace: ReadPace | None = None,
+    limits: TimeMachineLimits = LIMITS,
+) -> None:
+    """Scans a whole table, a large one in several segments."""
+    segments = min(limits.max_segments, 1 + table.description.size // limits.segment_bytes)
+    if pace is not None and pace.limit is not None:
+        # Else the first pages alone take many seconds' units.
+        segments = max(1, min(segments, int(pace.limit) // limits.page_units))
+    on_units = None if pace is None else pace.on_units
+    scan_segments(
+        found,
+        lambda segment: table.tables.scan(table.name, segment, segments, on_units=on_units),
+        segments,
+    )
+
+
+def scan_segments(
+    found: ItemSink, scan: Callable[[int], Iterator[list[msgspec.Raw]]], segments: int
+) -> None:
+    """Scans the segments side by side; each thread holds one page at a time."""
+    parts = [scan(segment) for segment in range(segments)]
+    calls = CallPool(most=segments)
+    try:
+        while parts:
+            answers = calls.start([partial(next, part, None) for part in parts])
+            for part, answer in zip(list(parts), answers, strict=True):
+                if (page := answer.result()) is None:
+                    parts.remove(part)
+                else:
+                    found.on_items(page)
+    finally:
+        calls.close(wait=False)
