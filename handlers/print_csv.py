@@ -43,7 +43,7 @@ def handle(record: Record) -> None:
 
 
 def begin() -> None:
-    """The line of names, once: a file without changes has it, too."""
+    """Writes the line of names, once: a file without changes has it too."""
     global has_begun
     if not has_begun:
         has_begun = True

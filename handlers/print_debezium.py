@@ -38,7 +38,7 @@ def handle(record: Record) -> None:
 
 
 def source(record: Record) -> dict[str, str | int | None]:
-    """Where the change is from; `ts_ms` is when it was made, to the second."""
+    """Returns where the change comes from; `ts_ms` is its time, to the second."""
     created = record.created_at
     return {
         "version": __version__,
@@ -54,7 +54,7 @@ def source(record: Record) -> dict[str, str | int | None]:
 
 
 def say_once(record: Record) -> None:
-    """Flink refuses updates without `before`, and takes an insert without `after` for nothing."""
+    """Warns once: Flink refuses updates without `before`, and ignores inserts without `after`."""
     if record.stream not in incomplete:
         incomplete.add(record.stream)
         view = record["dynamodb"].get("StreamViewType", "KEYS_ONLY")

@@ -49,7 +49,7 @@ def compiled(expression: str) -> Any:
 
 
 def refuse_unknown_functions(node: dict[str, Any]) -> None:
-    """Else each change would say so."""
+    """Raises UsageError before the first change: otherwise each change would warn."""
     from jmespath import exceptions, functions
 
     name = node.get("value")
@@ -74,7 +74,7 @@ def handle(record: Record) -> None:
 
 
 def handle_page(page: RecordPage) -> bool:
-    """As `handle`, record by record; False where that has to do more than to copy bytes."""
+    """Prints a page's records; False where `handle` has to do more than copy bytes."""
     out = sys.stdout
     if query is not None or file is not None or on_a_terminal:
         return False
@@ -87,13 +87,13 @@ def handle_page(page: RecordPage) -> bool:
 
 
 def wire_json(record: Record) -> Any:
-    """Of several tables, with the stream's ARN as Lambda's events have it; else as it came."""
+    """Returns the record's bytes; of several streams with the ARN, as in Lambda's events."""
     head = of_several(record.stream)
     return head + bytes(record.raw)[1:] if head else record.raw
 
 
 def of_several(arn: str) -> bytes:
-    """How a record of one of several tables begins."""
+    """Returns the beginning of a record of one of several tables."""
     return b'{"eventSourceARN":"%b",' % arn.encode() if are_tables_shown() else b""
 
 

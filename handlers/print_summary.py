@@ -15,7 +15,7 @@ def handle(record: Record) -> None:
 
 
 def handle_page(page: RecordPage) -> bool:
-    """As `handle`, record by record."""
+    """Prints a page's records as `handle` does, in one write."""
     lines = []
     starts: dict[tuple[str | None, float | None], str] = {}
     for wire in page.wire_records:

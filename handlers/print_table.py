@@ -54,12 +54,12 @@ def fit(cells: list[str]) -> None:
 
 
 def columns() -> int:
-    """A terminal's; anything else is as wide as it takes."""
+    """Returns the terminal's width; None elsewhere: lines are as wide as they need."""
     return shutil.get_terminal_size().columns if on_a_terminal else sys.maxsize
 
 
 def row(cells: list[str], changes: str) -> str:
-    """One line; a terminal's is cut where it ends, so that columns stay columns."""
+    """Returns one line, cut at the terminal's edge so that columns stay aligned."""
     texts = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
     line = "  ".join([*texts, changes]).rstrip()
     return line if len(line) <= columns() else line[: columns() - 1] + "…"

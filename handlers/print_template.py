@@ -29,7 +29,7 @@ class Fields(string.Formatter):
     """`{new.total}` looks into the item, never into a Python object; what is missing is empty."""
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A field's value, and what it is called."""
+        """Returns a field's value and its name."""
         name, *path = field_name.split(".")
         value = kwargs["native_key" if path and name == "key" else name]()
         for part in path:
@@ -43,7 +43,7 @@ class Fields(string.Formatter):
         return value, name
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """A value as text; what is missing is no text."""
+        """Returns a value as text; a missing value is empty."""
         match value:
             case None:
                 return ""
@@ -65,7 +65,7 @@ def configure(template: str) -> None:
 
 
 def refuse_unknown(template: str) -> None:
-    """Else each change would say so."""
+    """Raises UsageError before the first change: otherwise each change would warn."""
     parts = string.Formatter().parse(template)
     fields = [(name, spec, conversion) for _, name, spec, conversion in parts if name is not None]
     if not fields:
@@ -85,7 +85,7 @@ def handle(record: Record) -> None:
 
 
 def values(record: Record) -> dict[str, Any]:
-    """The fields' values, each made only where the template asks for it."""
+    """Returns the fields' values; each is computed only if the template uses it."""
     kind = "TTL" if record.expired_by_ttl else record.event_name
     return {
         "time": lambda: record.created_at,

@@ -89,7 +89,7 @@ def handle(record: Record) -> None:
 
 
 def flush() -> None:
-    """One transaction for many changes; no checkpoint passes what is not on the disk."""
+    """Commits many changes in one transaction; a checkpoint waits for it."""
     with lock:
         try:
             database.commit()
@@ -98,7 +98,7 @@ def flush() -> None:
 
 
 def lasting(error: sqlite3.OperationalError) -> Exception:
-    """A full disk ends the watch, whatever the policy: what follows would fail as well."""
+    """Ends the watch on a full disk, whatever the policy: the next change would fail as well."""
     if error.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return OSError(errno.ENOSPC, str(error))
     return error

@@ -19,7 +19,7 @@ queue_url = ""
 
 
 def configure(sqs: str) -> None:
-    """Credentials, region and endpoint are boto3's: AWS_PROFILE, AWS_REGION, …"""
+    """Opens the queue; boto3 finds credentials, region and endpoint: AWS_PROFILE, AWS_REGION, …"""
     global client, queue_url
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError

@@ -31,7 +31,7 @@ secrets: list[str] = []
 
 
 class WebhookError(Exception):
-    """The receiver has not taken a change."""
+    """Raised when the receiver refuses a change."""
 
 
 def configure(webhook: str) -> None:

@@ -76,7 +76,7 @@ _Queue = Annotated[
 
 
 def policy_command(line: CommandLine) -> Callable[..., int]:
-    """Prints what a watch with these options (any that it has), or another command, calls."""
+    """Prints the permissions that a watch with these options, or another command, needs."""
     handlers, parts = handler_flags.found(line), every_option()
     return options.with_options(_policy, handler_flags.flags(handlers.values(), parts), parts)
 
@@ -131,7 +131,7 @@ def _statements(
 def _statements_of_places(
     place: _Whereabouts, name: str, values: dict[str, Any]
 ) -> Iterator[Statement]:
-    """Yields those for what a command writes to, or takes messages from."""
+    """Yields the statements for the places a command writes to or takes messages from."""
     if found := _STORE.fullmatch(str(values["checkpoint"] or "")):
         asks = [f"dynamodb:{each}" for each in _OF_LEASES]
         yield "KeepPositions", asks, [place.table(found["table"])]
@@ -154,14 +154,14 @@ def _statements_of_places(
 
 
 class _Whereabouts:
-    """Where what is named stands, as far as that is known."""
+    """Builds ARNs from names, with the region and account as far as they are known."""
 
     def __init__(self, region: str | None, account: str) -> None:
         self._region = region or "*"
         self._account = account
 
     def table(self, name: str) -> str:
-        """A table's ARN, out of its name, a glob or an ARN."""
+        """Returns a table's ARN for its name, a glob or an ARN."""
         if name.startswith("arn:"):
             return name.partition("/stream/")[0]
         # IAM knows * and ? alone.
@@ -171,15 +171,15 @@ class _Whereabouts:
         )
 
     def stream(self, name: str) -> str:
-        """Its stream's ARN; any of the table's where it is not named itself: there come others."""
+        """Returns a stream's ARN; for a table's name, that of any stream it has or will have."""
         return name if is_stream(name) else f"{self.table(name)}/stream/*"
 
     def bucket(self, name: str) -> str:
-        """The ARN of a bucket."""
+        """Returns the ARN of a bucket."""
         return f"arn:{_partition(self._region)}:s3:::{name}"
 
     def dead_letters(self, kind: str, name: str) -> tuple[list[str], list[str]]:
-        """The calls for dead letters, and what they are on."""
+        """Returns the actions for dead letters and their resources."""
         if kind == "sns":
             return ["sns:Publish"], [name]
         if kind == "s3":
@@ -189,7 +189,7 @@ class _Whereabouts:
         return self.queue(name, "SendMessage")
 
     def queue(self, name: str, *calls: str) -> tuple[list[str], list[str]]:
-        """The calls on a queue, and its ARN, out of its name, URL or ARN."""
+        """Returns the actions on a queue, and its ARN, for its name, URL or ARN."""
         asks = [*calls, *([] if "://" in name else ["GetQueueUrl"])]
         return [f"sqs:{each}" for each in asks], [self._queue_arn(name)]
 
@@ -282,7 +282,7 @@ _Name = Annotated[str, Parameter(help="what its flag is to be: big-orders")]
 
 
 def new_handler_command(line: CommandLine) -> Callable[..., int]:
-    """Writes handlers/NAME.py and tests/test_NAME.py, here; never over a file that is there."""
+    """Writes handlers/NAME.py and tests/test_NAME.py here; never overwrites a file."""
 
     def run(name: _Name, /) -> int:
         return _write(name.removeprefix("--").replace("-", "_"))
@@ -323,7 +323,7 @@ _Forget = Annotated[bool, Parameter(negative=(), help="take it back")]
 
 
 def trust_command(line: CommandLine) -> Callable[..., int]:
-    """Remembers the file by its place and content: once it has changed, it is asked for again."""
+    """Remembers the file by its path and content: a changed file needs new trust."""
     return options.with_options(_trust)
 
 
@@ -343,7 +343,7 @@ def _trust(*, forget: _Forget = False) -> int:
 
 
 def _named(found: trust.Table) -> list[str]:
-    """Returns what a file sets."""
+    """Returns the names of the settings in a file."""
     parts = []
     for key, value in found.items():
         parts += [f"[{key}] {each}" for each in value] if isinstance(value, dict) else [key]

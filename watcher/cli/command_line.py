@@ -1,7 +1,7 @@
-"""A command line: its words, and the one parse that makes a command's call of them, by Cyclopts.
+"""Parses a command line, once, with Cyclopts.
 
-Which options a command has depends on three of them (`--engine`, `--handlers`) or how errors are
-told (`--log-format`): those are looked up among the words before (`CommandLine.peek`).
+Two options (`--engine`, `--handlers`) decide which options a command has, and one (`--log-format`)
+how errors are printed: `CommandLine.peek` looks these up before the parse.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ALL = Parameter(allow_repeating=True, negative_iterable=())
 
 
 class CommandLine:
-    """The words behind a command's name, and the defaults for what they leave out."""
+    """The words after a command's name, and the defaults for options they don't give."""
 
     def __init__(self, name: str, words: Sequence[str] = ()) -> None:
         self.name = name
@@ -70,9 +70,9 @@ class CommandLine:
         self.has_defaults = name not in WITHOUT_DEFAULTS
 
     def peek(self, parameter: inspect.Parameter) -> Found:
-        """Returns an option's texts, before it is known which other options there are.
+        """Returns an option's texts before the parse.
 
-        What is wrong with them, and whether the command has the option, is for the parse to say.
+        The parse reports invalid texts, and an option that the command does not have.
         """
         flags = flags_of(parameter)
         words = iter(list(itertools.takewhile(lambda word: word != "--", self.words)))
@@ -89,7 +89,7 @@ class CommandLine:
 
 
 def app(line: CommandLine) -> App:
-    """Returns Cyclopts' application of a line's command."""
+    """Returns the Cyclopts application for a line's command."""
     module = importlib.import_module(f"watcher.cli.{COMMANDS[line.name].module}")
     make = getattr(module, f"{line.name.replace('-', '_')}_command")
     command: Callable[..., int] = make(line)
@@ -163,7 +163,7 @@ class Invocation:
         return status
 
     def explain(self, error: WatcherError) -> str:
-        """Returns an error in the words of the command line, with where a value comes from."""
+        """Returns an error's text with the options' names and the source of their values."""
         flags = {
             name: shown(self._arguments[name])[0]
             for name in (error.option or "", *error.about, *self._naming(error))
@@ -173,14 +173,14 @@ class Invocation:
         return mistakes.blamed(error, flags.get(error.option or "", error.option), origins)
 
     def _naming(self, error: WatcherError) -> list[str]:
-        """Returns the options that name the handler that has failed."""
+        """Returns the options that chose the handler that failed."""
         handler = error.handler if isinstance(error, HandlerError) else None
         lists = (each for each in self.values.items() if isinstance(each[1], list))
         return [name for name, values in lists if handler in values]
 
 
 def _refusal(line: CommandLine, wrong: UsageError) -> UsageError:
-    """Returns the error; of `rollback orders --to 10m` it is the first word that is wrong."""
+    """Returns the error; in `rollback orders --to 10m` the first word is the mistake."""
     first, *rest = line.words or [""]
     near = synonyms.command_for(first, COMMANDS) if line.name == "watch" else None
     if near in (None, "watch"):
@@ -190,7 +190,7 @@ def _refusal(line: CommandLine, wrong: UsageError) -> UsageError:
 
 
 def _named_in(words: Sequence[str], known: ArgumentCollection) -> Iterator[str]:
-    """Yields the parameters whose options stand in a line; Cyclopts keeps no order among them."""
+    """Yields the parameters whose options are in a line, in order, which Cyclopts does not keep."""
     for word in itertools.takewhile(lambda word: word != "--", words):
         if word.startswith("-"):
             with contextlib.suppress(ValueError):
@@ -198,26 +198,26 @@ def _named_in(words: Sequence[str], known: ArgumentCollection) -> Iterator[str]:
 
 
 def _covered(word: str) -> str:
-    """Returns a word for Cyclopts: a `-`, or SQL that begins with a comment, is no option."""
+    """Returns a word for Cyclopts: `-`, or SQL that begins with a comment, is not an option."""
     is_text = word == "-" or (word[:1] == "-" and " " in " ".join(word.partition("=")[0].split()))
     return _COVER + word if is_text else word
 
 
 def _written(value: Value) -> Value:
-    """Returns a value as it stood in the line."""
+    """Returns a value as the user typed it."""
     if isinstance(value, list):
         return list(map(_written, value))
     return value.removeprefix(_COVER) if isinstance(value, str) else value
 
 
 def shown(argument: Argument) -> list[str]:
-    """Returns an option's names; of a switch that is on, those that turn it off."""
+    """Returns an option's names; for a switch that is on by default, those that turn it off."""
     names = [name for name in argument.names if name not in argument.negatives]
     return list(argument.negatives) if argument.field_info.default is True else names
 
 
 def _options_of_all() -> set[str] | None:
-    """Returns the names of every command's options; None without Spark, which knows its own."""
+    """Returns the names of every command's options; None without Spark, which declares its own."""
     try:
         return {key for name in COMMANDS for key in keys(arguments(app(CommandLine(name))))}
     except UsageError:

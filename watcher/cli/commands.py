@@ -1,4 +1,4 @@
-"""The commands and groups of options that there are, by their names."""
+"""The commands, and the groups of options, by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROGRAM = "python -m watcher"
 
 
 class Command(NamedTuple):
-    """One command. Its options and its work are in `NAME_command` of a module of this package."""
+    """A command's summary and the module of this package that defines `NAME_command`."""
 
     summary: str
     module: str
@@ -74,7 +74,7 @@ TOPICS = (*GROUPS, "defaults", "all")
 
 
 def named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Returns the command of a line, and the words that are its own."""
+    """Returns a line's command and the words after it."""
     name = words[0] if words else ""
     if name in COMMANDS:
         return name, words[1:]
@@ -87,7 +87,7 @@ def named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def sentence(name: str) -> str:
-    """Returns what a command does, as its help begins."""
+    """Returns the first sentence of a command's help."""
     if name == "watch":
         return "See every change of a DynamoDB table, live and in order."
     text = COMMANDS[name].summary

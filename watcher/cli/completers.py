@@ -1,4 +1,4 @@
-"""Offers for a TAB at an option's value, found without a call to AWS and without boto3."""
+"""Completes options' values at a TAB, without a call to AWS and without boto3."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Completer = Callable[["CompletionContext"], Iterable[str]]
 
 
 def of(name: str, metavar: str | None) -> Completer | None:
-    """Returns the completer of a parameter of this name, or else of values called this."""
+    """Returns the completer for a parameter's name, or for its metavar."""
     complete = _BY_NAME.get(name) or _BY_METAVAR.get(metavar or "")
     return None if complete is None else lambda context: complete(context.incomplete)
 
 
 def words(*candidates: str) -> Completer:
-    """Returns a completer to one of some words; others may be given, too."""
+    """Returns a completer that offers these words; the user may type others."""
     return lambda context: candidates
 
 
 def _paths(begun: str, folders_only: bool = False) -> Iterator[str]:
-    """Files that begin like this; folders end in a slash, so that one can go on."""
+    """Yields files that begin like this; folders end in a slash, ready for the next TAB."""
     head, tail = os.path.split(begun)
     with contextlib.suppress(OSError), os.scandir(os.path.expanduser(head) or ".") as entries:
         for entry in sorted(entries, key=lambda each: each.name):
@@ -70,12 +70,12 @@ def _policies(begun: str) -> Iterable[str]:
 
 
 def _pattern(begun: str) -> Iterable[str]:
-    """`--filter @FILE`."""
+    """Completes Completes `--filter @FILE`."""
     return [f"@{path}" for path in _paths(begun[1:])] if begun[:1] == "@" else ["@"]
 
 
 def _functions(separator: str) -> Callable[[str], Iterable[str]]:
-    """`app.changes:handle`: modules of the folder one works in, read without being run."""
+    """Completes `app.changes:handle` from the working folder's modules without running them."""
 
     def complete(begun: str) -> Iterable[str]:
         if ":" in begun:
@@ -108,7 +108,7 @@ def _modules(package: str) -> Iterator[str]:
 
 
 def _defined(module: str) -> list[str]:
-    """The public functions of a module."""
+    """Yields the public functions of a module."""
     file = _file(module)
     try:
         tree = ast.parse(file.read_bytes()) if file else ast.Module([], [])
@@ -119,7 +119,7 @@ def _defined(module: str) -> list[str]:
 
 
 def _profiles(begun: str) -> Iterable[str]:
-    """From the files of the aws CLI."""
+    """Returns the profiles in the aws CLI's files."""
     import configparser  # not at every TAB
 
     names: list[str] = []
@@ -136,7 +136,7 @@ def _profiles(begun: str) -> Iterable[str]:
 
 
 def _regions(begun: str) -> Iterable[str]:
-    """From botocore's list, which is read without importing it."""
+    """Returns the regions in botocore's list, read without importing botocore."""
     spec = importlib.util.find_spec("botocore")
     if spec is None or spec.origin is None:
         return ()

@@ -1,4 +1,4 @@
-"""`completion`: what makes a shell ask us at a TAB, and the answer."""
+"""`completion`: the script that a shell runs at a TAB, and the answer to it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def completion_command(line: CommandLine) -> Callable[..., int]:
 
 
 def answer(shell: str = "bash", *words: str) -> int:
-    """Prints what can stand at the last word."""
+    """Prints the completions of the last word."""
     for value, text in candidates(words or ("",)):
         if shell == "zsh":
             print(f"{value.replace(':', chr(92) + ':')}:{text}")
@@ -78,7 +78,7 @@ def answer(shell: str = "bash", *words: str) -> int:
 
 
 def candidates(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields what can stand at the last word, each with what it means."""
+    """Yields the completions of the last word, each with its help."""
     if len(words) == 1 and not words[0].startswith("-"):
         found = ((name, command.summary) for name, command in COMMANDS.items())
         yield from (each for each in found if each[0].startswith(words[0]))
@@ -95,7 +95,7 @@ def candidates(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _flags(app: App, begun: str) -> Iterator[tuple[str, str]]:
-    """Yields options; Cyclopts has them, too, but takes rich for what they mean, which is slow."""
+    """Yields options; Cyclopts could, but would import rich for their help, which is slow."""
     for argument in arguments(app):
         for each in argument.names:
             if each.startswith(begun) and argument.index is None:
@@ -103,7 +103,7 @@ def _flags(app: App, begun: str) -> Iterator[tuple[str, str]]:
 
 
 def _values(app: App, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields values of an option or an operand, which Cyclopts finds."""
+    """Yields the values that Cyclopts offers for an option or an operand."""
     # What Cyclopts' own scripts do: they are made once, and know no handlers of other folders.
     os.environ["CYCLOPTS_COMPLETION_WORDS"] = "".join(f"{each}\x1f" for each in words)
     with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -1,4 +1,4 @@
-"""Values that the command line does not give: from the environment and from TOML files."""
+"""Reads the options' defaults from the environment and from TOML files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORDS |= {"0": False, "false": False, "no": False, "off": False}
 
 
 class Default(NamedTuple):
-    """One option's default as it is written somewhere."""
+    """One option's default, as a variable or a file gives it."""
 
     key: str
     value: Any
@@ -43,7 +43,7 @@ class Default(NamedTuple):
 
     @property
     def variable(self) -> bool:
-        """True where it is one of the environment."""
+        """True for a variable of the environment."""
         return self.origin.startswith(_PREFIX)
 
     @property
@@ -53,7 +53,7 @@ class Default(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The texts that an option has in a line, or else where defaults are written."""
+    """An option's texts, from the command line or from a default."""
 
     texts: Sequence[str] = ()
     origin: str | None = None
@@ -61,15 +61,15 @@ class Found(NamedTuple):
 
     @property
     def last(self) -> str | None:
-        """The text that counts where an option has one value."""
+        """The text that counts if the option takes one value."""
         return self.texts[-1] if self.texts else None
 
 
 class Defaults:
-    """Where Cyclopts takes a command's values from when the line has said its own.
+    """Gives Cyclopts the values of options that the command line leaves out.
 
-    `commands` are those that files may have a table for. `others` answers the options of all of
-    them, or None where nobody knows.
+    `commands` are the tables that a file may have. `others` returns the options of all commands,
+    or None if they are unknown.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Defaults:
         """The parameters that it gives without being trusted."""
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-        """Gives the arguments of a command that have no value one. Raises UsageError."""
+        """Sets the arguments that have no value yet. Raises UsageError."""
         names = keys(arguments)
         found: dict[str, Default] = {}
         written = self._written()
@@ -117,9 +117,9 @@ class Defaults:
             raise not_trusted(refused)
 
     def peek(self, key: str, metavar: str | None) -> Found:
-        """Returns an option's texts before the line is parsed, and where they are written.
+        """Returns an option's texts before the parse, and their source.
 
-        None where they are not to be trusted; that and other mistakes are for the parse to say.
+        Returns none from an untrusted file; the parse reports that and other mistakes.
         """
         written = [each for each in self._written() if each.key == key]
         if not written:
@@ -137,7 +137,7 @@ class Defaults:
             self.untrusted.append(name)
 
     def _written(self) -> list[Default]:
-        """Returns all defaults for the command; a later one is to win over an earlier one."""
+        """Returns all defaults for the command; the last one for an option counts."""
         if self._read is None:
             self._read = []
             for file in _files():
@@ -160,7 +160,7 @@ class Defaults:
                 raise UsageError(f"{file}: [{key}] is no command{_near(key, self._commands)}")
 
     def _refuse_unknown(self, default: Default, names: Iterable[str]) -> None:
-        """Raises for what no command has; others, too, have variables in the environment."""
+        """Raises for an option that no command has; other programs have WATCHER_ variables too."""
         near = difflib.get_close_matches(default.key, list(names), 1, _NEAR)
         if default.required:
             raise UsageError(
@@ -179,7 +179,7 @@ class Defaults:
 
 
 def keys(arguments: ArgumentCollection) -> dict[str, Argument]:
-    """Returns the options by their names without dashes, as files and variables have them."""
+    """Returns the options by the names that files and variables use: without dashes."""
     names = {
         name[2:]: argument
         for argument in arguments.filter_by(parse=True)
@@ -221,7 +221,7 @@ def _near(word: str, words: Iterable[str]) -> str:
 
 
 def _tokens(argument: Argument, default: Default) -> Iterator[Token]:
-    """Yields the value as the command line would have given it. Raises UsageError."""
+    """Yields a default's value as tokens of a command line. Raises UsageError."""
     value, where = default.value, default.where
     if argument.is_flag():
         on = _WORDS.get(str(value).lower()) if default.variable else value

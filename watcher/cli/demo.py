@@ -130,7 +130,7 @@ def _keep(
     reach: dict[str, str],
     account: Iterable[str],
 ) -> None:
-    """Say how another terminal gets to the shop, and leave it open until Ctrl-C."""
+    """Prints how to reach the shop from another terminal, and waits for Ctrl-C."""
     assert shop.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended by itself, which is said below
         os.write(shop.stdin.fileno(), b"seen\n")

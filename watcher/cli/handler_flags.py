@@ -1,4 +1,4 @@
-"""The handlers as options: one flag for each module that is found."""
+"""The handlers as options: one flag for each handler module found."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def of_handler(name: str) -> str:
 
 
 def found(line: CommandLine) -> dict[str, HandlerModule]:
-    """Returns the handlers that there are for a command line. Raises UsageError."""
+    """Returns the handler modules that a command line can choose from. Raises UsageError."""
     folders, origin = line.peek(_FOLDERS)
     try:
         return find(map(Path, folders))
@@ -111,7 +111,7 @@ def found(line: CommandLine) -> dict[str, HandlerModule]:
 
 
 def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterator[Option]:
-    """Yields an option for each handler, followed by its own; `taken` are those of the command."""
+    """Yields each handler's flag, then its own options; `taken` are the command's options."""
     handlers = list(handlers)
     names = {name for each in (*taken, *OF_ALL, _FOLDERS) for name in _names(each)}
     # Of several with the same initials it is the shortest's, a built-in one's first.
@@ -151,7 +151,7 @@ def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterato
 
 
 def _names(parameter: Option) -> Sequence[str]:
-    """Returns what an option is called; a switch's counterpart too."""
+    """Returns an option's names, with a switch's negative form."""
     (about,) = parameter.annotation.__metadata__
     negative = about.negative or (f"--no-{flag(parameter.name).removeprefix('--')}",)
     return [*flags_of(parameter), *about.alias, *negative]
@@ -192,12 +192,12 @@ class Choice:
 
     @property
     def has_lambda(self) -> bool:
-        """True where a Lambda function is among them."""
+        """True if a Lambda function is chosen."""
         return any(name == _LAMBDA.name for name, _ in self._chosen)
 
     @property
     def chosen(self) -> list[str]:
-        """Returns each as one types it."""
+        """Returns the chosen handlers as the user types them."""
         names = {_CALL.name: "--call ", _LAMBDA.name: "--lambda "}
         return [
             names[name] + value if name in names else self._handlers[value].flag
@@ -205,7 +205,7 @@ class Choice:
         ]
 
     def _refuse_untrusted(self) -> None:
-        """A module is run by who types its flag, not by who has put two files into a folder."""
+        """Raises if an untrusted file of the folder chose a module that the user did not type."""
         untrusted = self._given.untrusted
         for name, value in self._chosen:
             if name != _CHOSEN or self._handlers[value].is_built_in:
@@ -217,7 +217,7 @@ class Choice:
                 raise not_trusted([each.replace("_", "-") for each in names])
 
     def _in_order(self, given: Given, is_typed: bool) -> Iterator[tuple[str, str]]:
-        """As they stand in the line, or else in files and the environment."""
+        """Yields the chosen handlers in the order of the line, or of files and the environment."""
         names = given.typed if is_typed else [*given.origins]
         left = {each.name: list(self._values.get(each.name) or ()) for each in (_CALL, _LAMBDA)}
         for name in names:
@@ -231,7 +231,7 @@ class Choice:
                 yield _CHOSEN, name.removeprefix(_CHOSEN)
 
     def _choose_owner(self, option_name: str) -> None:
-        """An option chooses its handler, too."""
+        """Adds the handler that declares a given option."""
         owners = [each for each in self._handlers.values() if option_name in each.options]
         owners = [each for each in owners if each.name == option_name] or owners
         if any((_CHOSEN, owner.name) in self._chosen for owner in owners):
@@ -242,7 +242,7 @@ class Choice:
         self._chosen.append((_CHOSEN, owners[0].name))
 
     def load(self, default: str | None = None) -> list[Handler]:
-        """Returns the handlers with those of their options that were given; else the default."""
+        """Returns the chosen handlers with their options; the default handler if none is chosen."""
         from watcher.delivery.handler import Handler
 
         self._given.log_used(
@@ -279,7 +279,7 @@ class Choice:
 
 
 def set_region(streams: Iterable[str], region: str | None) -> None:
-    """Lambda functions make their clients when they are imported, and expect the region set."""
+    """Sets AWS_REGION: Lambda functions create their clients when they are imported."""
     named = (re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", stream) for stream in streams)
     if region := region or next((each[1] for each in named if each), None):
         for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):

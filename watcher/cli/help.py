@@ -1,4 +1,4 @@
-"""`--help` and `help`: a screen for each group of options, and one to begin with."""
+"""`--help` and `help`: one screen to begin with, and one for each group of options."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _Topic = Annotated[
 
 
 def help_command(line: CommandLine) -> Callable[..., int]:
-    """Prints what `--help` does, for those who look for it here."""
+    """Prints the same pages as `--help`."""
 
     def run(topic: _Topic = "", /) -> int:
         print(page(CommandLine("watch"), topic), end="")
@@ -82,7 +82,7 @@ def help_command(line: CommandLine) -> Callable[..., int]:
 
 
 def page(line: CommandLine, topic: str = "") -> str:
-    """Returns help on a topic; on a whole command, at most a screen. Raises UsageError."""
+    """Returns help on a topic, or at most a screen on a whole command. Raises UsageError."""
     if topic in COMMANDS:
         line, topic = CommandLine(topic), ""
     name = line.name
@@ -158,7 +158,7 @@ def _rows(arguments: Sequence[Argument]) -> Iterator[str]:
 def _front(
     groups: dict[str, list[Argument]], examples: str = "", others: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Yields the lines that name every handler, command and option."""
+    """Yields one line for each handler, command and group of options."""
     if examples:
         yield from [*examples.splitlines(), ""]
     modules = [each for each in groups.get("handlers", ()) if _is_module(each)]
@@ -188,7 +188,7 @@ def _front(
 
 
 def _is_module(argument: Argument) -> bool:
-    """True for a handler's flag; those have their own lines."""
+    """True for a handler's flag."""
     return str(argument.field_info.name).startswith("handler_")
 
 

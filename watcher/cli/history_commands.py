@@ -1,4 +1,4 @@
-"""`history`, `as-of` and `count`: what is read from the past of streams and archives."""
+"""`history`, `as-of` and `count`: read the past from streams and archives."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _on_spark(line: CommandLine) -> bool:
 
 
 def _engine_options(line: CommandLine) -> list[inspect.Parameter]:
-    """Returns `--engine`, and where it is spark the options of Spark's session."""
+    """Returns `--engine` and, for spark, the options of Spark's session."""
     more = spark_commands.session_options() if _on_spark(line) else ()
     return [spark_commands.ARCHIVE_ENGINE, *more]
 
@@ -99,7 +99,7 @@ _Output = Annotated[
 
 
 def history_command(line: CommandLine) -> Callable[..., int]:
-    """Shows what happened to an item, and how it is now."""
+    """Prints an item's changes and its current state."""
     names = "start", "until", *options.REDACT, *options.AWS
     parts = [*options.of(WatchOptions, *names, start="trim-horizon"), *_engine_options(line)]
     return options.with_options(_history, parts, options.of(style.set_up))
@@ -146,7 +146,7 @@ def _history(
 
 
 def _log_times(start: datetime | None, until: datetime | None) -> None:
-    """Logs what was understood, where times were given."""
+    """Logs how watcher understood the given times."""
     parts = [
         f"{word} {time_text(time.astimezone())}"
         for word, time in (("from", start), ("until", until))
@@ -157,7 +157,7 @@ def _log_times(start: datetime | None, until: datetime | None) -> None:
 
 
 class _State(NamedTuple):
-    """How the item was, or is, as a whole."""
+    """The whole item at a moment."""
 
     kind: str
     time: datetime
@@ -165,14 +165,14 @@ class _State(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A change, and who made it, where that is asked for."""
+    """A change, and its caller with `--who`."""
 
     record: Record
     answer: Answer | None
 
 
 def _entries(found: History) -> Iterator[_Change | _State]:
-    """Its changes and states, by their times."""
+    """Yields the item's changes and states in the order of time."""
     before = found.before_export()
     answers: list[Answer] | list[None] = found.answers or [None] * len(found)
     changes = list(map(_Change, found.records, answers))
@@ -249,7 +249,7 @@ def _cells(found: History) -> Iterator[tuple[str, ...]]:
 
 
 def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attribute | Absent]]:
-    """The places that differ; nothing where the view type has no images to compare."""
+    """Yields the places that differ; nothing if the stream has no images to compare."""
     keys = record["dynamodb"]["Keys"]
     for name, (old, new) in (changed_values(record.wire) or {}).items():
         for each in differences(old, new, (name,)) if name not in keys else ():
@@ -270,7 +270,7 @@ def _plain(value: Attribute) -> Plain:
 
 
 def _cell(value: Attribute | Absent) -> str:
-    """Returns strings as they are, and everything else as JSON."""
+    """Returns a string as it is, and any other value as JSON."""
     if isinstance(value, Absent):
         return ""
     return str(value["S"]) if "S" in value else msgspec.json.encode(_plain(value)).decode()
@@ -314,7 +314,7 @@ _Wire = Annotated[bool, Parameter(help="items in DynamoDB's own JSON, with types
 
 
 def as_of_command(line: CommandLine) -> Callable[..., int]:
-    """Gives a table's items as they were at a moment."""
+    """Prints a table's items as they were at a moment."""
     names = "filters", *options.REDACT, *options.AWS
     parts = [*options.of(WatchOptions, *names), *_engine_options(line)]
     form = Parameter(
@@ -386,7 +386,7 @@ def _as_of(
 
 
 def _log_moment(at: datetime, to: str | None) -> None:
-    """Logs what was understood, before it is written to a file or a table."""
+    """Logs the understood time before anything is written to a file or a table."""
     if to is not None:
         logger.info(f"Writes the items as of {time_text(at.astimezone())} to {to}")
 
@@ -398,7 +398,7 @@ def _log_count(at: datetime, count: int, to: str | None) -> int:
 
 
 def _for_spark(output: str | None, to: str | None, to_table: str | None) -> str:
-    """Returns the form in which Spark is to give the items. Raises UsageError."""
+    """Returns the output format for Spark. Raises UsageError."""
     if to_table is not None:
         raise UsageError("not for --engine spark: give --to and a folder", "to_table")
     form = output or ("jsonl" if to is None else "parquet")
@@ -448,7 +448,7 @@ def _plain_items(found: ItemsAsOf) -> Iterator[str]:
 
 
 def _write_rows(found: ItemsAsOf, form: str, out: IO[str], *, csv_raw: bool) -> int:
-    """A column for each attribute: the keys first, the others by name."""
+    """Writes a column for each attribute: the keys first, the others by name."""
     rest: set[str] = set()
     for image in found.images():
         rest.update(msgspec.json.decode(image, type=dict[str, msgspec.Raw]))
@@ -471,7 +471,7 @@ def _json_cell(raw: bytes) -> str:
 
 @contextmanager
 def _target(to: str | None) -> Iterator[IO[str]]:
-    """Standard output, or a file that is there once it is whole."""
+    """Yields standard output, or a file that appears once it is complete."""
     if to is None:
         yield sys.stdout
         return
@@ -522,7 +522,7 @@ _CountForm = Annotated[
 
 
 def count_command(line: CommandLine) -> Callable[..., int]:
-    """Counts changes by what one names."""
+    """Counts changes by the dimensions of `--by`."""
     names = "start", "until", "only", "key", "filters", "grep", *options.REDACT, *options.AWS
     return options.with_options(
         _count, options.of(WatchOptions, *names, start="trim-horizon"), options.of(style.set_up)
@@ -571,7 +571,7 @@ def _count(
 def _trail_of(
     names: Sequence[str], who: str | None, given: options.Given, values: Mapping[str, Any]
 ) -> Trail | None:
-    """Opens the trail, where callers are counted. Raises UsageError for one without the other."""
+    """Opens the trail to count callers. Raises UsageError for one without the other."""
     if counts.CALLER in names:
         if who is None:
             raise UsageError("it takes a trail that names them: --who PLACE", "by", counts.CALLER)
@@ -583,7 +583,7 @@ def _trail_of(
 
 
 def _refuse_bad_key(sources: Sources, key: Sequence[str] | None) -> None:
-    """Not a key that no item of the stream's table can have, where the role may ask for those."""
+    """Raises for a key that no item of the table can have, if the role may describe the table."""
     if key and sources.stream is not None:
         with suppress(StreamError):
             check_key_values(key, sources.stream.table.description.types)

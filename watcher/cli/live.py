@@ -54,12 +54,12 @@ ON_A_TERMINAL = _LIVE
 
 
 def is_asked(values: Mapping[str, Any]) -> bool:
-    """True where a command line asks for the view."""
+    """True if a command line asks for the view."""
     return bool(values["live"] or values["live_web"])
 
 
 def is_viewer() -> bool:
-    """True in a program that shows a browser another process's watch."""
+    """True in the process that shows one browser the watch of another process."""
     return "TEXTUAL_WATCHER_DESCRIPTOR" in os.environ
 
 
@@ -69,10 +69,10 @@ def view(
     watch: Callable[[Handler, Display], Totals],
     values: Mapping[str, Any],
 ) -> Totals | None:
-    """Show a watch until it is ended; None where it was shown elsewhere. Raises WatcherError.
+    """Shows a watch until it ends; returns None if a browser showed it. Raises WatcherError.
 
-    `chosen` are the handlers beside the view, as one types them; `watch` takes `observers` and
-    `display`; `values` has the AWS options.
+    `chosen` are the flags of the handlers beside the view; `watch` takes the view's handler and its
+    display; `values` has the AWS options.
     """
     _refuse_missing("textual")
     for flag in chosen:
@@ -101,7 +101,7 @@ def view(
 
 
 def _shown(watch: RunWatch, streams: Sequence[str], values: Mapping[str, Any]) -> Totals | None:
-    """The view of a watch, until it ends."""
+    """Runs the view until the watch ends; returns its totals."""
     from watcher.live.app import LiveView, NotesHandler
 
     made = LiveView(watch, _history(values), _listings(streams, values))
@@ -155,14 +155,14 @@ def _listings(
 
 
 def viewer_words(words: Sequence[str]) -> list[str]:
-    """Returns the program that shows a browser the watch of this command line."""
+    """Returns the command that shows one browser the watch of this command line."""
     # The last one empties what a variable or a file of defaults may say.
     own = [*_without_web(words), "--live", "--live-web="]
     return [*safe_path.interpreter(), "-m", "watcher", *own]
 
 
 def _without_web(words: Sequence[str]) -> list[str]:
-    """The command line of the program that a browser is shown."""
+    """Returns the words without `--live` and `--live-web`."""
     left, kept = iter(words), []
     for word in left:
         if word == "--live-web":

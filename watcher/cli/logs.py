@@ -31,16 +31,16 @@ _LINE_MILLISECONDS = 500
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Where the lines go; one that can't be put together is a line, too.
+    """Writes log lines to stderr; one that can't be formatted is reported as a line too.
 
-    Somebody may have the pipe, and read it no more: lines wait for that, but not the program's end.
+    A reader of the pipe may be slow: lines wait for it, but the program's end does not.
     """
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """As ever; while the program ends, a line that can't be written is left out."""
+        """Writes a line; while the program ends, drops one that can't be written."""
         try:
             shutdown = in_charge()
             with shutdown.writing_line():
@@ -51,7 +51,7 @@ class _Stderr(logging.StreamHandler[TextIO]):
             return False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say so, and where it comes from."""
+        """Reports a line that can't be formatted, and its place in the code."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             # There is no stderr to say it on. Python brings out what was not said before it starts
@@ -76,10 +76,10 @@ def _takes_more(stream: TextIO) -> bool:
 
 
 class _Lines(logging.Formatter):
-    """Status lines as people read them: the bare text, with a word before what is wrong."""
+    """Formats log lines for people: bare text, with the level before warnings and errors."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """A line each: an error's text may quote an item's data."""
+        """Returns one safe line: an error's text may quote an item's data."""
         # Not before there is a line: it needs boto3.
         from watcher.formatting.style import about_table
         from watcher.formatting.text import printable
@@ -89,14 +89,14 @@ class _Lines(logging.Formatter):
         return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
 
     def formatException(self, ei: _ExcInfo) -> str:
-        """Others' errors quote URLs as they are."""
+        """Returns a traceback without secrets: other libraries' errors quote whole URLs."""
         from watcher.formatting.text import printable_lines
 
         return printable_lines(without_secrets(super().formatException(ei)))
 
 
 class _JsonLines(logging.Formatter):
-    """A JSON object a line: time, level, message; shard, stream and the like where known."""
+    """Formats log lines as JSON: time, level, message; stream, shard and handler if known."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns a record as one line, whatever its message holds."""
@@ -119,7 +119,7 @@ class _JsonLines(logging.Formatter):
 
 
 def set_up(log_format: str) -> None:
-    """Send watcher's log to stderr; as JSON, everybody else's warnings and errors too."""
+    """Sends watcher's log to stderr; as JSON, other libraries' warnings and errors too."""
     handler = _Stderr()
     logger.handlers[:] = [handler]
     logger.propagate = False
@@ -145,7 +145,7 @@ def set_up(log_format: str) -> None:
 
 
 def is_json() -> bool:
-    """True where the log is one of JSON lines."""
+    """True if log lines are JSON."""
     return any(isinstance(handler.formatter, _JsonLines) for handler in logger.handlers)
 
 
@@ -155,7 +155,7 @@ def _log_elsewhere(
     error: BaseException | None,
     trace: TracebackType | None,
 ) -> None:
-    """Logs an uncaught error that ends nothing, in place of Python."""
+    """Logs an uncaught error that does not end the program, instead of Python's own report."""
     about = (kind, error, trace) if error is not None else None
     text = error_text(error) if error is not None else None
     logger.error(f"{kind.__name__} {where}: {text}", exc_info=about)

@@ -70,7 +70,7 @@ def explained(
 def refuse_pieces(
     operands: Iterable[str], words: Sequence[str], arguments: Iterable[Argument]
 ) -> None:
-    """Raises UsageError for what belongs to an option, and is not given as that's value."""
+    """Raises UsageError for an operand that looks like a piece of an option's value."""
     for word in operands:
         if not _PIECE.fullmatch(word) or os.path.exists(word):
             continue
@@ -91,23 +91,23 @@ def _takes_pairs(argument: Argument) -> bool:
 
 
 def _operands(words: Sequence[str]) -> Sequence[str]:
-    """Returns the words that are certainly no options."""
+    """Returns the words after `--`, which are never options."""
     return words[words.index("--") + 1 :] if "--" in words else ()
 
 
 def _whole(word: str, words: Sequence[str]) -> str:
-    """The word of the line that a short option is of, as -5 is of -v5."""
+    """Returns the word that holds a short option, as -v5 holds -5."""
     holders = (each for each in words if each[:2] != "--" and each[:1] == "-" and word[1:] in each)
     return word if word in words or len(word) > 2 else next(holders, word)
 
 
 def _is_missing(operand: Argument, first: int | None) -> bool:
-    """True for an operand that has to be given, at the first that is missing or behind it."""
+    """True for a required operand at or after the first missing one."""
     return operand.index is not None and operand.required and operand.index >= (first or 0)
 
 
 def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> UsageError:
-    """Returns the error for a word that is no option, or part of one."""
+    """Returns the error for an unknown option."""
     word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
     others = {name.strip("-"): name for name in synonyms.of(set(names.values()))}
@@ -126,7 +126,7 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """Returns the name that may have been meant; better none than a wrong one."""
+    """Returns the name that the user may have meant; None rather than a wrong guess."""
     names = list(names)
     if close := difflib.get_close_matches(word, names, 1, _CLOSE):
         return close[0]
@@ -134,12 +134,12 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 
 def _begins(name: str, word: str) -> bool:
-    """True for an option that is cut short; with less than three letters it is any."""
+    """True for the beginning of an option's name, of three letters or more."""
     return len(word) > 2 and name.startswith(word)
 
 
 def _is_slip(word: str, name: str) -> bool:
-    """One wrong letter, or letters in another order: of a short word that is a larger part."""
+    """True for one wrong letter, or letters in another order, in words of the same length."""
     if name == word.rstrip("0123456789"):  # a switch with a value: -v5
         return True
     wrong = [pair for pair in zip(word, name, strict=False) if pair[0] != pair[1]]
@@ -153,7 +153,7 @@ def _either(words: Sequence[str]) -> str:
 
 
 def blamed(error: WatcherError, flag: str | None, origins: Mapping[str, str | None]) -> str:
-    """Returns an error's text with the option to blame, and where options' values are from."""
+    """Returns an error's text with the option to blame and the sources of options' values."""
     parts = [
         f"from {origin}" if name == flag else f"{name} is from {origin}"
         for name, origin in origins.items()

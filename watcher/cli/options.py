@@ -1,4 +1,4 @@
-"""Options of commands: what the annotations of functions declare, as parameters to put together."""
+"""Options of commands, as parameters built from the annotations of functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REDACT = ("redact", "redact_file", "redact_key_file")
 
 
 class Given(NamedTuple):
-    """How a command came by the values of its parameters; asked for by one called `given`."""
+    """Where the values of a command's parameters come from; for a parameter named `given`."""
 
     typed: Sequence[str]
     """The parameters that the command line gives, in its order and as often as it does."""
@@ -51,7 +51,7 @@ class Given(NamedTuple):
     """The parameters that it gives without being trusted (see `cli/trust.py`)."""
 
     def log_used(self, modules: Iterable[str] = ()) -> None:
-        """Logs what the working folder has a share in; a command with `given` has to call it."""
+        """Logs the options and modules from the working folder; a command with `given` calls it."""
         parts = [f"watcher.toml ({', '.join(self.of_folder)})"] if self.of_folder else []
         if parts := [*parts, *modules]:
             logger.info(f"From this folder: {', '.join(parts)}")
@@ -89,13 +89,13 @@ Output = Annotated[
 
 
 def age(moment: datetime, now: datetime) -> str:
-    """How long ago something was, to the minute."""
+    """Formats how long ago something was, to the minute."""
     minutes = max(0, int((now - moment).total_seconds() // 60))
     return f"{minutes // 60}h {minutes % 60}m" if minutes >= 60 else f"{minutes}m"
 
 
 def option(name: str, kind: Type, default: object, told: Parameter) -> inspect.Parameter:
-    """Returns one option, as the parameter of that name."""
+    """Returns an option as a parameter of a command."""
     if kind in (int, float):
         convert = _seconds if told.metavar == "SECONDS" else _number
         told = Parameter.combine(Parameter(converter=convert), told)
@@ -108,21 +108,20 @@ def option(name: str, kind: Type, default: object, told: Parameter) -> inspect.P
 
 
 def flag(name: str) -> str:
-    """Returns the option of a parameter of this name."""
+    """Returns a parameter's option: `--max-records` for `max_records`."""
     return "--" + name.replace("_", "-")
 
 
 def flags_of(parameter: inspect.Parameter) -> list[str]:
-    """Returns what an option is called, without its aliases."""
+    """Returns an option's names without its aliases."""
     (about,) = parameter.annotation.__metadata__
     return [*(about.name or (flag(parameter.name),))]
 
 
 def of(function: Callable[..., object], *names: str, **own: str) -> Iterator[inspect.Parameter]:
-    """Yields the options that a function or a class declares: all, or those of these names.
+    """Yields the options that a function or a class declares: all, or those with these names.
 
-    `own` are defaults of the command's own. Where a parameter takes several types, the first is
-    the command line's.
+    `own` replaces defaults. If a parameter takes several types, the command line has the first.
     """
     for name, parameter in declared(function).parameters.items():
         is_option = typing.get_origin(parameter.annotation) is Annotated
@@ -142,12 +141,12 @@ def of(function: Callable[..., object], *names: str, **own: str) -> Iterator[ins
 
 
 def values(function: Callable[..., object], options: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns those of the values that are a function's, as its keyword arguments."""
+    """Returns the values that a function takes, as its keyword arguments."""
     return {each.name: options[each.name] for each in of(function) if each.name in options}
 
 
 def call(function: Callable[..., _Result], options: Mapping[str, Any]) -> _Result:
-    """Calls a function with those of the values that are its options."""
+    """Calls a function with the values that it takes."""
     return function(**values(function, options))
 
 
@@ -167,9 +166,9 @@ def record_filter(options: Mapping[str, Any]) -> RecordFilter | None:
 
 
 def redaction(options: Mapping[str, Any]) -> Redaction | None:
-    """Returns what these options take out of records; None: nothing. Raises UsageError.
+    """Returns the redaction of these options; None without one. Raises UsageError.
 
-    A command without them, such as `demo`, takes out nothing.
+    A command without these options, such as `demo`, redacts nothing.
     """
     from watcher.records import redaction as made
 
@@ -181,7 +180,7 @@ def redaction(options: Mapping[str, Any]) -> Redaction | None:
 
 
 def refuse_redaction(options: Mapping[str, Any], reason: str) -> None:
-    """Raises UsageError where a command is to redact that can't, or must not."""
+    """Raises UsageError if a command is asked to redact but can't."""
     for name in REDACT[:2]:
         if options[name] and options[name] != [""]:
             text = f"{reason}: leave it out; --redact '' does, where a file or a variable gives it"
@@ -191,7 +190,7 @@ def refuse_redaction(options: Mapping[str, Any], reason: str) -> None:
 def with_options(
     run: Callable[..., int], *parts: Iterable[inspect.Parameter]
 ) -> Callable[..., int]:
-    """Returns a command whose `**options` are these parameters."""
+    """Returns a command with these parameters in place of `**options`."""
 
     def command(*arguments: object, **options: object) -> int:
         return run(*arguments, **options)
@@ -204,7 +203,7 @@ def with_options(
 
 
 def _seconds(kind: Callable[[str], float], tokens: Sequence[Token]) -> float:
-    """Takes `30s` and `5m`, too."""
+    """Converts seconds, `30s` or `5m`."""
     found = _TIME.fullmatch(tokens[0].value)
     if found is None:
         return _number(kind, tokens)
@@ -212,5 +211,5 @@ def _seconds(kind: Callable[[str], float], tokens: Sequence[Token]) -> float:
 
 
 def _number(kind: Callable[[str], float], tokens: Sequence[Token]) -> float:
-    """Cyclopts' own would round 1.7 to 2, and take `none` where there need not be one."""
+    """Converts a number; Cyclopts' own converter would round 1.7 to 2 and accept `none`."""
     return kind(tokens[0].value)

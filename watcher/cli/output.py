@@ -29,7 +29,7 @@ _FREE_COLUMNS = 5
 
 
 class Line:
-    """One line of text below all that `TerminalFile` writes to the same terminal."""
+    """One line of text below everything that `TerminalFile` writes to the same terminal."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -44,17 +44,17 @@ class Line:
         process_start.in_forked_child(self._leave)
 
     def set(self, text: str) -> None:
-        """Show this text from now on, cut where the terminal is too narrow."""
+        """Shows this text from now on, cut at the terminal's edge."""
         if text != self._text or not self._drawn:
             self._text = text
             self._draw()
 
     def is_beneath(self, descriptor: int) -> bool:
-        """True where what is written there goes to the same terminal."""
+        """True if this descriptor is the same terminal."""
         return self._open and os.fstat(descriptor).st_rdev == self._device
 
     def erase(self) -> None:
-        """Make room."""
+        """Erases the line to make room for output."""
         if self._drawn:
             self._write(_ERASE)
             self._drawn = False  # not before: a signal may end us in between
@@ -65,7 +65,7 @@ class Line:
         self._draw()
 
     def close(self) -> None:
-        """Erase it, for good."""
+        """Erases the line for good."""
         self.erase()
         self._open = False
 
@@ -82,7 +82,7 @@ class Line:
             return _COLUMNS
 
     def _in_foreground(self) -> bool:
-        """Not behind a shell that is used meanwhile (`&`)."""
+        """Returns False in a background job (`&`)."""
         try:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:  # it is not the terminal that we were started from
@@ -102,7 +102,7 @@ class TerminalFile(WholeFile):
     line: ClassVar[Line | None] = None
 
     def write(self, data: "ReadableBuffer") -> int:
-        """As ever, with the status line moved below."""
+        """Writes data, with the status line moved below it."""
         line = TerminalFile.line
         if line is None or not line.is_beneath(self.fileno()):
             return super().write(data)
@@ -125,7 +125,7 @@ def status_line(
         ),
     ] = True,
 ) -> Iterator[Line | None]:
-    """A line at the bottom of the terminal; None where there is no place for one."""
+    """Yields the line at the bottom of the terminal; None if there is no place for it."""
     dumb = os.environ.get("TERM") in (None, "", "dumb", "unknown")
     unwanted = not status or dumb or logs.is_json() or _is_piped()
     unwanted = unwanted or not logger.isEnabledFor(logging.INFO)  # --quiet
@@ -137,7 +137,7 @@ def status_line(
     program = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        """Ctrl-Z: the shell gets a clean line."""
+        """Erases the line at Ctrl-Z, for the shell."""
         if os.getpid() != program:  # a worker, forked a moment ago
             return
         line.erase()
@@ -156,7 +156,7 @@ def status_line(
 
 
 def _is_piped() -> bool:
-    """True where the data goes to another program, which may show it on the same terminal."""
+    """True if stdout goes to another program, which may print to the same terminal."""
     try:
         mode = os.fstat(sys.stdout.fileno()).st_mode
     except (OSError, ValueError):  # there is no such stream
@@ -168,7 +168,7 @@ def _is_piped() -> bool:
 
 
 def set_up_streams() -> None:
-    """Make stdout and stderr what the rest of the program writes to."""
+    """Replaces stdout and stderr with the streams that the rest of the program writes to."""
     # Started with `>&-`: what is written is lost, and that is an error. With `2>&-` it is not. Both
     # numbers are taken, or the next file or socket would be one that others take for a terminal.
     if sys.stdout is None:
@@ -195,7 +195,7 @@ def set_up_streams() -> None:
 
 
 def _larger(out: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Standard output with a buffer for a page, unless Python runs unbuffered."""
+    """Returns standard output with a buffer for a page, unless Python runs unbuffered."""
     kind = TerminalFile if out.isatty() else WholeFile
     file: Any = kind(out.fileno(), "w", closefd=False)
     has_buffer = hasattr(out.buffer, "raw")
@@ -205,7 +205,7 @@ def _larger(out: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def flush_stdout() -> bool:
-    """Bring out the last of our output; False where it can't be written (disk full)."""
+    """Flushes stdout; returns False if it can't be written (disk full)."""
     if sys.stdout.closed:  # by a handler
         return True
     try:
@@ -219,18 +219,18 @@ def flush_stdout() -> bool:
 
 
 def is_of_stdout(error: OSError) -> bool:
-    """True for an error that our output can't be written: without a buffer, that is a print's."""
+    """True for an error of stdout itself; unbuffered, a handler's print raises it."""
     file = raw(sys.stdout)
     return isinstance(file, WholeFile) and file.error is error
 
 
 def log_unwritten(error: OSError) -> None:
-    """Say why our output can't be written."""
+    """Logs why stdout can't be written."""
     logger.error(f"can't write standard output: {error.strerror}")
 
 
 def close_streams() -> None:
-    """Whoever read our output has gone (`| head`): Python's own last flush must not complain."""
+    """Closes stdout quietly if its reader has gone (`| head`); Python's flush would complain."""
     give_up(sys.stderr)
     try:
         sys.stdout.flush()

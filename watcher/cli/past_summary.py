@@ -37,7 +37,7 @@ def refuse_unless_past(chosen: Sequence[str], values: Mapping[str, Any]) -> None
 
 
 class PastSummary:
-    """Takes in all changes, prints those that the filters let through, each with its caller."""
+    """Reads all changes, and prints those that pass the filters, each with its caller."""
 
     def __init__(self, trail: Trail, values: Mapping[str, Any]) -> None:
         self._trail = trail
@@ -48,7 +48,7 @@ class PastSummary:
         self._filtered = 0
 
     def add(self, record: Record) -> None:
-        """Takes in a change: a call that made one has not made another."""
+        """Adds a change; filtered ones count too: a call made one change only."""
         key = self._callers.add_change(record)
         if self._is_wanted is None or self._is_wanted(record):
             shown = record if self._redaction is None else self._redaction(record)
@@ -57,7 +57,7 @@ class PastSummary:
             self._filtered += 1
 
     def write(self) -> None:
-        """Reads the trail, and prints."""
+        """Reads the trail and prints the changes with their callers."""
         reading = self._trail.read(self._callers)
         for line, key in self._lines:
             answer = self._callers.answer(key, reading.incomplete)
@@ -67,7 +67,7 @@ class PastSummary:
 
 
 def run(streams: Sequence[str], trail: Trail, values: Mapping[str, Any]) -> int:
-    """Watches up to the end, and prints what was changed and by whom."""
+    """Watches to the end, then prints each change with its caller."""
     summary = PastSummary(trail, values)
     settings = {
         **options.values(WatchOptions, values),

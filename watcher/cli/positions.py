@@ -1,4 +1,4 @@
-"""`positions`: what a checkpoint holds; moved back, copied and compared, first as a plan."""
+"""`positions`: shows, rewinds, copies and compares checkpoints."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _positions(
 
 
 def _refuse_misplaced(action: str, store: str, other: str | None, given: options.Given) -> None:
-    """Raises UsageError for what does not belong to an action, or is missing."""
+    """Raises UsageError for an option that an action lacks or does not take."""
     if "apply" in given.origins:
         raise UsageError(f"it has to be typed; it is from {given.origins['apply']}", "apply")
     if (other is None) == (action in ("copy", "diff")):
@@ -189,7 +189,7 @@ def _print(found: Sequence[_Difference], output: str) -> None:
 
 
 class _How(NamedTuple):
-    """How positions are planned or written."""
+    """The connection, and whether to write or only plan."""
 
     connection: AwsConfig
     apply: bool
@@ -202,7 +202,7 @@ def _opened(
 ) -> Iterator[tuple[list[Token], Callable[[Sequence[Token]], object]]]:
     """Yields a store's tokens and its save function, which saves nothing without `--apply`.
 
-    Raises UsageError where nothing is stored, unless it `is_new`.
+    Raises UsageError if nothing is stored, unless it `is_new`.
     """
     if not (is_new or read_positions(store, how.connection)):
         raise UsageError(f"{store}: nothing is stored there")
@@ -238,7 +238,7 @@ def _moved(
     tables: list[str] | None,
     connection: AwsConfig,
 ) -> Iterator[Token]:
-    """Yields the tokens as they are to be. Raises UsageError where a table has none."""
+    """Yields the rewound tokens. Raises UsageError for a table without positions."""
     there = {table_name(token.stream_arn) for token in tokens}
     for name in tables or ():
         if name not in there:

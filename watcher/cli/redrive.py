@@ -1,4 +1,4 @@
-"""`redrive`: hand what a Lambda function has failed on to handlers."""
+"""`redrive`: hands the records that a Lambda function failed on to handlers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _DryRun = Annotated[
 
 
 def redrive_command(line: CommandLine) -> Callable[..., int]:
-    """Fetches the records of failed batches, for handlers with a watch's options for them."""
+    """Fetches the records of failed batches, and hands them to handlers."""
     handlers = handler_flags.found(line)
     parts = [*delivery_options(), *options.of(WatchOptions, *options.AWS)]
 
@@ -99,7 +99,7 @@ def redrive_command(line: CommandLine) -> Callable[..., int]:
 def _redrive(
     place: str, archive: str | None, choice: handler_flags.Choice | None, values: dict[str, Any]
 ) -> int:
-    """Hands the records over to the handlers that are chosen; without any, only counts them."""
+    """Hands the records to the chosen handlers; without handlers, only counts them."""
     options.call(style.set_up, values)
     aws = options.connection(values)
     on_error = FailurePolicy.parse(values["on_error"] or "log", aws)
@@ -122,7 +122,7 @@ def _redrive(
 
 
 def _interrupted_by_signals(shutdown: Shutdown) -> AbstractContextManager[None]:
-    """Ends by any signal what reads alone: the queue's messages are shown again then."""
+    """Ends the reading at any signal, so that the queue shows its messages again."""
 
     def stop() -> None:
         raise KeyboardInterrupt
@@ -131,7 +131,7 @@ def _interrupted_by_signals(shutdown: Shutdown) -> AbstractContextManager[None]:
 
 
 class _Messages(NamedTuple):
-    """The messages that the mapping has left."""
+    """The messages that an event source mapping left for failed batches."""
 
     held: list[HeldBatch]
     unreadable: int
@@ -140,7 +140,7 @@ class _Messages(NamedTuple):
 
 @contextmanager
 def _opened(place: str, aws: AwsConfig, shutdown: Shutdown) -> Iterator[_Messages]:
-    """Yields the messages of a queue, which are shown to others again at the end, or of a file."""
+    """Yields the messages of a file or a queue; the queue shows unhandled ones again at the end."""
     name = _queue_in(place)
     if name is None:
         with open_lines(place) as file:
@@ -163,7 +163,7 @@ def _opened(place: str, aws: AwsConfig, shutdown: Shutdown) -> Iterator[_Message
 
 
 def _queue_in(place: str) -> str | None:
-    """Returns what a place names if that is a queue; None for a file. Raises UsageError."""
+    """Returns the queue of a place; None for a file. Raises UsageError."""
     if place.startswith(("s3://", "sns://")) or _TOPIC.match(place):
         raise UsageError(
             f"{place}: give the queue that is subscribed to it; the objects of an S3 destination "
@@ -179,7 +179,7 @@ def _read(
     messages: Iterable[tuple[str, Sequence[FailedBatch | UnreadableMessage]]],
     queue: HeldMessages | None = None,
 ) -> _Messages:
-    """Returns the failed batches, and how many messages are none, after logging these."""
+    """Returns the failed batches and the number of other messages, which it logs."""
     held: list[HeldBatch] = []
     unreadable = 0
     for number, (handle, found) in enumerate(messages, 1):
@@ -198,7 +198,7 @@ def _read(
 
 
 class _Run:
-    """The way of the records that messages name, to handlers."""
+    """Fetches the records that messages name, and hands them to handlers."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class _Run:
         self._redrive.unreadable = messages.unreadable
 
     def count(self) -> int:
-        """Fetches the records, and prints how many there are, and of when."""
+        """Fetches the records, and prints their number and times."""
         redrive = self._redrive
         counts = Counter(record.stream for record in redrive if self._matches(record))
         for stream in dict.fromkeys(each.stream for each in redrive.batches):
@@ -246,9 +246,9 @@ class _Run:
     def hand_over(
         self, choice: handler_flags.Choice, on_error: FailurePolicy, shutdown: Shutdown
     ) -> int:
-        """Hands the records over; 1 if a handler failed, or not all records are there.
+        """Hands the records over; returns 1 if a handler failed or records are missing.
 
-        Ended by a signal it says what it has done, and ends with 128 and the signal's number.
+        A signal ends it with a closing line and status 128 plus the signal's number.
         """
         redrive, values = self._redrive, self._values
         handler_flags.set_region([each.stream for each in redrive.batches], values["region"])
@@ -276,7 +276,7 @@ class _Run:
         return 128 + ended if ended else int(bool(failures or redrive.unreadable or redrive.lost))
 
     def _matches(self, record: Record) -> bool:
-        """Returns whether a record is to be handed over; notes what that means for its message."""
+        """True for a record to hand over; notes it for its message."""
         self._keep_hidden()
         if self._of_mapping is not None and not self._of_mapping(record):
             self._redrive.pass_over()
@@ -287,7 +287,7 @@ class _Run:
         return True
 
     def _handled(self) -> bool:
-        """Has handlers process what they took; returns whether all of it is dealt with."""
+        """Flushes the handlers; returns True if they processed every record."""
         self._keep_hidden()
         dispatcher = self._dispatcher
         if dispatcher is None:

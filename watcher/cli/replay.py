@@ -1,4 +1,4 @@
-"""`replay`: hand dead letters to handlers again."""
+"""`replay`: hands dead letters to handlers again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _File = Annotated[
 
 
 def replay_command(line: CommandLine) -> Callable[..., int]:
-    """Hands the records of a file to handlers, with a watch's options for them."""
+    """Hands the records of a file to handlers, with the options of a watch."""
     handlers = handler_flags.found(line)
     parts = [*delivery_options(), *options.of(WatchOptions, "region", "profile")]
 
@@ -61,7 +61,7 @@ def replay_command(line: CommandLine) -> Callable[..., int]:
 
 
 def delivery_options() -> Iterator[inspect.Parameter]:
-    """Yields the options of a watch that say which records are handed over, and how."""
+    """Yields the options of a watch that choose records and handle failures."""
     yield from options.of(
         WatchOptions,
         *("until", "only", "key", "filters", "grep", "on_error", "stop_timeout"),
@@ -73,9 +73,9 @@ def delivery_options() -> Iterator[inspect.Parameter]:
 
 
 def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> int:
-    """Replay dead letters; 1 if a handler failed again, or a line could not be read.
+    """Replays dead letters; returns 1 if a handler failed again or a line is unreadable.
 
-    Ended by a signal it says what it has done, and ends with 128 and the signal's number.
+    A signal ends it with a closing line and status 128 plus the signal's number.
     """
     options.call(style.set_up, values)
     aws = AwsConfig(values["region"], values["profile"])
@@ -121,7 +121,7 @@ def filter_of(values: dict[str, Any]) -> Callable[[Record], bool] | None:
 
 
 class RecordSource(Protocol):
-    """Records to hand over, in order; counts them."""
+    """The records to hand over, in order, with their count."""
 
     records: int
     filtered: int
@@ -130,7 +130,7 @@ class RecordSource(Protocol):
     """What is no record, or names none."""
 
     def __iter__(self) -> Iterator[Record]:
-        """Yields them."""
+        """Yields the records."""
 
 
 @dataclass
@@ -191,7 +191,7 @@ class Delivery:
         self._settle()
 
     def _settle(self, *, but_last: bool = False) -> None:
-        """Say what became of the letters, once nothing of them waits in a batch."""
+        """Reports each letter as done or failed once no batch holds it."""
         if self.letters is None or self.dispatcher.pending_count:
             return
         self.dispatcher.flush()
@@ -200,7 +200,7 @@ class Delivery:
 
 
 def refuse_as_dead_letters(on_error: FailurePolicy, name: str) -> None:
-    """Raises UsageError where dead letters are to go to what is read."""
+    """Raises UsageError if dead letters would go to the place being read."""
     other = on_error.dead_letters
     if isinstance(other, str) and other and Path(other).resolve() == Path(name).resolve():
         text = f"{name} can't be read and take new dead letters; choose another place"
@@ -228,12 +228,12 @@ def _opened(
 
 
 class ReplayStatus:
-    """How much is handed over, in the status line."""
+    """Shows the progress of a replay in the status line."""
 
     def __init__(
         self, line: Line, source: RecordSource, word: str, share: Callable[[], float | None]
     ) -> None:
-        """`share` returns the part that is done, where it is known."""
+        """`share` returns the part that is done, or None."""
         self._line = line
         self._source = source
         self._word = word
@@ -242,11 +242,11 @@ class ReplayStatus:
         self._due = 0.0
 
     def is_due(self) -> bool:
-        """True where what is shown is old."""
+        """True if it is time to draw again."""
         return time.monotonic() >= self._due
 
     def draw(self, failures: int) -> None:
-        """Show how far it has come."""
+        """Draws the progress."""
         self._due = time.monotonic() + _DRAW_SECONDS
         source, share = self._source, self._share()
         parts = [] if share is None else [bar(min(1.0, share))]
@@ -258,7 +258,7 @@ class ReplayStatus:
 
 
 def _share_of(file: IO[bytes], replay: RecordLines) -> Callable[[], float | None]:
-    """Returns what tells how much of a file is read, by its bytes."""
+    """Returns a function that tells the share of a file read so far."""
     status = os.fstat(file.fileno())
     size = status.st_size if stat.S_ISREG(status.st_mode) else 0
     return lambda: replay.bytes / size if size else None

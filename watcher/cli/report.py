@@ -71,7 +71,7 @@ _Output = Annotated[
 
 
 def report_command(line: CommandLine) -> Callable[..., int]:
-    """Puts changes on a page."""
+    """Writes changes to an HTML page."""
     names = ("start", "until", *_CHOICE, "fail_on_data_loss", *options.REDACT, *options.AWS)
     return options.with_options(_report, options.of(WatchOptions, *names, start="trim-horizon"))
 
@@ -107,7 +107,7 @@ def _report(
 
 
 def _refuse(given: options.Given, names: Iterable[str], what: str) -> None:
-    """No option is heeded in silence only sometimes; a default is not for this run alone."""
+    """Raises for typed options that this source does not use; a default may be for other runs."""
     for name in names:
         if name in given.typed:
             raise UsageError(f"for streams only; {what} is read whole", name)
@@ -130,7 +130,7 @@ class _WithCallers:
         self.filtered = 0
 
     def shown(self, record: Record) -> Record | None:
-        """Takes in a change; None for one that the report's filters leave out."""
+        """Adds a change; returns it as the report shows it, or None if the filters drop it."""
         noted = self._callers.add_change(record)
         if self._is_wanted is not None and not self._is_wanted(record):
             self.filtered += 1
@@ -146,7 +146,7 @@ class _WithCallers:
         return self._callers.change_key(record) if found is None else found
 
     def add_to(self, report: Report) -> None:
-        """Reads the trail, and names the callers in the report."""
+        """Reads the trail and adds the callers to the report."""
         reading = self._trail.read(self._callers)
         names: Counter[str] = Counter()
         for change, count in self._changes.items():
@@ -164,7 +164,7 @@ def _name(record: Record) -> tuple[str, str, str]:
 
 
 def _of_streams(sources: Sequence[str], values: dict[str, Any], trail: Trail | None) -> Report:
-    """Read everything up to now; Ctrl-C makes a report of what was read until then."""
+    """Reads everything up to now; Ctrl-C makes a report of the changes read until then."""
     summary, latest = Summary(), _latest(values)
     arns: list[str] = []
     tables: Counter[str] = Counter()
@@ -217,7 +217,7 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any], trail: Trail | N
 
 
 def _listing(arns: Sequence[str], clients: Clients) -> Listing:
-    """The shards of all of them."""
+    """Returns the shards of all streams as one listing."""
     try:
         found = [
             retry_at_start(functools.partial(clients.client_for(arn).list_shards, arn))
@@ -302,7 +302,7 @@ def _of_file(source: str, values: dict[str, Any], hidden: Redaction | None) -> R
 
 
 def _latest(values: Mapping[str, Any]) -> LatestChanges:
-    """The latest changes; where something is picked by its key, as many as a page can take."""
+    """Returns the collector of changes; with `--key`, as many as a page can take."""
     return LatestChanges(LATEST_OF_ITEM if values["key"] else LATEST_OF_ALL)
 
 
@@ -313,9 +313,9 @@ def _item(values: Mapping[str, Any]) -> str:
 
 
 def _choice(values: dict[str, Any], filtered: int) -> list[str]:
-    """Returns what was left out, in the words that it was asked for.
+    """Returns a note on the filters, as the user typed them.
 
-    Where something is redacted, without the values: some may be of what nobody is to see.
+    With a redaction the note leaves out their values: some may be redacted ones.
     """
     given = [f"--only {each}" for each in values["only"] or ()]
     given += [f"--key {each}" for each in values["key"] or ()]
@@ -333,7 +333,7 @@ def _unreadable(count: int) -> list[str]:
 
 
 def _target(output: str) -> Path | None:
-    """Where to write; None for stdout. Raises UsageError now rather than after all the reading."""
+    """Returns the file to write; None for stdout. Raises UsageError before the reading."""
     if output == "-":
         return None
     path = Path(output)
@@ -347,7 +347,7 @@ def _target(output: str) -> Path | None:
 
 
 def _write(text: str, target: Path | None) -> None:
-    """Aside, then in its place: nobody ever sees half a page."""
+    """Writes the page beside the target, then replaces it: no reader sees half a page."""
     if target is None:
         write_text(text)
         return

@@ -39,7 +39,7 @@ _FEW = 18
 
 
 class _Form(Enum):
-    """The details to print of a shard: as many as the terminal has room for."""
+    """The details of a shard that fit into the terminal."""
 
     WHOLE = "with its numbers"
     DATED = "with its age"
@@ -76,7 +76,7 @@ def _shards(
 
 
 def as_json(listing: Listing) -> dict[str, Any]:
-    """The listing in plain values."""
+    """Returns the listing as plain values for JSON."""
     return {
         "arn": listing.arn,
         "table": listing.table,
@@ -97,9 +97,9 @@ def as_json(listing: Listing) -> dict[str, Any]:
 
 
 def tree(listing: Listing, columns: int = _ANY_COLUMNS) -> Tree:
-    """The lineage; a shard whose parent is gone stands at the top, as does one without.
+    """Returns the lineage as a tree; shards whose parent is gone are roots.
 
-    Of a shard so much is said that the lines fit into the columns.
+    The lines carry as many details as fit into the columns.
     """
     for form in _Form:
         made = _tree(listing, form)

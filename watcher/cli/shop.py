@@ -35,7 +35,7 @@ _SPLIT_AFTER, _ROTATED_AFTER = 20, 45
 
 
 def main(changes: int, seconds: float) -> None:
-    """Start the service, say where it is, make so many changes in so many seconds, and go on."""
+    """Starts the service, prints its address, makes the changes in the given time, and goes on."""
     seen = threading.Event()
     threading.Thread(target=_heed_the_demo, args=(seen,), daemon=True).start()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -54,9 +54,9 @@ def main(changes: int, seconds: float) -> None:
 def trade(
     dynamodb: Client, shards: ShopShards, changes: int, pace: float, seen: threading.Event
 ) -> None:
-    """Customers of two tables, at first in a hurry; each order's change is one of `changes`.
+    """Writes to two tables, quickly at first; `changes` counts the changes of orders.
 
-    No further one is made before those are `seen`: on a slow machine it might come before them.
+    Waits until these are `seen` before it writes more, so that a slow machine shows them first.
     """
     chance = random.Random(2026)
     buying, joining = orders(dynamodb, chance), customers(dynamodb, random.Random(11))
@@ -74,7 +74,7 @@ def trade(
 
 
 def live_the_past(dynamodb: Client) -> str:
-    """Three hours: thirty orders; a release that made twenty of them cost nothing; one mended.
+    """Writes three hours of history: thirty orders, a faulty release that sets twenty totals to 0.
 
     Returns the orders' stream.
     """
@@ -126,7 +126,7 @@ def _create(dynamodb: Client, name: str, *keys: str) -> str:
 
 
 def orders(dynamodb: Client, chance: random.Random) -> Iterator[Write]:
-    """Writes without end, each a change: orders come in, move on, and are dropped."""
+    """Yields forever, each time after one change: orders arrive, progress and get deleted."""
     standing: list[tuple[str, int]] = []
     for number in itertools.count(1):
         if not standing or chance.random() < 0.4:
@@ -150,7 +150,7 @@ def orders(dynamodb: Client, chance: random.Random) -> Iterator[Write]:
 
 
 def customers(dynamodb: Client, chance: random.Random) -> Iterator[Write]:
-    """Writes without end: customers get points."""
+    """Yields forever, each time after a customer got points."""
     while True:
         yield partial(
             dynamodb.update_item,
@@ -166,7 +166,7 @@ def _key(order: tuple[str, int]) -> dict[str, dict[str, str]]:
 
 
 def _heed_the_demo(seen: threading.Event) -> None:
-    """A line comes once it has seen the changes; standard input closes however the demo ends."""
+    """Reads a line once the demo has shown the changes; stdin closes when the demo ends."""
     if sys.stdin.buffer.readline():
         seen.set()
     sys.stdin.buffer.read()

@@ -23,13 +23,13 @@ _HASHES = 1 << 16
 
 
 class ShopClock:
-    """The shop's: what happened before it opened is as old as it says."""
+    """The shop's clock: it runs in the past until the shop opens."""
 
     back = timedelta()
 
     @classmethod
     def now(cls) -> datetime:
-        """UTC without a zone, which is how moto has times."""
+        """Returns UTC without a zone, as moto does."""
         return (datetime.now(UTC) - cls.back).replace(tzinfo=None)
 
 
@@ -58,7 +58,7 @@ class _ShopShard:
 
 
 class ShopShards(table.StreamShard):
-    """Stands where moto has a table's one shard that never ends."""
+    """Replaces moto's single endless shard of a table."""
 
     def __init__(self, account_id: str, table: Table) -> None:
         super().__init__(account_id, table)
@@ -67,7 +67,7 @@ class ShopShards(table.StreamShard):
         self.shards = [_ShopShard(None, range(_HASHES), next(self._numbers))]
 
     def add(self, old: Item | None, new: Item | None) -> None:
-        """Take a change into the open shard that its key belongs to."""
+        """Adds a change to the open shard of its key."""
         with self._lock:
             super().add(old, new)
             record = self.items.pop().to_json()
@@ -79,14 +79,14 @@ class ShopShards(table.StreamShard):
             shard.records.append(record)
 
     def split(self) -> None:
-        """The open shard with the most hashes ends; two go on, each with half of them."""
+        """Closes the open shard with the widest range of hashes; two children share the range."""
         with self._lock:
             shard = max(self._open(), key=lambda each: len(each.hashes))
             middle = len(shard.hashes) // 2
             self._continue(shard, [shard.hashes[:middle], shard.hashes[middle:]])
 
     def rotate(self) -> None:
-        """Every open shard ends, as after about four hours; another goes on."""
+        """Closes every open shard, as after about four hours; each gets one child."""
         with self._lock:
             for shard in self._open():
                 self._continue(shard, [shard.hashes])
@@ -99,7 +99,7 @@ class ShopShards(table.StreamShard):
         self.shards += [_ShopShard(shard.id, hashes, next(self._numbers)) for hashes in ranges]
 
     def shard(self, shard_id: str) -> _ShopShard:
-        """The shard of this name. Raises what the service does."""
+        """Returns the shard with this id. Raises the service's errors."""
         for each in self.shards:
             if each.id == shard_id:
                 return each
@@ -107,17 +107,17 @@ class ShopShards(table.StreamShard):
 
 
 class ShopStreams(DynamoDBStreamsHandler):
-    """Moto's answers, of a lineage; an iterator is a stream, a shard and a position in its list."""
+    """Replaces moto's answers; an iterator is a stream, a shard and an index into its records."""
 
     def describe_stream(self) -> ActionResult:
-        """All shards on one page."""
+        """Returns all shards on one page."""
         arn = self._get_param("StreamArn")
         shards = [each.described() for each in lineage(arn).shards]
         described = self.backend.describe_stream(arn)
         return ActionResult({"StreamDescription": {**described, "Shards": shards}})
 
     def get_shard_iterator(self) -> ActionResult:
-        """At any of the five kinds of positions."""
+        """Returns an iterator for any of the five iterator types."""
         arn, name = self._get_param("StreamArn"), self._get_param("ShardId")
         records = lineage(arn).shard(name).records
         number = int(self._get_param("SequenceNumber", 0))
@@ -137,7 +137,7 @@ class ShopStreams(DynamoDBStreamsHandler):
         return ActionResult({"ShardIterator": f"{arn}|{name}|{place}"})
 
     def get_records(self) -> ActionResult:
-        """A page; the last one of a shard that has ended has no iterator beside it."""
+        """Returns a page; a closed shard's last one has no next iterator."""
         arn, name, place = self._get_param("ShardIterator").split("|")
         shard = lineage(arn).shard(name)
         has_ended = shard.last is not None
@@ -158,7 +158,7 @@ def _number(record: dict[str, Any]) -> int:
 
 
 def lineage(arn: str) -> ShopShards:
-    """The shards of a stream. Raises what the service does."""
+    """Returns the shards of a stream. Raises the service's errors."""
     _, _, _, region, account, resource = arn.split(":", 5)
     _, name, _, label = resource.split("/")
     found = dynamodb_backends[account][region].get_table(name)
@@ -169,7 +169,7 @@ def lineage(arn: str) -> ShopShards:
 
 
 def set_up() -> None:
-    """From here on moto is like this."""
+    """Replaces moto's streams and clock."""
     module: Any = table
     module.StreamShard, module.utcnow = ShopShards, ShopClock.now
     urls.url_paths["{0}/$"] = ShopStreams.dispatch

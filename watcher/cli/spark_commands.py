@@ -1,4 +1,4 @@
-"""The commands that run on Spark, and what others do there; mirror, which writes Delta tables."""
+"""The commands that run on Spark or write Delta tables, and the Spark engine of others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def session_options() -> list[inspect.Parameter]:
 
 
 def module(name: str) -> ModuleType:
-    """Returns a module of watcher.spark. Raises UsageError where the extra is not installed."""
+    """Returns a module of watcher.spark. Raises UsageError without the extra."""
     for needed in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(needed) is None:
             raise UsageError(f"this runs on Spark: {install('spark')}")
@@ -87,14 +87,14 @@ def _run(
 
 
 def _joined(*streams: str) -> str:
-    """Returns several streams as the source takes them."""
+    """Returns several streams as one option of the source."""
     return ",".join(streams)
 
 
 def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
-    """Logs what was done; returns 0, or 128 + the signal that ended a `once` too early.
+    """Logs the job's totals; returns 0, or 128 plus the signal that ended a `once` too early.
 
-    `goes_on` where there is a checkpoint: a cron job is to take neither for finished.
+    `goes_on` with a checkpoint: then a cron job must not take an early end for the whole.
     """
     done = f"{totals.records} changes in {totals.batches} batches"
     if totals.unhandled:
@@ -144,7 +144,7 @@ _Rest = Annotated[str, Parameter(show=False)]
 
 
 def query_command(line: CommandLine) -> Callable[..., int]:
-    """Prints what the SQL finds in the view `changes`."""
+    """Prints the result of SQL over the view `changes`."""
     function, parts = _job("query")
 
     def run(stream: options.Stream, sql: _Sql, /, *rest: _Rest, **values: object) -> int:
@@ -327,7 +327,7 @@ def as_of(
     wire: bool,
     values: Mapping[str, Any],
 ) -> int:
-    """Prints the items as they were, or writes them to a folder; returns how many they were."""
+    """Prints the items as they were, or writes them to a folder; returns their number."""
     _refuse_streams(archives)
     if baseline is None:
         raise UsageError("give an export of the table with --baseline", "engine")
@@ -351,7 +351,7 @@ def history(
     baseline: Baseline | None,
     values: Mapping[str, Any],
 ) -> History:
-    """Returns what happened to one item."""
+    """Returns the history of one item."""
     _refuse_streams(archives)
 
     def run(*, spark: SparkSession, connection: object) -> History:

@@ -24,17 +24,17 @@ class WatchStatus(Display):
         self._rate = Rate()
 
     def show(self, snapshot: WatchStats) -> None:
-        """Draw them."""
+        """Draws the figures."""
         rate = self._rate.at(snapshot.records + snapshot.filtered)
         self._line.set(" | ".join(_parts(snapshot, rate)))
 
     def close(self) -> None:
-        """Leave the terminal clean."""
+        """Erases the line."""
         self._line.close()
 
 
 def bar(share: float) -> str:
-    """A progress bar, and the share in percent."""
+    """Returns a progress bar with the share in percent."""
     full, empty = "█░" if (sys.stderr.encoding or "").lower().startswith("utf") else "#-"
     cells = int(share * _BAR_CELLS)
     return f"{full * cells}{empty * (_BAR_CELLS - cells)} {int(share * 100):3d} %"

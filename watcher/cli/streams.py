@@ -1,4 +1,4 @@
-"""`streams`: which streams there are, and what becomes of them."""
+"""`streams`: lists streams, with their shards and the age of their newest change."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _streams(*, table: _Table = None, output: options.Output = "text", **values:
 
 
 def _names(streams: StreamsClient, table: str | None) -> list[StreamName]:
-    """Sorted by table, a table's newest stream first."""
+    """Returns the streams by table, a table's newest stream first."""
     from watcher.aws.discovery import streams_of
 
     try:
@@ -81,7 +81,7 @@ def _plain(name: StreamName) -> dict[str, Any]:
 
 
 def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, Any]]:
-    """Listed one after the other, their shards read side by side."""
+    """Yields a row for each stream: lists them one by one, and reads their shards in parallel."""
     from watcher.pull.call_pool import CallPool
 
     readers = CallPool(most=_READERS)
@@ -120,7 +120,7 @@ def _begun(readers: CallPool, streams: StreamsClient, name: StreamName) -> dict[
 
 
 def _upwards(listing: Listing, shard_id: str) -> list[str]:
-    """A shard and those above it, the nearest first: it may have replaced one a moment ago."""
+    """Returns a shard and its ancestors, the nearest first: a new shard may still be empty."""
     parents = {shard.id: shard.parent for shard in listing.shards}
     found: list[str] = []
     above: str | None = shard_id

@@ -1,4 +1,4 @@
-"""Words of other tools (kubectl, stern, kcat, journalctl, git, the aws CLI), and ours for them."""
+"""Other tools' words (kubectl, stern, kcat, journalctl, git, the aws CLI), and ours for them."""
 
 from __future__ import annotations
 

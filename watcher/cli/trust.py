@@ -1,4 +1,4 @@
-"""Trust in the working folder's `watcher.toml`: what it may set without it, and who has it."""
+"""Trust in the working folder's `watcher.toml`, and the settings that need none."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from watcher.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("watcher")
 
@@ -45,19 +42,19 @@ _HARMLESS = {
 
 
 def is_harmless(metavar: str | None, value: object) -> bool:
-    """True where anybody may set an option to this: it names no file, program or place."""
+    """True for a value that needs no trust: it names no file, program or address."""
     texts = [str(each) for each in (value if isinstance(value, list) else [value])]
     named = any(text.startswith("@") or "dead-letter" in text for text in texts)
     return metavar in _HARMLESS and not named
 
 
 def is_trusted(file: Path, content: bytes) -> bool:
-    """True where this file was allowed everything, as it stands."""
+    """True if the user trusts this file with this content."""
     return os.path.isfile(_note(file, content))  # not Path's: a user may be kept out of their home
 
 
 def trust(file: Path, content: bytes) -> None:
-    """Allows this file everything, until it changes. Raises UsageError."""
+    """Trusts this file until it changes. Raises UsageError."""
     note = _note(file, content)
     try:
         note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -67,7 +64,7 @@ def trust(file: Path, content: bytes) -> None:
 
 
 def untrust(file: Path) -> int:
-    """Takes back what was allowed this file, in whatever form; returns how often that was."""
+    """Removes the trust in all versions of this file; returns how many there were."""
     place = f"{file.resolve()}\n"
     notes = [
         note for note in _folder().glob("*") if note.read_text("utf-8", "surrogateescape") == place
@@ -78,7 +75,7 @@ def untrust(file: Path) -> int:
 
 
 def _note(file: Path, content: bytes) -> Path:
-    """Returns the file whose name says which place and content are allowed, as direnv has it."""
+    """Returns the file that records the trust, named after the path and content, as direnv does."""
     digest = hashlib.sha256(os.fsencode(file.resolve()) + b"\n" + content)
     return _folder() / digest.hexdigest()
 
@@ -98,7 +95,7 @@ def read(file: Path) -> bytes:
 
 
 def table(file: Path, content: bytes) -> Table:
-    """Returns what a file of defaults says. Raises UsageError."""
+    """Returns the settings of a file of defaults. Raises UsageError."""
     import tomllib  # not where there is none
 
     try:
@@ -108,7 +105,7 @@ def table(file: Path, content: bytes) -> Table:
 
 
 def not_trusted(keys: Sequence[str]) -> UsageError:
-    """Returns the error for a file that sets what may run code, write files or reach places."""
+    """Returns the error for untrusted settings that run code, write files or reach addresses."""
     return UsageError(
         f"{PROJECT_FILE} in this folder sets {' and '.join(keys)}: look into it, and allow it by "
         "`python -m watcher trust`, or leave it out by WATCHER_CONFIG=/dev/null"

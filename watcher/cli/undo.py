@@ -1,4 +1,4 @@
-"""`undo`: items that some changes touched, back to how they were before; first as a plan."""
+"""`undo`: puts changed items back to their state before the changes; first prints a plan."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _Force = Annotated[
 
 
 def undo_command(line: CommandLine) -> Callable[..., int]:
-    """Puts items back, or says what it would do."""
+    """Puts items back, or prints the plan."""
     names = "only", "key", "filters", "grep", *options.REDACT, *options.AWS
     parts = options.of(WatchOptions, *names)
     return options.with_options(_undo, parts, options.of(style.set_up))
@@ -174,7 +174,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
 
 
 def _refuse_untyped(given: options.Given) -> None:
-    """Raises UsageError where a file or a variable says that something is to be written."""
+    """Raises UsageError if a file or a variable asks for writes: the user has to type that."""
     for name in ("apply", "force_conflicts", "only_by"):
         if name in given.origins:
             raise UsageError(f"it has to be typed; it is from {given.origins[name]}", name)
@@ -183,7 +183,7 @@ def _refuse_untyped(given: options.Given) -> None:
 def _refuse_with_plan(
     sources: Sequence[str], given: options.Given, option: str, *more: str
 ) -> None:
-    """Raises UsageError for what chooses changes, beside a plan's file."""
+    """Raises UsageError for options that choose changes beside a plan's file."""
     if sources:
         raise UsageError(f"{sources[0]} is in the plan already: give its file alone", option)
     for name in ("start", "until", "who", "only_by", *_CHOICE, *more):
@@ -192,7 +192,7 @@ def _refuse_with_plan(
 
 
 def _about(plan: Undo) -> str:
-    """Returns a plan's changes: the table's, and between which times."""
+    """Describes a plan's changes: their table and times."""
     start, until = plan.header.start, plan.header.until
     name = table_name(plan.header.table)
     if plan.header.like:
@@ -226,7 +226,7 @@ def _show(plan: Undo, output: str) -> int:
 
 
 def _kind(step: UndoStep) -> str:
-    """Returns what is to be done with an item."""
+    """Returns the action for an item."""
     if step.before is None:
         return "REMOVE"
     return "INSERT" if step.now is None else "MODIFY"
@@ -248,7 +248,7 @@ def _lines(step: UndoStep) -> Iterator[str]:
 
 
 def _confirmed(plan: Undo) -> bool:
-    """Asks on the terminal; True where conflicts are to be overwritten, too."""
+    """Asks on the terminal; returns True to overwrite conflicts too."""
     if not plan.conflicts:
         return False
     for step in plan.conflicts:
@@ -260,7 +260,7 @@ def _confirmed(plan: Undo) -> bool:
 
 
 def _row(step: UndoStep) -> dict[str, Any]:
-    """An item of the plan; its images in DynamoDB's JSON, from which nothing is missing."""
+    """Returns an item of the plan, its images in DynamoDB's JSON, which loses nothing."""
     return {
         "key": msgspec.Raw(step.key),
         "kind": None if step.kept else _kind(step),
@@ -302,7 +302,7 @@ def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
 
 
 def _reason(step: UndoStep, outcome: Outcome) -> str:
-    """Returns why an item was not written; "" for one that was."""
+    """Returns the reason for an item that was not written; "" for a written one."""
     if outcome is Outcome.RESTORED:
         return ""
     return step.conflict if outcome is Outcome.CONFLICT else step.kept or AS_BEFORE

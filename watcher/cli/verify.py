@@ -1,4 +1,4 @@
-"""`verify`: proves that a copy is equal to its table, or names the changes that it lacks."""
+"""`verify`: proves that a copy equals its table, or names the changes that it lacks."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return share
 
     def cost(self, verifier: Verifier) -> str:
-        """Returns an estimate of what the reading takes."""
+        """Returns an estimate of the capacity that the reading takes."""
         units = verifier.read_units
         text = f"the table's scan takes {grouped(units, 'read unit')}"
         if isinstance(verifier.copy, TableCopy):
@@ -267,7 +267,7 @@ class _Rounds(NamedTuple):
     output: str
 
     def compare(self, repair: str | None = None) -> tuple[Verifier, Verification]:
-        """Compares once, and prints how they differ. Raises UsageError, StreamError."""
+        """Compares once, and prints the differences. Raises UsageError, StreamError."""
         verifier = self.comparison.open(self.sources, self.connection, self.progress.show)
         if repair is not None and not isinstance(verifier.copy, TableCopy):
             text = "only a table can be repaired; make another copy anew"
@@ -279,7 +279,7 @@ class _Rounds(NamedTuple):
         return verifier, found
 
     def repeat(self, pause: timedelta, port: str | None) -> int:
-        """Compares at once and then every so often until a signal. Raises what the first raises."""
+        """Compares at intervals until a signal. Raises the first comparison's error."""
         metrics = VerifyMetrics(self.sources[-1], str(self.comparison.with_))
         shutdown = Shutdown(timeout=0.0)
         with ExitStack() as stack:
@@ -325,7 +325,7 @@ class _Progress:
         self._began = time.monotonic()
 
     def show(self, now: VerifyProgress) -> None:
-        """Draws it, or logs it now and then where there is no place to draw."""
+        """Draws the progress, or logs it now and then without a terminal."""
         if self._line is not None:
             parts = [bar(now.share), grouped(now.items, "item"), f"{now.units:,.0f} read units"]
             passed = time.monotonic() - self._began
@@ -346,7 +346,7 @@ def _save_repair(found: Verification, copy: TableCopy, table: str, path: str) ->
 
 
 def _check_log(sources: Sources, log: str, start: str | None, lag: timedelta, output: str) -> int:
-    """Prints what a consumer missed, had twice or out of order."""
+    """Prints the changes that a consumer missed, got twice or got out of order."""
     first = None if start is None else start_time(start)
     sources.open(first)
     # The service's time, where there is one: a clock here may be wrong.
@@ -421,7 +421,7 @@ def _names(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
-    """Opens the copy that is named so. Raises UsageError, StreamError."""
+    """Opens a copy by its name. Raises UsageError, StreamError."""
     assert given.with_ is not None
     text, names = given.with_, _names(given.map_ or ())
     at = None if given.at is None else past_time(given.at, "at")
@@ -446,7 +446,7 @@ def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
 
 
 def _other(given: _Comparison, connection: AwsConfig) -> AwsConfig:
-    """Returns how the other table is reached."""
+    """Returns the connection to the other table."""
     region, profile = given.with_region, given.with_profile
     if region is None and profile is None:
         # An ARN's own region counts, not that of the other table.

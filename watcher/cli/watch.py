@@ -1,4 +1,4 @@
-"""The default command: watch a stream and hand its records to the chosen handlers."""
+"""The default command: watches streams and hands their records to the chosen handlers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _WHO = options.option(
 
 
 def every_option() -> list[inspect.Parameter]:
-    """Returns the options of a watch that are no handler's."""
+    """Returns the options of a watch, without those of handlers."""
     return [
         *options.of(WatchOptions),
         *options.of(style.set_up),
@@ -77,7 +77,7 @@ def every_option() -> list[inspect.Parameter]:
 
 
 def watch_command(line: CommandLine) -> Callable[..., int]:
-    """Watches until it is stopped, with the options of the engine and of the handlers found."""
+    """Watches until it is stopped; the engine and the handlers found add options."""
     handlers, parts = handler_flags.found(line), every_option()
     if line.peek(_ENGINE).last == "spark":
         from watcher.cli.spark_commands import watch_on_spark
@@ -102,7 +102,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
 
 
 def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -> None:
-    """`archve orders` and `rollback orders` are hardly meant for two tables."""
+    """Raises for `archve orders` and `rollback orders`, which hardly mean two tables."""
     word, *others = streams or ("",)
     near = synonyms.command_for(word, commands.COMMANDS) if others else None
     if others and word in synonyms.TASKS:
@@ -123,9 +123,9 @@ def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -
 def _refuse_words_that_are_no_table(
     streams: Sequence[str], words: Sequence[str], values: dict[str, Any]
 ) -> None:
-    """`enable orders`, `orders history` and `--since 1hr ago` are no watches of two tables.
+    """Raises for `enable orders` and `orders history`, unless these are tables.
 
-    Of several words the first, and any that is known for something else, has to be a table's name.
+    Checks the first of several words, and each that means something else here.
     """
     if not streams[1:]:
         return
@@ -153,7 +153,7 @@ def _refuse_words_that_are_no_table(
 
 
 def _hint(streams: Sequence[str], error: str) -> str:
-    """Returns what a name that no table has may have been meant for; or ""."""
+    """Returns what an unknown table's name may have meant; or ""."""
     near = synonyms.command_for("".join(streams), commands.COMMANDS)
     if near and near != "watch":
         return f"; or did you mean the command {near}?"
@@ -163,7 +163,7 @@ def _hint(streams: Sequence[str], error: str) -> str:
 
 
 def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:
-    """Behind `--` all words are streams; no table is called like an option on purpose."""
+    """Raises for an option after `--`, where all words are tables."""
     for name in streams:
         if name.startswith("--"):
             raise UsageError(f"{name!r} stands behind --, as the name of a table: put it before")
@@ -216,7 +216,7 @@ def _watch(
 def _with_callers(
     streams: Sequence[str], choice: handler_flags.Choice, values: dict[str, Any]
 ) -> int:
-    """Prints the changes of a time that has passed, each with who made it."""
+    """Prints past changes, each with its caller."""
     from watcher.cli import history_commands, past_summary  # not before: they need boto3
 
     if live.is_asked(values):
@@ -229,7 +229,7 @@ def _with_callers(
 
 
 def closing_line(totals: Totals) -> str:
-    """Returns what the watch has done, in one line."""
+    """Returns a watch's totals in one line."""
     from watcher.formatting.text import counted
 
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(totals.kinds.items()))

@@ -204,7 +204,7 @@ def path_text(path: tuple[str | int, ...]) -> str:
 
 
 def _without_comparison(record: Record) -> Iterator[str]:
-    """Yields the images that the stream has, where its view type leaves nothing to compare."""
+    """Yields the images of a stream whose view type has nothing to compare."""
     view = record["dynamodb"].get("StreamViewType", "KEYS_ONLY")
     for name, image in (("old", record.old), ("new", record.new)):
         if image is not None:

@@ -74,7 +74,7 @@ def record_id(record: Record) -> str:
 
 
 def plain(value: object) -> object:
-    """Converts a native value to one that JSON has."""
+    """Converts a native value to a JSON value."""
     match value:
         case dict():
             return {name: plain(part) for name, part in value.items()}
