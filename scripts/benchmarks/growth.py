@@ -17,8 +17,9 @@ from deltalake import DeltaTable
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
 from watcher.mirror.columns import Item, MirrorColumns
-from watcher.mirror.delta_table import LIMITS, MirrorLimits, MirrorState, MirrorTable
-from watcher.mirror.storage import StorageLimits
+from watcher.mirror.open_mirror import open_mirror
+from watcher.mirror.retention import StorageLimits
+from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState
 from watcher.mirror.versions import ItemChange, LastVersion
 
 _SIZES = (1_000, 100_000, 1_000_000)
@@ -81,7 +82,7 @@ class _Mirror:
         self._rows = LastVersion()
         self._columns = MirrorColumns({"pk": "S"}, pa.schema([]), self._rows.own)
         self._columns.grow([self._item(0)])
-        self._table = MirrorTable(str(self._folder), limits)
+        self._table = open_mirror(str(self._folder), limits)
         self._table.create(self._columns.schema, _STATE)
         for first in range(0, size, LIMITS.items):
             items = [self._item(each) for each in range(first, min(size, first + LIMITS.items))]
@@ -110,7 +111,7 @@ class _Mirror:
         table = DeltaTable(str(self._folder))
         merging = table.merge(rows, "t.pk = s.pk", source_alias="s", target_alias="t")
         merging.when_matched_update_all().execute()
-        self._table = MirrorTable(str(self._folder))
+        self._table = open_mirror(str(self._folder))
 
     def written(self, do: Callable[[], None]) -> int:
         """The bytes of the files that it adds."""

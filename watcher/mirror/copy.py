@@ -11,7 +11,7 @@ import pyarrow.dataset
 
 from watcher.errors import UsageError
 from watcher.mirror.columns import KIND, Item, item_of
-from watcher.mirror.delta_table import MirrorTable
+from watcher.mirror.open_mirror import open_mirror
 from watcher.records.typed_values import RESCUED, Converter, converter
 from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
@@ -31,7 +31,7 @@ class MirrorCopy:
     columns = None
 
     def __init__(self, folder: str) -> None:
-        self._mirror = MirrorTable(folder)
+        self._mirror = open_mirror(folder)
         state = self._mirror.state
         if state is None:
             raise UsageError("it is no mirror", "with_", folder)

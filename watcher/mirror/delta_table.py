@@ -1,17 +1,11 @@
-"""The Delta table of a mirror: rows and, in the same commit, how far the stream has been read.
-
-So there is no checkpoint beside it that could be lost, or be ahead of it or behind: a commit is
-there as a whole, or not at all.
-"""
+"""A mirror in Delta's format, written by delta-rs."""
 
 from __future__ import annotations
 
-import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -21,103 +15,27 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from watcher.errors import UsageError, WatcherError
-from watcher.mirror.parts import DataFile, PartFiles, part_of
-from watcher.mirror.storage import Storage, StorageLimits
-
-logger = logging.getLogger("watcher")
+from watcher.mirror.delta_log import DeltaLog
+from watcher.mirror.folder import Folder
+from watcher.mirror.parts import DataFile
+from watcher.mirror.retention import Retention
+from watcher.mirror.table import LIMITS, Merge, MirrorLimits, MirrorState, MirrorTable
 
 _STATE: Final = "watcher"
 _APP: Final = "watcher-mirror"
-
-
-class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
-    """The mirror's state, stored in each of its commits."""
-
-    stream: str
-    history: bool
-    token: dict[str, Any]
-    """The stream's position."""
-    copied: bool = False
-    """True once all items were copied that were there when it began."""
-    copied_at: datetime | None = None
-    """The time at which they were; None in mirrors of former versions."""
-    number: int = 0
-    """The commit's number, among the mirror's own."""
-    redaction: str = ""
-    """What tells its redaction from others; empty without one."""
-    tidied: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class MirrorLimits:
-    """Sizes and pauses of a mirror."""
-
-    items: int = 20_000
-    """Items or changes in a commit, at most …"""
-    image_bytes: int = 32 * 1024 * 1024
-    """… or so many bytes of them."""
-    segment_bytes: int = 100 * 1024 * 1024
-    """The copy scans one segment for each …"""
-    segments: int = 8
-    """… up to so many side by side."""
-    poll_seconds: float = 0.2
-    """Between two looks for a change, where there was none."""
-    idle_commit_seconds: float = 600.0
-    """A position is stored by then, though nothing changes: the stream keeps a day."""
-    tidy_after: timedelta = timedelta(days=1)
-    """What is too old goes that often, also where little was replaced."""
-    storage: StorageLimits = field(default_factory=StorageLimits)
-    part_bytes: int = 5 * 1024
-    """The rows of a part take so many, beside what each file takes, …"""
-    parts: int = 4096
-    """… up to so many parts."""
-    part_rows: int = 16
-    """A part has no less on average."""
-    chunk_bytes: int = 32 * 1024 * 1024
-    """What is held in memory while a table is parted anew, of compressed rows."""
-    recent_commits: int = 50
-    """The state is looked for in so many first: others (OPTIMIZE) may come in between."""
-
-
-LIMITS: Final = MirrorLimits()
-
-# Readers of older versions are served by what Storage keeps; each checkpoint names all files that
-# were removed in this time.
+# Readers of older versions are served by what Retention keeps; each checkpoint names all files
+# that were removed in this time.
 _PROPERTIES: Final = {"delta.deletedFileRetentionDuration": "interval 15 minutes"}
-# Of a file with a column of a name of no length.
-_COLUMN_BYTES: Final = 200
 
 
-class Applied(NamedTuple):
-    """The rows of a part after changes."""
+class DeltaMirror(MirrorTable):
+    """A Delta table in a folder."""
 
-    valid: pa.Table
-    ended: pa.Table | None = None
-    """Versions that will never change."""
-
-
-class Merge(NamedTuple):
-    """Changes of rows, and how they are applied to the rows of a part."""
-
-    rows: pa.Table
-    keys: Sequence[str]
-    """The columns that say which row is meant."""
-    apply: Callable[[pa.Table, pa.Table], Applied]
-    """Called with the rows that are there, and those of `rows` for the same part."""
-    has_ended: Callable[[pa.Table], pa.Array] | None = None
-    """Returns, of rows, whether they will never change; None where all may."""
-
-
-class MirrorTable:
-    """A Delta table and its state; None in the state where there is no table yet."""
-
-    def __init__(self, to: str, limits: MirrorLimits = LIMITS) -> None:
-        self._to = to
-        self._limits = limits
-        self.state: MirrorState | None = None
+    def __init__(self, to: str, folder: Folder, limits: MirrorLimits = LIMITS) -> None:
+        super().__init__(to, folder, limits)
         self._table: DeltaTable | None = None
-        self._parts = PartFiles(to, chunk_bytes=limits.chunk_bytes)
-        self._storage = Storage(to, limits.storage)
+        self._retention = Retention(limits.storage)
+        self._log = DeltaLog(folder, self._retention)
         self._known_files: dict[str, DataFile] | None = None
         if DeltaTable.is_deltatable(to):
             self._table = DeltaTable(to)
@@ -136,7 +54,7 @@ class MirrorTable:
         return int(self._table.version())
 
     def rows(self) -> pyarrow.dataset.Dataset:
-        """Returns the rows of that version."""
+        """Returns the rows of the newest version."""
         assert self._table is not None
         return self._table.to_pyarrow_dataset()
 
@@ -145,11 +63,11 @@ class MirrorTable:
         before = self.state.number if self.state else 0
         state = msgspec.structs.replace(state, number=before + 1)
         self._write(schema.empty_table(), state, mode="overwrite", schema_mode="overwrite")
-        self._table = DeltaTable(self._to)
+        self._table = DeltaTable(self.to)
 
     def append(self, rows: pa.Table, state: MirrorState) -> None:
         """Appends rows (there may be none), and stores the stream's position."""
-        self._write(rows, self._next(state), mode="append")
+        self._write(rows, self.next_state(state), mode="append")
 
     def grow(self, columns: Iterable[pa.Field]) -> None:
         """Adds the columns that it lacks, null in all its rows."""
@@ -160,91 +78,22 @@ class MirrorTable:
             self._table.alter.add_columns(new)
 
     def merge(self, merge: Merge, state: MirrorState) -> None:
-        """Applies changes to the parts that they are of.
-
-        Raises WatcherError, also where somebody else has changed the table at the same time.
-        """
-        try:
-            self._merge(merge, state)
-            self._merge_ended()
-        except (DeltaError, OSError) as error:
-            raise self._translated(error) from error
-
-    def _merge(self, merge: Merge, state: MirrorState) -> None:
-        parts = self._suitable_parts(merge)
-        by_part: dict[int, list[int]] = defaultdict(list)
-        for row, part in enumerate(part_of([merge.rows[name] for name in merge.keys], parts)):
-            by_part[part].append(row)
-        files: dict[int, list[DataFile]] = defaultdict(list)
-        for file in self._files().values():
-            if file.part is not None and file.part in by_part:
-                files[file.part].append(file)
-        schema, removed, added = self.schema, [], []
-        ended: list[pa.Table] = []
-        for part, rows in by_part.items():
-            applied = merge.apply(self._parts.read(files[part], schema), merge.rows.take(rows))
-            removed += files[part]
-            if applied.valid.num_rows:
-                added.append(self._parts.write_part(applied.valid, part, parts))
-            if applied.ended is not None and applied.ended.num_rows:
-                ended.append(applied.ended)
-        if ended:
-            added.append(self._parts.write_ended(pa.concat_tables(ended)))
-        self._commit(removed, added, self._next(state))
+        """Applies changes to the parts that they are of. Raises WatcherError."""
+        with self._translated_errors():
+            super().merge(merge, state)
 
     def tidy(self, now: datetime) -> None:
-        """Removes what was replaced, where that has become much, and once a day."""
+        """Deletes what was replaced, where that has become much, and once a day."""
         assert self._table is not None and self.state is not None
-        live = self._files()
+        live = self.files()
         size = sum(each.size for each in live.values())
-        if now - self.state.tidied < self._limits.tidy_after and not self._storage.is_due(size):
-            return
-        try:
-            self._storage.tidy(self._table, live, size, now)
-        except (DeltaError, OSError) as error:
-            raise self._translated(error) from error
-        self.state = msgspec.structs.replace(self.state, tidied=now)
+        is_late = now - self.state.tidied >= self.limits.tidy_after
+        if is_late or self._retention.is_due(size):
+            with self._translated_errors():
+                self._log.tidy(self._table, live, size, now)
+            self.state = msgspec.structs.replace(self.state, tidied=now)
 
-    def _suitable_parts(self, merge: Merge) -> int:
-        """Returns the number of parts; splits the table again if the old number doesn't fit."""
-        files = [each for each in self._files().values() if each.level is None]
-        wanted = self._wanted_parts(files)
-        found = {each.parts for each in files}
-        if len(found) == 1 and (has := next(iter(found))) is not None:
-            if has / 4 <= wanted <= has * 1.5:
-                return has
-        elif not files:
-            return wanted
-        assert self._table is not None
-        logger.info(f"Parting {self._to} into {wanted} files")
-        self._set_properties()
-        new = self._parts.part_anew(
-            files, self.schema, merge.keys, wanted, has_ended=merge.has_ended
-        )
-        self._commit(files, list(new), None)
-        return wanted
-
-    def _wanted_parts(self, files: Sequence[DataFile]) -> int:
-        own = sum(_COLUMN_BYTES + 3 * len(name) for name in self.schema.names)
-        content = sum(max(0, each.size - own) for each in files)
-        rows = sum(each.rows for each in files)
-        by_size = -(-content // self._limits.part_bytes)
-        return max(1, min(self._limits.parts, by_size, rows // self._limits.part_rows))
-
-    def _merge_ended(self) -> None:
-        found = self._parts.to_merge(list(self._files().values()))
-        if found is not None:
-            files, level = found
-            merged = self._parts.write_ended(self._parts.read(files, self.schema), level)
-            self._commit(files, [merged], None)
-
-    def _set_properties(self) -> None:
-        assert self._table is not None
-        has = self._table.metadata().configuration
-        if any(has.get(name) != value for name, value in _PROPERTIES.items()):
-            self._table.alter.set_table_properties({**_PROPERTIES})
-
-    def _files(self) -> dict[str, DataFile]:
+    def files(self) -> dict[str, DataFile]:
         """Returns the files of the newest version, by their paths."""
         assert self._table is not None
         if self._known_files is None:
@@ -256,11 +105,13 @@ class MirrorTable:
             self._known_files = {each.path: each for each in files}
         return self._known_files
 
-    def _commit(
+    def commit(
         self, removed: Sequence[DataFile], added: Sequence[DataFile], state: MirrorState | None
     ) -> None:
-        """Replaces files; without a state, by files with the same rows."""
+        """Replaces files, at once; without a state, by files with the same rows."""
         assert self._table is not None
+        if state is None:
+            self._set_properties()
         before = self.version
         changes, at = state is not None, int(datetime.now().timestamp() * 1000)
         actions: list[AddAction | RemoveAction] = [
@@ -276,15 +127,21 @@ class MirrorTable:
             commit_properties=_properties(state) if state else None,
         )
         self._table.update_incremental()
-        if self.version > before + 1:  # somebody else's commit is there, too
+        if self.version > before + 1:  # another program's commit came in between
             self._known_files = None
-        files = self._files()
+        files = self.files()
         for each in removed:
             files.pop(each.path, None)
         files.update((each.path, each) for each in added)
-        self._storage.count_commit(self.version, sum(each.size for each in removed))
+        self._log.count(self.version, sum(each.size for each in removed))
         if state is not None:
             self.state = state
+
+    def _set_properties(self) -> None:
+        assert self._table is not None
+        has = self._table.metadata().configuration
+        if any(has.get(name) != value for name, value in _PROPERTIES.items()):
+            self._table.alter.set_table_properties({**_PROPERTIES})
 
     def _write(
         self,
@@ -294,47 +151,40 @@ class MirrorTable:
         mode: Literal["append", "overwrite"],
         schema_mode: Literal["overwrite"] | None = None,
     ) -> None:
-        try:
+        with self._translated_errors():
             write_deltalake(
-                self._table or self._to,
+                self._table or self.to,
                 rows,
                 commit_properties=_properties(state),
                 mode=mode,
                 schema_mode=schema_mode,
             )
-        except (DeltaError, OSError) as error:
-            raise self._translated(error) from error
         self.state = state
         self._known_files = None
 
-    def _next(self, state: MirrorState) -> MirrorState:
-        assert self.state is not None
-        return msgspec.structs.replace(
-            state, number=self.state.number + 1, tidied=self.state.tidied
-        )
-
     def _found_state(self, table: DeltaTable) -> MirrorState:
         """Returns the state of the latest commit that has one."""
-        for limit in (self._limits.recent_commits, None):
+        for limit in (self.limits.recent_commits, None):
             for commit in table.history(limit):
                 if text := commit.get(_STATE):
                     try:
                         return msgspec.json.decode(text, type=MirrorState)
                     except msgspec.DecodeError as error:
                         raise UsageError(
-                            f"{self._to} has a state that can't be read: {error}"
+                            f"{self.to} has a state that can't be read: {error}"
                         ) from error
         raise UsageError(
-            f"{self._to} is a Delta table that mirror has not made: choose another folder"
+            f"{self.to} is a Delta table that mirror has not made: choose another folder"
         )
 
-    def _translated(self, error: Exception) -> WatcherError:
-        if isinstance(error, CommitFailedError):
-            return WatcherError(
-                f"{self._to} was changed by somebody else at the same time: one mirror a table; "
-                "the same command goes on"
-            )
-        return WatcherError(f"{self._to}: {str(error).splitlines()[0]}")
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except CommitFailedError as error:
+            raise self.changed_by_others() from error
+        except (DeltaError, OSError) as error:
+            raise WatcherError(f"{self.to}: {str(error).splitlines()[0]}") from error
 
 
 def _properties(state: MirrorState) -> CommitProperties:

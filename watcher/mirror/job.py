@@ -16,7 +16,8 @@ from watcher.aws.tables import Description, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, StreamGoneError, UsageError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
-from watcher.mirror.delta_table import LIMITS, MirrorLimits, MirrorState, MirrorTable
+from watcher.mirror.open_mirror import open_mirror
+from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
@@ -65,7 +66,7 @@ class MirrorJob:
         self._redaction = redaction
         types = _redacted_types(description.types, redaction)
         self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own)
-        self._mirror = MirrorTable(to, limits)
+        self._mirror = open_mirror(to, limits)
         self._losses = Losses(is_error=fail_on_data_loss, clock=clock)
         self._calls = calls or CallPool()
         self._clock = clock

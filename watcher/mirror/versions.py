@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from watcher.errors import StreamError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
-from watcher.mirror.delta_table import Applied, Merge
+from watcher.mirror.table import Applied, Merge
 from watcher.records.keys import key_of
 from watcher.records.record import Record
 
@@ -173,8 +173,8 @@ def _keys(rows: pa.Table, keys: Sequence[str]) -> list[tuple[object, ...]]:
 
 
 def _without(rows: pa.Table, places: pa.Array) -> pa.Table:
-    gone = set(places.to_pylist())
-    return rows.filter(pa.array([place not in gone for place in range(rows.num_rows)], pa.bool_()))
+    every = pa.array(range(rows.num_rows), pa.int64())
+    return rows.filter(pc.invert(pc.is_in(every, value_set=places)))
 
 
 class _Version(NamedTuple):

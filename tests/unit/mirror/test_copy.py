@@ -14,7 +14,7 @@ from tests.unit.mirror.test_job import job, run
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.copy import MirrorCopy
-from watcher.mirror.delta_table import MirrorLimits
+from watcher.mirror.table import MirrorLimits
 from watcher.time_machine.copied_items import CauseKind
 from watcher.time_machine.verify import Verification, Verifier
 

@@ -30,9 +30,11 @@ from hypothesis import strategies as st
 from watcher.errors import WatcherError
 from watcher.mirror import delta_table
 from watcher.mirror.columns import Item, MirrorColumns
-from watcher.mirror.delta_table import LIMITS, MirrorLimits, MirrorState, MirrorTable
+from watcher.mirror.folder import Folder
+from watcher.mirror.open_mirror import open_mirror
 from watcher.mirror.parts import part_of
-from watcher.mirror.storage import StorageLimits
+from watcher.mirror.retention import StorageLimits
+from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion
 
 START = datetime(2026, 11, 23, tzinfo=UTC)
@@ -64,7 +66,7 @@ class Life:
         items = [item(f"k{each}", each) for each in range(count)]
         self.items = {each["pk"]["S"]: each for each in items}
         self.versions = Counter((key, each["v"]["N"], False) for key, each in self.items.items())
-        self.mirror = MirrorTable(str(self.to), self.limits)
+        self.mirror = open_mirror(str(self.to), self.limits)
         columns = self.columns()
         columns.grow(items)
         schema = pa.schema([*columns.schema, *self.rows.own])
@@ -98,7 +100,7 @@ class Life:
 
     def commit(self) -> None:
         """All that it has not done; opened anew after a kill, from what its commit says."""
-        mirror = self.mirror or MirrorTable(str(self.to), self.limits)
+        mirror = self.mirror or open_mirror(str(self.to), self.limits)
         self.mirror = None
         assert mirror.state is not None
         changes = self.changes[mirror.state.token["done"] :]
@@ -192,8 +194,9 @@ def killed_at(number: int, how: str) -> Iterator[None]:
         patch.setattr(delta_table, "write_deltalake", dying(write_deltalake))
         for name in ("create_write_transaction", "create_checkpoint"):
             patch.setattr(DeltaTable, name, dying(getattr(DeltaTable, name)))
-        for name in ("unlink", "mkdir"):
+        for name in ("mkdir",):
             patch.setattr(Path, name, dying(getattr(Path, name)))
+        patch.setattr(Folder, "delete", dying(Folder.delete))
         yield
 
 

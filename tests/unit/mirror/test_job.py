@@ -21,8 +21,10 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.tables import TablesClient
 from watcher.errors import StreamError, UsageError, WatcherError
 from watcher.mirror.columns import given_columns
-from watcher.mirror.delta_table import MirrorLimits, MirrorTable
+from watcher.mirror.delta_table import DeltaMirror
 from watcher.mirror.job import MirrorJob
+from watcher.mirror.open_mirror import open_mirror
+from watcher.mirror.table import MirrorLimits
 from watcher.pull.call_pool import CallPool
 from watcher.records.plain_json import plain_json
 
@@ -94,7 +96,7 @@ def expected(item: Item) -> dict[str, Any]:
 
 
 def schema_of(to: Path) -> pa.Schema:
-    return MirrorTable(str(to)).schema
+    return open_mirror(str(to)).schema
 
 
 def current(to: Path) -> dict[str, Any]:
@@ -194,9 +196,9 @@ def test_killed_at_every_commit_it_goes_on_exactly_once(
         for number in range(1, 10):
             with monkeypatch.context() as patched:
                 appending, merging = Dying(number), Dying(number)
-                patched.setattr(MirrorTable, "create", appending.wrapped(MirrorTable.create))
-                patched.setattr(MirrorTable, "append", appending.wrapped(MirrorTable.append))
-                patched.setattr(MirrorTable, "merge", merging.wrapped(MirrorTable.merge))
+                patched.setattr(DeltaMirror, "create", appending.wrapped(DeltaMirror.create))
+                patched.setattr(DeltaMirror, "append", appending.wrapped(DeltaMirror.append))
+                patched.setattr(DeltaMirror, "merge", merging.wrapped(DeltaMirror.merge))
                 try:
                     run(job(ledger, to, history=history, limits=few))
                 except Killed:
@@ -269,7 +271,7 @@ def test_what_it_can_not_do_is_said(tmp_path: Path) -> None:
         ledger.settle()
         late = job(ledger, to)
         run(job(ledger, to))
-        with pytest.raises(WatcherError, match="was changed by somebody else"):
+        with pytest.raises(WatcherError, match="was changed by another program"):
             run(late)
         with pytest.raises(UsageError, match="was begun without --history"):
             job(ledger, to, history=True)

@@ -1,0 +1,244 @@
+"""The table of a mirror: rows and, in the same commit, how far the stream has been read.
+
+So there is no checkpoint beside it that could be lost, or be ahead of it or behind: a commit is
+there as a whole, or not at all. A format (Delta, Iceberg) says how a commit is made; this module
+says which files it replaces.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset
+
+from watcher.errors import WatcherError
+from watcher.mirror.folder import Folder
+from watcher.mirror.parts import PART, DataFile, PartFiles, part_of
+from watcher.mirror.retention import StorageLimits
+
+logger = logging.getLogger("watcher")
+
+
+class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
+    """The mirror's state, stored in each of its commits."""
+
+    stream: str
+    history: bool
+    token: dict[str, Any]
+    """The stream's position."""
+    copied: bool = False
+    """True once all items are copied that existed when the mirror began."""
+    copied_at: datetime | None = None
+    """When the copy ended; None in mirrors of earlier versions."""
+    number: int = 0
+    """The commit's number, among the mirror's own."""
+    redaction: str = ""
+    """The fingerprint of its redaction; empty without one."""
+    tidied: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorLimits:
+    """Sizes and pauses of a mirror."""
+
+    items: int = 20_000
+    """Items or changes in a commit, at most …"""
+    image_bytes: int = 32 * 1024 * 1024
+    """… or so many bytes of them."""
+    segment_bytes: int = 100 * 1024 * 1024
+    """The copy scans one segment for each …"""
+    segments: int = 8
+    """… up to so many side by side."""
+    poll_seconds: float = 0.2
+    """Between two looks for a change, where there was none."""
+    idle_commit_seconds: float = 600.0
+    """A position is stored by then, though nothing changes: the stream keeps a day."""
+    tidy_after: timedelta = timedelta(days=1)
+    """What is too old goes that often, also where little was replaced."""
+    storage: StorageLimits = field(default_factory=StorageLimits)
+    part_bytes: int = 5 * 1024
+    """The rows of a part take so many, beside what each file takes, …"""
+    parts: int = 4096
+    """… up to so many parts."""
+    part_rows: int = 16
+    """A part has no less on average."""
+    chunk_bytes: int = 32 * 1024 * 1024
+    """What is held in memory while a table is split, of compressed rows; and …"""
+    merge_bytes: int = 2 * 1024 * 1024
+    """… of the parts that are changed together."""
+    recent_commits: int = 50
+    """The state is looked for in so many first: others (OPTIMIZE) may come in between."""
+
+
+LIMITS: Final = MirrorLimits()
+
+# Of a file with a column of a name of no length.
+_COLUMN_BYTES: Final = 200
+
+
+class Applied(NamedTuple):
+    """The rows of some parts after changes."""
+
+    valid: pa.Table
+    ended: pa.Table | None = None
+    """Versions that will never change."""
+
+
+class Merge(NamedTuple):
+    """Changes of rows, and how they are applied to the rows of some parts."""
+
+    rows: pa.Table
+    keys: Sequence[str]
+    """The columns that say which row is meant."""
+    apply: Callable[[pa.Table, pa.Table], Applied]
+    """Called with the stored rows, and those of `rows` for the same parts."""
+    has_ended: Callable[[pa.Table], pa.Array] | None = None
+    """Returns, of rows, whether they will never change; None where all may."""
+
+
+class MirrorTable(ABC):
+    """A table in a folder, and its state; None in the state where there is no table yet."""
+
+    def __init__(self, to: str, folder: Folder, limits: MirrorLimits) -> None:
+        self.to = to
+        self.limits = limits
+        self.state: MirrorState | None = None
+        self._folder = folder
+        self._parts = PartFiles(folder, chunk_bytes=limits.chunk_bytes)
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Returns its columns."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """The version that was opened, or written last."""
+
+    @abstractmethod
+    def create(self, schema: pa.Schema, state: MirrorState) -> None:
+        """Creates it, or empties what a copy that was killed has left. Raises WatcherError."""
+
+    @abstractmethod
+    def append(self, rows: pa.Table, state: MirrorState) -> None:
+        """Appends rows (there may be none), and stores the stream's position."""
+
+    @abstractmethod
+    def grow(self, columns: Iterable[pa.Field]) -> None:
+        """Adds the columns that it lacks, null in all its rows."""
+
+    @abstractmethod
+    def files(self) -> dict[str, DataFile]:
+        """Returns the files of the newest version, by their paths."""
+
+    @abstractmethod
+    def rows(self) -> pyarrow.dataset.Dataset:
+        """Returns the rows of the newest version."""
+
+    @abstractmethod
+    def commit(
+        self, removed: Sequence[DataFile], added: Sequence[DataFile], state: MirrorState | None
+    ) -> None:
+        """Replaces files, at once; without a state, by files with the same rows."""
+
+    @abstractmethod
+    def tidy(self, now: datetime) -> None:
+        """Deletes what was replaced, where that has become much, and once a day."""
+
+    def merge(self, merge: Merge, state: MirrorState) -> None:
+        """Applies changes to the parts that they are of.
+
+        Raises WatcherError, also where another program has changed the table at the same time.
+        """
+        parts = self._suitable_parts(merge)
+        removed: list[DataFile] = []
+        added: list[DataFile] = []
+        ended: list[pa.Table] = []
+        schema = self.schema
+        for files, rows in self._changed_parts(merge, parts):
+            applied = merge.apply(self._parts.read_parts(files, schema), rows)
+            removed += files
+            added += self._parts.write_parts(applied.valid, parts, schema)
+            if applied.ended is not None and applied.ended.num_rows:
+                ended.append(applied.ended)
+        if ended:
+            added.append(self._parts.write_ended(pa.concat_tables(ended), schema))
+        self.commit(removed, added, self.next_state(state))
+        self._merge_ended()
+
+    def next_state(self, state: MirrorState) -> MirrorState:
+        """Returns the state of the next commit."""
+        assert self.state is not None
+        return msgspec.structs.replace(
+            state, number=self.state.number + 1, tidied=self.state.tidied
+        )
+
+    def changed_by_others(self) -> WatcherError:
+        """Returns the error of a commit that another program's commit came before."""
+        return WatcherError(
+            f"{self.to} was changed by another program at the same time: run one mirror a table; "
+            "the same command continues"
+        )
+
+    def _changed_parts(self, merge: Merge, parts: int) -> Iterator[tuple[list[DataFile], pa.Table]]:
+        """Yields the files of parts that have changes, and these: as many as the memory takes."""
+        numbers = part_of([merge.rows[name] for name in merge.keys], parts)
+        rows_of: dict[int, list[int]] = defaultdict(list)
+        for row, part in enumerate(numbers):
+            rows_of[part].append(row)
+        files_of: dict[int, list[DataFile]] = defaultdict(list)
+        for file in self.files().values():
+            if file.part is not None and file.part in rows_of:
+                files_of[file.part].append(file)
+        rows = merge.rows.append_column(PART, pa.array(numbers, pa.int32()))
+        files: list[DataFile] = []
+        places: list[int] = []
+        for part, of_part in rows_of.items():
+            files += files_of[part]
+            places += of_part
+            if sum(each.size for each in files) >= self.limits.merge_bytes:
+                yield files, rows.take(places)
+                files, places = [], []
+        if places:
+            yield files, rows.take(places)
+
+    def _suitable_parts(self, merge: Merge) -> int:
+        """Returns the number of parts; splits the table again if the old number doesn't fit."""
+        files = [each for each in self.files().values() if each.level is None]
+        wanted = self._wanted_parts(files)
+        found = {each.parts for each in files}
+        if len(found) == 1 and (has := next(iter(found))) is not None:
+            if has / 4 <= wanted <= has * 1.5:
+                return has
+        elif not files:
+            return wanted
+        logger.info(f"Parting {self.to} into {wanted} files")
+        new = self._parts.part_anew(
+            files, self.schema, merge.keys, wanted, has_ended=merge.has_ended
+        )
+        self.commit(files, list(new), None)
+        return wanted
+
+    def _wanted_parts(self, files: Sequence[DataFile]) -> int:
+        own = sum(_COLUMN_BYTES + 3 * len(name) for name in self.schema.names)
+        content = sum(max(0, each.size - own) for each in files)
+        rows = sum(each.rows for each in files)
+        by_size = -(-content // self.limits.part_bytes)
+        return max(1, min(self.limits.parts, by_size, rows // self.limits.part_rows))
+
+    def _merge_ended(self) -> None:
+        found = self._parts.to_merge(list(self.files().values()))
+        if found is not None:
+            files, level = found
+            schema = self.schema
+            merged = self._parts.write_ended(self._parts.read(files, schema), schema, level)
+            self.commit(files, [merged], None)
