@@ -32,7 +32,7 @@ class StorageLimits:
 
 
 class Commit(NamedTuple):
-    """What a commit has replaced."""
+    """A commit, and the bytes that it made superfluous."""
 
     version: int
     made_at: datetime
