@@ -108,7 +108,7 @@ def build_manager(
     heartbeat = heartbeat or Heartbeat(clock=clock)
     totals = Totals()
     stats = StatsCollector(options.poll_max_seconds, workers.counters, clock, options.price)
-    dispatcher = build_dispatcher(options, handlers, store, clock, in_threads=pool is not None)
+    dispatcher = build_dispatcher(options, handlers, store, clock, pool=pool, displays=displays)
     saver = build_saver(store, streams, dispatcher, heartbeat, clock, totals=totals)
     progress = Progress(
         totals=totals,
@@ -162,7 +162,8 @@ def build_dispatcher(
     store: Store | None,
     clock: Clock,
     *,
-    in_threads: bool,
+    pool: HandlerPool | None,
+    displays: Sequence[Display],
 ) -> Dispatcher:
     """Returns the dispatcher; it calls handlers as long as the shutdown and the lease allow it."""
     shutdown = Shutdown(
@@ -177,7 +178,8 @@ def build_dispatcher(
         shutdown=shutdown,
         clock=clock,
         check=None if store is None else store.check,
-        in_threads=in_threads,
+        in_threads=pool is not None,
+        times_handlers=bool(displays),
     )
 
 

@@ -20,6 +20,9 @@ import promql_parser
 import pytest
 import yaml
 from botocore.validate import ParamValidator
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import CollectorRegistry
 
 from tests.simulator import Simulator
@@ -92,9 +95,9 @@ def test_health_is_asked_for_where_it_is_served() -> None:
     for words in (CONTAINER["args"], TASK["command"]):
         assert parsed(words)["metrics_port"] == f"0.0.0.0:{PORT}"
     assert CONTAINER["ports"] == [{"name": "metrics", "containerPort": PORT}]
-    # /readyz is for a watch alone: a rollout would wait for the standby, which never is.
     probes = [CONTAINER[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
-    assert probes == 3 * [{"path": "/livez", "port": "metrics"}]
+    assert [each["path"] for each in probes] == ["/livez", "/livez", "/readyz"]
+    assert {each["port"] for each in probes} == {"metrics"}
     (asked,) = set(re.findall(r"urlopen\('(.+?)'", f"{DOCKERFILE} {TASK['healthCheck']}"))
     assert asked == f"http://127.0.0.1:{PORT}/livez"
     for path in {asked.rpartition("/")[2], *(each["path"][1:] for each in probes)}:
@@ -166,22 +169,44 @@ def test_the_image_gets_what_the_wheel_is_made_of_and_no_more() -> None:
     assert all((ROOT / name).exists() for name in kept)
 
 
+def test_grafana_knows_all_of_the_dashboard() -> None:
+    plugins.register_default_plugins()  # each panel's own schema
+    understood = JSONEncoder().encode(Dashboard.from_json(DASHBOARD))
+    assert_contains(json.loads(understood), DASHBOARD)
+
+
+def assert_contains(whole: object, part: object, place: str = "") -> None:
+    """All of a part is in the whole, by the same names, with the same values."""
+    if isinstance(part, dict):
+        assert isinstance(whole, dict) and part.keys() <= whole.keys(), place
+        for name, value in part.items():
+            assert_contains(whole[name], value, f"{place}/{name}")
+    elif isinstance(part, list):
+        assert isinstance(whole, list) and len(whole) == len(part), place
+        for number, (one, other) in enumerate(zip(whole, part, strict=True)):
+            assert_contains(one, other, f"{place}/{number}")
+    else:
+        assert whole == part, place
+
+
 def queries() -> Iterator[str]:
     yield from (rule["expr"] for rule in ALERTS)
     for panel in DASHBOARD["panels"]:
         yield from (target["expr"] for target in panel["targets"])
     for variable in DASHBOARD["templating"]["list"]:
         if variable["type"] == "query":
-            yield variable["definition"].removeprefix("label_values(").partition(",")[0]
+            yield variable["query"]["query"].removeprefix("label_values(").partition(",")[0]
 
 
 def test_every_query_is_promql_about_metrics_that_there_are() -> None:
     registry = CollectorRegistry()
     for metrics in (LatestMetrics(), VerifyMetrics()):
         registry.register(PrometheusCollector(metrics))
+    suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
     there = {
-        f"{family.name}_total" if family.type == "counter" else family.name
+        f"{family.name}{suffix}"
         for family in registry.collect()
+        for suffix in suffixes.get(family.type, [""])
     }
     asked = set()
     for query in queries():

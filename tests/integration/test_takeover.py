@@ -73,7 +73,7 @@ def test_the_next_one_takes_over_from_one_that_is_stopped_and_from_one_that_is_k
             second.wait_for_status("Standing by: ")
             first.wait_for_lines(len(first.out) + 40)
             assert second.out == []
-            assert ask(second, "/readyz") == (503, "standing by: another watch has the lease\n")
+            assert ask(second, "/readyz") == (200, "ok, standing by: another watch has the lease\n")
             assert ask(second, "/livez") == (200, "ok\n")
             with watcher(dynamodb_local) as fourth:
                 fourth.wait_for_status("Standing by: ")

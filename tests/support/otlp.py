@@ -26,6 +26,7 @@ class Receiver:
     def __init__(self) -> None:
         self.metrics: list[Values] = []
         self.monotonic: set[str] = set()
+        self.units: dict[str, str] = {}
         self.spans: list[Span] = []
         self.resources: list[dict[str, str]] = []
         self.news = threading.Condition()
@@ -50,6 +51,10 @@ class Receiver:
         for resource in request.resource_metrics:
             self._note(resource.resource)
             for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+                self.units[metric.name] = metric.unit
+                if metric.HasField("histogram"):
+                    found |= self._histogram(metric)
+                    continue
                 data = metric.sum if metric.HasField("sum") else metric.gauge
                 if metric.HasField("sum") and metric.sum.is_monotonic:
                     self.monotonic.add(metric.name)
@@ -57,6 +62,17 @@ class Receiver:
                     labels = (each.value.string_value for each in point.attributes)
                     found[metric.name, *labels] = point.as_double or point.as_int
         self.metrics.append(found)
+
+    @staticmethod
+    def _histogram(metric: Any) -> Values:
+        """The sum of each, and what is in its buckets by their upper bounds."""
+        found: Values = {}
+        for point in metric.histogram.data_points:
+            labels = [each.value.string_value for each in point.attributes]
+            found[metric.name, *labels] = point.sum
+            for bound, count in zip(point.explicit_bounds, point.bucket_counts, strict=False):
+                found[metric.name, *labels, f"{bound:g}"] = count
+        return found
 
     def _note(self, resource: Any) -> None:
         self.resources.append({each.key: each.value.string_value for each in resource.attributes})

@@ -610,7 +610,9 @@ def test_its_metrics_go_into_a_registry_of_the_programs_own(sim: RemoteSimulator
         registry.register(made.collector())
         until(lambda: made.stats().records == 3)
         kinds = [
-            registry.get_sample_value("watcher_records_total", {"kind": kind})
+            registry.get_sample_value(
+                "watcher_records_total", {"table": sim.table_name, "kind": kind}
+            )
             for kind in made.stats().kinds
         ]
     assert sum(kinds) == 3

@@ -77,6 +77,8 @@ class Batches(Handler):
     did. Several threads may use it, as long as each shard is one thread's.
     """
 
+    times_itself = True
+
     def __init__(
         self,
         name: str,
@@ -170,12 +172,16 @@ class Batches(Handler):
 
     def _attempt(self, records: Sequence[Record]) -> tuple[int, BaseException]:
         """How many went well, and what went wrong with the next one."""
+        began = self._clock.monotonic()
         try:
             done = self._call(records)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             return 0, error
+        finally:
+            if self.durations is not None:
+                self.durations.add(self._clock.monotonic() - began)
         first = "" if done == len(records) else records[done].sequence_number
         return done, NotAll(f"the first that it reported as failed is {first}")
 

@@ -263,7 +263,7 @@ class ConcurrentDelivery:
         with self._heartbeat.during(Phase.DELIVERING):
             self._dispatcher.flush()
         for queue, (number, created), kinds, filtered in found:
-            self._progress.count(kinds, kinds.total(), filtered)
+            self._progress.count(queue.shard_key.table, kinds, kinds.total(), filtered)
             self._progress.move(queue.shard_key, queue.shard, number, created)
 
     def reserve(self, items: ShardKey) -> bool:

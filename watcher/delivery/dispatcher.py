@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from watcher import process_start
 from watcher.aws.model import ShardKey
@@ -21,6 +21,7 @@ from watcher.delivery.output import OutputClosed
 from watcher.delivery.retries import Retries
 from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import HandlerError, LeaseLostError, error_text
+from watcher.observability.watch_stats import DURATIONS, Durations
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.shutdown import Overdue, Shutdown
@@ -34,7 +35,8 @@ class Dispatcher:
     A handler's failure follows `on_error` and never keeps a record from another handler. Once
     `shutdown` was requested, what is pending is not tried again; later nothing is, and whatever is
     at work may raise Overdue. `check` raises where nothing may be delivered any more.
-    With `in_threads`, several deliver at once, each of them records of other shards.
+    With `in_threads`, several deliver at once, each of them records of other shards. With
+    `times_handlers`, each handler's `durations` tell how long its calls take.
     Raises UsageError for a file that can't be written.
     """
 
@@ -47,6 +49,7 @@ class Dispatcher:
         clock: Clock = CLOCK,
         check: Callable[[], object] | None = None,
         in_threads: bool = False,
+        times_handlers: bool = False,
     ) -> None:
         self.before_retry: Callable[[], object] = lambda: None
         """Called in the loop's thread before what has failed is tried again, which may take long:
@@ -64,8 +67,10 @@ class Dispatcher:
         self._in_threads = in_threads
         self._check = check
         self._clock = clock
-        self._calls = [(handler.handle, handler) for handler in handlers]
         self._coroutines = Coroutines(aside=in_threads)
+        for handler in handlers if times_handlers else ():
+            handler.durations = Durations()
+        self._calls = [(self._call_of(handler), handler) for handler in handlers]
         self._failing = threading.Lock()
         for handler in handlers:
             handler.finish = self._coroutines.finish
@@ -76,8 +81,8 @@ class Dispatcher:
         self._output_closed = False
         # A child that a handler forks, and that comes back here, must not deliver as well.
         process_start.in_forked_child(self._stop_in_child)
-        self.failed: Counter[str] = Counter({handler.name: 0 for handler in handlers})
-        """How many records each handler has failed on, retries not counted."""
+        self.failed: Counter[tuple[str, str]] = Counter()
+        """How many records of each table each handler has failed on, retries not counted."""
         self._failed_to_close = 0
 
     @property
@@ -90,15 +95,51 @@ class Dispatcher:
         """The number of records that handlers have failed on and that no dead letter keeps."""
         return self.failed.total() - self.given_up.dead_letter_count
 
-    def processed(self, delivered: int) -> dict[str, int]:
-        """Returns how many of the delivered records each handler has processed.
+    def processed(self, delivered: Mapping[str, int]) -> dict[tuple[str, str], int]:
+        """Returns how many of each table's delivered records each handler has processed.
 
-        Those that it has failed on, and those that wait in its batches, do not count.
+        Those that it has failed on, and those that wait in its batches, do not count. The keys are
+        the names of the table and the handler.
         """
-        counts: Counter[str] = Counter()
+        counts: Counter[tuple[str, str]] = Counter()
         for handler in self._handlers:
-            counts[handler.name] += delivered - sum(handler.waiting().values())
-        return {name: max(0, count - self.failed[name]) for name, count in counts.items()}
+            for table, count in delivered.items():
+                counts[table, handler.name] += count
+            for shard_key, count in handler.waiting().items():
+                counts[shard_key.table, handler.name] -= count
+        return {key: max(0, count - self.failed[key]) for key, count in counts.items()}
+
+    @property
+    def names(self) -> list[str]:
+        """The handlers' names."""
+        return [handler.name for handler in self._handlers]
+
+    def durations(self) -> dict[str, Durations]:
+        """Returns how long each handler's calls took, where that is asked for."""
+        return {each.name: each.durations for each in self._handlers if each.durations is not None}
+
+    def _call_of(self, handler: Handler) -> Callable[[Record], object]:
+        """Returns the handler's call for one record, with a stopwatch where it needs one."""
+        durations = handler.durations
+        if durations is None or handler.times_itself:
+            return handler.handle
+        monotonic, finish, quick = self._clock.monotonic, self._coroutines.finish, DURATIONS[0]
+        counts = durations.counts
+
+        def timed(record: Record) -> None:
+            began = monotonic()
+            try:
+                if (answer := handler.handle(record)) is not None:
+                    finish(answer)
+            finally:
+                seconds = monotonic() - began
+                if seconds > quick:
+                    durations.add(seconds)
+                else:  # spelled out, as it is called once a record
+                    counts[0] += 1
+                    durations.seconds += seconds
+
+        return timed
 
     def deliver(self, record: Record) -> None:
         """Calls every handler. Raises HandlerError under `stop`, OutputClosed.
@@ -137,13 +178,18 @@ class Dispatcher:
         """
         if self._handle_page is None or not self.takes_pages:
             return False
+        began = self._clock.monotonic()
         try:
-            return self._handle_page(page)
+            is_delivered = self._handle_page(page)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             self._end_if_output_is_closed(error)
             return False
+        durations = self._handlers[0].durations
+        if is_delivered and durations is not None:
+            durations.add(self._clock.monotonic() - began, len(page))
+        return is_delivered
 
     # Failures: the one place where a policy is applied
 
@@ -162,7 +208,7 @@ class Dispatcher:
                 with self._failing:
                     pause = self.retries.pause(handler.name, failure)
                     if pause is None:
-                        self.failed[handler.name] += len(records)
+                        self.failed[records[0].shard_key.table, handler.name] += len(records)
                         self.given_up.take(handler.name, records, failure.error)
                 if pause is not None and not self._in_threads:
                     self.before_retry()

@@ -8,6 +8,7 @@ from typing import Any
 from watcher.aws.model import ShardKey
 from watcher.delivery.callables import check_answer
 from watcher.errors import error_text
+from watcher.observability.watch_stats import Durations
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 
@@ -58,6 +59,10 @@ class Handler:
 
     Where it answers False, or raises before any of them is out, each of them goes to `handle`.
     """
+    durations: Durations | None = None
+    """How long its calls took; None: nobody asks."""
+    times_itself = False
+    """True for one that keeps `durations` itself, since `handle` is not where its work is done."""
 
     def __init__(
         self,

@@ -82,9 +82,11 @@ class Progress:
             return passes
         return lambda wire: is_within(shard_key, wire) and (passes is None or passes(wire))
 
-    def count(self, kinds: Mapping[str, int] | list[str], records: int, filtered: int) -> None:
-        """Count records: those delivered, also by their kinds, and those a filter left out."""
-        self._totals.kinds.update(kinds)
+    def count(
+        self, table: str, kinds: Mapping[str, int] | list[str], records: int, filtered: int
+    ) -> None:
+        """Counts a table's records: those delivered, also by kind, and those a filter left out."""
+        self._totals.tables[table].update(kinds)
         self._totals.records += records
         self._totals.filtered += filtered
 

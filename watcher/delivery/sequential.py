@@ -206,7 +206,8 @@ class SequentialDelivery:
         records, first = self._uncounted
         done = len(self._kinds) + self._filtered
         if done and self._current_page is not None:
-            self._progress.count(self._kinds, len(self._kinds), self._filtered)
+            table = self._current_page.shard_key.table
+            self._progress.count(table, self._kinds, len(self._kinds), self._filtered)
             self._kinds.clear()
             self._filtered = 0
             self._uncounted = records, first + done
@@ -243,7 +244,8 @@ class SequentialDelivery:
         is_whole = len(chosen) == current.page.count
         kinds = current.page.kinds if is_whole else None
         each = [wire.eventName or "" for wire in chosen.wire_records] if kinds is None else kinds
-        self._progress.count(each, len(chosen), len(part) - len(chosen))
+        table = current.shard_key.table
+        self._progress.count(table, each, len(chosen), len(part) - len(chosen))
         current.delivered_upto = part, len(part) - 1
         return True
 

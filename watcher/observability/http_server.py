@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 import time
@@ -13,14 +14,26 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from watcher.clock import CLOCK, Clock
 from watcher.observability.heartbeat import Heartbeat
-from watcher.observability.instruments import Instrument, LatestMetrics, Metrics
+from watcher.observability.instruments import (
+    Histogram,
+    Instrument,
+    LatestMetrics,
+    Metrics,
+    Series,
+)
 from watcher.observability.probes import ProbeAnswers, assess
 from watcher.observability.timing import FIGURES_TIMING
+from watcher.observability.watch_stats import DURATIONS
 
 _METHODS = "GET, HEAD"
 
@@ -72,9 +85,12 @@ def answering_probes(
             status, text = "405 Method Not Allowed", f"use {_METHODS}"
             headers.append(("Allow", _METHODS))
         elif path in ("/livez", "/readyz"):
-            live, ready = probe(suspended.check())
-            if wrong := live if path == "/livez" else ready:
+            answers = probe(suspended.check())
+            is_ready = path == "/readyz"
+            if wrong := answers.ready if is_ready else answers.live:
                 status, text = "503 Service Unavailable", "\n".join(wrong)
+            elif is_ready and answers.remark:
+                text = f"ok, {answers.remark}"
         elif path not in ("/", "/metrics"):
             status, text = "404 Not Found", "there are /metrics, /livez and /readyz"
         body = f"{text}\n".encode()
@@ -96,10 +112,25 @@ class PrometheusCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields every metric; one with labels may have no series yet."""
         for series in self._latest.series():
-            made = _FAMILIES[series.kind](series.name, series.text, labels=series.labels)
-            for labels, value in series.values.items():
-                made.add_metric(labels, value)
-            yield made
+            yield _family(series) if isinstance(series, Series) else _histogram(series)
+
+
+def _family(series: Series) -> Metric:
+    made: CounterMetricFamily | GaugeMetricFamily = _FAMILIES[series.kind](
+        series.name, series.text, labels=series.labels
+    )
+    for labels, value in series.values.items():
+        made.add_metric(labels, value)
+    return made
+
+
+def _histogram(series: Histogram) -> Metric:
+    made = HistogramMetricFamily(series.name, series.text, labels=series.labels)
+    for labels, durations in series.values.items():
+        bounds = [*map(str, DURATIONS), "+Inf"]
+        counts = itertools.accumulate(durations.counts)
+        made.add_metric(labels, [*zip(bounds, counts, strict=True)], durations.seconds)
+    return made
 
 
 class _Request(WSGIRequestHandler):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from watcher.observability.timing import FIGURES_TIMING
-from watcher.observability.watch_stats import WatchStats
+from watcher.observability.watch_stats import Durations, Lease, WatchStats
 from watcher.records.wire import KINDS
+from watcher.version import __version__
+
+_Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
 
 class Instrument(Enum):
@@ -29,12 +33,23 @@ class Series(NamedTuple):
     text: str
     labels: tuple[str, ...]
     values: Mapping[tuple[str, ...], float]
+    unit: str = ""
+    """OpenTelemetry's unit (UCUM); one in braces only annotates a count."""
+
+
+class Histogram(NamedTuple):
+    """A metric of durations, in seconds, by labels."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    values: Mapping[tuple[str, ...], Durations]
 
 
 class Metrics(Protocol):
     """An object that has metrics."""
 
-    def series(self) -> Iterator[Series]:
+    def series(self) -> Iterator[Series | Histogram]:
         """Yields every metric; one with labels may have no values yet."""
 
 
@@ -49,65 +64,87 @@ class LatestMetrics:
         """Replaces the statistics."""
         self.stats, self._updated_at = stats, time.monotonic()
 
-    def series(self) -> Iterator[Series]:
+    def series(self) -> Iterator[Series | Histogram]:
         """Yields every metric; one with labels may have no values yet."""
-        now = self.stats
-        # A series that begins at 0 shows its first increase.
-        kinds = dict.fromkeys(KINDS, 0) | now.kinds
-        yield _counter("records", "Records delivered, by kind of change.", kinds, "kind")
-        yield _counter("filtered_records", "Records that a filter left out.", now.filtered)
+        build = {(__version__, platform.python_version()): 1}
+        text = "Always 1; the labels tell the versions."
+        yield _labelled(Instrument.GAUGE, "build_info", text, "version python", build)
+        yield from self._of_records()
         yield from self._of_handlers()
-        yield Series(
-            Instrument.GAUGE,
-            "watcher_shard_lag_seconds",
-            "How old the last record delivered of a shard being read is; 0 where it is caught up.",
-            ("table", "shard"),
-            self._lags(),
-        )
-        yield _gauge(
-            "shards",
-            "Shards being read (open), read to their end, and waiting for their parent's end.",
-            msgspec.structs.asdict(now.shards),
-            "state",
-        )
-        yield _gauge("queue_records", "Records read and not delivered yet.", now.queued)
-        yield _counter("api_calls", "Calls of the AWS API.", now.calls, "operation")
-        yield _gauge(
-            "month_cost_dollars",
-            "What GetRecords calls come to a month at the pace so far, free ones deducted.",
-            now.bill.month or 0.0,
-        )
-        yield _counter("throttles", "Calls that the service throttled.", now.throttles)
-        yield _counter(
-            "worker_restarts", "Shard processes that ended and were replaced.", now.restarts
-        )
-        yield _counter(
-            "data_losses", "Times that records were gone before they were read.", now.losses
-        )
-        yield _gauge(
-            "checkpoint_saved", "1 where the last save of the positions went well.", int(now.saved)
-        )
+        yield from self._of_shards()
+        yield from self._of_the_service()
+        yield from self._of_the_checkpoint()
 
-    def _of_handlers(self) -> Iterator[Series]:
+    def _of_records(self) -> Iterator[Series]:
         now = self.stats
-        yield _counter(
-            "handler_records", "Records that a handler has processed.", now.handled, "handler"
+        kinds = {
+            (table, kind): count
+            for table, counts in now.tables.items()
+            # A series that begins at 0 shows its first increase.
+            for kind, count in (dict.fromkeys(KINDS, 0) | counts).items()
+        }
+        text = "Records delivered, by table and kind of change."
+        yield _labelled(Instrument.COUNTER, "records", text, "table kind", kinds, unit="{record}")
+        text = "Records that a filter left out."
+        yield _counter("filtered_records", text, now.filtered, "{record}")
+        text = "Records read and not delivered yet."
+        yield _gauge("queue_records", text, now.queued, "{record}")
+
+    def _of_handlers(self) -> Iterator[Series | Histogram]:
+        now = self.stats
+        for name, text, counts in (
+            ("handler_records", "Records that a handler has processed.", now.handled),
+            (
+                "handler_failures",
+                "Records that a handler has failed on, retries not counted.",
+                now.failed,
+            ),
+        ):
+            yield _labelled(
+                Instrument.COUNTER, name, text, "table handler", counts, unit="{record}"
+            )
+        yield Histogram(
+            "watcher_handler_seconds",
+            "How long a handler's calls took; of records handled together, each one's share.",
+            ("handler",),
+            {(name,): durations for name, durations in now.durations.items()},
         )
-        yield _counter(
-            "handler_failures",
-            "Records that a handler has failed on, retries not counted.",
-            now.failed,
-            "handler",
+        text = "Times that a handler was tried again."
+        yield _counter("handler_retries", text, now.retries, "{retry}", "handler")
+        text = "For how long a handler has been tried again with the same records; 0: it is not."
+        yield _gauge("handler_retrying_seconds", text, now.retrying, "s", "handler")
+
+    def _of_shards(self) -> Iterator[Series]:
+        now = self.stats
+        text = (
+            "How old the last record delivered of a shard being read is; 0 where it is caught up."
         )
-        yield _counter(
-            "handler_retries", "Times that a handler was tried again.", now.retries, "handler"
-        )
-        yield _gauge(
-            "handler_retrying_seconds",
-            "For how long a handler has been tried again with the same records; 0: it is not.",
-            now.retrying,
-            "handler",
-        )
+        gauge = Instrument.GAUGE
+        yield _labelled(gauge, "shard_lag_seconds", text, "table shard", self._lags(), unit="s")
+        text = "Shards being read (open), read to their end, and waiting for their parent's end."
+        yield _gauge("shards", text, msgspec.structs.asdict(now.shards), "{shard}", "state")
+        text = "Shard processes that ended and were replaced."
+        yield _counter("worker_restarts", text, now.restarts, "{process}")
+        text = "Times that records were gone before they were read."
+        yield _counter("data_losses", text, now.losses, "{loss}")
+
+    def _of_the_service(self) -> Iterator[Series]:
+        now = self.stats
+        yield _counter("api_calls", "Calls of the AWS API.", now.calls, "{call}", "operation")
+        text = "What GetRecords calls come to a month at the pace so far, free ones deducted."
+        yield _gauge("month_cost_dollars", text, now.bill.month or 0.0, "{USD}")
+        yield _counter("throttles", "Calls that the service throttled.", now.throttles, "{call}")
+
+    def _of_the_checkpoint(self) -> Iterator[Series]:
+        text = "1 where the last save of the positions went well."
+        yield _gauge("checkpoint_saved", text, int(self.stats.saved))
+        lease = self.stats.lease
+        for name, text, state in (
+            ("lease_held", "1 where this watch holds its checkpoint's lease.", Lease.HELD),
+            ("standing_by", "1 where this watch can take the lease over.", Lease.STANDING_BY),
+        ):
+            values = {} if lease is Lease.NONE else {(): int(lease is state)}
+            yield _labelled(Instrument.GAUGE, name, text, "", values)
 
     def _lags(self) -> dict[tuple[str, ...], float]:
         """Returns the lags; they grow while a handler keeps the manager from sending new ones."""
@@ -121,23 +158,36 @@ class LatestMetrics:
         return lags
 
 
-def _series(
-    kind: Instrument, name: str, text: str, value: float | Mapping[str, float], label: str
+def _labelled(
+    kind: Instrument,
+    name: str,
+    text: str,
+    labels: str,
+    values: Mapping[_Labels, float],
+    *,
+    unit: str = "",
 ) -> Series:
-    values: dict[tuple[str, ...], float] = (
-        {(each,): number for each, number in value.items()}
-        if isinstance(value, Mapping)
-        else {(): value}
-    )
-    return Series(kind, f"watcher_{name}", text, (label,) if label else (), values)
+    """Returns a metric with these labels, whose names stand apart by a space."""
+    by_labels: dict[tuple[str, ...], float] = dict(values.items())
+    return Series(kind, f"watcher_{name}", text, tuple(labels.split()), by_labels, unit)
 
 
-def _counter(name: str, text: str, value: float | Mapping[str, float], label: str = "") -> Series:
-    return _series(Instrument.COUNTER, name, text, value, label)
+def _counter(
+    name: str, text: str, value: float | Mapping[str, float], unit: str = "", label: str = ""
+) -> Series:
+    return _labelled(Instrument.COUNTER, name, text, label, _by_label(value), unit=unit)
 
 
-def _gauge(name: str, text: str, value: float | Mapping[str, float], label: str = "") -> Series:
-    return _series(Instrument.GAUGE, name, text, value, label)
+def _gauge(
+    name: str, text: str, value: float | Mapping[str, float], unit: str = "", label: str = ""
+) -> Series:
+    return _labelled(Instrument.GAUGE, name, text, label, _by_label(value), unit=unit)
+
+
+def _by_label(value: float | Mapping[str, float]) -> Mapping[tuple[str, ...], float]:
+    if not isinstance(value, Mapping):
+        return {(): value}
+    return {(each,): number for each, number in value.items()}
 
 
 class VerifyMetrics:

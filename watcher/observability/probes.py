@@ -16,7 +16,7 @@ _PHASE_NAMES = {
     Phase.DELIVERING: "a handler",
     Phase.SAVING: "a save of the positions",
 }
-_LEASE_IS_HELD = "another watch has the lease"
+_STANDS_BY = "standing by: another watch has the lease"
 
 
 class ProbeAnswers(NamedTuple):
@@ -25,6 +25,8 @@ class ProbeAnswers(NamedTuple):
     live: list[str]
     """Problems that a restart may solve."""
     ready: list[str]
+    remark: str = ""
+    """What a watch that is ready does instead of delivering."""
 
 
 def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers:
@@ -34,11 +36,13 @@ def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers
         return ProbeAnswers([], ["the watch is ending"])
     phase = _PHASE_NAMES[state.phase]
     if state.phase is Phase.DELIVERING:
-        phase += f" ({' or '.join(stats.handled)})" if stats.handled else ""
+        phase += f" ({' or '.join(stats.handlers)})" if stats.handlers else ""
     if now - state.tried_at > FIGURES_TIMING.late_seconds:
         live.insert(0, f"{phase} has stood for {now - state.tried_at:.0f} s")
     if state.phase is Phase.STANDING_BY:
-        return ProbeAnswers(live, [*live, f"standing by: {health.trouble or _LEASE_IS_HELD}"])
+        if health.trouble:
+            return ProbeAnswers(live, [*live, f"can't stand by: {health.trouble}"])
+        return ProbeAnswers(live, live, _STANDS_BY)
     ready = list(live)
     if not live and now - state.progressed_at > FIGURES_TIMING.late_seconds:
         ready.append(f"{phase} is tried again and again, for {now - state.progressed_at:.0f} s")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import bisect
+from collections import Counter, defaultdict, deque
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
@@ -24,13 +26,50 @@ class Health(msgspec.Struct, frozen=True):
     """Why the positions can't be used: all that counts for one that stands by."""
 
 
+class Lease(StrEnum):
+    """A watch's part in the lease of its checkpoint."""
+
+    NONE = ""
+    """The checkpoint has no lease, or there is no checkpoint."""
+    HELD = "held"
+    STANDING_BY = "standing by"
+    """Another watch holds it; this one can take over."""
+    UNUSABLE = "unusable"
+    """It has run out or is lost, or a standby could not take it over."""
+
+
+DURATIONS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 300.0)
+"""The upper bounds of a histogram's buckets, in seconds; above the last one is another bucket."""
+
+
+class Durations(msgspec.Struct):
+    """A histogram of how long something took.
+
+    Threads may share it without a lock, which would cost more than the rare observation that two
+    of them lose.
+    """
+
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(DURATIONS) + 1))
+    """The number of observations in each bucket alone."""
+    seconds: float = 0.0
+    """The sum of them."""
+
+    def add(self, seconds: float, count: int = 1) -> None:
+        """Adds observations that took so long together."""
+        self.counts[bisect.bisect_left(DURATIONS, seconds / count)] += count
+        self.seconds += seconds
+
+
 class Totals(msgspec.Struct):
     """The counts of a watch, kept while it goes on."""
 
     records: int = 0
     filtered: int = 0
     """Read, and kept from the handlers by a filter."""
-    kinds: Counter[str] = msgspec.field(default_factory=Counter)
+    tables: defaultdict[str, Counter[str]] = msgspec.field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    """Those delivered of each table, by kind of change."""
     shards: int = 0
     restarts: int = 0
     losses: int = 0
@@ -47,6 +86,11 @@ class Totals(msgspec.Struct):
     stopped: bool = False
     """True where it was told to stop, and may have left something unread."""
 
+    @property
+    def kinds(self) -> Counter[str]:
+        """Records delivered, by kind of change."""
+        return sum(self.tables.values(), Counter())
+
 
 class Shards(msgspec.Struct, frozen=True):
     """How many shards there are: being read, read to their end, waiting for their parent's end."""
@@ -59,13 +103,15 @@ class Shards(msgspec.Struct, frozen=True):
 class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one moment, counted from the beginning of the watch."""
 
-    kinds: dict[str, int] = {}
-    """Records delivered, by kind of change."""
+    tables: dict[str, dict[str, int]] = {}
+    """Records delivered of each table, by kind of change."""
     filtered: int = 0
-    handled: dict[str, int] = {}
-    """Records that each handler has processed."""
-    failed: dict[str, int] = {}
-    """Records that each handler has failed on, retries not counted."""
+    handled: dict[tuple[str, str], int] = {}
+    """Records of each table that each handler has processed, by the names of both."""
+    failed: dict[tuple[str, str], int] = {}
+    """Records that each handler has failed on, retries not counted; as `handled`."""
+    durations: dict[str, Durations] = {}
+    """How long each handler's calls took."""
     retries: dict[str, int] = {}
     """How often each handler was tried again."""
     retrying: dict[str, float] = {}
@@ -78,6 +124,7 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     calls: dict[str, int] = {}
     """API calls, by operation."""
     health: Health = Health()
+    lease: Lease = Lease.NONE
     bill: Bill = Bill(0, None)
     """The cost of the reading."""
     throttles: int = 0
@@ -91,9 +138,19 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     """The creation time (epoch seconds) that all shards being read have reached, where known."""
 
     @property
+    def kinds(self) -> Counter[str]:
+        """Records delivered, by kind of change."""
+        return sum(map(Counter, self.tables.values()), Counter())
+
+    @property
+    def handlers(self) -> list[str]:
+        """The names of the handlers."""
+        return [*self.retries]
+
+    @property
     def records(self) -> int:
         """Records delivered."""
-        return sum(self.kinds.values())
+        return self.kinds.total()
 
     @property
     def failures(self) -> int:

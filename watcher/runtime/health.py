@@ -8,7 +8,7 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.protocol import Delivery
 from watcher.formatting.text import counted
-from watcher.observability.watch_stats import Health, WatchStats
+from watcher.observability.watch_stats import Health, Lease, WatchStats
 from watcher.runtime.stats import StatsCollector
 from watcher.runtime.timing import HealthTiming
 from watcher.runtime.watched_streams import WatchedStreams
@@ -21,6 +21,15 @@ _FEW = 5
 _NO_END, _NO_ANSWER = "no read has come to an end", "no read was answered"
 _NO_LISTING, _UNANSWERED = "no listing has come to an end", "no listing was answered"
 _STREAM = "stream"
+
+
+def lease_state(store: Store | None, *, stands_by: bool) -> Lease:
+    """Returns a watch's part in the lease of its checkpoint's store."""
+    if store is None or store.check is None:
+        return Lease.NONE
+    if stands_by:
+        return Lease.UNUSABLE if store.trouble else Lease.STANDING_BY
+    return Lease.UNUSABLE if store.in_doubt or store.is_lost else Lease.HELD
 
 
 class HealthChecker:

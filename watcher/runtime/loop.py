@@ -13,7 +13,7 @@ from watcher.formatting.text import counted
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.observability.watch_stats import Totals, WatchStats
 from watcher.options import WatchOptions
-from watcher.runtime.health import HealthChecker
+from watcher.runtime.health import HealthChecker, lease_state
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.stream_successor import StreamEnd
 from watcher.runtime.table_snapshots import TableSnapshots
@@ -378,5 +378,12 @@ class Manager:
 
     def _snapshot(self) -> WatchStats:
         health = self.health.check()
-        found = self.stats.snapshot(self.totals, self.streams.stats(), self.dispatcher, health)
+        stands_by = self.heartbeat.state().phase is Phase.STANDING_BY
+        found = self.stats.snapshot(
+            self.totals,
+            self.streams.stats(),
+            self.dispatcher,
+            health,
+            lease_state(self.store, stands_by=stands_by),
+        )
         return self.health.check_lag(found, self.settings.ready_lag)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from watcher.aws.arns import is_aws_region, region_in
+from watcher.aws.arns import is_aws_region, region_in, table_name
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, opened_at
 from watcher.aws.price import PRICE, Bill, bill
@@ -19,6 +19,7 @@ from watcher.delivery.dispatcher import Dispatcher
 from watcher.observability.watch_stats import (
     Display,
     Health,
+    Lease,
     Shards,
     Totals,
     WatchStats,
@@ -168,6 +169,7 @@ class StatsCollector:
         streams: Sequence[StreamStats],
         dispatcher: Dispatcher,
         health: Health | None = None,
+        lease: Lease = Lease.NONE,
     ) -> WatchStats:
         """Returns the figures of this moment."""
         now = self._clock.monotonic()
@@ -183,13 +185,18 @@ class StatsCollector:
             for shard in stream.lineage.shards.values()
         )
         reached = (shard.last for shard in shards if shard.last is not None)
+        # A table that nothing was delivered of yet counts from 0.
+        names = {table_name(stream.arn) for stream in streams} | {*totals.tables}
+        tables = {name: dict(totals.tables.get(name, {})) for name in sorted(names)}
+        handled = dispatcher.processed({name: sum(tables[name].values()) for name in tables})
         return WatchStats(
-            kinds=dict(totals.kinds),
+            tables=tables,
             filtered=totals.filtered,
-            handled=dispatcher.processed(totals.records),
-            failed=dict(dispatcher.failed),
-            retries=dict.fromkeys(dispatcher.failed, 0) | dict(dispatcher.retries.counts),
-            retrying=dict.fromkeys(dispatcher.failed, 0.0) | dispatcher.retries.lasting(),
+            handled=handled,
+            failed={key: dispatcher.failed[key] for key in handled},
+            durations=dispatcher.durations(),
+            retries=dict.fromkeys(dispatcher.names, 0) | dispatcher.retries.counts,
+            retrying=dict.fromkeys(dispatcher.names, 0.0) | dispatcher.retries.lasting(),
             shards=Shards(len(self.shards), self._finished, waiting),
             lags={
                 shard_key: self._lag(shard, now, times.get(shard_key.stream, 0.0))
@@ -197,6 +204,7 @@ class StatsCollector:
             },
             queued=sum(max(0, count) for count in queued),
             health=health or Health(),
+            lease=lease,
             calls=counters.calls,
             bill=self.bill(),
             throttles=counters.throttles,

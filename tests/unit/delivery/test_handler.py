@@ -71,7 +71,7 @@ def test_one_that_settles_several_at_once_is_tried_again_when_it_says(failures: 
     assert pairs.settled == [["1", "2"]]
     assert clock.passed == pytest.approx(failures)
     assert pending == [record(1).sequence_number] * failures
-    assert made.pending_count == 1 and made.processed(3) == {"pairs": 2}
+    assert made.pending_count == 1 and made.processed({"": 3}) == {("", "pairs"): 2}
     assert made.first_pending(SHARD) == record(3).sequence_number
     made.drain(SHARD)
     assert pairs.settled == [["1", "2"], ["3"]]

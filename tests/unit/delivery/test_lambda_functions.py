@@ -140,9 +140,9 @@ def test_a_record_that_waits_for_its_batch_or_whose_batch_failed_is_not_processe
     counts = []
     for number in (1, 2, 3, 4):
         dispatcher.deliver(record(number))
-        counts.append(dispatcher.processed(number)[observer.name])
+        counts.append(dispatcher.processed({"orders": number})["orders", observer.name])
     assert counts == [0, 2, 2, 2]
-    assert dispatcher.failed[observer.name] == 2
+    assert dispatcher.failed["orders", observer.name] == 2
 
 
 def test_a_context_has_what_functions_look_at() -> None:

@@ -18,7 +18,8 @@ from watcher.errors import UsageError
 from watcher.observability.exporter import Exporter, exporting
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.timing import ExporterTiming
-from watcher.observability.watch_stats import WatchStats
+from watcher.observability.watch_stats import Durations, Lease, WatchStats
+from watcher.version import __version__
 
 # Some 70 bytes a shard: more than a pipe holds.
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/{}/stream/2026"
@@ -88,8 +89,32 @@ def test_an_ipv6_address_stands_in_brackets(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_scrape_before_the_first_figures_is_all_zeros(place: Place) -> None:
-    assert 'watcher_records_total{kind="INSERT"} 0.0' in place.text()
+    assert "watcher_filtered_records_total 0.0" in place.text()
     assert "watcher_shard_lag_seconds{" not in place.text()
+    assert "\nwatcher_lease_held " not in place.text()
+    place.show(WatchStats(tables={"orders": {}}))
+    place.wait_for('watcher_records_total{kind="INSERT",table="orders"} 0.0')
+
+
+def test_the_times_of_calls_are_a_histogram_and_the_lease_and_the_build_are_gauges(
+    place: Place,
+) -> None:
+    durations = Durations()
+    for seconds, count in ((0.0004, 1), (0.03, 10), (2000.0, 1)):
+        durations.add(seconds, count)
+    place.show(WatchStats(durations={"mine": durations}, lease=Lease.STANDING_BY))
+    place.wait_for("watcher_standing_by 1.0")
+    for line in (
+        'watcher_handler_seconds_bucket{handler="mine",le="0.001"} 1.0',
+        'watcher_handler_seconds_bucket{handler="mine",le="0.005"} 11.0',
+        'watcher_handler_seconds_bucket{handler="mine",le="300.0"} 11.0',
+        'watcher_handler_seconds_bucket{handler="mine",le="+Inf"} 12.0',
+        'watcher_handler_seconds_count{handler="mine"} 12.0',
+        'watcher_handler_seconds_sum{handler="mine"} 2000.0304',
+        "watcher_lease_held 0.0",
+        f'version="{__version__}"}} 1.0',
+    ):
+        assert f"{line}\n" in place.text()
 
 
 def test_figures_larger_than_a_pipe_arrive_whole(place: Place) -> None:
@@ -129,5 +154,5 @@ def test_an_exporter_that_died_is_told_of_once(
 
 
 def test_a_label_with_quotes_is_escaped(place: Place) -> None:
-    place.show(WatchStats(handled={'my "own"\n': 3}))
-    place.wait_for('watcher_handler_records_total{handler="my \\"own\\"\\n"} 3.0')
+    place.show(WatchStats(handled={("orders", 'my "own"\n'): 3}))
+    place.wait_for('watcher_handler_records_total{handler="my \\"own\\"\\n",table="orders"} 3.0')

@@ -14,16 +14,18 @@ from watcher.aws.model import ShardKey
 from watcher.observability.exporter import exporting
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.http_server import PrometheusCollector
-from watcher.observability.instruments import Instrument, LatestMetrics
+from watcher.observability.instruments import Instrument, LatestMetrics, Series
 from watcher.observability.timing import ExporterTiming
-from watcher.observability.watch_stats import Shards, WatchStats
+from watcher.observability.watch_stats import Durations, Lease, Shards, WatchStats
 
 HTTP = ["otlp_proto_http"]
 PATIENT = ExporterTiming(end_seconds=5.0)
 ORDERS = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026"
 SNAPSHOT = WatchStats(
-    kinds={"INSERT": 7},
-    handled={"print_json": 7},
+    tables={"orders": {"INSERT": 7}},
+    handled={("orders", "print_json"): 7},
+    durations={"print_json": Durations([3, 4, *8 * [0]], 0.02)},
+    lease=Lease.HELD,
     shards=Shards(open=2),
     lags={ShardKey(ORDERS, "shardId-1"): 1.5},
     calls={"GetRecords": 3},
@@ -48,25 +50,34 @@ def test_it_sends_what_prometheus_reads_and_at_the_end_the_last_figures(
         exporter.show(SNAPSHOT)
         receiver.wait_for(
             lambda: (
-                receiver.metrics and receiver.metrics[-1].get(("watcher_records", "INSERT")) == 7
+                receiver.metrics
+                and receiver.metrics[-1].get(("watcher_records", "orders", "INSERT")) == 7
             )
         )
-        exporter.show(WatchStats(kinds={"INSERT": 9}))
+        exporter.show(WatchStats(tables={"orders": {"INSERT": 9}}))
     last = receiver.metrics[-1]
-    assert last["watcher_records", "INSERT"] == 9
-    assert last["watcher_records", "REMOVE"] == 0
-    there = next(found for found in receiver.metrics if ("watcher_records", "INSERT") in found)
+    assert last["watcher_records", "orders", "INSERT"] == 9
+    assert last["watcher_records", "orders", "REMOVE"] == 0
+    key = "watcher_records", "orders", "INSERT"
+    there = next(found for found in receiver.metrics if key in found)
     all_of_them = {name for found in receiver.metrics for name, *_ in found}
     latest = LatestMetrics()
     latest.update(SNAPSHOT)
     registry = CollectorRegistry()
     registry.register(PrometheusCollector(latest))
     assert there and all_of_them | UNSEEN == {family.name for family in registry.collect()}
-    counters = {each.name for each in latest.series() if each.kind is Instrument.COUNTER}
+    series = [each for each in latest.series() if isinstance(each, Series)]
+    counters = {each.name for each in series if each.kind is Instrument.COUNTER}
     assert receiver.monotonic == counters - UNSEEN
     seen = [found for found in receiver.metrics if found.get(("watcher_shards", "open")) == 2]
     assert seen[0]["watcher_shard_lag_seconds", "orders", "shardId-1"] == 1.5
     assert seen[0]["watcher_checkpoint_saved",] == 0
+    assert seen[0]["watcher_lease_held",] == 1 and seen[0]["watcher_standing_by",] == 0
+    assert seen[0]["watcher_handler_seconds", "print_json"] == 0.02
+    assert seen[0]["watcher_handler_seconds", "print_json", "0.005"] == 4
+    assert receiver.units["watcher_shard_lag_seconds"] == "s"
+    assert receiver.units["watcher_handler_seconds"] == "s"
+    assert receiver.units["watcher_records"] == "{record}"
     assert {each["service.name"] for each in receiver.resources} == {"watcher"}
 
 

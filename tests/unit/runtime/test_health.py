@@ -66,7 +66,7 @@ class Probed(Play):
         """A step: each says so; without a text, that all is well."""
 
         def step() -> None:
-            said = [re.sub(r"for \d+ s", "for N s", "\n".join(lines)) for lines in self.now]
+            said = [re.sub(r"for \d+ s", "for N s", "\n".join(lines)) for lines in self.now[:2]]
             assert said == [live, ready]
 
         return step
@@ -84,7 +84,7 @@ UNANSWERED = "shard {} of orders: no read was answered, for N s"
 def test_it_is_not_ready_before_every_open_shard_was_read_once() -> None:
     play = Probed(nothing, "a", "b")
     ready = play.says
-    assert play.now == ([], ["the watch has not begun yet"])
+    assert play.now == ([], ["the watch has not begun yet"], "")
     play.run(
         1.0,
         ready(ready="\n".join(map(NOT_YET.format, "ab"))),
@@ -98,7 +98,7 @@ def test_it_is_not_ready_before_every_open_shard_was_read_once() -> None:
         1.0,
         ready(),
     )
-    assert play.now == ([], ["the watch is ending"])
+    assert play.now == ([], ["the watch is ending"], "")
 
 
 def test_once_it_is_ready_new_shards_get_the_time_that_a_read_may_take() -> None:
@@ -466,7 +466,7 @@ def test_a_save_that_hangs_is_named() -> None:
     assert lines[0].live == ["a save of the positions has stood for 61 s"]
 
 
-def test_whoever_stands_by_lives_and_is_not_ready() -> None:
+def test_a_standby_is_live_and_ready_and_says_what_it_does() -> None:
     class Standing(Memory):
         def stand_by(self, is_ending: Callable[[], bool]) -> bool:
             for _ in range(1000):
@@ -478,7 +478,7 @@ def test_whoever_stands_by_lives_and_is_not_ready() -> None:
     lines: list[ProbeAnswers] = []
     play = Probed(nothing, "a", store=Standing())
     play.run(play.goes_on("a"), 1.0, play.says())
-    assert lines == [([], ["standing by: another watch has the lease"])]
+    assert lines == [([], [], "standing by: another watch has the lease")]
 
 
 def test_another_streams_positions_are_refused_before_it_stands_by_for_them() -> None:
@@ -493,7 +493,7 @@ def test_another_streams_positions_are_refused_before_it_stands_by_for_them() ->
         Probed(nothing, "a", store=Anothers()).run()
 
 
-def test_whoever_stands_by_and_cant_take_over_says_why() -> None:
+def test_a_standby_that_could_not_take_over_is_not_ready_and_says_why() -> None:
     class Standing(Memory):
         trouble = ""
 
@@ -509,8 +509,8 @@ def test_whoever_stands_by_and_cant_take_over_says_why() -> None:
     play = Probed(nothing, "a", store=Standing())
     play.run(play.goes_on("a"), 1.0, play.says())
     assert lines == [
-        ([], ["standing by: the role needs dynamodb:PutItem"]),
-        ([], ["standing by: another watch has the lease"]),
+        ([], ["can't stand by: the role needs dynamodb:PutItem"], ""),
+        ([], [], "standing by: another watch has the lease"),
     ]
 
 
@@ -659,4 +659,4 @@ def test_a_delivery_that_waits_for_the_lease_is_not_ready_meanwhile() -> None:
     lines: list[ProbeAnswers] = []
     play = Probed(nothing, "a", store=Waits())
     play.run(play.goes_on("a"), 1.0, play.says(), ("a", page(1)), 1.0, play.says())
-    assert lines == [([], ["the lease has run out, and can't be renewed: delivery waits"])]
+    assert lines == [([], ["the lease has run out, and can't be renewed: delivery waits"], "")]

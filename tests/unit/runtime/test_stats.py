@@ -40,7 +40,7 @@ class Watch:
     def deliver(self, shard: str, count: int, age: float) -> None:
         """Records that were created so many seconds ago."""
         self.totals.records += count
-        self.totals.kinds["INSERT"] += count
+        self.totals.tables[""]["INSERT"] += count
         created = self.clock.time() - age
         self.figures.moved(ShardKey("", shard), created, self.totals)
 
@@ -148,6 +148,6 @@ def test_progress_goes_by_shards_and_in_them_by_time() -> None:
 
 def test_observers_have_processed_what_they_did_not_fail_on(watch: Watch) -> None:
     watch.deliver("a", 10, age=0)
-    watch.dispatcher.failed["seen"] += 3
+    watch.dispatcher.failed["", "seen"] += 3
     now = watch.look()
-    assert (now.handled, now.failed, now.failures) == ({"seen": 7}, {"seen": 3}, 3)
+    assert (now.handled, now.failed, now.failures) == ({("", "seen"): 7}, {("", "seen"): 3}, 3)
