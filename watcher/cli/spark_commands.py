@@ -185,18 +185,17 @@ def metrics_command(line: CommandLine) -> Callable[..., int]:
 
 
 def mirror_command(line: CommandLine) -> Callable[..., int]:
-    """Keeps a Delta table equal to a table, until stopped or with `--once` up to now."""
+    """Keeps a Delta or Iceberg table equal to a table, until stopped or with `--once` up to now."""
     from watcher.formatting.text import counted
 
-    for needed in ("deltalake", "pyarrow"):
-        if importlib.util.find_spec(needed) is None:
-            raise UsageError(f"a mirror is written by delta-rs: {install('mirror')}")
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UsageError(f"mirror takes delta-rs, or PyIceberg: {install('mirror')}")
     mirror = importlib.import_module("watcher.mirror.command").mirror
 
     def run(stream: options.Stream, /, **values: object) -> int:
         given = options.values(mirror, values)
         given.update((name, values[name]) for name in options.REDACT)
-        before = os.umask(0o077)  # delta-rs has no option for it: items are nobody else's to read
+        before = os.umask(0o077)  # neither library has an option for it
         try:
             done = mirror(stream, **given, connection=options.connection(values))
         finally:

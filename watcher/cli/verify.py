@@ -39,7 +39,7 @@ from watcher.streams.lineage import RETENTION
 from watcher.streams.start_times import parse_time
 from watcher.time_machine.archives import Archive, is_archive
 from watcher.time_machine.copied_items import Cause, CauseKind, Change, CopyDifference
-from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy, copy_path
+from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy, copy_path, is_mirror
 from watcher.time_machine.processed_log import (
     LogFault,
     ProcessedLog,
@@ -436,7 +436,7 @@ def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
     if path is not None and is_archive(path):
         text = f"it holds changes, not items: --log {shlex.quote(given.with_)} names what it lacks"
         raise UsageError(text, "with_")
-    if path is not None and not (path / "_delta_log").is_dir():
+    if path is not None and not is_mirror(path):
         return FileCopy(path, names, at)
     if names or at is not None:
         raise UsageError("a mirror and a table have their names and times: without --map, --at")
@@ -465,8 +465,8 @@ def _database(url: str, names: Mapping[str, str], at: datetime | None) -> Copy:
 
 
 def _mirror(path: Path) -> Copy:
-    if importlib.util.find_spec("deltalake") is None:
-        raise UsageError(f"a mirror is read by delta-rs: {install('mirror')}")
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UsageError(f"reading a mirror takes delta-rs, or PyIceberg: {install('mirror')}")
     from watcher.mirror.copy import MirrorCopy
 
     return MirrorCopy(str(path))

@@ -1,10 +1,10 @@
-"""`mirror()`, whose parameters declare the command's options."""
+"""The command `mirror`: its parameters declare its options."""
 
 import logging
 import re
 import threading
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 from cyclopts import Parameter
 
@@ -15,6 +15,7 @@ from watcher.aws.tables import TablesClient
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.job import MirrorJob
+from watcher.mirror.open_mirror import Format, open_mirror
 from watcher.records.redaction import redaction
 from watcher.shutdown import Shutdown
 
@@ -26,71 +27,91 @@ _HERE = AwsConfig()
 
 
 class MirrorTotals(NamedTuple):
-    """The figures of a run."""
+    """The numbers of items and changes of a run."""
 
     items: int
     changes: int
     signal: int
-    """The signal that has ended it; 0 for none."""
+    """The signal that ended the run; 0 for none."""
+
+
+To: TypeAlias = Annotated[
+    str, Parameter(metavar="PATH", help="the mirror's folder, or NAMESPACE.TABLE with --catalog")
+]
+History: TypeAlias = Annotated[
+    bool, Parameter(help="a row for every version of an item, with the time it was valid")
+]
+FormatOption: TypeAlias = Annotated[
+    Format, Parameter(help="the table's format; iceberg takes PyIceberg")
+]
+Catalog: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        metavar="NAME",
+        help="a catalog of .pyiceberg.yaml for --format iceberg; default a file in the folder",
+    ),
+]
+ImageSchema: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        metavar="COLUMNS",
+        help="types of columns: 'total decimal(12,2), placed timestamp'; others grow",
+    ),
+]
+Once: TypeAlias = Annotated[bool, Parameter(help="end when everything up to now is done")]
+Every: TypeAlias = Annotated[
+    str, Parameter(metavar="TIME", help="one commit every so often: 1s, 1m; default 10s")
+]
+NoLossy: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--no-lossy",
+        negative="--lossy",
+        help="go on with a warning where changes were gone before they were read",
+    ),
+]
 
 
 def mirror(  # noqa: PLR0913 (its parameters are the options)
     stream: str,
     *,
-    to: Annotated[
-        str, Parameter(metavar="PATH", help="the Delta table: a folder, made where there is none")
-    ],
-    history: Annotated[
-        bool, Parameter(help="a row for every version of an item, with the time it was valid")
-    ] = False,
-    image_schema: Annotated[
-        str | None,
-        Parameter(
-            metavar="COLUMNS",
-            help="types of columns: 'total decimal(12,2), placed timestamp'; others grow",
-        ),
-    ] = None,
-    once: Annotated[bool, Parameter(help="end when everything up to now is done")] = False,
-    every: Annotated[
-        str, Parameter(metavar="TIME", help="one commit every so often: 1s, 1m; default 10s")
-    ] = "10s",
-    fail_on_data_loss: Annotated[
-        bool,
-        Parameter(
-            name="--no-lossy",
-            negative="--lossy",
-            help="go on with a warning where changes were gone before they were read",
-        ),
-    ] = True,
+    to: To,
+    history: History = False,
+    format: FormatOption = "delta",  # noqa: A002 (the option's name)
+    catalog: Catalog = None,
+    image_schema: ImageSchema = None,
+    once: Once = False,
+    every: Every = "10s",
+    fail_on_data_loss: NoLossy = True,
     redact: Sequence[str] | None = None,
     redact_file: str | None = None,
     redact_key_file: str | None = None,
     connection: AwsConfig = _HERE,
 ) -> MirrorTotals:
-    """Keeps a Delta table equal to the stream's: its items, then every change, until stopped.
+    """Keeps a Delta or Iceberg table equal to the stream's table, until stopped.
 
-    It may be killed at any time, and started again with the same command: rows and the position in
+    It may be killed at any time, and continues with the same command: rows and the position in
     the stream are one commit. Raises UsageError, StreamError, DataLossError, WatcherError.
     """
-    hidden = redaction(redact, redact_file, redact_key_file)
+    rules = redaction(redact, redact_file, redact_key_file)
     given = given_columns(image_schema) if image_schema else None
     seconds = _seconds(every)
     service, arn = connect(stream, connection)
     service.take_shortcut(arn)
     tables = TablesClient(connection, region_in(arn))
     name, description = tables.named(service.table(arn))
-    # Until it has begun there is nothing that a signal would have to wait for.
+    # No signal is handled until the job runs: there is nothing yet to wait for.
     job = MirrorJob(
         arn=arn,
         service=service,
         tables=tables,
         table=name,
         description=description,
-        to=to,
+        mirror=open_mirror(to, form=format, catalog=catalog),
         history=history,
         once=once,
         given=given,
-        redaction=hidden,
+        redaction=rules,
         fail_on_data_loss=fail_on_data_loss,
     )
     stop, shutdown = threading.Event(), Shutdown()

@@ -1,8 +1,9 @@
-"""A mirror as a copy to be compared with its table: its rows, and the position in their commit."""
+"""A mirror as `verify` compares it with its table: its rows, at the position of their commit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -11,7 +12,7 @@ import pyarrow.dataset
 
 from watcher.errors import UsageError
 from watcher.mirror.columns import KIND, Item, item_of
-from watcher.mirror.open_mirror import open_mirror
+from watcher.mirror.open_mirror import found_format, open_mirror
 from watcher.records.typed_values import RESCUED, Converter, converter
 from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
@@ -25,13 +26,13 @@ _JSON_KINDS: Final = ("M", "L", "NS", "BS")
 
 
 class MirrorCopy:
-    """The mirror in this folder, at its newest version. Raises UsageError where there is none."""
+    """The mirror in a folder, at its newest version. Raises UsageError if there is none."""
 
     form = Form.JSON
     columns = None
 
     def __init__(self, folder: str) -> None:
-        self._mirror = open_mirror(folder)
+        self._mirror = open_mirror(folder, form=found_format(Path(folder)))
         state = self._mirror.state
         if state is None:
             raise UsageError("it is no mirror", "with_", folder)
@@ -45,7 +46,7 @@ class MirrorCopy:
         self.position = CopyPosition(
             token=checkpoint_format.from_json(state.token), copied_at=state.copied_at
         )
-        # Of columns whose types a user has chosen: what a value becomes there.
+        # The columns whose types a user has chosen.
         self._chosen: dict[str, tuple[pa.DataType, Converter]] = {
             field.name: (field.type, converter(field.type))
             for field in self._mirror.schema
@@ -53,7 +54,7 @@ class MirrorCopy:
         }
 
     def items(self) -> Iterator[Item]:
-        """Yields the items that its rows hold; with every version, those that are valid."""
+        """Yields the items of its rows; of a mirror with `--history`, those of valid versions."""
         own = _own(self._history)
         kinds = {
             field.name: (field.metadata or {}).get(KIND, b"").decode()
@@ -68,7 +69,7 @@ class MirrorCopy:
             yield from (_item(row, kinds) for row in batch.to_pylist())
 
     def as_copied(self, image: msgspec.Raw) -> Item:
-        """Returns an item as its row has it: null is nothing, some values have chosen types."""
+        """Returns an item as its row has it: without nulls, with the types that a user chose."""
         item = {name: value for name, value in item_of(image).items() if "NULL" not in value}
         for name, (kind, convert) in self._chosen.items():
             if name in item and (found := convert(item[name])) is not None:

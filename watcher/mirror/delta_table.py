@@ -32,7 +32,8 @@ class DeltaMirror(MirrorTable):
     """A Delta table in a folder."""
 
     def __init__(self, to: str, folder: Folder, limits: MirrorLimits = LIMITS) -> None:
-        super().__init__(to, folder, limits)
+        super().__init__(to, limits)
+        self._folder = folder
         self._table: DeltaTable | None = None
         self._retention = Retention(limits.storage)
         self._log = DeltaLog(folder, self._retention)
@@ -40,6 +41,11 @@ class DeltaMirror(MirrorTable):
         if DeltaTable.is_deltatable(to):
             self._table = DeltaTable(to)
             self.state = self._found_state(self._table)
+
+    @property
+    def folder(self) -> Folder:
+        """Returns the folder of its files of rows."""
+        return self._folder
 
     @property
     def schema(self) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""Keeps a Delta table equal to a table of DynamoDB: first its items, then every change."""
+"""Keeps a mirror equal to a DynamoDB table: copies its items, then applies every change."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from watcher.aws.tables import Description, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, StreamGoneError, UsageError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
-from watcher.mirror.open_mirror import open_mirror
-from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState
+from watcher.mirror.table import MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
@@ -31,10 +30,10 @@ logger = logging.getLogger("watcher")
 
 
 class MirrorJob:
-    """One stream, its table, and its mirror in the folder `to`; with `once` up to now.
+    """Keeps one mirror equal to one table, by its stream; with `once`, up to now.
 
-    Raises UsageError where the mirror is of something else, or can't have these columns, and
-    StreamError for a stream without the images that it takes.
+    Raises UsageError if the mirror is of another table, or can't have these columns, and
+    StreamError if the stream lacks the images that a mirror needs.
     """
 
     def __init__(  # noqa: PLR0913 (what a job is made of, by keyword)
@@ -45,7 +44,7 @@ class MirrorJob:
         tables: TablesClient,
         table: str,
         description: Description,
-        to: str,
+        mirror: MirrorTable,
         history: bool = False,
         once: bool = False,
         given: pa.Schema | None = None,
@@ -53,7 +52,6 @@ class MirrorJob:
         fail_on_data_loss: bool = True,
         calls: CallPool | None = None,
         clock: Clock = CLOCK,
-        limits: MirrorLimits = LIMITS,
     ) -> None:
         self._arn = arn
         self._service = service
@@ -66,21 +64,21 @@ class MirrorJob:
         self._redaction = redaction
         types = _redacted_types(description.types, redaction)
         self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own)
-        self._mirror = open_mirror(to, limits)
+        self._mirror = mirror
         self._losses = Losses(is_error=fail_on_data_loss, clock=clock)
         self._calls = calls or CallPool()
         self._clock = clock
-        self._limits = limits
-        self._refuse_other(to)
+        self._limits = mirror.limits
+        self._refuse_other()
         self._stream = self._reader()
         self._committed_at = clock.monotonic()
         self.items = 0
-        """How many were copied in this run."""
+        """The number of items that this run has copied."""
         self.changes = 0
-        """How many were applied in this run."""
+        """The number of changes that this run has applied."""
 
     def run(self, every: float, stopped: Callable[[], bool]) -> None:
-        """Copies what is to be copied, then applies changes `every` so many seconds until stopped.
+        """Copies the items, unless that is done, then commits changes `every` so many seconds.
 
         Raises StreamError, DataLossError, WatcherError.
         """
@@ -92,18 +90,20 @@ class MirrorJob:
             if is_all:
                 return
 
-    def _refuse_other(self, to: str) -> None:
-        state = self._mirror.state
+    def _refuse_other(self) -> None:
+        state, to = self._mirror.state, self._mirror.to
         if state is None:
             return
         if state.stream != self._arn:
             raise UsageError(f"{to} mirrors {state.stream}, not {self._arn}: give another folder")
         if state.history != self._history:
-            made = "with" if state.history else "without"
-            raise UsageError(f"{to} was begun {made} --history: go on so, or give another folder")
+            made, option = ("with", "give") if state.history else ("without", "leave out")
+            raise UsageError(
+                f"{to} was begun {made} --history: {option} --history, or give another folder"
+            )
         if state.redaction != self._fingerprint:
             raise UsageError(
-                f"{to} was begun with other rules or another key: go on so, or give another folder",
+                f"{to} was begun with other rules or another key: give those, or another folder",
                 "redact",
             )
         if state.copied:
@@ -138,7 +138,7 @@ class MirrorJob:
         wanted = "NEW_AND_OLD_IMAGES" if self._history else "NEW"
         if wanted not in listing.view_type:
             raise StreamError(
-                f"the stream's view type is {listing.view_type}: it takes NEW_AND_OLD_IMAGES to "
+                f"the stream's view type is {listing.view_type}: set NEW_AND_OLD_IMAGES to "
                 + ("keep every version" if self._history else "mirror a table")
             )
 
@@ -149,14 +149,14 @@ class MirrorJob:
     def _is_commit_due(self) -> bool:
         return self._clock.monotonic() - self._committed_at >= self._limits.idle_commit_seconds
 
-    # The items that are there
+    # The copy
 
     def _copy(self, stopped: Callable[[], bool]) -> None:
         state = self._mirror.state
         if state is not None and state.copied:
             return
         if state is not None:
-            logger.info("The copy was not finished: it starts again")
+            logger.info("An earlier run was stopped while it copied: the copy starts again")
         state = self._state(copied=False)
         self._mirror.create(self._whole_schema, state)
         for items in self._batched(self._scan()):
@@ -200,7 +200,7 @@ class MirrorJob:
     # The changes
 
     def _gather(self, every: float, stopped: Callable[[], bool]) -> tuple[list[ItemChange], bool]:
-        """Returns the changes of so many seconds, and True where that is all, with `once`."""
+        """Returns the changes of so many seconds; and True, with `once`, after the last one."""
         found: list[ItemChange] = []
         size = 0
         deadline = self._clock.monotonic() + every

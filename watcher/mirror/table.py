@@ -107,12 +107,15 @@ class Merge(NamedTuple):
 class MirrorTable(ABC):
     """A table in a folder, and its state; None in the state where there is no table yet."""
 
-    def __init__(self, to: str, folder: Folder, limits: MirrorLimits) -> None:
+    def __init__(self, to: str, limits: MirrorLimits) -> None:
         self.to = to
         self.limits = limits
         self.state: MirrorState | None = None
-        self._folder = folder
-        self._parts = PartFiles(folder, chunk_bytes=limits.chunk_bytes)
+
+    @property
+    @abstractmethod
+    def folder(self) -> Folder:
+        """Returns the folder of its files of rows."""
 
     @property
     @abstractmethod
@@ -134,7 +137,7 @@ class MirrorTable(ABC):
 
     @abstractmethod
     def grow(self, columns: Iterable[pa.Field]) -> None:
-        """Adds the columns that it lacks, null in all its rows."""
+        """Adds the columns that it lacks, null in all its rows. Raises UsageError, WatcherError."""
 
     @abstractmethod
     def files(self) -> dict[str, DataFile]:
@@ -165,15 +168,20 @@ class MirrorTable(ABC):
         ended: list[pa.Table] = []
         schema = self.schema
         for files, rows in self._changed_parts(merge, parts):
-            applied = merge.apply(self._parts.read_parts(files, schema), rows)
+            applied = merge.apply(self.part_files.read_parts(files, schema), rows)
             removed += files
-            added += self._parts.write_parts(applied.valid, parts, schema)
+            added += self.part_files.write_parts(applied.valid, parts, schema)
             if applied.ended is not None and applied.ended.num_rows:
                 ended.append(applied.ended)
         if ended:
-            added.append(self._parts.write_ended(pa.concat_tables(ended), schema))
+            added.append(self.part_files.write_ended(pa.concat_tables(ended), schema))
         self.commit(removed, added, self.next_state(state))
         self._merge_ended()
+
+    @property
+    def part_files(self) -> PartFiles:
+        """Returns what reads and writes its files."""
+        return PartFiles(self.folder, chunk_bytes=self.limits.chunk_bytes)
 
     def next_state(self, state: MirrorState) -> MirrorState:
         """Returns the state of the next commit."""
@@ -222,7 +230,7 @@ class MirrorTable(ABC):
         elif not files:
             return wanted
         logger.info(f"Parting {self.to} into {wanted} files")
-        new = self._parts.part_anew(
+        new = self.part_files.part_anew(
             files, self.schema, merge.keys, wanted, has_ended=merge.has_ended
         )
         self.commit(files, list(new), None)
@@ -236,9 +244,9 @@ class MirrorTable(ABC):
         return max(1, min(self.limits.parts, by_size, rows // self.limits.part_rows))
 
     def _merge_ended(self) -> None:
-        found = self._parts.to_merge(list(self.files().values()))
+        found = self.part_files.to_merge(list(self.files().values()))
         if found is not None:
             files, level = found
             schema = self.schema
-            merged = self._parts.write_ended(self._parts.read(files, schema), schema, level)
+            merged = self.part_files.write_ended(self.part_files.read(files, schema), schema, level)
             self.commit(files, [merged], None)

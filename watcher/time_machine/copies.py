@@ -260,9 +260,14 @@ def copy_path(text: str) -> Path | None:
     Logs which one it takes where a name could be both.
     """
     path = Path(text)
-    if (path.exists() and _kind(path)) or (path / "_delta_log").is_dir():
+    if (path.exists() and _kind(path)) or is_mirror(path):
         return path
     return source_path(text)
+
+
+def is_mirror(path: Path) -> bool:
+    """Returns True for the folder of a mirror, in Delta's or Iceberg's format."""
+    return (path / "_delta_log").is_dir() or (path / "catalog.db").is_file()
 
 
 def _opened(path: Path) -> IO[str]:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
 
 import duckdb
 import msgspec
@@ -26,17 +27,22 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import write_manifest_list
+from pyiceberg.table import StaticTable, Table
 
 from watcher.errors import WatcherError
-from watcher.mirror import delta_table
+from watcher.mirror import delta_table, iceberg_table
 from watcher.mirror.columns import Item, MirrorColumns
 from watcher.mirror.folder import Folder
-from watcher.mirror.open_mirror import open_mirror
+from watcher.mirror.open_mirror import Format, open_mirror
 from watcher.mirror.parts import part_of
 from watcher.mirror.retention import StorageLimits
 from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion
 
+# polars_iceberg, a faster planner, is not installed.
+pytestmark = pytest.mark.filterwarnings("ignore:Iceberg scan planning")
 START = datetime(2026, 11, 23, tzinfo=UTC)
 KEEPS_LITTLE = StorageLimits(replaced_bytes=0, replaced_share=1.0, at_least=timedelta(0), commits=3)
 FEW = replace(
@@ -51,8 +57,11 @@ class Killed(BaseException):
 class Life:
     """Changes of items, all in their order, and the mirror that follows them."""
 
-    def __init__(self, to: Path, *, history: bool, limits: MirrorLimits = FEW) -> None:
+    def __init__(
+        self, to: Path, *, history: bool, limits: MirrorLimits = FEW, form: Format = "delta"
+    ) -> None:
         self.to = to
+        self.form: Format = form
         self.limits = limits
         self.state = state_at(history)
         self.rows = EveryVersion() if history else LastVersion()
@@ -66,7 +75,7 @@ class Life:
         items = [item(f"k{each}", each) for each in range(count)]
         self.items = {each["pk"]["S"]: each for each in items}
         self.versions = Counter((key, each["v"]["N"], False) for key, each in self.items.items())
-        self.mirror = open_mirror(str(self.to), self.limits)
+        self.mirror = open_mirror(str(self.to), self.limits, form=self.form)
         columns = self.columns()
         columns.grow(items)
         schema = pa.schema([*columns.schema, *self.rows.own])
@@ -100,7 +109,7 @@ class Life:
 
     def commit(self) -> None:
         """All that it has not done; opened anew after a kill, from what its commit says."""
-        mirror = self.mirror or open_mirror(str(self.to), self.limits)
+        mirror = self.mirror or open_mirror(str(self.to), self.limits, form=self.form)
         self.mirror = None
         assert mirror.state is not None
         changes = self.changes[mirror.state.token["done"] :]
@@ -115,7 +124,7 @@ class Life:
 
     def check(self) -> None:
         """Each reader sees the items, or the versions, as they are: none lost, none twice."""
-        for name in READERS:
+        for name in READERS[self.form]:
             assert self.read(name) == self.expected(), name
 
     def expected(self) -> Counter[tuple[str, str, bool]]:
@@ -125,7 +134,7 @@ class Life:
 
     def read(self, name: str) -> Counter[tuple[str, str, bool]]:
         """Items by key, value, and whether the version has ended."""
-        found = READERS[name](str(self.to)).to_pylist()
+        found = READERS[self.form][name](str(self.to)).to_pylist()
         return Counter(
             (each["pk"], text_in(each), each.get("_valid_to") is not None) for each in found
         )
@@ -159,10 +168,34 @@ def by_duckdb(to: str) -> pa.Table:
         return found
 
 
-READERS: dict[str, Callable[[str], pa.Table]] = {
-    "pyarrow": lambda to: DeltaTable(to).to_pyarrow_table(),
-    "polars": lambda to: polars.scan_delta(to).collect().to_arrow(),
-    "duckdb": by_duckdb,
+def in_catalog(to: str) -> Table:
+    catalog = SqlCatalog("default", uri=f"sqlite:///{to}/catalog.db")
+    try:
+        return catalog.load_table(("default", Path(to).name))
+    finally:
+        catalog.close()
+
+
+def newest_metadata(to: str) -> str:
+    """As DuckDB finds it, without a catalog."""
+    return (Path(to) / "metadata" / "version-hint.text").read_text()
+
+
+READERS: dict[Format, dict[str, Callable[[str], pa.Table]]] = {
+    "delta": {
+        "pyarrow": lambda to: DeltaTable(to).to_pyarrow_table(),
+        "polars": lambda to: polars.scan_delta(to).collect().to_arrow(),
+        "duckdb": by_duckdb,
+    },
+    "iceberg": {
+        "pyiceberg": lambda to: in_catalog(to).scan().to_arrow(),
+        "polars": lambda to: polars.scan_iceberg(in_catalog(to)).collect().to_arrow(),
+        "hint": lambda to: (
+            StaticTable.from_metadata(f"{to}/metadata/{newest_metadata(to)}.metadata.json")
+            .scan()
+            .to_arrow()
+        ),
+    },
 }
 
 
@@ -192,6 +225,8 @@ def killed_at(number: int, how: str) -> Iterator[None]:
         patch.setattr(pq, "write_table", dying(whole))
         patch.setattr(pq.ParquetWriter, "write_table", dying(pq.ParquetWriter.write_table))
         patch.setattr(delta_table, "write_deltalake", dying(write_deltalake))
+        patch.setattr(iceberg_table, "write_manifest_list", dying(write_manifest_list))
+        patch.setattr(SqlCatalog, "commit_table", dying(SqlCatalog.commit_table))
         for name in ("create_write_transaction", "create_checkpoint"):
             patch.setattr(DeltaTable, name, dying(getattr(DeltaTable, name)))
         for name in ("mkdir",):
@@ -209,27 +244,31 @@ changes = st.lists(
 kills = st.tuples(st.integers(1, 40), st.sampled_from(["before", "half", "after"]))
 
 
-@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize(
+    ("form", "history"),
+    [("delta", False), ("delta", True), ("iceberg", False), ("iceberg", True)],
+)
 @settings(max_examples=12, deadline=None)
 @given(copied=st.integers(0, 35), commits=st.lists(st.tuples(changes, kills), max_size=7))
 def test_killed_between_any_two_things_it_does_to_files_each_commit_is_what_others_read(
+    form: Format,
     history: bool,
     copied: int,
     commits: list[tuple[list[tuple[str, int | None, str]], tuple[int, str]]],
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
-        life = Life(Path(name) / "orders", history=history)
+        life = Life(Path(name) / "orders", history=history, form=form)
         life.copy(copied)
         life.check()
         for changed, (number, how) in commits:
             for change in changed:
                 life.change(*change)
-            before = life.read("pyarrow")
+            before = life.read("polars")
             try:
                 with killed_at(number, how):
                     life.commit()
             except Killed:
-                for reader in READERS:
+                for reader in READERS[form]:
                     assert life.read(reader) in (before, life.expected())
                 life.commit()
             life.check()

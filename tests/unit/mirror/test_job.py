@@ -23,15 +23,23 @@ from watcher.errors import StreamError, UsageError, WatcherError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.delta_table import DeltaMirror
 from watcher.mirror.job import MirrorJob
-from watcher.mirror.open_mirror import open_mirror
-from watcher.mirror.table import MirrorLimits
+from watcher.mirror.open_mirror import Format, open_mirror
+from watcher.mirror.table import LIMITS, MirrorLimits
 from watcher.pull.call_pool import CallPool
 from watcher.records.plain_json import plain_json
 
 NOT_ATTRIBUTES = ("_valid_from", "_valid_to", "_sequence_number", "_rescued_data")
 
 
-def job(ledger: Ledger, to: Path, tables: TablesClient | None = None, **more: Any) -> MirrorJob:
+def job(
+    ledger: Ledger,
+    to: Path,
+    tables: TablesClient | None = None,
+    *,
+    form: Format = "delta",
+    limits: MirrorLimits = LIMITS,
+    **more: Any,
+) -> MirrorJob:
     tables = tables or TablesClient(ledger.connection)
     table, description = tables.named(table_of(ledger.simulator.stream_arn))
     return MirrorJob(
@@ -40,7 +48,7 @@ def job(ledger: Ledger, to: Path, tables: TablesClient | None = None, **more: An
         tables=tables,
         table=table,
         description=description,
-        to=str(to),
+        mirror=open_mirror(str(to), limits, form=form),
         once=True,
         calls=CallPool(threads=False),
         clock=ledger.clock,
