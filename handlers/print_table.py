@@ -14,7 +14,7 @@ from watcher.formatting.style import (
     time_of_day,
 )
 from watcher.formatting.terminal import write_text
-from watcher.formatting.text import printable_key
+from watcher.formatting.values import printable_key
 
 MOST = 40
 """A column is as wide as the longest text in it so far, up to this."""

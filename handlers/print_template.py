@@ -10,7 +10,8 @@ from typing import Any
 from watcher import Record
 from watcher.formatting.differences import change_text, shown_value
 from watcher.formatting.style import highlighted, shown_time, table_prefix
-from watcher.formatting.text import printable, printable_key
+from watcher.formatting.text import printable
+from watcher.formatting.values import printable_key
 
 OPTIONS = {
     "template": (

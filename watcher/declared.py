@@ -2,8 +2,10 @@
 
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Concatenate,
     Generic,
@@ -15,6 +17,10 @@ from typing import (
     get_type_hints,
 )
 
+if TYPE_CHECKING:
+    from cyclopts import Token
+    from cyclopts.completion import CompletionContext
+
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _Options = TypeVar("_Options")
 _Fields = ParamSpec("_Fields")
@@ -24,6 +30,31 @@ _Result = TypeVar("_Result", covariant=True)
 _Self = TypeVar("_Self")
 _S = TypeVar("_S")
 _O = TypeVar("_O")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """How the command line names and shows an annotated parameter.
+
+    The fields are those of Cyclopts' `Parameter`, which `cli/invocation.py` makes of it to parse a
+    line: a program that imports watcher, `--help` and a TAB do without Cyclopts.
+    """
+
+    name: str | tuple[str, ...] = ()
+    """Its options, or its operand's name; without one it is called like the parameter."""
+    alias: str | tuple[str, ...] = ()
+    negative: str | tuple[str, ...] | None = None
+    """What turns a switch off; None: `--no-NAME`."""
+    metavar: str | None = None
+    group: str | None = None
+    help: str | None = None
+    choices: tuple[str, ...] | None = None
+    completer: "Callable[[CompletionContext], Iterable[str]] | None" = None
+    converter: "Callable[[Callable[[str], float], Sequence[Token]], float] | None" = None
+    parse: bool = True
+    """False for a parameter that is no option."""
+    show: bool = True
+    """False for an operand that help leaves out."""
 
 
 class Watching(Protocol, Generic[_Stream, _Observers, _Fields, _Result]):

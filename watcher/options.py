@@ -22,14 +22,12 @@ from typing import (
     get_args,
 )
 
-from cyclopts import Parameter
-
 from watcher.aws.price import PRICE
+from watcher.declared import Parameter
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, blame, refuse_text_for_bool
 from watcher.files import is_terminal
-from watcher.records.wire import Kind
 from watcher.shutdown import STOP_SECONDS
 from watcher.stores.protocol import CheckpointStorage
 
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from watcher.observability.watch_stats import Display
     from watcher.records.filters import RecordFilter
     from watcher.records.redaction import Redaction
-    from watcher.records.wire import WireRecord
+    from watcher.records.wire import Kind, WireRecord
     from watcher.streams.start_times import Moment
 
 OnStale: TypeAlias = Literal["fail", "trim-horizon", "snapshot"]
@@ -129,7 +127,7 @@ class WatchOptions:
         ),
     ] = False
     only: Annotated[
-        list[Kind] | Kind | Iterable[Kind] | None,
+        Union[list["Kind"], "Kind", "Iterable[Kind]", None],
         Parameter(
             metavar="KINDS",
             group="filters",

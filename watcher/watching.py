@@ -20,6 +20,7 @@ from watcher.observability.probes import assess
 from watcher.observability.watch_stats import Display, Totals, WatchStats  # noqa: F401
 from watcher.options import WatchOptions
 from watcher.records.record import Record
+from watcher.records.wire import Kind  # noqa: F401 (the type of an option)
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector

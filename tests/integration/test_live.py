@@ -13,7 +13,8 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
 from tests.support.terminal import Terminal
 from watcher.cli import live
-from watcher.cli.command_line import CommandLine, Invocation
+from watcher.cli.command_line import CommandLine
+from watcher.cli.invocation import Invocation
 
 WATCH = [sys.executable, "-m", "watcher", "orders", "--from", "trim-horizon", "--live"]
 

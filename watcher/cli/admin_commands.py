@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
 from watcher.aws.arns import is_stream, partition_of
 from watcher.aws.lease_table import SCHEME
 from watcher.cli import handler_flags, options, trust
-from watcher.cli.command_line import CommandLine, app, arguments
+from watcher.cli.command_line import CommandLine, parameters
 from watcher.cli.watch import every_option
+from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.version import install
 
@@ -313,7 +312,7 @@ def _refuse_unusable(name: str, module: Path, test: Path) -> None:
         if path.exists():
             raise UsageError(f"{path} is there already; choose another name")
     flag = "--" + name.replace("_", "-")
-    if any(flag in each.names for each in arguments(app(CommandLine("watch")))):
+    if any(flag in options.names_of(each) for each in parameters(CommandLine("watch"))):
         raise UsageError(f"{flag} is an option of watcher; choose another name")
 
 

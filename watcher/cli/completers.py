@@ -70,7 +70,7 @@ def _policies(begun: str) -> Iterable[str]:
 
 
 def _pattern(begun: str) -> Iterable[str]:
-    """Completes Completes `--filter @FILE`."""
+    """Completes `--filter @FILE`."""
     return [f"@{path}" for path in _paths(begun[1:])] if begun[:1] == "@" else ["@"]
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated
 
-from cyclopts import App, Parameter
-
-from watcher.cli import command_line
-from watcher.cli.command_line import CommandLine, arguments
+from watcher.cli.command_line import CommandLine, parameters
 from watcher.cli.commands import COMMANDS, named
+from watcher.cli.options import declaration, names_of, negatives_of
+from watcher.declared import Parameter
 from watcher.errors import WatcherError
 
 # A shell runs `watcher __complete SHELL WORDS`, the last of the words being the one to complete.
@@ -84,33 +84,38 @@ def candidates(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield from (each for each in found if each[0].startswith(words[0]))
         return
     name, words = named(words)
+    line = CommandLine(name, words)
     try:
-        app = command_line.app(CommandLine(name, words))
+        known = parameters(line)
     except WatcherError:  # the folder of handlers that is just being typed
-        app = command_line.app(CommandLine(name))
+        line = CommandLine(name)
+        known = parameters(line)
     if words[-1].startswith("-") and "=" not in words[-1]:
-        yield from _flags(app, words[-1])
+        yield from _flags(known, words[-1])
     else:
-        yield from _values(app, [name, *words])
+        yield from _values(line, [name, *words])
 
 
-def _flags(app: App, begun: str) -> Iterator[tuple[str, str]]:
-    """Yields options; Cyclopts could, but would import rich for their help, which is slow."""
-    for argument in arguments(app):
-        for each in argument.names:
-            if each.startswith(begun) and argument.index is None:
-                yield each, argument.parameter.help or ""
+def _flags(known: Iterable[inspect.Parameter], begun: str) -> Iterator[tuple[str, str]]:
+    """Yields the options that begin like this, each with its help."""
+    for each in known:
+        if each.kind is each.KEYWORD_ONLY:
+            for name in (*names_of(each), *negatives_of(each)):
+                if name.startswith(begun):
+                    yield name, declaration(each).help or ""
 
 
-def _values(app: App, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _values(line: CommandLine, words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yields the values that Cyclopts offers for an option or an operand."""
+    from watcher.cli.invocation import app  # not for a flag: Cyclopts takes long to import
+
     # What Cyclopts' own scripts do: they are made once, and know no handlers of other folders.
     os.environ["CYCLOPTS_COMPLETION_WORDS"] = "".join(f"{each}\x1f" for each in words)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        app(["__complete"], result_action="return_value")
+        app(line)(["__complete"], result_action="return_value")
     prefix = ""
-    for line in printed.getvalue().partition("\x1fbegin\n")[2].splitlines():
-        value, _, text = line.partition("\t")
+    for row in printed.getvalue().partition("\x1fbegin\n")[2].splitlines():
+        value, _, text = row.partition("\t")
         if value == "\x1fprefix":
             prefix = text
         elif not value.startswith("\x1f"):

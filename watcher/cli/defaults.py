@@ -9,13 +9,14 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from cyclopts import App, Argument, ArgumentCollection, Token
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from watcher.cli import trust
 from watcher.cli.trust import PROJECT_FILE, Table, not_trusted
 from watcher.errors import UsageError
+
+if TYPE_CHECKING:
+    from cyclopts import App, Argument, ArgumentCollection, Token
 
 logger = logging.getLogger("watcher")
 
@@ -222,6 +223,8 @@ def _near(word: str, words: Iterable[str]) -> str:
 
 def _tokens(argument: Argument, default: Default) -> Iterator[Token]:
     """Yields a default's value as tokens of a command line. Raises UsageError."""
+    from cyclopts import Token  # it is loaded: the parse asks for these
+
     value, where = default.value, default.where
     if argument.is_flag():
         on = _WORDS.get(str(value).lower()) if default.variable else value

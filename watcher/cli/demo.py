@@ -16,12 +16,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
 from watcher import safe_path
 from watcher.cli import handler_flags, live, options, output
 from watcher.cli.commands import PROGRAM
 from watcher.cli.watch import closing_line
+from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.version import install

@@ -6,16 +6,15 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
 from watcher.cli import mistakes, options
 from watcher.cli.command_line import OF_ALL, CommandLine
-from watcher.cli.options import Given, flag, flags_of, option
+from watcher.cli.options import Given, flag, names_of, negatives_of, option
 from watcher.cli.trust import not_trusted
+from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule, find, function
 from watcher.delivery.handler_modules import load as load_handler
 from watcher.delivery.lambda_functions import lambda_function
@@ -113,7 +112,11 @@ def found(line: CommandLine) -> dict[str, HandlerModule]:
 def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterator[Option]:
     """Yields each handler's flag, then its own options; `taken` are the command's options."""
     handlers = list(handlers)
-    names = {name for each in (*taken, *OF_ALL, _FOLDERS) for name in _names(each)}
+    names = {
+        name
+        for each in (*taken, *OF_ALL, _FOLDERS)
+        for name in (*names_of(each), *negatives_of(each))
+    }
     # Of several with the same initials it is the shortest's, a built-in one's first.
     owners = {
         each.initials: each.name
@@ -148,13 +151,6 @@ def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterato
             kind, default = (bool, False) if metavar is None else (str, None)
             yield option(_OWN + name, kind, default, told)
     yield _FOLDERS
-
-
-def _names(parameter: Option) -> Sequence[str]:
-    """Returns an option's names, with a switch's negative form."""
-    (about,) = parameter.annotation.__metadata__
-    negative = about.negative or (f"--no-{flag(parameter.name).removeprefix('--')}",)
-    return [*flags_of(parameter), *about.alias, *negative]
 
 
 class Choice:

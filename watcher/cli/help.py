@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
-
-from cyclopts import Argument, Parameter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import Parameter as Option
+from typing import Annotated
 
 from watcher.cli import completers
-from watcher.cli.command_line import CommandLine, app, arguments, shown
+from watcher.cli.command_line import CommandLine, parameters
 from watcher.cli.commands import COMMANDS, GROUPS, PROGRAM, TOPICS, sentence
+from watcher.cli.options import declaration, flags_of, is_switch, shown
+from watcher.declared import Parameter
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 
@@ -88,9 +89,11 @@ def page(line: CommandLine, topic: str = "") -> str:
     name = line.name
     if topic == "defaults":
         return _DEFAULTS
-    groups = _groups(list(arguments(app(line))))
+    groups = _groups(parameters(line))
     taken = groups.pop("arguments")
-    operands = [each.name for each in taken] + ["[--HANDLER ...]"] * ("handlers" in groups)
+    operands = [name for each in taken for name in flags_of(each)] + ["[--HANDLER ...]"] * (
+        "handlers" in groups
+    )
     is_watch = name == "watch"
     usage = " ".join(["usage:", PROGRAM, *([] if is_watch else [name]), *operands, "[options]\n"])
     top = f"{usage}\n{textwrap.fill(sentence(name), _WIDTH)}\n"
@@ -115,21 +118,20 @@ def page(line: CommandLine, topic: str = "") -> str:
     return top + _sections(own) + "\n" + "\n".join(_front(groups)) + "\n"
 
 
-def _groups(arguments: Sequence[Argument]) -> dict[str, list[Argument]]:
+def _groups(options: Iterable[Option]) -> dict[str, list[Option]]:
     """Returns the groups that have options, the command's own before the common ones."""
-    found: dict[str, list[Argument]] = {"arguments": []}
-    for argument in arguments:
-        groups: Any = argument.parameter.group
-        title = next((each.name for each in groups if each.name in GROUPS), "options")
-        if argument.index is not None:
-            if argument.parameter.show is False:
-                continue
-            title = "arguments"
-        found.setdefault(title, []).append(argument)
+    found: dict[str, list[Option]] = {"arguments": []}
+    for each in options:
+        group = declaration(each).group
+        title = group if group in GROUPS else "options"
+        if not _is_operand(each):
+            found.setdefault(str(title), []).append(each)
+        elif declaration(each).show:
+            found["arguments"].append(each)
     return {title: found[title] for title in ["arguments", "options", *GROUPS] if title in found}
 
 
-def _sections(groups: Mapping[str, Sequence[Argument]]) -> str:
+def _sections(groups: Mapping[str, Sequence[Option]]) -> str:
     """Returns groups in full."""
     lines: list[str] = []
     for title, members in groups.items():
@@ -138,15 +140,13 @@ def _sections(groups: Mapping[str, Sequence[Argument]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _rows(arguments: Sequence[Argument]) -> Iterator[str]:
+def _rows(options: Sequence[Option]) -> Iterator[str]:
     """Yields options with their help beside them, or below where their names are long."""
-    for argument in arguments:
-        has_value = argument.index is None and not argument.is_flag()
-        metavar = f" {argument.parameter.metavar}" if has_value else ""
-        label = "  " + ", ".join(shown(argument)) + metavar
-        lines = textwrap.wrap(
-            argument.parameter.help or "", _WIDTH - _INDENT, break_on_hyphens=False
-        )
+    for each in options:
+        told = declaration(each)
+        has_value = not (_is_operand(each) or is_switch(each))
+        label = "  " + ", ".join(shown(each)) + f" {told.metavar}" * has_value
+        lines = textwrap.wrap(told.help or "", _WIDTH - _INDENT, break_on_hyphens=False)
         if len(label) > _INDENT - 2:
             yield label
             label = ""
@@ -155,8 +155,12 @@ def _rows(arguments: Sequence[Argument]) -> Iterator[str]:
             label = ""
 
 
+def _is_operand(option: Option) -> bool:
+    return option.kind is not option.KEYWORD_ONLY
+
+
 def _front(
-    groups: dict[str, list[Argument]], examples: str = "", others: Mapping[str, str] | None = None
+    groups: dict[str, list[Option]], examples: str = "", others: Mapping[str, str] | None = None
 ) -> Iterator[str]:
     """Yields one line for each handler, command and group of options."""
     if examples:
@@ -166,7 +170,7 @@ def _front(
     if modules := [each for each in modules if shown(each)[0] not in others_built_in]:
         yield "handlers (each gets every change):"
         for each in modules[: _HANDLERS if len(modules) > _HANDLERS else None]:
-            yield _row(", ".join(shown(each)), each.parameter.help or "", 20)
+            yield _row(", ".join(shown(each)), declaration(each).help or "", 20)
         if len(modules) > _HANDLERS:
             yield f"  and {len(modules) - _HANDLERS} more: --help handlers"
         text = "json, jsonl, csv, table, debezium; more handlers: --help handlers"
@@ -187,9 +191,9 @@ def _front(
         yield _row("defaults", "files and variables that options are taken from")
 
 
-def _is_module(argument: Argument) -> bool:
+def _is_module(option: Option) -> bool:
     """True for a handler's flag."""
-    return str(argument.field_info.name).startswith("handler_")
+    return option.name.startswith("handler_")
 
 
 def _row(name: str, text: str, width: int = 12) -> str:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
-from cyclopts import Parameter
 
 from watcher.aws.arns import account_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
 from watcher.cli import completers, options, spark_commands
+from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError
 from watcher.files import replacing
 from watcher.formatting import style
@@ -28,7 +28,8 @@ from watcher.formatting.differences import attribute_lines, change_lines, path_t
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.terminal import write_json, write_text
-from watcher.formatting.text import counted, grouped, printable_key
+from watcher.formatting.text import counted, grouped
+from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions, end
 from watcher.records.diff import ABSENT, Absent, Attribute, changed_values, differences
 from watcher.records.filters import record_filter
@@ -84,7 +85,7 @@ def _engine_options(line: CommandLine) -> list[inspect.Parameter]:
 # `history`
 
 _Key = Annotated[
-    list[str],
+    list[str] | None,
     Parameter(metavar="NAME=VALUE", help="the item's key; repeat it for the sort key"),
 ]
 _Output = Annotated[
@@ -107,7 +108,7 @@ def history_command(line: CommandLine) -> Callable[..., int]:
 
 def _history(
     *sources: SOURCES,
-    key: _Key | None = None,
+    key: _Key = None,
     baseline: BASELINE = None,
     who: options.Who = None,
     output: _Output = "text",
@@ -495,7 +496,7 @@ def _target(to: str | None) -> Iterator[IO[str]]:
 # `count`
 
 _By = Annotated[
-    list[str],
+    list[str] | None,
     Parameter(
         metavar="NAMES",
         completer=completers.words(*counts.NAMES),
@@ -532,7 +533,7 @@ def count_command(line: CommandLine) -> Callable[..., int]:
 def _count(
     *sources: SOURCES,
     given: options.Asked,
-    by: _By | None = None,
+    by: _By = None,
     top: _Top = 20,
     who: options.Who = None,
     output: _CountForm = "table",

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
 from watcher import safe_path
 from watcher.cli import options
 from watcher.cli.options import option
+from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.version import install
 

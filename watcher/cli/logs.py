@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO, TypeAlias
 
-import msgspec
-
 from watcher.errors import error_text, without_passwords, without_secrets
 from watcher.files import give_up
 from watcher.shutdown import Overdue, in_charge
@@ -100,6 +98,8 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns a record as one line, whatever its message holds."""
+        import msgspec  # not for lines of text, nor for help
+
         from watcher.formatting.text import printable_json
 
         created = datetime.fromtimestamp(record.created, UTC)

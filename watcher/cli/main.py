@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import watcher
 from watcher.cli import commands, logs, output
-from watcher.cli.command_line import LOG_FORMAT, CommandLine, Invocation
+from watcher.cli.command_line import LOG_FORMAT, CommandLine
 from watcher.errors import ResourceError, WatcherError
 from watcher.shutdown import ending_process
 
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(name: str, words: Sequence[str]) -> int:
-    invocation: Invocation | None = None
+    invocation = None
     logs.set_up("text")
     set_level()
     line = CommandLine(name, words)
@@ -50,6 +50,8 @@ def _run(name: str, words: Sequence[str]) -> int:
     try:
         text = _text_asked_for(line)
         if text is None:
+            from watcher.cli.invocation import Invocation  # not for help: Cyclopts is slow
+
             invocation = Invocation(line)
             set_level(invocation.values["verbose"], invocation.values["quiet"])
             if topic := invocation.values["help"]:  # -hs may have been a handler's

@@ -7,18 +7,13 @@ import os
 import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-
-from cyclopts import (
-    Argument,
-    CoercionError,
-    CycloptsError,
-    MissingArgumentError,
-    UnknownOptionError,
-    UnusedCliTokensError,
-)
+from typing import TYPE_CHECKING
 
 from watcher.cli import synonyms
 from watcher.errors import UsageError, WatcherError
+
+if TYPE_CHECKING:
+    from cyclopts import Argument, CycloptsError
 
 # "prefix" is to "profile" what 0.77 says.
 _CLOSE = 0.8
@@ -35,6 +30,14 @@ def explained(
     arguments: Iterable[Argument],
 ) -> UsageError:
     """Converts Cyclopts' error to a UsageError."""
+    from cyclopts import (  # it has raised the error; the rest here does without
+        Argument,
+        CoercionError,
+        MissingArgumentError,
+        UnknownOptionError,
+        UnusedCliTokensError,
+    )
+
     match error:
         case UnknownOptionError() | UnusedCliTokensError():
             word = (error.unused_tokens or [""])[0]

@@ -8,16 +8,17 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from cyclopts import Parameter, Token
-
 from watcher.cli import completers
-from watcher.declared import declared
+from watcher.declared import Parameter, declared
 from watcher.errors import UsageError
 
 if TYPE_CHECKING:
+    from cyclopts import Token
+
     from watcher.aws.config import AwsConfig
     from watcher.records.filters import RecordFilter
     from watcher.records.redaction import Redaction
@@ -98,9 +99,9 @@ def option(name: str, kind: Type, default: object, told: Parameter) -> inspect.P
     """Returns an option as a parameter of a command."""
     if kind in (int, float):
         convert = _seconds if told.metavar == "SECONDS" else _number
-        told = Parameter.combine(Parameter(converter=convert), told)
+        told = replace(told, converter=convert)
     if completer := completers.of(name, told.metavar):
-        told = Parameter.combine(Parameter(completer=completer), told)
+        told = replace(told, completer=told.completer or completer)
     # Where pydantic is loaded, Cyclopts has it look at defaults, too.
     hint: Type = Annotated[kind | None if default is None else kind, told]
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -112,10 +113,46 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def declaration(parameter: inspect.Parameter) -> Parameter:
+    """Returns what a parameter's annotation declares; nothing for a bare type."""
+    found = [each for each in typing.get_args(parameter.annotation) if isinstance(each, Parameter)]
+    return found[0] if found else Parameter()
+
+
 def flags_of(parameter: inspect.Parameter) -> list[str]:
-    """Returns an option's names without its aliases."""
-    (about,) = parameter.annotation.__metadata__
-    return [*(about.name or (flag(parameter.name),))]
+    """Returns an option's names without its aliases; an operand's name."""
+    named = _several(declaration(parameter).name)
+    is_option = parameter.kind is parameter.KEYWORD_ONLY
+    return named or [flag(parameter.name) if is_option else parameter.name.upper()]
+
+
+def names_of(parameter: inspect.Parameter) -> list[str]:
+    """Returns an option's names with its aliases."""
+    return [*flags_of(parameter), *_several(declaration(parameter).alias)]
+
+
+def negatives_of(parameter: inspect.Parameter) -> list[str]:
+    """Returns the options that turn a switch off."""
+    negative = declaration(parameter).negative
+    if negative is None:
+        named = [each for each in flags_of(parameter) if each.startswith("--")]
+        return [f"--no-{each[2:]}" for each in named] if is_switch(parameter) else []
+    return _several(negative)
+
+
+def shown(parameter: inspect.Parameter) -> list[str]:
+    """Returns an option's names; for a switch that is on by default, those that turn it off."""
+    return negatives_of(parameter) if parameter.default is True else names_of(parameter)
+
+
+def is_switch(parameter: inspect.Parameter) -> bool:
+    """True for an option that takes no value."""
+    kind = typing.get_args(parameter.annotation)[:1]
+    return kind == (bool,) and parameter.kind is parameter.KEYWORD_ONLY
+
+
+def _several(names: str | tuple[str, ...]) -> list[str]:
+    return [names] if isinstance(names, str) else [*names]
 
 
 def of(function: Callable[..., object], *names: str, **own: str) -> Iterator[inspect.Parameter]:
@@ -131,12 +168,12 @@ def of(function: Callable[..., object], *names: str, **own: str) -> Iterator[ins
         if typing.get_origin(kind) in (types.UnionType, typing.Union):
             kind = typing.get_args(kind)[0]
         if typing.get_origin(kind) is Literal:
-            kind, told = str, Parameter.combine(told, Parameter(choices=typing.get_args(kind)))
+            kind, told = str, replace(told, choices=typing.get_args(kind))
         elif typing.get_origin(kind) is list:  # a text may hold several, with commas
             kind = list[str]
         if name in own:
             text = re.sub("default .*", f"default {own[name]}", told.help or "")
-            told = Parameter.combine(told, Parameter(help=text))
+            told = replace(told, help=text)
         yield option(name, kind, own.get(name, parameter.default), told)
 
 

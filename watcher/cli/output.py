@@ -11,9 +11,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from cyclopts import Parameter
-
 from watcher.cli import logs
+from watcher.declared import Parameter
 from watcher.files import BrokenOff, WholeFile, give_up, raw
 
 if TYPE_CHECKING:

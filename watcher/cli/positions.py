@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
-from cyclopts import Parameter
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
@@ -17,6 +16,7 @@ from watcher.aws.connect import connect
 from watcher.aws.model import AtTime, Latest, TrimHorizon
 from watcher.cli import completers, options
 from watcher.clock import CLOCK
+from watcher.declared import Parameter
 from watcher.errors import ServiceError, StreamError, UsageError
 from watcher.formatting.style import time_text
 from watcher.formatting.terminal import write_json, write_text

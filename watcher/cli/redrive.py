@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from cyclopts import Parameter
-
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig, blaming
 from watcher.aws.connect import for_worker
@@ -25,6 +23,7 @@ from watcher.cli.replay import (
     filter_of,
     refuse_as_dead_letters,
 )
+from watcher.declared import Parameter
 from watcher.delivery.dead_letters import HeldMessages
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failed_batches import FailedBatch, UnreadableMessage, failed_batches

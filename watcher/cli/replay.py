@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any, Protocol
 
-from cyclopts import Parameter
-
 from watcher.aws.config import AwsConfig, blaming
 from watcher.cli import completers, handler_flags, options, output
 from watcher.cli.command_line import CommandLine
 from watcher.cli.output import Line
 from watcher.cli.status import bar
+from watcher.declared import Parameter
 from watcher.delivery.dead_letters import LetterSource, open_letters
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from cyclopts import Parameter
 
 from watcher import files
 from watcher.aws.arns import short_table_names, table_name, table_of
@@ -21,6 +20,7 @@ from watcher.aws.model import Listing
 from watcher.aws.retry import retry_at_start
 from watcher.cli import completers, options
 from watcher.cli.history_commands import open_trail
+from watcher.declared import Parameter
 from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
 from watcher.formatting.terminal import write_text

@@ -15,12 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from cyclopts import Parameter
-
 from watcher.aws.lease_table import SCHEME
 from watcher.cli import handler_flags, options
 from watcher.cli.handler_flags import Choice
-from watcher.declared import declared
+from watcher.declared import Parameter, declared
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import UsageError
 from watcher.formatting import style

@@ -11,9 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
 from watcher.cli import options
+from watcher.declared import Parameter
 from watcher.errors import ServiceError, StreamError
 from watcher.options import WatchOptions
 

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from cyclopts import Parameter
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.cli import completers, options
+from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
 from watcher.formatting.style import paint, time_text
 from watcher.formatting.terminal import write_json, write_text
-from watcher.formatting.text import grouped, printable_key
+from watcher.formatting.text import grouped
+from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
 from watcher.records.record import wire_item
 from watcher.time_machine.change_filter import ChangeFilter, caller_filter

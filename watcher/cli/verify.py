@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
-from cyclopts import Parameter
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
@@ -21,12 +20,14 @@ from watcher.cli import completers, options
 from watcher.cli.output import Line, flush_stdout, status_line
 from watcher.cli.status import bar, duration
 from watcher.clock import CLOCK
+from watcher.declared import Parameter
 from watcher.errors import UsageError, WatcherError, blame
 from watcher.formatting import style
 from watcher.formatting.differences import path_text, shortened, shown_pair
 from watcher.formatting.style import paint, shown_time, time_text
 from watcher.formatting.terminal import write_json, write_text
-from watcher.formatting.text import grouped, printable, printable_key
+from watcher.formatting.text import grouped, printable
+from watcher.formatting.values import printable_key
 from watcher.observability.exporter import listening_at
 from watcher.observability.instruments import VerifyMetrics
 from watcher.options import WatchOptions

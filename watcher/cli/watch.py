@@ -7,11 +7,11 @@ import logging
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
 from watcher.cli import commands, handler_flags, live, options, output, synonyms
+from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
@@ -52,13 +52,11 @@ _WHO = options.option(
     "who",
     str,
     None,
-    Parameter.combine(
+    replace(
         options.TRAIL,
-        Parameter(
-            group="filters",
-            help="with --print-summary and --no-follow: name the callers, out of CloudTrail's log "
-            "files (a folder or s3:// URL)",
-        ),
+        group="filters",
+        help="with --print-summary and --no-follow: name the callers, out of CloudTrail's log "
+        "files (a folder or s3:// URL)",
     ),
 )
 

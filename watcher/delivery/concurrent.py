@@ -20,7 +20,7 @@ from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import EndOfReading, HandlerStep
 from watcher.delivery.timing import ConcurrentTiming
 from watcher.errors import HandlerError
-from watcher.formatting.text import printable_key
+from watcher.formatting.values import printable_key
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.records.record import Record

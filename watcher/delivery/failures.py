@@ -21,7 +21,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.delivery.dead_letters import DeadLetter, DeadLetters, open_dead_letters
 from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import HandlerError, UsageError, error_text
-from watcher.formatting.text import printable_key
+from watcher.formatting.values import printable_key
 from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")

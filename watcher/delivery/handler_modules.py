@@ -9,11 +9,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
 
 from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, error_text
@@ -33,13 +32,14 @@ class Option(NamedTuple):
     help: str
 
 
-class HandlerModule(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class HandlerModule:
     """A module in a handlers folder: its name, where it is, and its docstring's first line."""
 
     name: str
     path: Path
     description: str
-    options: dict[str, Option] = {}
+    options: Mapping[str, Option] = field(default_factory=dict)
     """Those that its `OPTIONS` declares; the values given reach its `configure` by these names."""
     hidden: Path | None = None
     """A module of the working folder that has its name, and is not taken in its place."""
@@ -98,7 +98,7 @@ def find(folders: Iterable[Path] = ()) -> dict[str, HandlerModule]:
             if handler.name.startswith("_") or not handler.name.isidentifier():
                 continue
             if before is not None and before.is_built_in and place not in asked_for:
-                handler = msgspec.structs.replace(before, hidden=path)
+                handler = replace(before, hidden=path)
             found[handler.name] = handler
     return found
 
@@ -124,10 +124,17 @@ def _options(tree: ast.Module) -> dict[str, Option]:
                 ast.Name("OPTIONS"), _, ast.expr() as value
             ):
                 try:
-                    return msgspec.convert(ast.literal_eval(value), dict[str, Option])
-                except (ValueError, TypeError, SyntaxError, RecursionError):
+                    return dict(map(_option, ast.literal_eval(value).items()))
+                except (AttributeError, ValueError, TypeError, SyntaxError, RecursionError):
                     return {}
     return {}
+
+
+def _option(item: tuple[object, object]) -> tuple[str, Option]:
+    match item:
+        case (str() as name, (str() | None as metavar, str() as text)):
+            return name, Option(metavar, text)
+    raise ValueError("not as OPTIONS are written")
 
 
 def load(handler: HandlerModule, options: Mapping[str, Any] | None = None) -> Handler:

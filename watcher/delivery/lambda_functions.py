@@ -8,11 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-from cyclopts import Parameter
-
-from watcher.aws.json_text import read
-from watcher.declared import declares_options
+from watcher.declared import Parameter, declares_options
 from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handler_modules import function
 from watcher.errors import UsageError
@@ -26,8 +22,6 @@ if TYPE_CHECKING:
 # The longest that a function may run on Lambda; here nothing ends it.
 _TIMEOUT_SECONDS = 900.0
 _ARGUMENTS = ("event", "context")
-
-_event: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder()
 
 
 _BatchSize = Annotated[
@@ -160,7 +154,11 @@ def lambda_record(record: "Record") -> dict[str, Any]:
 
     That is the wire's JSON (numbers of seconds, base64 text) with the stream's ARN.
     """
-    event = read(_event, record.raw)
+    import msgspec  # not for --help, which shows this module's options
+
+    from watcher.aws.json_text import read
+
+    event: dict[str, Any] = read(msgspec.json.Decoder(), record.raw)
     if isinstance(who := event.get("userIdentity"), dict):
         event["userIdentity"] = {name[:1].lower() + name[1:]: who[name] for name in who}
     event["eventSourceARN"] = record.stream

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from boto3.dynamodb.types import Binary
 
 from watcher.aws.key_schema import in_order
 from watcher.formatting.style import (
@@ -17,7 +16,8 @@ from watcher.formatting.style import (
     shown_time,
     table_prefix,
 )
-from watcher.formatting.text import ordered, printable, printable_key, printable_value
+from watcher.formatting.text import printable
+from watcher.formatting.values import ordered, printable_key, printable_value
 from watcher.records.diff import (
     Absent,
     Difference,
@@ -28,7 +28,7 @@ from watcher.records.diff import (
 )
 from watcher.records.page import RecordPage
 from watcher.records.plain_json import plain_json
-from watcher.records.record import Record, native
+from watcher.records.record import Record, binary_of, native
 
 # So many characters are shown of two strings before and behind their difference.
 _AROUND: Final = 16
@@ -94,15 +94,14 @@ def _cut(value: object, most: int) -> object:
     match value:
         case str() if len(value) > most:
             return _CutText(repr(value[:most]), f"{len(value):,} characters")
-        case Binary() if len(bytes(value)) > most:  # type: ignore[call-overload]
-            whole = bytes(value)  # type: ignore[call-overload]
-            return _CutText(repr(whole[: most // 4]), f"{len(whole):,} bytes")
         case dict():
             return {name: _cut(part, most) for name, part in value.items()}
         case list():
             return [_cut(part, most) for part in value]
         case set() | frozenset():
             return {_cut(part, most) for part in value}
+        case _ if (whole := binary_of(value)) is not None and len(whole) > most:
+            return _CutText(repr(whole[: most // 4]), f"{len(whole):,} bytes")
         case _:
             return value
 

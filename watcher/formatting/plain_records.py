@@ -9,12 +9,11 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
-from boto3.dynamodb.types import Binary
 
 from watcher.formatting.style import time_text
 from watcher.records.keys import normal_keys
 from watcher.records.plain_json import plain_json
-from watcher.records.record import Record
+from watcher.records.record import Record, binary_of
 from watcher.records.wire import SNAPSHOT
 
 # DynamoDB's numbers end before 1E126; an emulator's larger ones are no numbers to JSON.
@@ -87,7 +86,6 @@ def plain(value: object) -> object:
             return str(value)
         case Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
-        case Binary():
-            return base64.b64encode(bytes(value)).decode()  # type: ignore[call-overload]
         case _:
-            return value
+            binary = binary_of(value)
+            return value if binary is None else base64.b64encode(binary).decode()

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, Annotated
 
-from cyclopts import Parameter
-
+from watcher.declared import Parameter
 from watcher.files import is_terminal
 from watcher.formatting.style import max_characters
 from watcher.formatting.terminal import write_text

@@ -5,14 +5,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
-from cyclopts import Parameter
-
 from watcher.aws.arns import short_table_names, table_of
+from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.files import is_terminal
 
@@ -31,7 +30,8 @@ _TIMES: Final = {"short": "%H:%M:%S", "local": "%Y-%m-%d %H:%M:%S"}
 _TABLE_COLORS: Final = ("36", "35", "34", "96", "95", "94", "37", "90")
 
 
-class OutputStyle(msgspec.Struct):
+@dataclass(slots=True)
+class OutputStyle:
     """The settings that all printing handlers share: no colours and local time by default."""
 
     color: bool = False
@@ -45,7 +45,7 @@ class OutputStyle(msgspec.Struct):
     prefix: bool = False
     table_names: dict[str, str] | None = None
     """The name shown for each table, by its ARN; None where only one table is watched."""
-    prefixes: dict[str, str] = {}
+    prefixes: dict[str, str] = field(default_factory=dict)
     """The finished text before a line, by the stream's ARN."""
 
 

@@ -13,7 +13,7 @@ from watcher.aws.arns import short_table_names, table_name, table_of
 from watcher.aws.model import ShardKey
 from watcher.errors import UsageError
 from watcher.formatting.style import shown_time
-from watcher.formatting.text import printable_key
+from watcher.formatting.values import printable_key
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
 

@@ -6,12 +6,11 @@ import threading
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple, TypeAlias
 
-from cyclopts import Parameter
-
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.tables import TablesClient
+from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.job import MirrorJob

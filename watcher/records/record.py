@@ -5,14 +5,23 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from decimal import Decimal, DecimalException
+from decimal import (
+    Clamped,
+    Context,
+    Decimal,
+    DecimalException,
+    Inexact,
+    Overflow,
+    Rounded,
+    Underflow,
+)
 from functools import lru_cache
-from typing import Any, Final, Never, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Never, Protocol, TypeAlias
 
 import msgspec
-from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
 from dateutil.tz import tzlocal
 from msgspec import UNSET, UnsetType
 
@@ -28,6 +37,9 @@ from watcher.records.diff import (
     to_number,
 )
 from watcher.records.wire import NO_IMAGE, WireChange, WireRecord, is_by_ttl
+
+if TYPE_CHECKING:
+    from boto3.dynamodb.types import Binary
 
 _LOCAL = tzlocal()
 _IMAGES: Final = ("Keys", "NewImage", "OldImage")
@@ -51,7 +63,11 @@ def creation_time(seconds: float) -> datetime:
         return datetime.fromtimestamp(0, _LOCAL)
 
 
-_decimal: Final = DYNAMODB_CONTEXT.create_decimal
+# boto3's own context and values, without boto3: to import it takes as long as all of watcher.
+CONTEXT: Final = Context(
+    Emin=-128, Emax=126, prec=38, traps=[Clamped, Overflow, Inexact, Rounded, Underflow]
+)
+_decimal: Final = CONTEXT.create_decimal
 
 
 def _to_number(text: str) -> Decimal | str:
@@ -62,7 +78,15 @@ def _to_number(text: str) -> Decimal | str:
 
 
 def _to_binary(text: str) -> Binary:
+    from boto3.dynamodb.types import Binary  # not before there is one
+
     return Binary(base64.b64decode(text))
+
+
+def binary_of(value: object) -> bytes | None:
+    """Returns the bytes of boto3's Binary; None for any other value."""
+    types = sys.modules.get("boto3.dynamodb.types")  # without it there is no Binary
+    return bytes(value.value) if types and isinstance(value, types.Binary) else None
 
 
 def _to_map(attributes: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol, Self, TypeVar, overload
 
 import msgspec
 import pyarrow as pa
-from boto3.dynamodb.types import Binary
 
 from watcher.records.diff import to_number
 from watcher.records.plain_json import plain
+from watcher.records.record import binary_of
 
 Attribute = dict[str, Any]
 Converter = Callable[[Attribute], Any]
@@ -236,7 +236,6 @@ def _plain(value: object) -> object:
             return [_plain(part) for part in value]
         case set():
             return {_plain(part) for part in value}
-        case Binary():
-            return bytes(value)  # type: ignore[call-overload] # the stubs do not know its __bytes__
         case _:
-            return value
+            binary = binary_of(value)
+            return value if binary is None else binary

@@ -15,7 +15,8 @@ import msgspec
 from watcher.aws.arns import account_of
 from watcher.errors import WatcherError
 from watcher.formatting.differences import DescribedDifference, described
-from watcher.formatting.text import grouped, printable_key
+from watcher.formatting.text import grouped
+from watcher.formatting.values import printable_key
 from watcher.records.record import Record
 from watcher.report.markup import element, second
 from watcher.time_machine import archives

@@ -8,12 +8,12 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from cyclopts import Parameter
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.spark import compat, jvm
 from watcher.spark.error_mapping import one_line

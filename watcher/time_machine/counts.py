@@ -14,7 +14,8 @@ import msgspec
 
 from watcher.errors import UsageError
 from watcher.formatting.style import time_text
-from watcher.formatting.text import printable, printable_wire_key
+from watcher.formatting.text import printable
+from watcher.formatting.values import printable_wire_key
 from watcher.records.diff import changed_attributes
 from watcher.records.keys import normal_keys
 from watcher.records.record import Record, creation_time

@@ -2,15 +2,18 @@
 
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.simulator import Simulator
 from watcher.cli import main
-from watcher.cli.command_line import CommandLine, Invocation, app, arguments
+from watcher.cli.command_line import CommandLine
 from watcher.cli.commands import COMMANDS, named
 from watcher.cli.completion import candidates
+from watcher.cli.invocation import Invocation, app, arguments
 from watcher.errors import UsageError
 
 KNOWN_ELSEWHERE = [
@@ -270,3 +273,20 @@ def test_two_names_for_one_checkpoint_are_refused(capsys: pytest.CaptureFixture[
     assert main(["orders", "--checkpoint", "a.json", "--checkpoint", "dynamodb://t/n"]) == 2
     told = "error: --checkpoint: give one: it holds all streams of a watch\n"
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize(
+    ("program", "absent"),
+    [
+        ("main(['--version'])", {"cyclopts", "msgspec", "botocore", "rich"}),
+        ("main(['--help'])", {"cyclopts", "msgspec", "botocore", "rich"}),
+        ("main(['--wrong'])", {"msgspec", "boto3", "botocore", "rich"}),
+        ("import watcher.stream", {"cyclopts", "boto3", "rich"}),
+    ],
+)
+def test_a_start_imports_only_what_it_needs(program: str, absent: set[str]) -> None:
+    code = f"from watcher.cli import main; {program}; import sys; print(); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert not absent & set(done.stdout.splitlines()[-1].split())

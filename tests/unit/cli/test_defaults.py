@@ -11,8 +11,9 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
 from watcher.cli import handler_flags, trust
-from watcher.cli.command_line import LOG_FORMAT, CommandLine, Invocation
+from watcher.cli.command_line import LOG_FORMAT, CommandLine
 from watcher.cli.handler_flags import Choice
+from watcher.cli.invocation import Invocation
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 

@@ -7,7 +7,8 @@ import pytest
 from scripts.benchmarks import guesses
 from tests.simulator import Simulator
 from watcher import cli
-from watcher.cli.command_line import CommandLine, Invocation
+from watcher.cli.command_line import CommandLine
+from watcher.cli.invocation import Invocation
 from watcher.errors import UsageError
 
 

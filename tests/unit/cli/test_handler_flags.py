@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from watcher.cli.command_line import CommandLine, Invocation
+from watcher.cli.command_line import CommandLine
 from watcher.cli.handler_flags import Choice
+from watcher.cli.invocation import Invocation
 from watcher.delivery import handler_modules
 from watcher.errors import UsageError
 

@@ -6,8 +6,9 @@ import pytest
 
 from tests.support.program import run
 from watcher import __version__
-from watcher.cli.command_line import CommandLine, app, arguments, shown
+from watcher.cli.command_line import CommandLine, parameters
 from watcher.cli.commands import COMMANDS, GROUPS
+from watcher.cli.options import shown
 
 SCREEN = {"COLUMNS": "80"}
 ON_SPARK = ("query", "archive", "replicate", "metrics")
@@ -53,10 +54,10 @@ def test_each_group_fits_a_screen(topic: str) -> None:
 
 def test_each_option_stands_in_one_group_and_in_all() -> None:
     everything = printed("--help", "all")
-    for argument in arguments(app(CommandLine("watch"))):
+    for argument in parameters(CommandLine("watch")):
         names = ", ".join(shown(argument))
         rows = [line for line in everything if line.startswith((f"  {names} ", f"  {names}\n"))]
-        assert argument.index is not None or len(rows) == 1, names
+        assert argument.kind is not argument.KEYWORD_ONLY or len(rows) == 1, names
     titles = [line.removesuffix(":") for line in everything if line and line[0] != " "]
     assert titles[1:] == [
         "See every change of a DynamoDB table, live and in order.",

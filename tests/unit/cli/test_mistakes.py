@@ -10,9 +10,10 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
 from watcher import Stream, as_of, undo, watch
 from watcher.cli import main, trust
-from watcher.cli.command_line import CommandLine, Invocation, app, arguments
+from watcher.cli.command_line import CommandLine
 from watcher.cli.commands import COMMANDS
 from watcher.cli.handler_flags import Choice
+from watcher.cli.invocation import Invocation, app, arguments
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 

@@ -10,9 +10,10 @@ from tests.simulator import Simulator
 from tests.support.program import run
 from watcher import cli
 from watcher.cli import handler_flags, trust
-from watcher.cli.command_line import CommandLine, Invocation
+from watcher.cli.command_line import CommandLine
 from watcher.cli.commands import COMMANDS
 from watcher.cli.handler_flags import Choice
+from watcher.cli.invocation import Invocation
 from watcher.errors import UsageError
 
 EVIL = '"""Evil."""\nOPTIONS = {"level": ("N", "x")}\nopen("ran", "w").close()\n'

@@ -8,7 +8,7 @@ from boto3.dynamodb.types import Binary
 
 from watcher.formatting import style
 from watcher.formatting.differences import shown_item, shown_pair, shown_value
-from watcher.formatting.text import printable_value
+from watcher.formatting.values import printable_value
 
 
 @pytest.fixture

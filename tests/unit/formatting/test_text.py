@@ -3,7 +3,8 @@ from decimal import Decimal
 import pytest
 from boto3.dynamodb.types import Binary
 
-from watcher.formatting.text import printable, printable_json, printable_value
+from watcher.formatting.text import printable, printable_json
+from watcher.formatting.values import printable_value
 
 
 @pytest.mark.parametrize(

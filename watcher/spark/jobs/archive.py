@@ -4,11 +4,11 @@ import logging
 from collections.abc import Sequence
 from typing import Annotated
 
-from cyclopts import Parameter
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import count, to_date
 
 from watcher.aws.config import AwsConfig
+from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.formatting.text import counted
 from watcher.records.typed_values import RESCUED

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from typing import Annotated
 
 import msgspec
-from cyclopts import Parameter
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import window
 
 from watcher.aws.config import AwsConfig
+from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.formatting.terminal import write_json, write_text
 from watcher.spark.error_mapping import translating_errors

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Annotated
 
-from cyclopts import Parameter
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import struct, to_json
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from watcher.aws.config import AwsConfig
+from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.terminal import write_json

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import msgspec
-from cyclopts import Parameter
 from pyspark.sql import SparkSession
 
 from watcher.aws.config import AwsConfig
@@ -14,6 +13,7 @@ from watcher.aws.connect import connect
 from watcher.aws.model import CLOCKS_APART, Listing
 from watcher.aws.retry import retry_at_start
 from watcher.aws.tables import BATCH, Description, TablesClient, for_task, tables
+from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError, without_passwords
 from watcher.records.record import wire_item
 from watcher.spark.error_mapping import translating_errors

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Annotated, TypeAlias, TypedDict
 
 import pyarrow as pa
-from cyclopts import Parameter
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
@@ -14,6 +13,7 @@ from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.tables import TablesClient
+from watcher.declared import Parameter
 from watcher.errors import ServiceError, StreamError, UsageError
 from watcher.records.redaction import redaction
 from watcher.spark import compat

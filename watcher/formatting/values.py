@@ -1,0 +1,74 @@
+"""An item's key and its values as text for people."""
+
+import base64
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from watcher.aws.key_schema import in_order
+from watcher.formatting.text import printable
+from watcher.records.record import binary_of, wire_item
+
+
+def printable_key(keys: Mapping[str, Mapping[str, Any]]) -> str:
+    """Formats a record's `Keys` (boto3's form) in the table's order: `PK=test, SK=item`."""
+    return ", ".join(f"{printable(name)}={_key_text(keys[name])}" for name in in_order((*keys,)))
+
+
+class _Key(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    S: str | msgspec.UnsetType = msgspec.UNSET
+    N: str | msgspec.UnsetType = msgspec.UNSET
+
+
+_keys = msgspec.json.Decoder(dict[str, _Key])
+
+
+def printable_wire_key(raw: msgspec.Raw) -> str:
+    """Formats a record's `Keys` in wire JSON as `printable_key` does, in a third of the time."""
+    try:
+        keys = _keys.decode(raw)
+    except msgspec.DecodeError:  # binary ones
+        return printable_key(wire_item(raw))
+    texts = []
+    for name in in_order((*keys,)):
+        key = keys[name]
+        text, number = key.S, key.N
+        if isinstance(text, str) is isinstance(number, str):  # no key of DynamoDB's
+            return printable_key(wire_item(raw))
+        texts.append(f"{name}={text if number is msgspec.UNSET else number}")
+    return printable(", ".join(texts))
+
+
+def _key_text(attribute: Mapping[str, Any]) -> str:
+    """Formats one key attribute; keys are strings, numbers or binary."""
+    ((kind, value),) = attribute.items()
+    return base64.b64encode(value).decode() if kind == "B" else printable(value)
+
+
+def ordered(elements: Iterable[Any]) -> list[Any]:
+    """Sorts a set's elements: numbers by value, everything else as it is printed."""
+    listed = list(elements)
+    if all(isinstance(each, Decimal) for each in listed):
+        return sorted(listed)
+    return sorted(listed, key=printable_value)
+
+
+def printable_value(value: object) -> str:
+    """Formats a native value on one line: numbers plain, binary as `b'…'`, sets sorted."""
+    match value:
+        case dict():
+            inner = ", ".join(
+                f"{printable(str(name))}: {printable_value(part)}" for name, part in value.items()
+            )
+            return "{" + inner + "}"
+        case list():
+            return "[" + ", ".join(map(printable_value, value)) + "]"
+        case set() | frozenset():
+            return "{" + ", ".join(map(printable_value, ordered(value))) + "}"
+        case Decimal():
+            return str(value)
+        case _:
+            binary = binary_of(value)
+            return repr(value if binary is None else binary)
