@@ -161,7 +161,10 @@ def test_files_checkpoint_and_window_stay_together(
         (["--output", "xml"], "--output xml: use lines or json"),
         (["--window", "soon", "--checkpoint", "x"], "--window: can't read 'soon' as a time"),
         (["--every", "1s", "--checkpoint", "x"], "--once and --every exclude each other"),
-        ([], "--once: for windows that go on, with --to or --checkpoint; once and for all it is"),
+        (
+            [],
+            "--once: give --to or --checkpoint as well, to resume from; for the",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(

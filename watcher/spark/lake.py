@@ -1,7 +1,8 @@
-"""A folder that a query appends whole files to: nothing else is in it, and nothing half-done.
+"""A folder that a query appends whole files to; readers never see a part of a batch's file.
 
-A batch is written elsewhere first. Then one small file, saved in the checkpoint, says which of its
-files go where: from then on the batch is in, and a start after a kill moves what is not moved yet.
+The query writes a batch to the folder beside it first. Then it saves one small file in the
+checkpoint, with the place of each of the batch's files: from then on the batch counts as appended,
+and a start after a kill moves the files that are not moved yet.
 """
 
 from __future__ import annotations
@@ -27,39 +28,40 @@ _INSIDE = "_checkpoint"
 
 
 class LakeBatch(msgspec.Struct, frozen=True):
-    """The last batch that is in; stored in the checkpoint."""
+    """The last batch that was appended; stored in the checkpoint."""
 
     number: int
     moves: dict[str, str]
-    """Its files, where they were written, and where in the folder they go."""
+    """Its files: the place that each was written to, and its name in the folder."""
 
 
 class Lake:
-    """A folder of files; `home` is the folder beside it, and `kept` the query's checkpoint."""
+    """A folder of files; `work` is the folder beside it, where batches are written first."""
 
-    def __init__(self, folder: Folder, home: Folder, kept: Folder) -> None:
+    def __init__(self, folder: Folder, work: Folder, checkpoint: Folder) -> None:
         self.folder = folder
-        self.kept = kept
-        self._home = home
+        self.checkpoint = checkpoint
+        """The query's."""
+        self._work = work
         self._lock = threading.Lock()
         self._is_open = False
         self._compacted_before = ""
 
     @contextmanager
     def open(self, note: str, content: str, *, by_spark: bool = False) -> Iterator[None]:
-        """Keeps other jobs out of it, and finishes what a killed one has begun.
+        """Locks the folder against other jobs, and completes the batch that a kill cut off.
 
         `by_spark` for files that Spark's own sink writes, with its log. Raises UsageError (see
-        `bind`), also where another job holds it.
+        `bind`), also where another job holds the lock.
         """
         if not by_spark and self.folder.has(LOG):
             raise UsageError(
                 f"{self.folder.path} is an archive of the first version, with Spark's log {LOG}: "
                 "choose a new folder; this one can still be read"
             )
-        is_own = self.kept is self._home
-        with self._home.locked(), nullcontext() if is_own else self.kept.locked():
-            bind(self.folder, self.kept, note, content, may_move=is_own)
+        is_own = self.checkpoint is self._work
+        with self._work.locked(), nullcontext() if is_own else self.checkpoint.locked():
+            bind(self.folder, self.checkpoint, note, content, may_move=is_own)
             self.folder.make()
             self._finish()
             self._is_open = True
@@ -67,62 +69,62 @@ class Lake:
                 yield
             finally:
                 self._is_open = False
-                with self._lock:  # a batch that Spark has cut off may still be at work here
+                with self._lock:  # waits for a batch that Spark has cut off
                     pass
 
     def files_of(self, number: int) -> list[str] | None:
-        """Returns the files that are left of a batch that is in already; None for one that is not.
+        """Returns the files of a batch that is appended already; None for a new one.
 
-        Such a batch was cut off, or killed, after it was in and before Spark had noted that.
+        Spark repeats a batch that was cut off, or killed, before Spark had noted its end.
         """
-        last = self.kept.load(_BATCH, LakeBatch)
+        last = self.checkpoint.load(_BATCH, LakeBatch)
         if last is None or number > last.number:
             return None
         names = last.moves.values() if number == last.number else ()
         return [name for name in names if self.folder.has(name)]
 
     def append(self, write: Callable[[str], None], number: int) -> list[str]:
-        """Has `write` write a batch to a path, and takes its files in; returns their names."""
+        """Appends the files that `write` writes to a path; returns their names."""
         with self._lock:
             if not self._is_open:
                 raise UsageError(f"{self.folder.path} is not open for batch {number}")
             if self.files_of(number) is not None:
                 return []
             temporary = f"{_UNFINISHED}/{number}"
-            write(f"{self._home.whole_path}/{temporary}")
-            moves = _moves(self._home, temporary, number)
-            self.kept.save(_BATCH, LakeBatch(number, moves))
+            write(f"{self._work.whole_path}/{temporary}")
+            moves = _moves(self._work, temporary, number)
+            self.checkpoint.save(_BATCH, LakeBatch(number, moves))
             self._finish()
             return list(moves.values())
 
     def compact(self, files: Iterable[str], go_on: Callable[[], bool]) -> None:
-        """Compacts the days before those of a batch's files, where no reader can notice."""
-        lake, home = self.folder.disk_path, self._home.disk_path
+        """Joins small files of the days before those of a batch's, unnoticed by readers."""
+        lake, work = self.folder.disk_path, self._work.disk_path
         day = min((file.partition("/")[0] for file in files), default="")
-        if lake is None or home is None or not day:
+        if lake is None or work is None or not day:
             return
         with self._lock:
-            compaction.sweep(home)
+            compaction.sweep(work)
             if day == self._compacted_before:
                 return
             self._compacted_before = day
             try:
                 for each in compaction.days(lake, before=day):
-                    compaction.compact_day(each, home, lambda: self._is_open and go_on())
+                    compaction.compact_day(each, work, lambda: self._is_open and go_on())
             except (UsageError, OSError) as error:
                 logger.warning(f"Archiving goes on, but {error}")
 
     def _finish(self) -> None:
-        """Moves what is not moved yet of the last batch, and removes what became no batch."""
-        last = self.kept.load(_BATCH, LakeBatch)
+        """Moves the last batch's files that are not moved yet, and removes unfinished ones."""
+        last = self.checkpoint.load(_BATCH, LakeBatch)
         for source, target in (last.moves if last else {}).items():
-            if not self._home.has(source):
+            if not self._work.has(source):
                 continue
             if self.folder.disk_path is None and self.folder.has(target):
                 continue  # an object store has copied it, and was cut off before it removed this
             self.folder.make(str(PurePosixPath(target).parent))
-            self._home.move(source, self.folder, target)
-        self._home.remove(_UNFINISHED)
+            self._work.move(source, self.folder, target)
+        self._work.remove(_UNFINISHED)
 
 
 def lake_of(spark: SparkSession, to: str, checkpoint: str | None) -> Lake:
@@ -131,11 +133,11 @@ def lake_of(spark: SparkSession, to: str, checkpoint: str | None) -> Lake:
     Raises UsageError where the folder's checkpoint is inside it, as the first version kept it.
     """
     folder = Folder(spark, to)
-    home = _home(spark, folder)
-    return Lake(folder, home, Folder(spark, checkpoint) if checkpoint else home)
+    work = _work_folder(spark, folder)
+    return Lake(folder, work, Folder(spark, checkpoint) if checkpoint else work)
 
 
-def _home(spark: SparkSession, folder: Folder) -> Folder:
+def _work_folder(spark: SparkSession, folder: Folder) -> Folder:
     """Returns the folder beside it, which no reader looks into; inside where it is alone."""
     inside = Folder(spark, f"{folder.shown_path}/{_INSIDE}")
     if folder.is_alone:
@@ -149,14 +151,14 @@ def _home(spark: SparkSession, folder: Folder) -> Folder:
     return beside
 
 
-def _moves(home: Folder, temporary: str, number: int) -> dict[str, str]:
+def _moves(work: Folder, temporary: str, number: int) -> dict[str, str]:
     """Returns a batch's files with the names that they get; as deep as one folder."""
     moves: dict[str, str] = {}
-    for entry in sorted(home.entries(temporary)) if home.has(temporary) else ():
+    for entry in sorted(work.entries(temporary)) if work.has(temporary) else ():
         if entry[0] in "._":
             continue
         is_folder = "=" in entry
-        names = [f"{entry}/{each}" for each in home.entries(f"{temporary}/{entry}")]
+        names = [f"{entry}/{each}" for each in work.entries(f"{temporary}/{entry}")]
         for name in sorted(names) if is_folder else [entry]:
             path = PurePosixPath(name)
             if path.name[0] in "._":

@@ -1,10 +1,11 @@
-"""Starts the Spark of a command: with a Java, this Python, and quiet."""
+"""Starts Spark for a command: finds a Java, sets this Python, and silences Spark's own output."""
 
 import contextlib
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -33,22 +34,22 @@ _DEFAULTS = {
     "spark.sql.shuffle.partitions": "8",
     # A task that fails is tried again, also on one machine (local[N,failures] says otherwise).
     "spark.task.maxFailures": "4",
-    # Spark would refuse for ever what a job leaves that is killed as it notes its first offsets: a
-    # temporary file (SPARK-53103). Whose a checkpoint is we note ourselves.
+    # A job that is killed as it notes its first offsets leaves a temporary file, and Spark then
+    # refuses the checkpoint (SPARK-53103). The jobs note themselves what a checkpoint is for.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
 }
 
-# Of a Spark on this machine alone, as far as the user sets nothing else.
+# For a Spark on this machine alone, where the user sets nothing else.
 LOCAL_DEFAULTS: Final = {
-    # Not the machine's own, where everybody else could knock. What it binds to follows.
+    # Not the machine's own address, which others can reach; spark.driver.bindAddress follows.
     "spark.driver.host": "127.0.0.1",
     # Other users of this machine get no answer either: Spark makes a secret for the session.
     "spark.authenticate": "true",
-    # Items are nobody else's to read. Of Hadoop's files; the others have the JVM's own umask.
+    # Only the user may read items. This is for Hadoop's files; the JVM's umask is for the others.
     "spark.hadoop.fs.permissions.umask-mode": "077",
 }
 
-# The optimizing compiler takes as long as the work itself: it would pay after a minute or so.
+# The optimizing compiler pays after a minute or so.
 _SHORT = "-XX:TieredStopAtLevel=1"
 
 
@@ -84,32 +85,18 @@ def start(
     _refuse_connect(master, own_settings)
     jvm.set_java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {
-        "spark.app.name": "watcher",
-        "spark.master": master or "local[*]",
-        # Not extraJavaOptions: those are the user's.
-        "spark.driver.defaultJavaOptions": " ".join(_java_options(short)),
-        # spark-submit switches it on for what it takes for a shell, as if the user had said so.
-        "spark.ui.showConsoleProgress": "false",
-    }
     if packages:
-        settings["spark.jars.packages"] = packages
         logger.info(f"Fetching {packages}")
-    settings |= own_settings
+        own_settings = {"spark.jars.packages": packages, **own_settings}
+    settings = _settings(master or "local[*]", short=short) | own_settings
     if SparkContext._gateway is None:
-        # It takes some seconds, in which there is nothing else to see.
+        # The start takes some seconds without any other output.
         logger.info(f"Starting Spark ({settings['spark.master']})")
     if not logger.isEnabledFor(logging.DEBUG):
         jvm.hush_py4j()
     output = jvm.launch(settings, is_private=_is_local(settings["spark.master"]))
     try:
-        with warnings.catch_warnings():
-            # pyspark warns of pandas 3, which nothing here uses.
-            warnings.simplefilter("ignore", FutureWarning)
-            builder = SparkSession.builder
-            for name, value in {**_defaults(settings["spark.master"]), **settings}.items():
-                builder = builder.config(name, value)
-            spark = builder.getOrCreate()
+        spark = _built({**_defaults(settings["spark.master"]), **settings})
         register(spark)
     except KeyboardInterrupt:
         jvm.end()
@@ -119,14 +106,41 @@ def start(
     finally:
         if output is not None:
             output.pass_on(held=logger.isEnabledFor(logging.DEBUG))
-    # It would write a traceback where a signal to the whole group has ended the JVM.
+    _quiet(spark)
+    return spark
+
+
+def _settings(master: str, *, short: bool) -> dict[str, str]:
+    """Returns the settings that only `--conf` overrides."""
+    return {
+        "spark.app.name": "watcher",
+        "spark.master": master,
+        # Not extraJavaOptions: those are the user's.
+        "spark.driver.defaultJavaOptions": " ".join(_java_options(short)),
+        # spark-submit takes this program for a shell, and would switch the bar on.
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _built(settings: Mapping[str, str]) -> SparkSession:
+    with warnings.catch_warnings():
+        # pyspark warns of pandas 3, which nothing here uses.
+        warnings.simplefilter("ignore", FutureWarning)
+        builder = SparkSession.builder
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+
+def _quiet(spark: SparkSession) -> None:
+    """Keeps Spark's own threads from writing to stderr."""
+    # This one writes a traceback where a signal to the whole group has ended the JVM.
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda request, address: None
-    # They write a page of JSON to stderr for what is raised all the same.
+    # These write a page of JSON for an error that is raised as well.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
-    return spark
 
 
 def _defaults(master: str) -> dict[str, str]:

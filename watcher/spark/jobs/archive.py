@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import count, to_date
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher.aws.config import AwsConfig
 from watcher.declared import Parameter
@@ -40,14 +41,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
             help="parquet (default), json, csv, orc, or what --packages bring",
         ),
     ] = "parquet",
-    start: Annotated[
-        str,
-        Parameter(
-            name="--from",
-            metavar="START",
-            help=f"where to begin without a checkpoint: {settings.PLACES}; default trim-horizon",
-        ),
-    ] = "trim-horizon",
+    start: Annotated[str, settings.start_option("trim-horizon")] = "trim-horizon",
     dynamodb_json: Annotated[
         bool, Parameter(help="images in DynamoDB's JSON, with all types")
     ] = False,
@@ -64,11 +58,11 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
-    """Appends every change to `to`, in folders by date (UTC), until stopped.
+    """Appends every change to the folder `to`, by date (UTC), until stopped.
 
-    Nothing is in `to` but whole files, each change exactly once across crashes. On a disk, each
-    day's small ones become big ones when a batch has only changes of later days. The checkpoint
-    (default: `TO.checkpoint`, beside it) is where the job goes on.
+    The folder holds whole files only, with each change exactly once across crashes. On a disk, the
+    job joins a day's small files once a batch has only changes of later days. It resumes from the
+    checkpoint (default: `TO.checkpoint`, beside the folder).
 
     Raises UsageError, and whatever the source raises.
     """
@@ -77,7 +71,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     if image_schema is not None and (dynamodb_json or format == "csv"):
         other = "--dynamodb-json" if dynamodb_json else "--format csv"
         raise UsageError(f"--image-schema and {other} exclude each other")
-    frame = changes(
+    records = changes(
         spark,
         stream,
         connection,
@@ -88,19 +82,13 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
         **redacted,
-    ).withColumn("date", to_date("approximate_creation_time"))
-    if format == "csv":  # which knows no structs
-        frame = frame.withColumn("user_identity", frame["user_identity"]["principal_id"])
+    )
     lake = lake_of(spark, to, checkpoint)
     content = f"{format} (DynamoDB's JSON)" if dynamodb_json else format
     stop = StopRequest()
-    batches = _Batches(lake, format, stop)
+    batches = _BatchWriter(lake, format, stop)
     with translating_errors(), lake.open(_NOTE, content, by_spark=format not in _FILES):
-        if format in _FILES:
-            writer = frame.writeStream.foreachBatch(batches.append)
-        else:
-            writer = frame.writeStream.format(format).partitionBy("date").option("path", to)
-        writer = writer.option("checkpointLocation", lake.kept.whole_path)
+        writer = batches.of_query(_by_date(records, format), to)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
         try:
@@ -115,7 +103,15 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
             batches.log_rescued()
 
 
-class _Batches:
+def _by_date(records: DataFrame, format: str) -> DataFrame:  # noqa: A002
+    """Returns the archive's rows."""
+    rows = records.withColumn("date", to_date("approximate_creation_time"))
+    if format == "csv":  # has no structs
+        rows = rows.withColumn("user_identity", rows["user_identity"]["principal_id"])
+    return rows
+
+
+class _BatchWriter:
     """Appends micro-batches to the archive's files, each once."""
 
     def __init__(self, lake: Lake, format: str, stop: StopRequest) -> None:  # noqa: A002
@@ -124,14 +120,22 @@ class _Batches:
         self._stop = stop
         self._rescued = 0
         self.uncounted: dict[int, int] = {}
-        """The changes of batches that were in already, which Spark does not count."""
+        """The number of changes of each batch that an earlier run appended: Spark counts none."""
+
+    def of_query(self, rows: DataFrame, to: str) -> DataStreamWriter:
+        """Returns the writer of a query: tables (delta, iceberg) are written by Spark itself."""
+        if self._format in _FILES:
+            writer = rows.writeStream.foreachBatch(self.append)
+        else:
+            writer = rows.writeStream.format(self._format).partitionBy("date").option("path", to)
+        return writer.option("checkpointLocation", self._lake.checkpoint.whole_path)
 
     def append(self, batch: DataFrame, number: int) -> None:
-        """Appends one."""
+        """Appends a micro-batch."""
         lake, files_format = self._lake, self._format
-        if (there := lake.files_of(number)) is not None:
+        if (appended := lake.files_of(number)) is not None:
             # Spark does not read its changes any more, and no run has counted them.
-            files = [lake.folder.literal(each) for each in there]
+            files = [lake.folder.literal(each) for each in appended]
             self.uncounted[number] = count_rows(batch, files_format, files)
             return
         seen = Observation() if RESCUED in batch.columns else None
@@ -141,11 +145,11 @@ class _Batches:
         if seen is not None and files:
             self._rescued += seen.get["rows"]
         if files_format == "parquet":
-            # Not once a signal has come: the batch is in, and is to be done and counted soon.
+            # After a signal the job has no time for it: Spark still has to note the batch.
             lake.compact(files, lambda: not self._stop.signal)
 
     def log_rescued(self) -> None:
-        """Logs how many changes have something that typed images do not hold."""
+        """Logs how many changes have attributes that typed images do not hold."""
         if self._rescued:
             what = counted(self._rescued, "change")
             logger.info(f"{what} with what --image-schema does not hold: {RESCUED}")
@@ -157,11 +161,11 @@ def _write(batch: DataFrame, format: str, path: str) -> None:  # noqa: A002
 
 
 def _options(format: str) -> dict[str, str]:  # noqa: A002
-    # Images are full of quotes: doubled, as RFC 4180 and every other reader have them.
+    # Images are full of quotes: RFC 4180, and every reader but Spark, doubles them.
     return {"header": "true", "escape": '"'} if format == "csv" else {}
 
 
 def count_rows(batch: DataFrame, format: str, files: list[str]) -> int:  # noqa: A002
-    """Returns how many rows are in files that `batch` was written to."""
+    """Returns how many rows the files have that `batch` was written to."""
     reader = batch.sparkSession.read.format(format).options(**_options(format))
     return reader.schema(batch.schema).load(files).count() if files else 0

@@ -26,11 +26,11 @@ from watcher.spark.jobs.run import (
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.lake import Lake, lake_of
 
-# It costs nothing but state, and a shard that can't be read for hours is still counted.
+# Waiting so long costs state only, and counts a shard that nobody could read for hours.
 _LATE = "24h"
-# In the checkpoint of windows in files: what it is the checkpoint of.
+# In the checkpoint of windows in files: the folder and the size of the windows.
 _NOTE = "watcher-metrics.json"
-# Files get a window once it is final: so much later.
+# Files get a window once it is final, this long after its end.
 _LATE_FOR_FILES = "10m"
 
 
@@ -63,14 +63,7 @@ def metrics(  # noqa: PLR0913 (its parameters are the options)
             help="how late a change may come and be counted; default 24h, 10m with --to",
         ),
     ] = None,
-    start: Annotated[
-        str,
-        Parameter(
-            name="--from",
-            metavar="START",
-            help=f"where to begin without a checkpoint: {settings.PLACES}; default latest",
-        ),
-    ] = "latest",
+    start: Annotated[str, settings.start_option("latest")] = "latest",
     checkpoint: settings.Checkpoint = None,
     once: settings.Once = False,
     every: settings.EveryTenSeconds = None,
@@ -81,50 +74,49 @@ def metrics(  # noqa: PLR0913 (its parameters are the options)
 ) -> JobTotals:
     """Counts changes by event name and window of their creation time, until stopped.
 
-    On stdout a window is printed whenever its count has grown; in files it stands once, when no
-    more is to come (`late` after its end by the changes' own clock). What there is up to now, and
-    no more, is `count`'s work: `once` takes a checkpoint or files to go on with.
+    The job prints a window whenever its count has grown; to files it writes each window once, when
+    it is final (`late` after its end by the changes' own clock). `once` takes a checkpoint or
+    files to resume from: the `count` command counts what is in the stream now, without Spark.
     """
     if output not in ("lines", "json"):
         raise UsageError("give lines or json", "output", output)
     if once and to is None and checkpoint is None:
         raise UsageError(
-            "for windows that go on, with --to or --checkpoint; once and for all it is count, in "
-            "seconds and without Spark: count STREAM --by minute,kind",
+            "give --to or --checkpoint as well, to resume from; for the changes up to now, count "
+            "takes seconds and no Spark: count STREAM --by minute,kind",
             "once",
         )
-    late = late or (_LATE_FOR_FILES if to else _LATE)
-    frame = changes(
+    window_size = interval(size, "size")
+    lateness = interval(late or (_LATE_FOR_FILES if to else _LATE), "late")
+    records = changes(
         spark, stream, connection, startingPosition=start, failOnDataLoss=fail_on_data_loss
     )
-    with translating_errors():
-        counts = _counts(frame, interval(size, "size"), interval(late, "late"))
-    with translating_errors(), ExitStack() as held:
+    with translating_errors(), ExitStack() as open_lakes:
+        counts = _counts(records, window_size, lateness).writeStream
         if to is None:
-            writer = counts.writeStream.outputMode("update").foreachBatch(
-                _print_json if output == "json" else _print_lines
-            )
+            print_batch = _print_json if output == "json" else _print_lines
+            writer = counts.outputMode("update").foreachBatch(print_batch)
         else:
             lake = lake_of(spark, to, checkpoint)
-            checkpoint = lake.kept.whole_path
-            held.enter_context(lake.open(_NOTE, f"Parquet ({interval(size, 'size')} windows)"))
-            writer = counts.writeStream.outputMode("append").foreachBatch(_appended(lake))
+            checkpoint = lake.checkpoint.whole_path
+            open_lakes.enter_context(lake.open(_NOTE, f"Parquet ({window_size} windows)"))
+            writer = counts.outputMode("append").foreachBatch(_appender(lake))
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)
         writer = triggered(writer, once=once, every=every, default="10s")
         return run(writer.start, "counted", stop=StopRequest(), stop_timeout=stop_timeout)
 
 
-def _appended(lake: Lake) -> Callable[[DataFrame, int], None]:
+def _appender(lake: Lake) -> Callable[[DataFrame, int], None]:
     def append(batch: DataFrame, number: int) -> None:
         if lake.files_of(number) is not None:
-            # It was cut off, or killed, before Spark had noted that: which takes no batch that does
-            # not keep the counts so far (STATE_STORE_COMMIT_VALIDATION_FAILED).
+            # A kill came before Spark had noted the batch. Spark refuses to note one that does not
+            # commit its state (STATE_STORE_COMMIT_VALIDATION_FAILED): so its rows are read again.
             batch.count()
             return
         batch.persist()
         try:
-            # All of it, since the counts so far are kept as a batch is done.
+            # Reads every partition: each commits its part of Spark's state.
             lake.append(lambda path: _write(batch, path) if batch.count() else None, number)
         finally:
             batch.unpersist()
@@ -143,7 +135,7 @@ def _counts(frame: DataFrame, size: str, late: str) -> DataFrame:
 
 
 def _rows(batch: DataFrame) -> list[tuple[str, str, str, int]]:
-    # Times as text: pyspark would turn them into local ones without a zone.
+    # pyspark turns timestamps into local times without a zone; text keeps them.
     start, end = (f"date_format({name}, \"yyyy-MM-dd'T'HH:mm:ssXXX\")" for name in ("start", "end"))
     texts = batch.selectExpr(start, end, "event_name", "count")
     return sorted(tuple(row) for row in texts.collect())

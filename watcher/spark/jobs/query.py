@@ -19,6 +19,8 @@ from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import all_changes
 from watcher.spark.jobs.settings import HERE
 
+_OUTPUTS = ("table", "json", "csv")
+_START = settings.start_option("trim-horizon", text="where to begin")
 _NESTED = (ArrayType, MapType, StructType, VariantType)
 
 
@@ -30,23 +32,16 @@ def query(  # noqa: PLR0913 (its parameters are the options)
         str,
         Parameter(
             alias="-o",
-            choices=("table", "json", "csv"),
+            choices=_OUTPUTS,
             metavar="FORMAT",
             help="table (default), json (a line per row) or csv",
         ),
     ] = "table",
     csv_raw: CsvRaw = False,
-    start: Annotated[
-        str,
-        Parameter(
-            name="--from",
-            metavar="START",
-            help=f"where to begin: {settings.PLACES}; default trim-horizon",
-        ),
-    ] = "trim-horizon",
+    start: Annotated[str, _START] = "trim-horizon",
     until: Annotated[
         str | None,
-        Parameter(metavar="END", help="leave out what came later: an age (2h) or a time"),
+        Parameter(metavar="END", help="leave out later changes: an age (2h) or a time"),
     ] = None,
     image_schema: settings.ImageSchema = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
@@ -60,7 +55,7 @@ def query(  # noqa: PLR0913 (its parameters are the options)
 
     Raises UsageError for SQL that Spark refuses, and whatever the source raises.
     """
-    if output not in ("table", "json", "csv"):
+    if output not in _OUTPUTS:
         raise UsageError("give table, json or csv", "output", output)
     redacted = settings.redacted(redact, redact_file, redact_key_file)
     settings.refuse_bad_schema(image_schema, stream, connection)

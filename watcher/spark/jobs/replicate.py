@@ -1,4 +1,4 @@
-"""Keeps another DynamoDB table equal to the stream's: first what is there, then every change."""
+"""Keeps another DynamoDB table equal to the stream's: copies its items, then applies changes."""
 
 import functools
 import logging
@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
@@ -97,14 +98,11 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         Parameter(metavar="URL", help="its endpoint; default the stream's, without --to-region"),
     ] = None,
     create: Annotated[bool, Parameter(help="create the table, with the same keys")] = False,
-    changes_only: Annotated[bool, Parameter(help="leave out the copy of what is there")] = False,
+    changes_only: Annotated[bool, Parameter(help="leave out the copy of the items")] = False,
     start: Annotated[
         str | None,
-        Parameter(
-            name="--from",
-            metavar="START",
-            help="with --changes-only: where to begin without a checkpoint: "
-            f"{settings.PLACES}; default trim-horizon",
+        settings.start_option(
+            "trim-horizon", text="with --changes-only: where to begin without a checkpoint"
         ),
     ] = None,
     once: settings.Once = False,
@@ -115,39 +113,37 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
-    """Copies the items that are there, then applies every change, until stopped.
+    """Copies the table's items, then applies every change, until stopped.
 
-    The stream's position is fixed before the copy begins, so nothing falls in between; `start`
-    is only for `changes_only`. Copy and changes may be killed at any time and started again.
+    The stream's position is fixed before the copy begins, so no change falls in between; `start`
+    is only for `changes_only`. After a kill at any time, a start on the same checkpoint goes on.
 
     Raises UsageError, StreamError (a stream without new images), and what the source raises.
     """
     streams, arn = connect(stream, connection)
     listing = retry_at_start(lambda: streams.list_shards(arn))
     _refuse_without_images(listing)
-    here = msgspec.structs.replace(connection, region=connection.region or streams.region)
-    there = AwsConfig(
-        to_region or here.region,
+    own = msgspec.structs.replace(connection, region=connection.region or streams.region)
+    others = AwsConfig(
+        to_region or own.region,
         connection.profile,
         to_endpoint_url or (None if to_region else connection.endpoint_url),
     )
-    kept = Folder(spark, checkpoint)
-    target = Target(to, tables(there).endpoint)
-    known = _known_target(kept, target)
-    source = tables(here).named(streams.table(arn))[0]
-    identity = _prepare(
-        tables(here), tables(there), table=source, asked=target, known=known, create=create
-    )
-    target = msgspec.structs.replace(target, identity=identity)
-    kept.save(_TARGET_FILE, target)
+    folder = Folder(spark, checkpoint)
+    source = tables(own).named(streams.table(arn))[0]
+    _bind_target(folder, tables(own), tables(others), source=source, to=to, create=create)
     stop = StopRequest()
     if not changes_only:
         if start is not None:
             text = "--from is only for --changes-only: a copy's changes count from its beginning on"
             logger.warning(text)
-        work = CopyWork(source, here, to, there, 0)
-        copied = _copied(
-            spark, kept, arn=arn, now=listing.time - CLOCKS_APART, work=work, stop=stop
+        copied = _copy(
+            spark,
+            folder,
+            arn=arn,
+            now=listing.time - CLOCKS_APART,
+            work=CopyWork(source, own, to, others, 0),
+            stop=stop,
         )
         if copied is None:
             return JobTotals(signal=stop.signal)
@@ -160,18 +156,27 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         imageFormat="dynamodb-json",
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
-    ).select("event_name", "keys", "new_image")
-    spark.dataSource.register(DynamoDBReplica)
-    given = {"region": there.region, "profile": there.profile, "endpointUrl": there.endpoint_url}
-    writer = (
-        frame.writeStream.format("dynamodb_replica")
-        .option("table", to)
-        .options(**{name: value for name, value in given.items() if value is not None})
-        .option("checkpointLocation", f"{checkpoint.rstrip('/')}/changes")
     )
+    writer = _replica_writer(spark, frame, to, others)
+    writer = writer.option("checkpointLocation", f"{checkpoint.rstrip('/')}/changes")
     logger.info(f"Applying the changes of {listing.table} to {to}")
     start_query = triggered(writer, once=once, every=every).start
     return run(start_query, "applied", stop=stop, stop_timeout=stop_timeout)
+
+
+def _replica_writer(
+    spark: SparkSession, frame: DataFrame, table: str, connection: AwsConfig
+) -> DataStreamWriter:
+    spark.dataSource.register(DynamoDBReplica)
+    options = {
+        "table": table,
+        "region": connection.region,
+        "profile": connection.profile,
+        "endpointUrl": connection.endpoint_url,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    images = frame.select("event_name", "keys", "new_image")
+    return images.writeStream.format("dynamodb_replica").options(**given)
 
 
 def _refuse_without_images(listing: Listing) -> None:
@@ -182,17 +187,39 @@ def _refuse_without_images(listing: Listing) -> None:
         )
 
 
-def _known_target(kept: Folder, target: Target) -> Target:
+# The target
+
+
+def _bind_target(
+    checkpoint: Folder,
+    here: TablesClient,
+    there: TablesClient,
+    *,
+    source: str,
+    to: str,
+    create: bool,
+) -> None:
+    """Binds the checkpoint to the target table, and creates that where it may.
+
+    Raises UsageError where the checkpoint is of another table, or the table can't be a replica.
+    """
+    target = Target(to, there.endpoint)
+    known = _known_target(checkpoint, target)
+    identity = _prepare(here, there, table=source, asked=target, known=known, create=create)
+    checkpoint.save(_TARGET_FILE, msgspec.structs.replace(target, identity=identity))
+
+
+def _known_target(checkpoint: Folder, target: Target) -> Target:
     """Returns the target as the checkpoint has it; `target` itself in a new one.
 
-    Raises UsageError for another: what was copied and applied to one table, another has not got.
+    Raises UsageError for another table, which lacks what was copied and applied to the first.
     """
-    known = kept.load(_TARGET_FILE, Target)
+    known = checkpoint.load(_TARGET_FILE, Target)
     if known is None:
         return target  # a new checkpoint, or one from before this was stored
     if (known.table, without_passwords(known.endpoint)) != (target.table, target.endpoint):
         raise UsageError(
-            f"the checkpoint {kept.path} is of the copy to {known}, not to {target}: "
+            f"the checkpoint {checkpoint.path} is of the copy to {known}, not to {target}: "
             "choose another --checkpoint, or give that table"
         )
     return known
@@ -207,7 +234,7 @@ def _prepare(
     known: Target,
     create: bool,
 ) -> str:
-    """Returns the target's identity. Raises UsageError where it can't be written."""
+    """Returns the target table's identity. Raises UsageError where it can't be a replica."""
     to = asked.table
     source = here.describe(table)
     if source is None:
@@ -238,19 +265,22 @@ def _keys(table: Description) -> str:
 # The copy
 
 
-def _copied(
+def _copy(
     spark: SparkSession,
-    kept: Folder,
+    checkpoint: Folder,
     *,
     arn: str,
     now: datetime,
     work: CopyWork,
     stop: StopRequest,
 ) -> datetime | None:
-    """Copies what is not copied yet; returns when its changes begin, None if stopped."""
-    copy = kept.load(_COPY_FILE, Copy)
+    """Copies the items that are not copied yet.
+
+    Returns the time from which on the stream's changes count; None if the job was stopped.
+    """
+    copy = checkpoint.load(_COPY_FILE, Copy)
     if copy is not None and copy.stream != arn:
-        raise UsageError(f"{kept.path} is of {copy.stream}, not of {arn}: choose another")
+        raise UsageError(f"{checkpoint.path} is of {copy.stream}, not of {arn}: choose another")
     if copy is None:
         parallelism = spark.sparkContext.defaultParallelism
         described = tables(work.source_connection).describe(work.source)
@@ -258,23 +288,23 @@ def _copied(
         segments = min(max(4 * parallelism, size // _SEGMENT_BYTES), _SEGMENTS_MAX)
         copy = Copy(arn, now, segments, [])
         # Stored before the first item is read: a change from here on is in the stream.
-        kept.save(_COPY_FILE, copy)
+        checkpoint.save(_COPY_FILE, copy)
     if not copy.is_whole:
         _refuse_too_old(copy, now)
         with stopped_by_signals(stop), translating_errors():
             work = msgspec.structs.replace(work, segments=copy.segments)
-            _copy_segments(spark, kept, copy, work, stop)
+            _copy_segments(spark, checkpoint, copy, work, stop)
         if stop.is_set():
             return None
-    if not Folder(spark, f"{kept.path}/changes").has("offsets"):
+    if not Folder(spark, f"{checkpoint.path}/changes").has("offsets"):
         _refuse_too_old(copy, datetime.now(UTC))
     return copy.started
 
 
 def _copy_segments(
-    spark: SparkSession, kept: Folder, copy: Copy, work: CopyWork, stop: StopRequest
+    spark: SparkSession, checkpoint: Folder, copy: Copy, work: CopyWork, stop: StopRequest
 ) -> None:
-    """Copies some segments at a time: those that are done are never copied again."""
+    """Copies some segments at a time, and notes them: a start after a crash leaves them out."""
     left = sorted(set(range(copy.segments)) - set(copy.done))
     at_once = 2 * spark.sparkContext.defaultParallelism
     items = 0
@@ -286,7 +316,7 @@ def _copy_segments(
         )
         items += sum(counts.collect())
         copy.done.extend(part)
-        kept.save(_COPY_FILE, copy)
+        checkpoint.save(_COPY_FILE, copy)
         logger.info(f"copied: {items} items, {len(copy.done)} of {copy.segments} parts")
         if not warned and datetime.now(UTC) - copy.started > _WARN_AFTER:
             warned = True
@@ -304,7 +334,7 @@ def _refuse_too_old(copy: Copy, now: datetime) -> None:
 
 
 def copy_segment(work: CopyWork, segment: int) -> int:
-    """Copies a part of the table, on an executor; returns how many items it was."""
+    """Copies a part of the table, on an executor; returns the number of its items."""
     source, target = for_task(work.source_connection), for_task(work.target_connection)
     count = 0
     for items in source.scan(work.source, segment, work.segments):

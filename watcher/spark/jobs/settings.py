@@ -30,6 +30,12 @@ _QUICK = 5.0
 PLACES = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
 """The values of a `--from`."""
 
+
+def start_option(default: str, *, text: str = "where to begin without a checkpoint") -> Parameter:
+    """Returns a job's `--from`; `text` begins its help."""
+    return Parameter(name="--from", metavar="START", help=f"{text}: {PLACES}; default {default}")
+
+
 Checkpoint: TypeAlias = Annotated[
     str | None,
     Parameter(metavar="PATH", help="where the job goes on after an end or a crash"),

@@ -49,35 +49,35 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
 ) -> JobTotals:
     """Hands every change to the handlers that `load` makes, in each executor's processes.
 
-    `stream` may be several, with commas between them. The handlers get the records that pass the
-    `test`, without what the `redaction` takes out.
+    `stream` may name several, with commas between them. The handlers get the records that pass the
+    `test`, redacted.
 
-    What they print is printed here, batch by batch. After a crash a batch is delivered again as a
-    whole; each process has handlers of its own, with their state. At the end each process that is
-    left calls `close`; Spark ends processes that were idle for a minute, without a word.
-    `on_error` is that of a watch: with a checkpoint, a handler that fails is tried again for ever.
+    The job prints what the handlers print, batch by batch. After a crash it delivers a whole batch
+    again. Each process has its own handlers, with their own state, and calls `close` at the end;
+    Spark ends a process that was idle for a minute without calling it. `on_error` is that of a
+    watch: with a checkpoint, the job retries a failed record forever.
 
     Raises HandlerError under `on_error="stop"`, and what the source raises.
     """
-    given = ("retry" if checkpoint else "log") if on_error is None else on_error
-    aws = AwsConfig(connection.region, connection.profile)
-    policy = FailurePolicy.parse(given, aws)  # raises here what would else be raised by an executor
+    if on_error is None:
+        on_error = "retry" if checkpoint else "log"
+    # Checks here what only an executor would find out.
+    policy = FailurePolicy.parse(on_error, AwsConfig(connection.region, connection.profile))
     if not wanted_streams(stream).are_several:
-        connect(stream, connection)  # what is no stream is refused here, before Spark has begun
+        connect(stream, connection)
     stop = StopRequest()
     printer = handlers_sink.Printer(stop.event)
-    is_terminal = sys.stdout.isatty()
     task = handlers_sink.HandlersTask(
         load,
         policy,
-        is_terminal,
+        sys.stdout.isatty(),
         printer.address,
         printer.authkey,
         test,
         redaction,
     )
     handlers_sink.register(spark, task)
-    frame = changes(
+    records = changes(
         spark,
         stream,
         connection,
@@ -89,9 +89,10 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
     with tempfile.TemporaryDirectory(
         prefix="watcher-", dir=temporary_folder(), ignore_cleanup_errors=True
     ) as folder:
-        # Spark has one in any case; without the user's it is for this run only.
-        place = checkpoint or Path(folder).as_uri()
-        writer = frame.writeStream.format(handlers_sink.FORMAT).option("checkpointLocation", place)
+        # Spark needs one in any case; without the user's it is for this run only.
+        location = checkpoint or Path(folder).as_uri()
+        writer = records.writeStream.format(handlers_sink.FORMAT)
+        writer = writer.option("checkpointLocation", location)
         writer = triggered(writer, once=once, every=None)
         try:
             totals = run(writer.start, "delivered", stop=stop, stop_timeout=stop_timeout)
@@ -108,9 +109,9 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
 def close_handlers(
     spark: SparkSession, stop: StopRequest, stop_timeout: float, timing: Timing = TIMING
 ) -> None:
-    """Closes the handlers, unless the query has ended because Spark's JVM did.
+    """Closes the handlers in each process, unless Spark's JVM has ended.
 
-    After a signal in what is left of its time, and a little.
+    After a signal they have the rest of `stop_timeout`, and at least `least_close_seconds`.
     """
     left = stop.seconds_left(stop_timeout)
     at_most = None if left is None else max(left, timing.least_close_seconds)
@@ -131,14 +132,14 @@ def close_handlers(
 def _cancelled(
     spark: SparkSession, seconds: float | None, timing: Timing
 ) -> Iterator[threading.Event]:
-    """Cancels Spark's work in here after so many seconds, if any, and sets the event."""
+    """Cancels Spark's work within the block after so many seconds, and sets the event."""
     is_over, is_late = threading.Event(), threading.Event()
 
     def cancel() -> None:
         if is_over.wait(seconds):
             return
         is_late.set()
-        while not is_over.wait(timing.cancel_again_seconds):  # what begins only now as well
+        while not is_over.wait(timing.cancel_again_seconds):  # work may begin after the first call
             with contextlib.suppress(Py4JError, OSError):
                 spark.sparkContext.cancelAllJobs()
 
