@@ -17,10 +17,13 @@ from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Killed, Life, Scheduler
 from tests.simulation.universe import TABLE, Universe
 from watcher.aws.arns import is_stream
+from watcher.aws.model import AfterSequence, AtSequence
 from watcher.aws.retry import retry_at_start
 from watcher.pull.ranges import RangeReader
 from watcher.records.wire import WireRecord
+from watcher.spark import offsets
 from watcher.spark.buffered_shard import BufferedShard, ReaderEvent
+from watcher.spark.offsets import ShardOffset
 from watcher.spark.options import SourceOptions
 from watcher.spark.planner import Planner
 from watcher.spark.read_ahead import ReadAhead
@@ -35,6 +38,12 @@ _wire_record = msgspec.json.Decoder(WireRecord)
 _SCHEMA = StructType().add("shard_id", "string").add("record", "string")
 Batch = dict[str, list[str]]
 """What a micro-batch has brought: shard → sequence numbers."""
+
+
+def _shards(text: str) -> dict[str, ShardOffset]:
+    """The shards of a stored offset."""
+    offset = offsets.from_json(json.loads(text))
+    return {} if offset is None else offset.shards
 
 
 def merged(tasks: Iterable[Batch]) -> Batch:
@@ -160,7 +169,7 @@ class Query(Program):
         self._log.offsets.append(end)
         self._scheduler.tell("Spark", f"plans batch {len(self._log.offsets) - 1}")
         self._judge.keeps_start()
-        self._judge.knows(json.loads(end)["shards"])
+        self._judge.knows(_shards(end))
 
     def _do(self, reader: StreamReader, batch: int, life: Life) -> None:
         """Read a micro-batch, put it into the sink, commit it: a crash may come between any two."""
@@ -180,10 +189,14 @@ class Query(Program):
         next one are not in the range.
         """
         rows = merged(self._read(reader, batch - 1, batch + 1, life)[0])
-        began = json.loads(self._log.offsets[batch - 1])["shards"]
-        still = json.loads(self._log.offsets[batch + 1])["shards"]
+        began = _shards(self._log.offsets[batch - 1])
+        still = _shards(self._log.offsets[batch + 1])
         # Where a range begins at a time, the first record is known to the second only.
-        numbered = {each for each, of in began.items() if "sequence" in of["position"]["type"]}
+        numbered = {
+            each
+            for each, of in began.items()
+            if isinstance(of.position, AtSequence | AfterSequence)
+        }
         mine = numbered & still.keys()
         before = {each: old for each, old in self._log.sink[batch].items() if each in mine}
         now = {each: rows.get(each, [])[: len(old)] for each, old in before.items()}

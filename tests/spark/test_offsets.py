@@ -1,5 +1,6 @@
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from watcher.pull.ranges import Range
 from watcher.spark import offsets
 from watcher.spark.offsets import Offset, ShardOffset
 
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "checkpoints"
 OLD, NEW = AfterSequence("9" * 21), AfterSequence("1" + "0" * 21)
 
 
@@ -41,6 +43,56 @@ def test_a_checkpoint_of_before_is_read_as_it_was_written() -> None:
             TrimHorizon(), "a", unlisted=True, since=datetime(2026, 11, 21, 8, tzinfo=UTC)
         ),
     )
+
+
+def test_the_offset_of_500_shards_takes_60_kb_and_stays_readable() -> None:
+    """Rotated on the hour, as on AWS; what Spark writes each micro-batch."""
+
+    def shard_id(lineage: int, opened: int) -> str:
+        return f"shardId-{opened + 997 * lineage:020}-{lineage * 2654435761 % 2**32:08x}"
+
+    number = 7_213_000_000_000_003_698_437_800
+    at = {
+        shard_id(each, 1_760_000_000_000): ShardOffset(
+            AfterSequence(str(number + each * 10**9)), shard_id(each, 1_759_985_600_000)
+        )
+        for each in range(500)
+    }
+
+    text = json.dumps(offsets.to_json(offset(**at)))
+
+    assert len(text) < 60_000
+    assert offsets.from_json(json.loads(text)) == offset(**at)
+    assert '"60000000000-00000000": {"after": "7213000000000003698437800", "parent": "' in text
+
+
+@pytest.mark.parametrize("name", ["1", "2"])
+def test_a_checkpoint_of_each_version_goes_on(name: str) -> None:
+    text = (FIXTURES / f"spark-offset-{name}.json").read_text()
+
+    read = offsets.from_json(json.loads(text))
+
+    assert read == Offset(
+        "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-24T00:00:00.000",
+        {
+            "shardId-00000001763942400000-0a1b2c3d": ShardOffset(
+                AfterSequence("100000000003498069978"),
+                "shardId-00000001763928000000-4e5f6071",
+                finished=True,
+            ),
+            "shardId-00000001763956800000-8293a4b5": ShardOffset(
+                TrimHorizon(), "shardId-00000001763942400000-0a1b2c3d"
+            ),
+            "shardId-00000001763956800001-c6d7e8f9": ShardOffset(
+                AtTime(datetime(2026, 11, 24, 8, tzinfo=UTC)),
+                since=datetime(2026, 11, 24, 7, tzinfo=UTC),
+                unlisted=True,
+            ),
+        },
+        images={"pk": "string"},
+    )
+    if name == "2":
+        assert json.dumps(offsets.to_json(read, read.images)) == text.strip()
 
 
 def test_a_range_from_no_record_s_number_starts_at_the_first_record_that_was_read() -> None:

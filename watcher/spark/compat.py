@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError, WatcherError
+from watcher.spark import offsets
 from watcher.spark.offsets import OffsetJson
 from watcher.spark.picklable import SparkPicklable
 from watcher.spark.timing import TIMING, Timing
@@ -168,7 +169,7 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
             self._end = self._first(self._start, limit)
         else:
             initial = self._reader.latestOffset(self._start, limit)
-            self._end = {**self._first(initial, limit), "begun": initial["shards"]}
+            self._end = offsets.with_begun(self._first(initial, limit), initial)
         return self._end
 
     def _first(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
@@ -271,8 +272,8 @@ def stored_offset(checkpoint: str, reads: Callable[[str], bool]) -> OffsetJson:
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"can't be read: {error}", "checkpointLocation", checkpoint) from error
     # A version, what Spark notes, and then an offset for each source.
-    offsets = [json.loads(line) for line in lines[2:] if line.startswith("{")]
-    mine = [each for each in offsets if reads(str(each.get("stream")))]
+    stored = [json.loads(line) for line in lines[2:] if line.startswith("{")]
+    mine = [each for each in stored if reads(str(each.get("stream")))]
     if len(mine) > 1:
         raise UsageError(f"Spark {pyspark.__version__} reads a stream once in a query, not twice")
     return mine[0] if mine else {}

@@ -43,6 +43,8 @@ def end_offset(
         shard, before = shards[shard_id], start.shards.get(shard_id)
         tracked, pages = shard.tracked, admission.pages(shard)
         position = before.position if before else tracked.position
+        # Spark keeps the range's start, too: only one that is no record's needs the first record.
+        first = None if isinstance(position, AfterSequence) else shard.first
         upto = pages[-1].upto if pages else shard.deferred.upto if shard.deferred else None
         if upto is not None:
             position = AfterSequence(upto)
@@ -53,7 +55,7 @@ def end_offset(
                 tracked.parent,
                 finished,
                 not tracked.expected,
-                first=(before and before.first) or shard.first,
+                first=first,
             )
     return Offset(start.stream, _pruned(start.shards, moved, shards, lineage)) if moved else None
 
@@ -191,7 +193,11 @@ def _pruned(
     lineage: Lineage,
 ) -> dict[str, ShardOffset]:
     """Returns the whole offset, without finished shards that their children stand for."""
-    whole = {**before, **moved}
+    # A shard's first record counts in its own micro-batch only (see ShardOffset).
+    whole = {
+        shard_id: msgspec.structs.replace(reached, first=None)
+        for shard_id, reached in before.items()
+    } | dict(moved)
     with_child = {reached.parent for reached in whole.values()}
     return {
         shard_id: reached

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -12,13 +14,14 @@ from watcher.errors import UsageError
 from watcher.pull.ranges import Range
 from watcher.streams.lineage import ShardStatus, TrackedShard
 
-_VERSION = 1
+# Version 1, of watcher 0.1 and 0.2, wrote each shard's whole id and position.
+_VERSION = 2
 
 OffsetJson: TypeAlias = dict[str, Any]
 """An offset as Spark stores it: plain JSON values."""
 
 
-class ShardOffset(msgspec.Struct, frozen=True, omit_defaults=True):
+class ShardOffset(msgspec.Struct, frozen=True):
     """How far a shard was read; its unread records begin at `position`."""
 
     position: Position
@@ -30,7 +33,7 @@ class ShardOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     since: datetime | None = None
     """From when on it was the query's to read, where it was there before the query."""
     first: str | None = None
-    """The number of the first record the query has read, where it began at no record's number."""
+    """The number of its first record, in the micro-batch that began at no record's number."""
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -42,11 +45,17 @@ class Offset(msgspec.Struct, frozen=True):
 
     stream: str
     shards: dict[str, ShardOffset]
-    version: int = _VERSION
     begun: dict[str, ShardOffset] = {}
     """Start positions of the first micro-batch, stored in its end: Spark keeps no initial one."""
     images: Any = None
     """The shape of images (see `columns.type_shape`); None where that was not noted."""
+
+
+def with_begun(end: OffsetJson, initial: OffsetJson) -> OffsetJson:
+    """Returns the end of a query's first micro-batch with the offset that it begins at."""
+    first, last = from_json(initial), from_json(end)
+    assert first is not None and last is not None
+    return to_json(msgspec.structs.replace(last, begun=first.shards), last.images)
 
 
 def start_of_first_batch(end: Offset) -> Offset | None:
@@ -59,11 +68,78 @@ def start_of_first_batch(end: Offset) -> Offset | None:
 INITIAL: OffsetJson = {}
 
 
+class _StoredShard(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A shard in the JSON of an offset; the names of its fields are in order."""
+
+    after: str | None = None
+    """The sequence number of its last record, where it was read."""
+    finished: bool = False
+    first: str | None = None
+    parent: str | None = None
+    position: Position | None = None
+    """Any other position than `after`."""
+    since: datetime | None = None
+    unlisted: bool = False
+
+
+class _StoredOffset(msgspec.Struct, frozen=True):
+    """The JSON of an offset: Spark writes one a micro-batch, so it is short."""
+
+    shards: dict[str, _StoredShard]
+    stream: str
+    version: int
+    begun: dict[str, _StoredShard] = {}
+    images: Any = None
+    prefix: str = ""
+    """The beginning of all shard ids, which is left out of each."""
+
+
 def to_json(offset: Offset, images: object = None) -> OffsetJson:
     """Returns the offset as plain JSON values, keys sorted: Spark compares offsets as text."""
-    noted = {} if images is None else {"images": images}
-    shards = {name: msgspec.to_builtins(offset.shards[name]) for name in sorted(offset.shards)}
-    return {**noted, "shards": shards, "stream": offset.stream, "version": offset.version}
+    prefix = _common_prefix(offset)
+    stored = {
+        "begun": _stored(offset.begun, prefix) or None,
+        "images": images,
+        "prefix": prefix or None,
+        "shards": _stored(offset.shards, prefix),
+        "stream": offset.stream,
+        "version": _VERSION,
+    }
+    return {name: value for name, value in stored.items() if value is not None}
+
+
+def _common_prefix(offset: Offset) -> str:
+    ids = {*offset.shards, *offset.begun}
+    ids |= {each.parent for each in offset.shards.values() if each.parent}
+    if len(ids) < 2:
+        return ""
+    first, last = min(ids), max(ids)
+    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return first[: min(sum(1 for _ in shared), len(first) - 1)]
+
+
+def _stored(shards: Mapping[str, ShardOffset], prefix: str) -> dict[str, OffsetJson]:
+    cut = len(prefix)
+    stored = {}
+    for name in sorted(shards):
+        each = shards[name]
+        number = position = None
+        if isinstance(each.position, AfterSequence):
+            number = each.position.sequence_number
+        else:
+            position = each.position
+        stored[name[cut:]] = msgspec.to_builtins(
+            _StoredShard(
+                number,
+                each.finished,
+                each.first,
+                each.parent and each.parent[cut:],
+                position,
+                each.since,
+                each.unlisted,
+            )
+        )
+    return stored
 
 
 def from_json(plain: OffsetJson) -> Offset | None:
@@ -71,12 +147,26 @@ def from_json(plain: OffsetJson) -> Offset | None:
     if not plain:
         return None
     try:
-        offset = msgspec.convert(plain, Offset)
+        stored = msgspec.convert(plain, _StoredOffset)
+        if stored.version > _VERSION:
+            raise UsageError("the checkpoint was written by a newer watcher: upgrade this one")
+        begun, shards = (_read(each, stored.prefix) for each in (stored.begun, stored.shards))
     except msgspec.ValidationError as error:
         raise UsageError(f"the checkpoint's offset is not of dynamodb_streams: {error}") from None
-    if offset.version > _VERSION:
-        raise UsageError("the checkpoint was written by a newer watcher: upgrade this one")
-    return offset
+    return Offset(stored.stream, shards, begun, stored.images)
+
+
+def _read(stored: Mapping[str, _StoredShard], prefix: str) -> dict[str, ShardOffset]:
+    shards = {}
+    for name, each in stored.items():
+        position = each.position if each.after is None else AfterSequence(each.after)
+        if position is None:
+            raise msgspec.ValidationError(f"shard {name} has no position")
+        parent = None if each.parent is None else prefix + each.parent
+        shards[prefix + name] = ShardOffset(
+            position, parent, each.finished, each.unlisted, each.since, each.first
+        )
+    return shards
 
 
 def ranges(start: Offset, end: Offset) -> list[Range]:
