@@ -5,37 +5,35 @@ from __future__ import annotations
 import logging
 import math
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
 
 import msgspec
 
 from watcher.aws.background import BackgroundService
 from watcher.aws.connect import connect, for_worker
-from watcher.aws.model import AfterSequence, AtTime, Service, TrimHorizon, opened_at
+from watcher.aws.model import Service, TrimHorizon, opened_at
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
 from watcher.pull import executor
 from watcher.pull.ranges import Range
-from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
+from watcher.runtime.stream_successor import StreamEnd
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
-from watcher.spark import micro_batch, offsets
+from watcher.spark import micro_batch, offsets, progress
 from watcher.spark.buffered_shard import BufferedPage, BufferedShard, ReaderEvent, unread_since
 from watcher.spark.deferred_range import DeferredRange
 from watcher.spark.event_time import Cut, EventTimeAlignment
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
+from watcher.spark.progress import Report
 from watcher.spark.read_ahead import ReadAhead, ReadAheadDriver, ReaderThreads
+from watcher.spark.succession import StreamSuccession
 from watcher.spark.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ShardEnd
-from watcher.streams.lineage import RETENTION, Lineage, ShardStatus, TrackedShard
+from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.timing import TIMING as CORE_TIMING
 
 logger = logging.getLogger("watcher")
-
-Report: TypeAlias = dict[str, int]
-"""Figures of a query's progress, by their names."""
 
 
 class _StoppingPoint(msgspec.Struct, frozen=True):
@@ -68,8 +66,6 @@ class Planner:
         streams_timing: StreamsTiming = STREAMS_TIMING,
     ) -> None:
         self.arn = arn
-        self.successor: str | None = None
-        """The ARN of the table's next stream, once this one has ended and is delivered."""
         self._options = options
         self._service = service
         self._background = background or service
@@ -78,13 +74,13 @@ class Planner:
         self._clock = clock
         self._timing = timing
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
-        self._streams_timing = streams_timing
-        self._search = SuccessorSearch(
-            of_table=options.of_table, clock=clock, timing=streams_timing
+        self._succession = StreamSuccession(
+            arn,
+            of_table=options.of_table,
+            losses=self._losses,
+            clock=clock,
+            timing=streams_timing,
         )
-        self._end: StreamEnd | None = None
-        self._succeeds = False
-        self._newest: str | None = None  # where that is another stream, which was there first
         self._coordinator: Coordinator | None = None
         self._first_shards: set[str] = set()  # of the first offset
         self._stop_at: _StoppingPoint | None = None
@@ -98,6 +94,11 @@ class Planner:
         self._finished = 0
         self.stream_count = 1
         """How many planners are asked one after the other: none may keep the others waiting."""
+
+    @property
+    def successor(self) -> str | None:
+        """The ARN of the table's next stream, once this one has ended and is delivered."""
+        return self._succession.successor
 
     @classmethod
     def connected(cls, options: SourceOptions) -> Planner:
@@ -138,9 +139,7 @@ class Planner:
 
     def take_over(self, former: Planner) -> None:
         """Takes the place of the planner of another stream of the table, in the same query."""
-        self._succeeds = former.successor == self.arn
-        self._newest = None if self._succeeds else former.arn
-        self._losses.lines = former._losses.lines
+        self._succession.take_over(former._succession)
         if former._stop_at is not None:
             self._stop_at = _StoppingPoint(former._stop_at.written, None)
 
@@ -154,7 +153,7 @@ class Planner:
         try:
             coordinator = self._resume(start)
         except StreamGoneError as error:
-            return self._beyond_lost_stream(error)
+            return Offset(self._succession.move_beyond_lost(error), {})
         coordinator.schedule.stream_count = self.stream_count
         if max_bytes is not None:
             max_bytes = max(1, max_bytes // self.stream_count)
@@ -182,7 +181,7 @@ class Planner:
                     continue  # the children of one that has just finished
                 end_of_stream = self._poll_end(coordinator)
                 if end_of_stream is not None and end_of_stream.successor is not None:
-                    return self._move_on(end_of_stream.successor)
+                    return Offset(self._succession.move_on(end_of_stream.successor), {})
                 if self._has_nothing(coordinator, deadline):
                     return start
                 self._driver.wait(idle_seconds)
@@ -292,49 +291,16 @@ class Planner:
         """
         with self._driver.lock:
             shards = list(self._ahead.shards.values())
-            waiting = [
-                each for shard in shards for each in shard.pages if self._is_left(shard, each)
-            ]
-            deferred = [
-                each.deferred
-                for each in shards
-                if each.deferred and self._is_left(each, each.deferred)
-            ]
-            times = [each.created for each in waiting] + [each.created for each in deferred]
-            times += self._unread_since(shards)
-            oldest = min(times, default=None)
-            return {
-                "buffered_bytes": sum(each.size for each in waiting),
-                "buffered_records": sum(each.count for each in waiting),
+            unfinished = [] if self._coordinator is None else self._coordinator.lineage.unfinished
+            unstarted = [each for each in unfinished if each.status is ShardStatus.WAITING]
+            figures = {
+                **progress.backlog(shards, unstarted, self._planned, self._clock.time()),
                 "data_losses": len(self._losses.lines),
-                "lag_seconds": max(0, round(self._clock.time() - oldest)) if oldest else 0,
                 "shards_finished": self._finished,
                 "shards_left_behind": len(self._alignment.left_behind),
                 "shards_open": sum(not shard.has_ended for shard in shards),
             }
-
-    def _is_left(self, shard: BufferedShard, held: BufferedPage | DeferredRange) -> bool:
-        """True for what comes after the newest micro-batch."""
-        planned = self._planned.get(shard.id)
-        return (
-            planned is None
-            or not isinstance(planned.position, AfterSequence)
-            or int(held.upto) > int(planned.position.sequence_number)
-        )
-
-    def _unread_since(self, shards: list[BufferedShard]) -> list[float]:
-        """Returns when the first record may have been made of shards that were not read yet."""
-        planned = {name for name, each in self._planned.items() if each.finished}
-        unread = [
-            shard.tracked
-            for shard in shards
-            if not shard.attempted and not shard.pages and shard.id not in planned
-        ]
-        if self._coordinator is not None:
-            unfinished = self._coordinator.lineage.unfinished
-            unread += [each for each in unfinished if each.status is ShardStatus.WAITING]
-        kept = self._clock.time() - RETENTION.total_seconds()
-        return [max(kept, since.timestamp()) for each in unread if (since := _oldest_unread(each))]
+        return dict(sorted(figures.items()))
 
     def stop(self) -> None:
         """Ends the background reading."""
@@ -361,7 +327,7 @@ class Planner:
             )
         if self._coordinator is None:
             coordinator = self._new_coordinator(start)
-            if not self._succeeds:  # a running query lists as ever
+            if not self._succession.follows:  # a running query has listed before
                 executor.start(coordinator, self._service, self._clock)
             self._coordinator = coordinator
             self._first_shards = set(start.shards)
@@ -433,11 +399,12 @@ class Planner:
 
     def _has_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
         """True once the answer is that there is nothing now. Raises StreamGoneError."""
+        end = self._succession.end
         if self._stop_at is not None:
-            is_over = self._end is not None or not coordinator.is_over
+            is_over = end is not None or not coordinator.is_over
             return is_over and self._is_done(coordinator)
-        if self._end is not None:
-            raise self._over(self._end, coordinator)
+        if end is not None:
+            raise self._succession.error(coordinator)
         now = self._clock.monotonic()
         is_tried = self._are_tried() and not self.awaits_others
         return now >= deadline and (is_tried or now >= self._first_until)
@@ -450,66 +417,15 @@ class Planner:
             was_never_listed or coordinator.poll_exhausted()
         )
 
-    # The end of the stream
-
     def _poll_end(self, coordinator: Coordinator) -> StreamEnd | None:
-        """Returns the end of the stream once all of it is delivered; None while more may come.
-
-        A query waits for the next stream of a disabled one for as long as it takes.
-        """
-        if self._end is None and coordinator.is_over and self._is_done(coordinator):
-            search, table = self._search, coordinator.listing.table
-            search.wait_seconds = math.inf
-            if self._stop_at is not None or (coordinator.is_gone and not search.of_table):
-                search.wait_seconds = 0.0
-            elif coordinator.is_gone:
-                search.wait_seconds = self._streams_timing.successor_wait_seconds
-            ended = "gone" if coordinator.is_gone else "disabled"
-            self._end = search.poll(self._background, self.arn, ended, table)
-            if self._end is not None and self._end.newer and self._stop_at is not None:
-                logger.warning(str(self._over(self._end, coordinator)))
-        return self._end
-
-    def _over(self, end: StreamEnd, coordinator: Coordinator) -> StreamGoneError:
-        if end.newer is None:
-            return StreamGoneError(f"no stream {self.arn}: it was deleted")
-        ended = "gone" if coordinator.is_gone else "disabled"
-        return StreamGoneError(
-            f"stream {self.arn} is {ended}, and all of it is read; its table has a new one, "
-            f"{end.newer}: name that, with another checkpoint"
-        )
-
-    def _move_on(self, successor: str) -> Offset:
-        """Returns where the table's next stream begins.
-
-        Changes made between the two are in neither. None may have been made: that is a warning,
-        and no error.
-        """
-        if self.successor is None:
-            self.successor = successor
-            between = f"between the table's streams {self.arn} and {successor}"
-            gap = Losses(clock=self._clock, lines=self._losses.lines)
-            gap.report(between, "the first one was disabled, or deleted")
-        return Offset(self.successor, {})
-
-    def _beyond_lost_stream(self, error: StreamGoneError) -> Offset:
-        """Returns where the table's next stream begins, of a checkpoint whose own is gone.
-
-        Raises the error where there is none to go on with, and DataLossError.
-        """
-        if self._newest is None:
-            raise error
-        self._losses.report(f"stream {self.arn}, from the checkpoint on", "it is gone")
-        return self._move_on(self._newest)
+        """Returns the end of the stream once all of it is delivered; None while more may come."""
+        succession = self._succession
+        if succession.end is None and coordinator.is_over and self._is_done(coordinator):
+            stops = self._stop_at is not None
+            succession.find_end(coordinator, self._background, stops=stops)
+        return succession.end
 
     def _are_tried(self) -> bool:
         """True once each shard was read once, or tried to."""
         shards = self._ahead.shards.values()
         return all(shard.attempted for shard in shards if shard.reader is not None)
-
-
-def _oldest_unread(shard: TrackedShard) -> datetime | None:
-    """Returns a time before which no record of a shard is unread, where one is known."""
-    if isinstance(shard.position, AtTime):
-        return shard.position.time
-    return opened_at(shard.id) or shard.since

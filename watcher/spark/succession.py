@@ -1,0 +1,96 @@
+"""The end of a stream in a query of a table, which goes on with the table's next stream."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from watcher.aws.model import Service
+from watcher.clock import Clock
+from watcher.errors import StreamGoneError
+from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
+from watcher.runtime.timing import StreamsTiming
+from watcher.streams.coordinator import Coordinator
+from watcher.streams.losses import Losses
+
+logger = logging.getLogger("watcher")
+
+
+class StreamSuccession:
+    """One stream of a query, the one before it and the one behind it."""
+
+    def __init__(
+        self, arn: str, *, of_table: bool, losses: Losses, clock: Clock, timing: StreamsTiming
+    ) -> None:
+        self.end: StreamEnd | None = None
+        """The end of the stream, once all of it is delivered."""
+        self.successor: str | None = None
+        """The ARN of the table's next stream, once the query has moved on to it."""
+        self.follows = False
+        """True if the query has moved on to this stream from another one."""
+        self._arn = arn
+        self._losses = losses
+        self._clock = clock
+        self._timing = timing
+        self._search = SuccessorSearch(of_table=of_table, clock=clock, timing=timing)
+        self._newest: str | None = None
+        """The table's newest stream, where a checkpoint is of an older one."""
+
+    def take_over(self, former: StreamSuccession) -> None:
+        """Takes the place of another stream of the table, in the same query."""
+        self.follows = former.successor == self._arn
+        self._newest = None if self.follows else former._arn
+        self._losses.lines = former._losses.lines
+
+    def find_end(self, coordinator: Coordinator, service: Service, *, stops: bool) -> None:
+        """Looks once for the stream's end; all of it is delivered, and the table may have a next.
+
+        A query waits for the next stream of a disabled one for as long as it takes, unless it
+        `stops` at some moment.
+        """
+        search = self._search
+        search.wait_seconds = math.inf
+        if stops or (coordinator.is_gone and not search.of_table):
+            search.wait_seconds = 0.0
+        elif coordinator.is_gone:
+            search.wait_seconds = self._timing.successor_wait_seconds
+        self.end = search.poll(service, self._arn, _ended(coordinator), coordinator.listing.table)
+        if self.end is not None and self.end.newer and stops:
+            logger.warning(str(self.error(coordinator)))
+
+    def error(self, coordinator: Coordinator) -> StreamGoneError:
+        """Returns the error that ends a query which can't move on."""
+        newer = self.end and self.end.newer
+        if newer is None:
+            return StreamGoneError(f"no stream {self._arn}: it was deleted")
+        return StreamGoneError(
+            f"stream {self._arn} is {_ended(coordinator)}, and all of it is read; its table has a "
+            f"new one, {newer}: name that, with another checkpoint"
+        )
+
+    def move_on(self, successor: str) -> str:
+        """Returns the ARN of the table's next stream; reports the gap before it the first time.
+
+        Changes made between the two streams are in neither. Nobody may have made any: so that is a
+        warning, and no error.
+        """
+        if self.successor is None:
+            self.successor = successor
+            between = f"between the table's streams {self._arn} and {successor}"
+            gap = Losses(clock=self._clock, lines=self._losses.lines)
+            gap.report(between, "the first one was disabled, or deleted")
+        return self.successor
+
+    def move_beyond_lost(self, error: StreamGoneError) -> str:
+        """Returns the table's newest stream, for a checkpoint whose own stream is gone.
+
+        Raises the error where there is none, and DataLossError.
+        """
+        if self._newest is None:
+            raise error
+        self._losses.report(f"stream {self._arn}, from the checkpoint on", "it is gone")
+        return self.move_on(self._newest)
+
+
+def _ended(coordinator: Coordinator) -> str:
+    return "gone" if coordinator.is_gone else "disabled"
