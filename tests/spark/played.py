@@ -45,6 +45,8 @@ class PlayedStream:
 
     def __init__(self, clock: HandClock) -> None:
         self.records_of: dict[str, list[int]] = {}
+        self.images: dict[int, dict[str, object]] = {}
+        """The new images of some records; the others have one of their own."""
         self.parents: dict[str, str] = {}
         self.closed: set[str] = set()
         self.hidden: set[str] = set()
@@ -144,10 +146,18 @@ class PlayedStream:
             return json.dumps({"Records": [], "NextShardIterator": iterator}).encode()
         left = [each for each in self.records_of[shard_id] if each >= int(first)]
         page = left[: limit or self.page_size]
-        answer: dict[str, object] = {"Records": [wire(n, size=self.record_size) for n in page]}
+        answer: dict[str, object] = {"Records": [self._wire(n) for n in page]}
         if len(left) > len(page) or shard_id not in self.closed:
             answer["NextShardIterator"] = f"{shard_id} {page[-1] + 1 if page else first}"
         return json.dumps(answer).encode()
+
+    def _wire(self, n: int) -> dict[str, object]:
+        record = wire(n, size=self.record_size)
+        if n in self.images:
+            change = record["dynamodb"]
+            assert isinstance(change, dict)
+            change["NewImage"] = self.images[n]
+        return record
 
     def latest_stream(self, table: str) -> str:
         return ARN

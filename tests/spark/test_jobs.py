@@ -94,9 +94,11 @@ def test_a_query_may_use_the_view_several_times(
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ("pk string, total decimalx", 'Unsupported data type "DECIMALX"'),
-        ("pk string, total", "Syntax error at or near end of input"),
-        ("pk string, PK int", "pk is there twice"),
+        ("pk string, total decimalx", "'decimalx' is no type"),
+        ("pk string, total decimal(12,x)", "here: pk string, total decimal >>> (12,x)"),
+        ("pk string, total", "total has no type"),
+        ("pk string, PK int", "PK is there twice"),
+        ("pk string, a-b int", "'-' is no type"),
     ],
 )
 def test_an_image_schema_that_is_wrong_is_quoted(
@@ -106,7 +108,7 @@ def test_an_image_schema_that_is_wrong_is_quoted(
 
     with pytest.raises(UsageError) as error:
         query(sim.stream_arn, "-", image_schema=schema, connection=here(sim), spark=spark)
-    assert str(error.value).startswith(f"image_schema {schema!r}: ")
+    assert str(error.value).startswith("image_schema: ")
     assert text in str(error.value)
 
 

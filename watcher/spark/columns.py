@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from watcher.aws.arns import table_name
-from watcher.errors import UsageError
+from watcher.errors import UsageError, blame
 from watcher.records import page as pages
 from watcher.records import plain_json
 from watcher.records.diff import changed_attributes_of
@@ -46,6 +46,8 @@ from watcher.records.typed_values import (
     strict_converter,
 )
 from watcher.records.wire import WireChange, WireRecord
+from watcher.spark import image_schema
+from watcher.spark.image_schema import POSSIBLE
 from watcher.spark.options import SourceOptions
 from watcher.streams.messages import Page
 
@@ -64,10 +66,6 @@ _COLUMNS: Final = {
 }
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _IDENTITY: Final = pa.struct([("type", pa.string()), ("principal_id", pa.string())])
-_POSSIBLE: Final = (
-    "string, boolean, binary, decimal, tinyint to bigint, float, double, timestamp, date, "
-    "array, struct, map<string, …>"
-)
 _FILLED: Final = (
     *(StringType, BooleanType, BinaryType, DecimalType, IntegralType),
     *(FloatType, DoubleType, TimestampType, TimestampNTZType, DateType),
@@ -94,6 +92,15 @@ def columns(options: SourceOptions) -> dict[str, str]:
     return _chosen(whole, options)
 
 
+def with_schema_of(options: SourceOptions, schema: StructType) -> SourceOptions:
+    """Returns the options of a reader: an inferred schema is in the columns that Spark has."""
+    if not options.infer_schema:
+        return options
+    images = [field.dataType for field in schema if field.name in ("new_image", "old_image")]
+    text = image_schema.ddl_of(images[0]) if images else options.image_schema
+    return msgspec.structs.replace(options, image_schema=text)
+
+
 def _chosen(whole: dict[str, str], options: SourceOptions) -> dict[str, str]:
     if options.table_names:
         whole["table_name"] = "string"
@@ -105,7 +112,10 @@ def _chosen(whole: dict[str, str], options: SourceOptions) -> dict[str, str]:
 
 
 def ddl(options: SourceOptions) -> str:
-    """Returns the columns of a read as Spark's DDL."""
+    """Returns the columns of a read as Spark's DDL. Raises UsageError for a bad `imageSchema`."""
+    if options.image_schema is not None:
+        with blame("imageSchema"):
+            image_schema.parsed(options.image_schema)
     return ", ".join(f"{name} {kind}" for name, kind in columns(options).items())
 
 
@@ -131,7 +141,7 @@ def _refuse_unfit(kind: DataType, name: str) -> None:
         # Its subclasses (varchar) are no strings for Arrow.
         case _ if isinstance(kind, CharType | VarcharType) or not isinstance(kind, _FILLED):
             raise UsageError(
-                f"imageSchema: {name} can't be {kind.simpleString()}; possible are {_POSSIBLE}"
+                f"imageSchema: {name} can't be {kind.simpleString()}; possible are {POSSIBLE}"
             )
 
 

@@ -262,7 +262,7 @@ def stored_offset(checkpoint: str, reads: Callable[[str], bool]) -> OffsetJson:
     read.
     """
     try:
-        system, path = _file_system(checkpoint)
+        system, path = file_system(checkpoint)
         found = system.get_file_info(fs.FileSelector(f"{path}/offsets", allow_not_found=True))
         numbers = [int(each.base_name) for each in found if each.base_name.isdecimal()]
         if not numbers:
@@ -279,7 +279,7 @@ def stored_offset(checkpoint: str, reads: Callable[[str], bool]) -> OffsetJson:
     return mine[0] if mine else {}
 
 
-def _file_system(path: str) -> tuple[fs.FileSystem, str]:
+def file_system(path: str) -> tuple[fs.FileSystem, str]:
     """Returns the file system of a path as Spark takes it, and the path in it."""
     for theirs, ours in (("s3a://", "s3://"), ("dbfs:/", "/dbfs/"), ("file:/", "/")):
         if path.startswith(theirs):

@@ -55,6 +55,10 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     image_format: ImageFormat = "json"
     image_schema: str | None = None
     """`imageSchema`: a DDL string; the images are then structs of these typed attributes."""
+    infer_schema: bool = False
+    """`inferSchema`: `image_schema` comes from a sample of changes."""
+    schema_location: str | None = None
+    """`schemaLocation`: the folder that keeps an inferred schema, which only grows."""
     rescued_data: RescuedData = "unfit"
     """`rescuedData`: `all` for attributes without a column, too, not only those that don't fit."""
     changed_attributes: bool = False
@@ -85,13 +89,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if spelled is None:
             raise UsageError(_unknown(name, known))
         values[spelled] = value
-    if not values.get("stream"):
-        raise UsageError('give .option("stream", …): a stream ARN, a table ARN or a table name')
-    if streaming and "endingPosition" in values:
-        raise UsageError("endingPosition is for spark.read; a stream has no end")
-    for name in _STREAMING:
-        if not streaming and name in values:
-            raise UsageError(f"{name} is for spark.readStream")
+    _refuse_misplaced(values, streaming=streaming)
     values.setdefault("startingPosition", "latest" if streaming else "trim_horizon")
     fields: dict[str, Any] = {
         "table_names": wanted_streams(values["stream"]).are_several,
@@ -101,6 +99,8 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if name in values:
             with blame(name):
                 fields[field] = parsed(values[name])
+    if fields.get("infer_schema"):
+        fields.setdefault("rescued_data", "all")
     fields["redaction"] = redaction(
         redact=values.get("redact"),
         redact_file=values.get("redactFile"),
@@ -108,6 +108,18 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     )
     region, profile, endpoint_url = map(values.get, _CONNECTION)
     return SourceOptions(connection=AwsConfig(region, profile, endpoint_url), **fields)
+
+
+def _refuse_misplaced(values: Mapping[str, str], *, streaming: bool) -> None:
+    if not values.get("stream"):
+        raise UsageError('give .option("stream", …): a stream ARN, a table ARN or a table name')
+    if streaming and "endingPosition" in values:
+        raise UsageError("endingPosition is for spark.read; a stream has no end")
+    for name in _STREAMING:
+        if not streaming and name in values:
+            raise UsageError(f"{name} is for spark.readStream")
+    if "schemaLocation" in values and values.get("inferSchema", "").lower() != "true":
+        raise UsageError("schemaLocation is for inferSchema=true")
 
 
 def wanted_streams(text: str) -> WantedStreams:
@@ -197,6 +209,8 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "failOnDataLoss": ("fail_on_data_loss", _boolean),
     "imageFormat": ("image_format", _one_of("json", "dynamodb-json")),
     "imageSchema": ("image_schema", lambda text: text or None),
+    "inferSchema": ("infer_schema", _boolean),
+    "schemaLocation": ("schema_location", str),
     "rescuedData": ("rescued_data", _one_of("unfit", "all")),
     "changedAttributes": ("changed_attributes", _boolean),
     "columns": ("columns", _names),

@@ -14,9 +14,9 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.tables import TablesClient
 from watcher.declared import Parameter
-from watcher.errors import ServiceError, StreamError, UsageError
+from watcher.errors import ServiceError, StreamError, UsageError, blame
 from watcher.records.redaction import redaction
-from watcher.spark import compat
+from watcher.spark import compat, image_schema
 from watcher.spark.columns import refuse_unfit_types, refuse_wrong_key
 from watcher.spark.error_mapping import one_line
 from watcher.spark.options import wanted_streams
@@ -97,21 +97,18 @@ def redacted(
 
 
 def refuse_bad_schema(text: str | None, stream: str, connection: AwsConfig) -> None:
-    """Raises UsageError for a DDL that Spark refuses, or that has a name twice.
+    """Raises UsageError for a DDL that Spark refuses, or whose types no attribute can become.
 
-    Or a type that a key of the stream's table can't have. In the user's words: Spark sees it inside
-    all the columns.
+    Also for a type that a key of the stream's table can't have.
     """
     if text is None:
         return
+    with blame("image_schema"):
+        image_schema.parsed(text)
     try:
         schema = StructType.fromDDL(text)
     except PySparkException as error:
         raise UsageError(one_line(error), "image_schema", repr(text)) from error
-    names = [name.lower() for name in schema.names] if isinstance(schema, StructType) else []
-    if twice := [name for name in names if names.count(name) > 1]:
-        reason = f"{twice[0]} is there twice (Pk and pk are one)"
-        raise UsageError(reason, "image_schema", repr(text))
     assert isinstance(schema, StructType)
     refuse_unfit_types(StructType().add("new_image", schema))
     image = pa.struct(list(compat.arrow_schema(schema)))
