@@ -105,17 +105,22 @@ def cpu_seconds(pids: list[int]) -> float:
     return ticks / _TICKS
 
 
-def family_cpu_seconds(pid: int, without: int) -> float:
-    """The CPU time of a process and all below it, ended ones too; one child is left out."""
+def family(pid: int, without: int) -> dict[int, list[str]]:
+    """The states of a process and of all below it; one child is left out."""
     found: dict[int, list[str]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
             found[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
-    ticks, pids = 0, [pid]
+    pids = [pid]
     for each in pids:
-        ticks += sum(map(int, found[each][11:15]))
         pids += [child for child in found if int(found[child][1]) == each and child != without]
-    return ticks / _TICKS
+    return {each: found[each] for each in pids}
+
+
+def family_cpu_seconds(pid: int, without: int) -> float:
+    """The CPU time of a process and all below it, ended ones too; one child is left out."""
+    states = family(pid, without).values()
+    return sum(sum(map(int, state[11:15])) for state in states) / _TICKS
 
 
 def unique_memory(pid: int) -> float:

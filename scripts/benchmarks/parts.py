@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-SPARK = tuple(f"spark-{name}" for name in ("images", "columns", "shards", "planner", "idle"))
+SPARK = tuple(
+    f"spark-{name}" for name in ("images", "columns", "shards", "planner", "idle", "memory")
+)
 """What `spark` stands for."""
 
 NAMES = (

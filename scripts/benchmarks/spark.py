@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib
 import json
@@ -13,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -38,7 +40,7 @@ _NAIVE_PAGES = 10
 _FEW_PAGES = 4
 _TIMES = 25
 _IDLE_SECONDS = 10.0
-_GIVE_UP_SECONDS = 120.0
+_GIVE_UP_SECONDS = 600.0
 _WIRE = {"imageFormat": "dynamodb-json"}
 _SCHEMA = (
     "customer string, `order` string, status string, quantity int, total decimal(12,2), "
@@ -306,6 +308,51 @@ def _is_after(position: Position, last: str) -> bool:
     return isinstance(position, AfterSequence) and position.sequence_number.endswith(last)
 
 
+def _memory(replay: Replay) -> Iterator[Row]:
+    """A backlog at default settings: its size must not show in the peak of any process."""
+    _warm(replay)
+    first: dict[str, list[float]] = {}
+    for millions in (1, 3, 10):
+        with _Peaks(replay) as peaks:
+            rate = _ours(replay, {}, "noop", millions * 1_000_000 // RECORDS // _SHARDS)
+        name = f"Spark, a backlog of {millions} M rows"
+        yield Row(name, "rows/s", [rate])
+        for kind in ("Python", "the JVM"):
+            found = [peaks.megabytes[kind]]
+            beside = first.setdefault(kind, found)
+            yield Row(
+                f"{name}, peak of {kind}", "MB (PSS)", found, compared=beside, ratio_at_most=1.15
+            )
+
+
+class _Peaks:
+    """The largest sums of memory of Spark's processes, by kind, seen twice a second."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.megabytes = {"Python": 0.0, "the JVM": 0.0}
+
+    def __enter__(self) -> _Peaks:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.5):
+            now = dict.fromkeys(self.megabytes, 0.0)
+            for pid in commands.family(os.getpid(), self._replay.pid):
+                with contextlib.suppress(OSError):  # it has just ended
+                    name = Path(f"/proc/{pid}/comm").read_text()
+                    kind = "the JVM" if name.startswith("java") else "Python"
+                    now[kind] += commands.proportional_memory(pid)
+            self.megabytes = {kind: max(self.megabytes[kind], now[kind]) for kind in now}
+
+
 def _idle(replay: Replay) -> Iterator[Row]:
     """The planner on its own, asked as Spark asks it: again and again."""
     replay.begin(Scenario(_SHARDS))
@@ -333,4 +380,5 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "spark-shards": _by_shards,
     "spark-planner": _catch_up,
     "spark-idle": _idle,
+    "spark-memory": _memory,
 }

@@ -98,6 +98,15 @@ def refuse_old() -> None:
         )
 
 
+def refuse_snapshot() -> None:
+    """Raises UsageError where a Spark's first micro-batch can't be the table's items."""
+    if not HAS_ADMISSION_CONTROL:
+        raise UsageError(
+            f"a snapshot needs Spark 4.2, and this is {pyspark.__version__}: read the table's "
+            "export first (dynamodb_export)"
+        )
+
+
 def refuse_several() -> None:
     """Raises UsageError where a Spark can't read several streams as one."""
     if not HAS_ADMISSION_CONTROL:

@@ -36,6 +36,13 @@ class ShardOffset(msgspec.Struct, frozen=True):
     """The number of its first record, in the micro-batch that began at no record's number."""
 
 
+class Snapshot(msgspec.Struct, frozen=True):
+    """A scan of the table in so many parts, which shows each item at this time or later."""
+
+    parts: int
+    time: datetime
+
+
 class Offset(msgspec.Struct, frozen=True):
     """A point in the whole stream, as Spark's checkpoint stores it.
 
@@ -49,6 +56,8 @@ class Offset(msgspec.Struct, frozen=True):
     """Start positions of the first micro-batch, stored in its end: Spark keeps no initial one."""
     images: Any = None
     """The shape of images (see `columns.type_shape`); None where that was not noted."""
+    snapshot: Snapshot | None = None
+    """The table's items, in the first micro-batch."""
 
 
 def with_begun(end: OffsetJson, initial: OffsetJson) -> OffsetJson:
@@ -90,6 +99,7 @@ class _StoredOffset(msgspec.Struct, frozen=True):
     version: int
     begun: dict[str, _StoredShard] = {}
     images: Any = None
+    snapshot: Snapshot | None = None
     prefix: str = ""
     """The beginning of all shard ids, which is left out of each."""
 
@@ -102,6 +112,7 @@ def to_json(offset: Offset, images: object = None) -> OffsetJson:
         "images": images,
         "prefix": prefix or None,
         "shards": _stored(offset.shards, prefix),
+        "snapshot": msgspec.to_builtins(offset.snapshot),
         "stream": offset.stream,
         "version": _VERSION,
     }
@@ -153,7 +164,7 @@ def from_json(plain: OffsetJson) -> Offset | None:
         begun, shards = (_read(each, stored.prefix) for each in (stored.begun, stored.shards))
     except msgspec.ValidationError as error:
         raise UsageError(f"the checkpoint's offset is not of dynamodb_streams: {error}") from None
-    return Offset(stored.stream, shards, begun, stored.images)
+    return Offset(stored.stream, shards, begun, stored.images, stored.snapshot)
 
 
 def _read(stored: Mapping[str, _StoredShard], prefix: str) -> dict[str, ShardOffset]:

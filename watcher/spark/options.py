@@ -67,6 +67,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`columns`: only these, in this order; None for all."""
     table_names: bool = False
     """True for a column that names the table: where `stream` may be several."""
+    snapshot: bool = False
+    """`snapshot`: the table's items come first, then the changes since then."""
     wire_records: bool = False
     """`wireRecords`: only two columns, the shard's id and the record's whole wire JSON."""
     redaction: Redaction | None = None
@@ -118,6 +120,10 @@ def _refuse_misplaced(values: Mapping[str, str], *, streaming: bool) -> None:
     for name in _STREAMING:
         if not streaming and name in values:
             raise UsageError(f"{name} is for spark.readStream")
+    if values.get("snapshot", "").lower() == "true":
+        for name in ("startingPosition", "wireRecords"):
+            if name in values:
+                raise UsageError(f"snapshot and {name} exclude each other")
     if "schemaLocation" in values and values.get("inferSchema", "").lower() != "true":
         raise UsageError("schemaLocation is for inferSchema=true")
 
@@ -214,6 +220,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "rescuedData": ("rescued_data", _one_of("unfit", "all")),
     "changedAttributes": ("changed_attributes", _boolean),
     "columns": ("columns", _names),
+    "snapshot": ("snapshot", _boolean),
     "wireRecords": ("wire_records", _boolean),
 }
 _STREAMING: Final = (
@@ -224,6 +231,7 @@ _STREAMING: Final = (
     "maxEventTimeSkew",
     "minPartitions",
     "checkpointLocation",
+    "snapshot",
 )
 _REDACT: Final = ("redact", "redactFile", "redactKeyFile")
 _CONNECTION: Final = ("region", "profile", "endpointUrl")

@@ -59,6 +59,9 @@ class DynamoDBStreams(SparkPicklable, DataSource):
                 "inferSchema",
             )
 
+        if options.snapshot:
+            compat.refuse_snapshot()
+
         def of_one(options: SourceOptions) -> StreamReader:
             return StreamReader(options, schema, self.parallelism, keys=keys_for_helpers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 import pyarrow as pa
@@ -12,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from watcher.aws.arns import table_of
 from watcher.pull.ranges import RangeReader
-from watcher.spark import offsets
+from watcher.spark import offsets, snapshot
 from watcher.spark.columns import image_shape, refuse_changed_images
 from watcher.spark.compat import (
     ReadAllAvailable,
@@ -26,6 +27,7 @@ from watcher.spark.options import SourceOptions
 from watcher.spark.picklable import SparkPicklable
 from watcher.spark.planner import Planner
 from watcher.spark.progress import Report
+from watcher.spark.snapshot import SnapshotPartition, SnapshotRows
 from watcher.spark.tasks import (
     BufferedRange,
     KeysOf,
@@ -55,6 +57,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         self._options = options
         self._keys = keys
         self._rows = TaskRows(options, schema, reader)
+        self._items = SnapshotRows(options, schema)
         self._images = image_shape(options, schema)
         self._parallelism = parallelism
         self.stream_count = 1
@@ -112,12 +115,22 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         """Returns the end of the next micro-batch."""
         begin = offsets.from_json(start)
         if begin is None:
-            return offsets.to_json(self._planner.initial_offset(), self._images)
+            return offsets.to_json(self._initial(), self._images)
         refuse_changed_images(begin.images, self._images)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes
         end = self._planner_of(begin.stream).latest(begin, most, size)
         return start if end is begin else offsets.to_json(end, self._images)
+
+    def _initial(self) -> Offset:
+        """Returns the end of the first micro-batch: it has the table's items, or nothing."""
+        began = datetime.now(UTC)
+        initial = self._planner.initial_offset()
+        if not self._options.snapshot:
+            return initial
+        connection = self._options.connection
+        planned = snapshot.plan(initial.stream, connection, began, self._parallelism)
+        return msgspec.structs.replace(initial, snapshot=planned)
 
     def reportLatestOffset(self) -> Report | None:
         """Returns lag and shards, for the query's progress."""
@@ -126,7 +139,10 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """Returns the ranges of a micro-batch, with their pages where they were read already."""
         finish = offsets.from_json(end)
-        begin = offsets.from_json(start) or (finish and offsets.start_of_first_batch(finish))
+        begin = offsets.from_json(start)
+        if begin is None and finish is not None and finish.snapshot is not None:
+            return snapshot.partitions(finish.stream, self._options.connection, finish.snapshot)
+        begin = begin or (finish and offsets.start_of_first_batch(finish))
         if begin is None or finish is None:
             return []
         if begin.stream != finish.stream:  # all of that was delivered before this one's turn came
@@ -147,6 +163,8 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of one task, shard by shard."""
+        if isinstance(partition, SnapshotPartition):
+            return self._items.read(partition)
         return self._rows.read(partition)
 
     def stop(self) -> None:

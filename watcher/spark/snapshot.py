@@ -1,0 +1,105 @@
+"""The items of a table as a query's first micro-batch; the changes since then follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from watcher.aws.arns import region_in, table_name
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect
+from watcher.aws.tables import Description, for_task, tables
+from watcher.records.wire import SNAPSHOT, WireChange, WireRecord
+from watcher.spark import compat
+from watcher.spark.columns import ArrowEncoder
+from watcher.spark.offsets import Snapshot
+from watcher.spark.options import SourceOptions
+
+# A task that fails reads its part again: some minutes' worth.
+_PART_BYTES: Final = 128 * 1024 * 1024
+_PARTS_MAX: Final = 10_000
+_SHARD_ID: Final = "snapshot"
+
+_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class SnapshotPartition(InputPartition):
+    """A part of the scan, which one task reads."""
+
+    def __init__(self, arn: str, table: str, keys: list[str], part: int, of: Snapshot) -> None:
+        self.arn = arn
+        self.table = table
+        """The name by which calls reach it."""
+        self.keys = keys
+        """The names of the key's attributes."""
+        self.part = part
+        self.of = of
+
+
+def plan(arn: str, connection: AwsConfig, time: datetime, parallelism: int) -> Snapshot:
+    """Returns the scan of a stream's table."""
+    _, table = _table(arn, connection)
+    parts = max(2 * parallelism, table.size // _PART_BYTES)
+    return Snapshot(min(parts, _PARTS_MAX), time)
+
+
+def partitions(arn: str, connection: AwsConfig, of: Snapshot) -> Sequence[SnapshotPartition]:
+    """Returns the parts of the scan of a stream's table."""
+    name, table = _table(arn, connection)
+    keys = list(table.types)
+    return [SnapshotPartition(arn, name, keys, part, of) for part in range(of.parts)]
+
+
+def _table(arn: str, connection: AwsConfig) -> tuple[str, Description]:
+    service, _ = connect(arn, connection)
+    return tables(_in_region(connection, arn)).named(service.table(arn))
+
+
+class SnapshotRows:
+    """Makes the rows of a part of the scan, on its executor."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = compat.arrow_schema(schema)
+
+    def read(self, partition: SnapshotPartition) -> Iterator[pa.RecordBatch]:
+        """Yields a row for each item; an item has no sequence number."""
+        encoder = ArrowEncoder(self._options, self._schema)
+        client = for_task(_in_region(self._options.connection, partition.arn))
+        for items in client.scan(partition.table, partition.part, partition.of.parts):
+            if not items:
+                continue
+            records = [self._record(item, partition) for item in items]
+            batch = encoder.encode_records(records, _SHARD_ID, table_name(partition.arn))
+            place = batch.schema.get_field_index("sequence_number")
+            if place >= 0:
+                field = batch.schema.field(place)
+                batch = batch.set_column(place, field, pa.nulls(len(batch), field.type))
+            yield batch
+
+    def _record(self, item: msgspec.Raw, partition: SnapshotPartition) -> WireRecord:
+        image = _shallow.decode(item)
+        keys = msgspec.Raw(_encode({name: image[name] for name in partition.keys}))
+        change = WireChange(
+            "", partition.of.time.timestamp(), keys, item, StreamViewType="NEW_IMAGE"
+        )
+        record = WireRecord(
+            change,
+            eventName=SNAPSHOT,
+            eventSource="aws:dynamodb",
+            awsRegion=region_in(partition.arn),
+        )
+        redaction = self._options.redaction
+        return record if redaction is None else redaction.wire(record)
+
+
+def _in_region(connection: AwsConfig, arn: str) -> AwsConfig:
+    region = connection.region or region_in(arn)
+    return msgspec.structs.replace(connection, region=region)
