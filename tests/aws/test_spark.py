@@ -1,4 +1,4 @@
-"""On Spark the driver hands its credentials to the executors, and they are written nowhere."""
+"""On Spark the driver hands its credentials to the executors, new ones too, and writes none."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import pytest
 from tests.spark.conftest import WHOLE
 
 from .fake import FakeAWS
+from .signature import Issued
 
 pytest.importorskip("pyspark")
 
@@ -21,17 +22,13 @@ CONF = Path(__file__).parents[1] / "spark" / "conf"
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(WHOLE)
-def test_executors_read_with_the_drivers_keys_which_are_in_no_file(
+def test_executors_read_with_the_drivers_keys_also_once_they_have_expired_and_no_file_has_them(
     aws: FakeAWS, tmp_path: Path
 ) -> None:
     aws.table.bulk(400)
     aws.table.rotate("all")  # executors read what is closed
-    key, keys = aws.accounts.issue("process")
-    answer = {"Version": 1, "AccessKeyId": key, "SecretAccessKey": keys.secret}
-    answer |= {"SessionToken": keys.token}
     process, runs = tmp_path / "process", tmp_path / "runs"
-    process.write_text(f"#!/bin/sh\necho $PPID >> {runs}\ncat <<'END'\n{json.dumps(answer)}\nEND\n")
-    process.chmod(0o700)
+    key, keys = log_in(aws, process, runs)
     (tmp_path / ".aws" / "config").write_text(f"[default]\ncredential_process = {process}\n")
     work = tmp_path / "work"
     for name in ("conf", "events", "local", "temporary"):
@@ -45,25 +42,53 @@ def test_executors_read_with_the_drivers_keys_which_are_in_no_file(
         "TMPDIR": str(work / "temporary"),
         "PYTHONPATH": str(ROOT),
     }
-    arguments = [aws.table.stream_arn, str(work)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.aws.spark_query", *arguments],
-        env=environment,
-        cwd=work,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "streamed 400" in done.stdout and "read 400" in done.stdout
-    # One for the stream's planner, one for the batch's: they are processes of their own.
-    assert len(runs.read_text().split()) == 2
-    assert aws.signed_by("GetRecords") == {key}
-    assert keys.token is not None
-    secrets = [keys.secret.encode(), keys.token.encode()]
+    arguments = [aws.table.stream_arn, str(work), "700"]
+    with (
+        (tmp_path / "stderr").open("w+") as errors,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.aws.spark_query", *arguments],
+            env=environment,
+            cwd=work,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as program,
+    ):
+        assert program.stdout is not None
+        lines = list[str]()
+        for line in program.stdout:
+            lines.append(line)
+            if line == "read 400\n":
+                # One for the stream's planner, one for the batch's: processes of their own.
+                assert len(runs.read_text().split()) == 2
+                assert aws.signed_by("GetRecords") == {key}
+            if line == "followed 400\n":
+                aws.accounts.expire()
+                other, others = log_in(aws, process, runs)
+                aws.table.bulk(200)
+                aws.table.rotate("all")
+                aws.table.bulk(100)
+        stdout, stderr = "".join(lines), (tmp_path / "stderr").read_text()
+    assert program.returncode == 0, stderr
+    assert "streamed 400" in stdout and "read 400" in stdout
+    assert "distinct 700 of 700" in stdout, stdout + stderr
+    assert aws.signed_by("GetRecords") == {key, other}
+    secrets = [each.encode() for each in (keys.secret, others.secret)]
+    secrets += [each.token.encode() for each in (keys, others) if each.token]
     written = [path for path in work.rglob("*") if path.is_file()]
     assert any("checkpoint" in str(path) for path in written)
     assert any(path.stat().st_size > 10_000 for path in (work / "events").rglob("*"))
     for path in written:
         content = path.read_bytes()
         assert not any(secret in content for secret in secrets), path
-    assert not any(secret.decode() in done.stdout + done.stderr for secret in secrets)
+    assert not any(secret.decode() in stdout + stderr for secret in secrets)
+
+
+def log_in(aws: FakeAWS, process: Path, runs: Path) -> tuple[str, Issued]:
+    """What credential_process prints from now on; each of its runs is a line of a file."""
+    key, keys = aws.accounts.issue("process")
+    answer = {"Version": 1, "AccessKeyId": key, "SecretAccessKey": keys.secret}
+    answer |= {"SessionToken": keys.token}
+    process.write_text(f"#!/bin/sh\necho $PPID >> {runs}\ncat <<'END'\n{json.dumps(answer)}\nEND\n")
+    process.chmod(0o700)
+    return key, keys
