@@ -2,6 +2,7 @@
 
 What travels to an executor is only what was pickled, and what is in `--archives`. An executor is
 killed, a task fails, and one is so slow that Spark starts it a second time: each row comes once.
+Executors come and go with the work (dynamic allocation).
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ def play(master: str, stream: str, endpoint: str) -> None:
     settings = [
         "spark.archives=bare.tar.gz#bare,environment.tar.gz#environment",
         "spark.executor.memory=512m",
+        # Executors come and go between the jobs, and in them.
+        "spark.dynamicAllocation.enabled=true",
+        "spark.dynamicAllocation.shuffleTracking.enabled=true",
+        "spark.dynamicAllocation.initialExecutors=2",
+        "spark.dynamicAllocation.executorIdleTimeout=3s",
         "spark.speculation=true",
         "spark.speculation.interval=100ms",
         "spark.speculation.minTaskRuntime=1s",

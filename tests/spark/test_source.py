@@ -115,6 +115,30 @@ def test_available_now_ends_while_changes_go_on(
     assert max(each["numInputRows"] for each in query.recentProgress) <= 300
 
 
+def test_two_queries_on_one_stream_are_each_exact_though_they_throttle_each_other(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.bulk(600, keys=20)
+    sim.set_faults(shard_reads_per_second=5.0)
+    queries = [
+        in_memory(stream(spark, sim, maxRecordsPerTrigger=250), name, tmp_path / name)
+        for name in ("one", "other")
+    ]
+    sim.split()
+    sim.bulk(300, keys=20)
+    sim.rotate()
+    sim.bulk(100, keys=20)
+    written = sim.records
+    for query in queries:
+        rows: list[Any] = []
+        deadline = time.monotonic() + PATIENCE
+        while len(rows) < len(written) and time.monotonic() < deadline:
+            time.sleep(0.2)
+            rows = spark.sql(f"select sequence_number from {query.name}").collect()
+        assert judge(written, [row[0] for row in rows]) == ([], [], [], [])
+        assert query.isActive
+
+
 def once(spark: Any, sim: RemoteSimulator, checkpoint: Path, **options: Any) -> Any:
     """Run one query to the end of what is there."""
     writer = stream(spark, sim, **options).writeStream.format("noop")
