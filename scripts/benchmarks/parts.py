@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SPARK = tuple(
-    f"spark-{name}" for name in ("images", "columns", "shards", "planner", "idle", "memory")
+    f"spark-{name}"
+    for name in ("images", "columns", "shards", "planner", "idle", "memory", "watch")
 )
 """What `spark` stands for."""
 

@@ -353,6 +353,34 @@ class _Peaks:
             self.megabytes = {kind: max(self.megabytes[kind], now[kind]) for kind in now}
 
 
+def _watch(replay: Replay) -> Iterator[Row]:
+    """One handler in one machine's watch, and in `--engine spark` on one core and on two."""
+    engines: dict[str, list[str]] = {
+        "one machine": [],
+        "--engine spark, 1 core": ["--engine", "spark", "--master", "local[1]"],
+        "--engine spark, 2 cores": ["--engine", "spark", "--master", "local[2]"],
+    }
+    rates: dict[str, list[float]] = {name: [] for name in engines}
+    for _ in range(RUNS):
+        for name, words in engines.items():
+            rates[name].append(_handled(replay, words))
+            print(f"        {name}: {rates[name][-1]:,.0f} records/s", file=sys.stderr)
+    for name, runs in rates.items():
+        beside = [] if name == "one machine" else rates["one machine"]
+        yield Row(f"handlers, {name}", "records/s", runs, compared=beside)
+
+
+def _handled(replay: Replay, words: list[str]) -> float:
+    """Records a second, from the first GetRecords until the last one is handled."""
+    replay.begin(Scenario(_SHARDS, _MANY_PAGES))
+    arguments = ["--from", "trim-horizon", "--no-follow", "--note-last", *words]
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["NOTE_LAST"] = place
+        commands.run(commands.watcher(ARN, *arguments), replay.endpoint)
+        last = max(float(each.read_text()) for each in Path(place).iterdir())
+    return _SHARDS * _MANY_PAGES * RECORDS / (last - replay.begin(Scenario()).first_read)
+
+
 def _idle(replay: Replay) -> Iterator[Row]:
     """The planner on its own, asked as Spark asks it: again and again."""
     replay.begin(Scenario(_SHARDS))
@@ -381,4 +409,5 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "spark-planner": _catch_up,
     "spark-idle": _idle,
     "spark-memory": _memory,
+    "spark-watch": _watch,
 }
