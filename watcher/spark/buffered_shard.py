@@ -47,7 +47,7 @@ class BufferedPage(msgspec.Struct, frozen=True):
 
     @classmethod
     def packed_from(cls, page: Page, after: Position, now: float = math.inf) -> BufferedPage:
-        """Compresses a page. No record was made after `now`, whatever it says."""
+        """Compresses a page; a record's time later than `now` counts as `now`."""
         body = pa.compress(page.body, codec=_CODEC, asbytes=True)
         packed = msgspec.structs.replace(page, body=body)
         first = _CREATED.search(page.body)
@@ -58,13 +58,13 @@ class BufferedPage(msgspec.Struct, frozen=True):
         return made if page.start == 0 else msgspec.structs.replace(made, created=made.times[0])
 
     def __reduce__(self) -> tuple[object, ...]:
-        """An executor needs no times of records."""
+        """Leaves out the times of records, which an executor does not need."""
         values = (self.packed, self.body_size, self.after, self.created, self.last_created)
         return BufferedPage, (*values, self.size)
 
     @property
     def times(self) -> array[float]:
-        """Returns its records' creation times, none earlier than the one before."""
+        """Returns the records' creation times, in rising order."""
         if not self.found_times:
             page = self.page()
             found = _CREATED.findall(page.body)[page.start : page.stop]
@@ -171,7 +171,7 @@ class BufferedShard:
 
     @property
     def is_complete(self) -> bool:
-        """True once it has nothing more for a query that stops at some moment."""
+        """True once it has nothing more for a query with an end (`availableNow`)."""
         return not self.pages and self.tracked.status in (
             ShardStatus.FINISHED,
             ShardStatus.LEFT_OPEN,
@@ -179,7 +179,7 @@ class BufferedShard:
 
     @property
     def for_executors(self) -> bool:
-        """True where executors read something of it: what that is comes as a whole."""
+        """True where executors read it, or a range of it: a micro-batch takes that as a whole."""
         return self.reader is None or self.deferred is not None
 
     @property
@@ -225,7 +225,7 @@ class BufferedShard:
         return page
 
     def drop_delivered(self, position: Position) -> int:
-        """Drops what lies before a position; returns how many bytes that was."""
+        """Drops everything before a position; returns the number of bytes."""
         freed = 0
         if isinstance(position, AfterSequence):
             number = int(position.sequence_number)
@@ -237,7 +237,7 @@ class BufferedShard:
         return freed
 
     def defer(self, deferred: DeferredRange) -> int:
-        """Drops what executors are to read instead; returns how many bytes that was."""
+        """Leaves a range to executors, and drops its pages; returns the number of bytes."""
         since = deferred.created if self.deferred is None else self.deferred.created
         self.deferred = msgspec.structs.replace(deferred, created=since)
         freed, self.bytes = self.bytes, 0
@@ -245,7 +245,7 @@ class BufferedShard:
         return freed
 
     def undefer(self, undelivered: Position) -> int:
-        """Starts again, now without executors; returns how many bytes it dropped."""
+        """Takes a range back from executors, to read it here; returns the bytes dropped."""
         self.frontier = undelivered
         if self.first is not None and not isinstance(undelivered, AfterSequence):
             self.frontier = AtSequence(self.first)

@@ -123,7 +123,7 @@ def ddl(options: SourceOptions) -> str:
 
 
 def refuse_unfit_types(schema: StructType) -> None:
-    """Raises UsageError for a column that has a type in it that no attribute can become."""
+    """Raises UsageError for an image whose type, or a part of it, no attribute can become."""
     for field in schema:
         if field.name in ("new_image", "old_image"):
             _refuse_unfit(field.dataType, field.name)
@@ -146,7 +146,7 @@ def _refuse_unfit(kind: DataType, name: str) -> None:
 
 
 def image_shape(options: SourceOptions, schema: StructType) -> Shape | None:
-    """Returns what a query makes of images; None where no column has one."""
+    """Returns the shape of a query's images; None where no column has one."""
     images = [field.dataType for field in schema if field.name in ("new_image", "old_image")]
     if not images:
         return None
@@ -166,9 +166,9 @@ def type_shape(kind: DataType) -> Shape:
 
 
 def refuse_changed_images(before: Shape | None, now: Shape | None) -> None:
-    """Raises UsageError where a checkpoint's images have become others, except by new attributes.
+    """Raises UsageError where a checkpoint's images have changed, except by new attributes.
 
-    Whoever reads what was written before would find two shapes in it. `before` is None where the
+    A reader of the query's files would find two shapes in them. `before` is None where the
     checkpoint does not tell, `now` where there are no images.
     """
     if before is None or now is None or before == now:

@@ -63,7 +63,7 @@ def days(lake: Path, before: str | None = None) -> Iterator[Path]:
 
 
 def sweep(home: Path, timing: Timing = TIMING) -> None:
-    """Removes what no reader lists any more: replaced folders, and what a kill has left."""
+    """Removes replaced folders once no reader lists them, and the remains of a kill."""
     for left in (home / _COMPACTED).glob("*"):
         # A rename is a change of the folder, too.
         if time.time() - left.stat().st_ctime >= timing.listing_seconds:

@@ -90,7 +90,7 @@ def is_registered(error: PySparkException) -> bool:
 
 
 def refuse_old() -> None:
-    """Raises UsageError where a Spark is too old for the commands; the source has ways round."""
+    """Raises UsageError where Spark is too old for the commands; the source runs on 4.0."""
     if not HAS_ADMISSION_CONTROL:
         raise UsageError(
             f"the commands need Spark 4.2 or newer, and this is {pyspark.__version__}; the source "
@@ -160,7 +160,7 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
         self._start: OffsetJson = {}
 
     def initialOffset(self) -> OffsetJson:
-        """Returns the reader's."""
+        """Returns the constant of `StreamReader.initialOffset`."""
         return self._reader.initialOffset()
 
     def latestOffset(self) -> OffsetJson:  # type: ignore[override]
@@ -238,7 +238,7 @@ def adapted_reader(reader: _Reader, checkpoint: str | None) -> _Reader | Spark40
 
 
 class _RefusedReader(SparkPicklable, DataSourceStreamReader):
-    """In place of a reader that could not be made: raises why where Spark shows it."""
+    """Stands for a reader that could not be made; raises the cause where Spark shows it."""
 
     def __init__(self, error: WatcherError) -> None:
         self._error = error
@@ -257,7 +257,7 @@ class _RefusedReader(SparkPicklable, DataSourceStreamReader):
 
 
 def reader_or_refusal(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
-    """Returns what `make` does; what it raises Spark would show as an UnboundLocalError."""
+    """Returns the reader that `make` makes, or one that raises its error: Spark hides the first."""
     try:
         return make()
     except WatcherError as error:

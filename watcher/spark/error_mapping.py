@@ -53,7 +53,7 @@ def translated(error: Exception) -> WatcherError:
 
 
 def error_text(error: Exception) -> str:
-    """Returns an error's text; that of Java's is in the JVM, which may have ended meanwhile."""
+    """Returns an error's text; a Java error's text is in the JVM, which may have ended."""
     try:
         return str(error)
     except Exception as gone:
@@ -75,7 +75,7 @@ def worker_death(error: Exception) -> str | None:
 
 
 def one_line(error: Exception) -> str:
-    """Returns an error out of Spark in one line; of what others have wrapped, the innermost."""
+    """Returns an error out of Spark in one line: the innermost cause."""
     text = error_text(error)
     if isinstance(error, Py4JJavaError) and (causes := _CAUSE.findall(text)):
         return str(causes[-1]).strip()

@@ -7,8 +7,8 @@ Spark's watermark follows the fastest. So each micro-batch keeps to this:
     older than the newest record that was delivered.
 
 A watermark with a longer delay drops nothing then. This is Flink's watermark alignment:
-who is ahead waits. Who can't be read does not keep the others for ever: after as much time without
-a record of it they go on, and the user is told.
+a shard that is ahead waits. A shard that can't be read does not hold up the others forever: after
+as much time without a record they go on, with a warning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from watcher.streams.lineage import ShardStatus, TrackedShard
 logger = logging.getLogger("watcher")
 
 
-class Cut(msgspec.Struct, frozen=True):
+class EventTimeLimit(msgspec.Struct, frozen=True):
     """How far a micro-batch may go."""
 
     until: float
@@ -39,7 +39,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class EventTimeAlignment:
-    """Tells how far in event time a micro-batch may go, and who is left behind."""
+    """Tells how far in event time a micro-batch may go, and which shards stay behind."""
 
     def __init__(self, skew: float, clock: Clock, timing: Timing = TIMING) -> None:
         self.left_behind: set[str] = set()
@@ -51,7 +51,7 @@ class EventTimeAlignment:
         self._unstarted: dict[str, float] = {}
         """Since when shards are behind that can't be begun."""
 
-    def cut(self, shards: Shards, unstarted: Iterable[TrackedShard]) -> Cut:
+    def limit(self, shards: Shards, unstarted: Iterable[TrackedShard]) -> EventTimeLimit:
         """Returns how far the next micro-batch may go.
 
         `unstarted` are shards whose turn has come, and that can't be begun yet.
@@ -66,17 +66,17 @@ class EventTimeAlignment:
         awaited = behind.keys() - self.left_behind
         resting = {name for name, each in shards.items() if each.rests}
         until = min((behind[name] for name in awaited), default=math.inf)
-        return Cut(until + self._skew, bool(awaited - resting))
+        return EventTimeLimit(until + self._skew, bool(awaited - resting))
 
     def _is_unread(self, shard: BufferedShard, count: int) -> bool:
-        """False where nothing is there, or was a moment ago: a shard that is idle, or has ended."""
+        """False for a shard that has ended, or had no more records a moment ago."""
         if shard.tracked.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN):
             return False
         recently = self._patience + count * self._timing.idle_poll_per_shard_seconds
         return not 0 <= self._clock.time() - shard.caught_up_at < recently
 
     def _note(self, behind: Mapping[str, float], held: Shards) -> None:
-        """Notes which shards stay behind; those of which something is here are not the ones."""
+        """Notes the shards that stay behind: not those with buffered records."""
         now = self._clock.monotonic()
         self.left_behind &= behind.keys()
         unstarted = {}

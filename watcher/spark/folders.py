@@ -61,7 +61,7 @@ class Folder:
 
     @property
     def is_alone(self) -> bool:
-        """True where nothing can be beside it: it is a bucket, or a disk of its own."""
+        """True for a bucket, or a disk of its own: no folder can be beside it."""
         if self.disk_path is not None and self.disk_path.is_mount():
             return True
         return self._whole_path.getParent() is None
@@ -99,11 +99,11 @@ class Folder:
             raise UsageError(f"{self.path}/{name} can't be moved to {to.path}/{as_name}")
 
     def remove(self, name: str) -> None:
-        """Removes one of its entries, with all that is in it; there may be none."""
+        """Removes one of its entries, with everything in it; does nothing where there is none."""
         self._system.delete(self._inside(name), True)
 
     def load(self, name: str, kind: type[_Kind]) -> _Kind | None:
-        """Returns what `save` has put there; None where there is nothing."""
+        """Returns the value that `save` has stored; None before the first."""
         found = next((each for each in (name, f".{name}.new") if self.has(each)), None)
         if found is None:
             return None

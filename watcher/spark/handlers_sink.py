@@ -101,7 +101,7 @@ def _dispatcher(task: HandlersTask) -> Dispatcher:
 
 
 class HandlersWriter(SparkPicklable, DataSourceStreamArrowWriter):
-    """Calls the handlers with each record; what they print is printed by the driver."""
+    """Calls the handlers with each record; the driver prints their output."""
 
     def __init__(self, task: HandlersTask) -> None:
         self._task = task
@@ -169,7 +169,7 @@ class ClosingWriter(SparkPicklable, DataSourceArrowWriter):
 
 
 def _print_in_driver(task: HandlersTask, messages: list[WriterCommitMessage | None]) -> None:
-    """Prints what tasks have printed, then raises what has failed; no task is tried again."""
+    """Prints the tasks' output, then raises a handler's error; Spark tries no task again."""
     printed = [each for each in messages if isinstance(each, Printed)]
     text, unhandled = (
         "".join(each.text for each in printed),

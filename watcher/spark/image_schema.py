@@ -1,4 +1,4 @@
-"""The types of images: as `imageSchema` tells them, or as `inferSchema` finds them in changes."""
+"""The types of images: those of the user's `imageSchema`, and those of a sample of images."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Token(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name that it stands for, without backticks."""
+        """The name without its backticks."""
         return self.text[1:-1].replace("``", "`") if self.text[0] == "`" else self.text
 
 

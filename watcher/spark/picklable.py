@@ -1,4 +1,4 @@
-"""Objects that Spark pickles for its workers, and that name what is missing there."""
+"""Objects that Spark pickles for its workers; where watcher is missing, the error says so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watcher.errors import WatcherError
 
 
 def _unpickle(packed: bytes) -> object:
-    """Unpickles in a worker, which may have no watcher: nothing of it is used before that check."""
+    """Unpickles in a worker; checks first, without watcher's own code, that watcher is there."""
     import pickle
     import sys
 
@@ -66,7 +66,7 @@ def _each(rows: Iterator[object]) -> Iterator[object]:
 
 
 class SparkPicklable:
-    """An object that names in one sentence what is missing where it is unpickled.
+    """An object whose unpickling says in one line that a worker lacks watcher.
 
     Its methods raise errors of ours without a traceback.
     """

@@ -21,7 +21,7 @@ from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.spark import micro_batch, offsets, progress
 from watcher.spark.buffered_shard import BufferedPage, BufferedShard, ReaderEvent, unread_since
 from watcher.spark.deferred_range import DeferredRange
-from watcher.spark.event_time import Cut, EventTimeAlignment
+from watcher.spark.event_time import EventTimeAlignment, EventTimeLimit
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.progress import Report
@@ -46,7 +46,7 @@ class _StoppingPoint(msgspec.Struct, frozen=True):
 
 
 class Planner:
-    """The state behind `latestOffset`, and the pages that go along with a micro-batch.
+    """Plans micro-batches for `latestOffset`, and holds the pages that go along with them.
 
     Raises StreamError, UsageError, and DataLossError (with `failOnDataLoss`); once it has begun, it
     raises no passing trouble of the service, since that would end the query. `background` is the
@@ -127,7 +127,7 @@ class Planner:
         )
 
     def stop_at_now(self) -> None:
-        """Plans from here on as if nothing was written after this moment (`availableNow`)."""
+        """Ends the query with the records written before this moment (`availableNow`)."""
         closed: set[str] | None = None
         try:
             listing = retry_at_start(lambda: self._service.list_shards(self.arn), self._clock)
@@ -215,9 +215,11 @@ class Planner:
         if not any(each.pages or each.for_executors for each in shards.values()):
             self.awaits_others = False
             return micro_batch.end_offset(start, max_records, shards, lineage)
-        cut = self._alignment.cut(shards, lineage.ready())
+        limit = self._alignment.limit(shards, lineage.ready())
         is_cut = not any(each.for_executors for each in shards.values())
-        self.awaits_others = not is_cut and (cut.awaited or self._read_here(cut, start, lineage))
+        self.awaits_others = not is_cut and (
+            limit.awaited or self._read_here(limit, start, lineage)
+        )
         if self.awaits_others:
             return None
         end = micro_batch.end_offset(
@@ -227,16 +229,16 @@ class Planner:
             lineage,
             max_bytes=max_bytes,
             limits=self._ahead.limits,
-            until=cut.until,
+            until=limit.until,
         )
-        self.awaits_others = cut.awaited or end is None
+        self.awaits_others = limit.awaited or end is None
         return end
 
-    def _read_here(self, cut: Cut, start: Offset, lineage: Lineage) -> bool:
-        """Reads what executors would read past the end of the batch; returns True if any would."""
+    def _read_here(self, limit: EventTimeLimit, start: Offset, lineage: Lineage) -> bool:
+        """Reads shards here that executors would read past the end; True if there are any."""
         whole = [each for each in self._ahead.shards.values() if each.for_executors]
-        full_at = micro_batch.full_at(self._ahead.shards, self._ahead.limits, cut.until)
-        until = min(cut.until, full_at + self._options.max_event_time_skew)
+        full_at = micro_batch.full_at(self._ahead.shards, self._ahead.limits, limit.until)
+        until = min(limit.until, full_at + self._options.max_event_time_skew)
         if until == math.inf:
             return False
         past = [each for each in whole if each.since <= until < self._upto(each, lineage)]
@@ -319,7 +321,7 @@ class Planner:
         )
 
     def _resume(self, start: Offset) -> Coordinator:
-        """Returns the coordinator, begun where the query goes on; all before `start` is done."""
+        """Returns the coordinator, resumed at `start`, and drops pages delivered before that."""
         if start.stream != self.arn:
             raise UsageError(
                 f"the checkpoint is of {start.stream}, not of {self.arn}; "
@@ -398,7 +400,7 @@ class Planner:
     # When there is no micro-batch
 
     def _has_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
-        """True once the answer is that there is nothing now. Raises StreamGoneError."""
+        """True once there is nothing to plan now. Raises StreamGoneError."""
         end = self._succession.end
         if self._stop_at is not None:
             is_over = end is not None or not coordinator.is_over
@@ -410,7 +412,7 @@ class Planner:
         return now >= deadline and (is_tried or now >= self._first_until)
 
     def _is_done(self, coordinator: Coordinator) -> bool:
-        """True once all is delivered that there was, and no child can show up any more."""
+        """True once every record is delivered, and no child can show up any more."""
         shards = self._ahead.shards.values()
         was_never_listed = coordinator.is_gone and not coordinator.has_listed
         return all(shard.is_complete for shard in shards) and (

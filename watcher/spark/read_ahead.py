@@ -26,7 +26,7 @@ from watcher.streams.shard_reader import ShardReader
 
 
 class ReadAhead:
-    """The shards that are read, or of which something is buffered.
+    """The shards that are being read, or have buffered pages.
 
     `events` are the readers' messages, pages included, in their order: they are to be handled
     before a page is given out that came after them.
@@ -73,7 +73,7 @@ class ReadAhead:
         self.shards[tracked.id] = BufferedShard(tracked, None, closed=True)
 
     def start_reader(self, shard: BufferedShard, pause: float = 0.0) -> None:
-        """Starts a new reader where the shard's last one has come to."""
+        """Starts a new reader at the end of what the last one has read."""
         rate = None if shard.reader is None else shard.reader.reads.rate
         shard.reader = ShardReader(
             self._arn,
@@ -89,7 +89,7 @@ class ReadAhead:
         self._schedule(shard, max(pause, shard.reader.reads.pause()))
 
     def read_here(self, shard: BufferedShard, undelivered: Position) -> None:
-        """Reads a shard that was left to executors; they would read more than may be delivered.
+        """Reads a shard here that executors would read past the end of the batch.
 
         It must not be being read just now.
         """
@@ -134,7 +134,7 @@ class ReadAhead:
         return shard
 
     def take(self, shard: BufferedShard, events: list[ReaderEvent]) -> None:
-        """Takes in what one read of a shard has brought."""
+        """Takes in the events of one read of a shard."""
         assert shard.reader is not None
         for each in events:
             if isinstance(each, BufferedPage):

@@ -59,7 +59,7 @@ class StreamFinder:
 
 
 class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The streaming read of several streams; each is read as one on its own is.
+    """The streaming read of several streams, each by a reader of its own.
 
     One that comes to match later is read from its first change on. Between streams there is no
     order. `reader` makes the reader of one of them.

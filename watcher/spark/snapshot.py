@@ -1,4 +1,4 @@
-"""The items of a table as a query's first micro-batch; the changes since then follow."""
+"""`snapshot`: the items of a table as a query's first micro-batch, before its changes."""
 
 from __future__ import annotations
 
