@@ -16,10 +16,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
-from tests.simulator import RemoteSimulator, Simulator, judge
+from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, options
 from tests.spark.played import ARN, InTurn, PlayedStream, number
 from tests.support.hand_clock import HandClock
@@ -411,101 +410,6 @@ def test_images_as_typed_columns_and_as_variant(spark: Any, sim: RemoteSimulator
     assert typed.tags == ["x", "y"]
     assert typed["at"].asDict() == {"city": "Bonn", "zip": 53111}
     assert variant.collect()[0].asDict() == {"city": "Bonn", "q": typed.qty}
-
-
-@pytest.fixture(scope="module")
-def page() -> dict[str, Any]:
-    """What the page's examples define."""
-    whole = (Path(__file__).parents[2] / "docs/spark.md").read_text()
-    section = whole.partition("### Types from a sample")[2].partition("### Progress")[0]
-    names: dict[str, Any] = {"__name__": __name__}
-    for text in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
-        exec(text, names)
-    return names
-
-
-def test_inferred_types_grow_from_one_start_to_the_next(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
-) -> None:
-    place = tmp_path / "rows"
-
-    def run() -> list[Any]:
-        checkpoint = str(tmp_path / "checkpoint")
-        given = options(sim, startingPosition="trim_horizon", checkpointLocation=checkpoint)
-        reader = spark.readStream.format("dynamodb_streams").options(**given)
-        rows = page["typed"](reader, str(tmp_path / "schema"))
-        writer = rows.writeStream.foreachBatch(
-            lambda batch, number: batch.write.mode("overwrite").parquet(f"{place}/batch={number}")
-        ).option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(PATIENCE)
-        return list(spark.read.option("mergeSchema", "true").parquet(str(place)).collect())
-
-    sim.put({"pk": {"S": "a"}, "qty": {"N": "1.5"}, "placed": {"S": "2026-11-24T06:00:00Z"}})
-    sim.put({"pk": {"S": "b"}, "at": {"M": {"city": {"S": "Bonn"}}}})
-    first = {row.pk: row for row in run()}
-    sim.put({"pk": {"S": "c"}, "qty": {"S": "many"}, "at": {"M": {"zip": {"S": "5"}}}})
-    sim.put({"pk": {"S": "d"}, "paid": {"BOOL": True}})
-    second = {row.pk: row for row in run()}
-
-    assert first["a"].qty == Decimal("1.5") and first["b"]["at"].city == "Bonn"
-    assert first["a"].placed == datetime(2026, 11, 24, 6, tzinfo=UTC).replace(tzinfo=None)
-    assert "paid" not in first["a"]
-    assert second.keys() == {"a", "b", "c", "d"}
-    assert second["d"].paid is True and second["a"].paid is None
-    assert second["c"]["at"].asDict() == {"city": None, "zip": "5"}
-    assert json.loads(second["c"]._rescued_data) == {"new_image": {"qty": {"S": "many"}}}
-    assert all(row.ingest_time is not None for row in second.values())
-
-
-def test_inferred_types_of_a_batch(spark: Any, sim: RemoteSimulator) -> None:
-    sim.put({"pk": {"S": "a"}, "tags": {"SS": ["x"]}})
-
-    row = batch(spark, sim, inferSchema=True, columns="keys,new_image").collect()[0]
-    keys = batch(spark, sim, inferSchema=True, columns="keys").collect()
-
-    assert row.new_image.asDict() == {"pk": "a", "tags": ["x"]}
-    assert keys[0].asDict() == {"keys": row["keys"]}
-    with pytest.raises(PySparkException, match="give schemaLocation, a folder that keeps them"):
-        query = stream(spark, sim, inferSchema=True, checkpointLocation="/x").writeStream
-        query.format("noop").trigger(availableNow=True).start().awaitTermination(PATIENCE)
-
-
-@pytest.mark.skipif(not hasattr(DataStreamReader, "name"), reason="sources have no names yet")
-def test_named_sources_may_change_places(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
-) -> None:
-    def run(*, swapped: bool) -> list[str]:
-        readers = {
-            name: spark.readStream.format("dynamodb_streams").options(
-                **options(simulator, startingPosition="trim_horizon")
-            )
-            for name, simulator in (("first", sim), ("second", other))
-        }
-        rows = page["united"](**readers)
-        if swapped:
-            returns = readers["second"].name("returns").load()
-            rows = returns.union(readers["first"].name("orders").load())
-        writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "rows"))
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert writer.trigger(availableNow=True).start().awaitTermination(PATIENCE)
-        found = spark.read.parquet(str(tmp_path / "rows"))
-        return sorted(row[0] + row[1] for row in found.select("shard_id", "event_id").collect())
-
-    evolution = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-    with Simulator.spawn(shards=1) as other:
-        spark.conf.set(evolution, "true")
-        try:
-            for each, swapped in ((sim, False), (other, True), (sim, False)):
-                each.bulk(40, keys=5)
-                each.split()
-                found = run(swapped=swapped)
-                sim.bulk(10, keys=5)
-            found = run(swapped=True)
-        finally:
-            spark.conf.unset(evolution)
-        expected = [each for source in (sim, other) for each in source.records]
-    assert len(found) == len(expected) == len(set(found))
 
 
 def test_the_wire_form_is_there_for_who_wants_it(spark: Any, sim: RemoteSimulator) -> None:
