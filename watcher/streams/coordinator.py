@@ -96,7 +96,8 @@ class Coordinator:
         self._began = -math.inf
         self._finished: deque[str] = deque()  # whose children are to be asked for
         self._late = LateChildren(clock, timing=timing)
-        self._closed = set[str]()
+        self._closed_at = dict[str, float]()
+        """The (monotonic) time by which each of the listed shards that are closed was closed."""
         self._unlisted = UnlistedParents(arn, clock, timing=timing)
         # The first listing has begun it all.
         self._listing_errors = PersistentErrors(clock, has_worked=True, timing=timing)
@@ -121,8 +122,8 @@ class Coordinator:
 
     def due(self, pending: Container[type[StreamRequest]] = ()) -> StreamRequest | None:
         """Returns the next request to make; none of a kind whose answer is `pending`."""
-        while self._finished and self.lineage.children(self._finished[0]):
-            self._children_listed(self._finished[0], [])  # a listing has shown them meanwhile
+        while self._finished and self.is_closed(self._finished[0]):
+            self._children_listed(self._finished[0], [])  # what there is of them a listing shows
         if self._finished and ListChildren not in pending:
             return ListChildren(self._finished[0])
         if DescribeShards not in pending and self.schedule.poll_due(
@@ -194,7 +195,7 @@ class Coordinator:
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.report_if_stale("last listing", self.listing.time, listing.time)
         self.listing = listing
-        self._closed = listing.closed()
+        self._closed_at = {name: self._closed_at.get(name, now) for name in listing.closed()}
         self.schedule.on_listing(listing.pages, by=self._began + self._timing.listed_seconds)
         self._unlisted.listed_at = now
         self.lineage.update(listing.shards, listing.time)
@@ -242,8 +243,11 @@ class Coordinator:
             self._finished.popleft()
         self._may_start_more = True
         more = self._may_have_more_children(shard_id)
-        self._late.on_finished(shard_id, is_alone=not children, may_have_more=more)
-        if not children:
+        closed_at = self._closed_at.get(shard_id, self._clock.monotonic())
+        self._late.on_finished(
+            shard_id, closed_at=closed_at, is_alone=not children, may_have_more=more
+        )
+        if self._late.are_missing(self.lineage):
             self.schedule.want_in(self._late.pause())
 
     # Shards to start, and their readers' messages
@@ -329,7 +333,7 @@ class Coordinator:
 
     def is_closed(self, shard_id: str) -> bool:
         """True if a shard is known to get no more records."""
-        return shard_id in self._closed or bool(self.lineage.children(shard_id))
+        return shard_id in self._closed_at or bool(self.lineage.children(shard_id))
 
     def _require_settled_listing(self) -> bool:
         """Returns True if the last listing shows what was closed at the beginning.

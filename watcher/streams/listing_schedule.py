@@ -31,17 +31,24 @@ class LateChildren:
         self._pause = self._timing.late_child_seconds
         self._looked_for_until = -math.inf
 
-    def on_finished(self, shard_id: str, *, is_alone: bool, may_have_more: bool) -> None:
-        """Takes in that a shard has finished; `is_alone`: without a child that is known."""
+    def on_finished(
+        self, shard_id: str, *, closed_at: float, is_alone: bool, may_have_more: bool
+    ) -> None:
+        """Takes in that a shard has finished; `is_alone`: without a child that is known.
+
+        `closed_at` is the (monotonic) time by which it was closed, as far as that is known: its
+        children were opened by then.
+        """
         now = self._clock.monotonic()
-        until = now + self._timing.listed_seconds
+        until = closed_at + self._timing.listed_seconds
         self._until = {name: end for name, end in self._until.items() if now < end}
         if is_alone:
-            self._looked_for_until = now + self._timing.late_child_expected_seconds
+            looked_for_until = closed_at + self._timing.late_child_expected_seconds
+            self._looked_for_until = max(self._looked_for_until, looked_for_until)
             self._until[shard_id] = until
             self._pause = self._timing.late_child_seconds
         if may_have_more:
-            self.settled_at = until
+            self.settled_at = max(self.settled_at, until)
 
     def may_still_come(self) -> bool:
         """True if a shard has finished without a child in the last minute."""

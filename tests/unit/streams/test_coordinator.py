@@ -246,6 +246,26 @@ def test_children_that_are_listed_already_take_no_call(
     assert begun(made) == ["b"]
 
 
+def test_what_was_closed_at_the_beginning_takes_no_call_each_and_no_wait_of_its_own(
+    service: PlayedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"closed{number}" for number in range(64)]
+    for name in names:
+        service.shards[name] = Shard(name, None, "1", "2")
+    monkeypatch.setattr(service, "list_children", None)
+    made = coordinator(service)
+    assert set(names) < set(begun(made))
+    for name in names[:32]:
+        end(made, name)
+        pass_time(made, service, 0.1)
+    assert not made.poll_exhausted(), "a listing of now may lack a child"
+    pass_time(made, service, 3)
+    for name in names[32:]:
+        end(made, name)
+    executor.refresh(made, service)
+    assert made.poll_exhausted(), "that of the 5th second lacks none"
+
+
 def test_a_late_child_is_looked_for_quickly_and_then_seldom(service: PlayedService) -> None:
     made = coordinator(service)
     begun(made)

@@ -16,7 +16,7 @@ def test_a_child_is_missing_for_five_seconds_or_until_it_is_listed() -> None:
     lineage.update([Shard("a"), Shard("b")])
     late = LateChildren(clock)
     for name in ("a", "b"):
-        late.on_finished(name, is_alone=True, may_have_more=True)
+        late.on_finished(name, closed_at=clock.monotonic(), is_alone=True, may_have_more=True)
     assert late.are_missing(lineage)
     lineage.update([Shard("c", "a")])
     assert late.are_missing(lineage), "that of b"
