@@ -44,16 +44,17 @@ def retry(
 ) -> _Answer:
     """Returns the call's answer, tried again after each of the pauses while its error may pass.
 
-    Raises the error that may not pass, and the one after which no pause is left.
+    Raises the error that may not pass, and the one after which no pause is left. A pause is taken
+    only behind a failure: it may be a turn, which somebody else waits for.
     """
-    for pause in pauses:
+    left = iter(pauses)
+    while True:
         try:
             return call()
         except Exception as error:
-            if not may_pass(error):
+            if not may_pass(error) or (pause := next(left, None)) is None:
                 raise
         sleep(pause)
-    return call()
 
 
 def backoff(failures: int, first: float = 0.1, most: float = 10.0) -> float:

@@ -41,9 +41,10 @@ def is_key_error(error: Exception) -> bool:
 
 def test_a_call_is_tried_again_while_its_error_may_pass() -> None:
     slept: list[float] = []
-    call = Call(KeyError(1), KeyError(2))
-    assert retry(call, pauses=[1, 2, 3], may_pass=is_key_error, sleep=slept.append) == "answer"
+    call, pauses = Call(KeyError(1), KeyError(2)), iter([1, 2, 3])
+    assert retry(call, pauses=pauses, may_pass=is_key_error, sleep=slept.append) == "answer"
     assert slept == [1, 2]
+    assert list(pauses) == [3], "a turn that is not needed is left to others"
 
 
 def test_the_last_error_is_raised_and_one_that_may_not_pass_at_once() -> None:
