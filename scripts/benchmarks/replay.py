@@ -23,6 +23,7 @@ _DIGITS = 8
 _NUMBER = "1" + "0" * 12 + "P" * _DIGITS + "NNNN"
 _SHARDS_A_PAGE = 100
 _CREATED = 1_790_000_000
+_OPENED = int(time.time()) - 2 * 3600
 
 
 @dataclass
@@ -173,8 +174,8 @@ class Service:
 
 
 def _id(number: int) -> str:
-    """As AWS's: when the shard was opened (in milliseconds, long ago), and which one it is."""
-    return f"shardId-{_CREATED * 1000 + number:020}-{number:08}"
+    """As AWS's: when the shard was opened (in milliseconds), and which one it is."""
+    return f"shardId-{_OPENED * 1000 + number:020}-{number:08}"
 
 
 def _shard(number: int, shards: int, listed: int) -> dict[str, Any]:

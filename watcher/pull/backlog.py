@@ -152,7 +152,9 @@ class BacklogReader:
     def _connect(self, shards: int) -> Sequence[Service]:
         """Returns the services that read; they are made once, for so many shards at most."""
         if not self._clients:
-            count = max(1, min(self._timing.backlog_clients, shards))
+            timing = self._timing
+            many = min(shards // timing.shards_per_backlog_client, timing.backlog_clients_max)
+            count = max(1, min(max(timing.backlog_clients, many), shards))
             make = self._new_clients
             self._clients = [self._service] if make is None else make(count)
         return self._clients
@@ -161,9 +163,11 @@ class BacklogReader:
         """Returns one shard for each idle client: the one that has waited longest."""
         now = self._clock.monotonic()
         first: dict[int, PooledShard] = {}
-        for shard in sorted(self._readable(), key=lambda shard: shard.due_at):
+        for shard in self._readable():
             if shard.due_at <= now:
-                first.setdefault(shard.client, shard)
+                other = first.setdefault(shard.client, shard)
+                if shard.due_at < other.due_at:
+                    first[shard.client] = shard
         return list(first.values())
 
     def _readable(self) -> list[PooledShard]:

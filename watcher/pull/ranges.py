@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from watcher.aws.model import AfterSequence, AtSequence, Position, Service, TrimHorizon
+from watcher.aws.model import AfterSequence, AtSequence, Position, Service, Shard, TrimHorizon
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
@@ -15,15 +15,18 @@ from watcher.pull import executor
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.wire import WireRecord
 from watcher.streams.coordinator import Coordinator, ShardEnd
+from watcher.streams.end_detector import EmptyPages
 from watcher.streams.lineage import ShardStatus, TrackedShard
+from watcher.streams.listing_schedule import is_young
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Finished, Loss, Message, Page, Retrying
+from watcher.streams.messages import Finished, Loss, Message, Page, Retrying, Started
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 from watcher.streams.timing import TIMING as CORE_TIMING
 
 # Some seconds after the reading has begun, rather than at a moment by the service's clock.
 _WHENEVER = datetime.max.replace(tzinfo=UTC)
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -96,7 +99,11 @@ class RangeReader:
         self._rates = {} if rates is None else rates
         self._timing = timing
         self._losses = losses
-        self._ended = set[str]()
+        self._empty_pages = EmptyPages()
+        self._ended: dict[str, float] = {}
+        """When (monotonic) each of the shards that are read to their end had ended."""
+        self._started_at, self._started = _LONG_AGO, 0.0
+        """The service's time of the last iterator, and the monotonic one."""
         losses.start(arn, None)
 
     def read(self, between: Range) -> Iterator[Page]:
@@ -117,17 +124,30 @@ class RangeReader:
         """Returns the ranges that follow one that was read, of shards that are newer than it.
 
         None where its shard was closed as the range was made (its children were known by then), is
-        still open, or is read to a moment only.
+        still open, or is read to a moment only. Of a shard that was closed just now, listings may
+        show a child some seconds late.
         """
-        if between.closed or between.end is not None or between.shard_id not in self._ended:
+        ended_at = self._ended.get(between.shard_id)
+        if between.closed or between.end is not None or ended_at is None:
             return []
-        found = retry_at_start(
-            lambda: self._service.list_children(self._arn, between.shard_id), self._clock
-        )
+        until = ended_at + CORE_TIMING.listed_seconds
+        while True:
+            now = self._clock.monotonic()
+            found = retry_at_start(
+                lambda: self._service.list_children(self._arn, between.shard_id), self._clock
+            )
+            if now >= until or (found and not any(self._is_young(each) for each in found)):
+                break
+            self._clock.sleep(min(CORE_TIMING.late_child_seconds_max, until - now))
         return [
             msgspec.structs.replace(between, shard_id=each.id, start=TrimHorizon())
             for each in found
         ]
+
+    def _is_young(self, shard: Shard) -> bool:
+        """True if a sibling of this shard may not be listed yet."""
+        now = self._started_at + timedelta(seconds=self._clock.monotonic() - self._started)
+        return is_young(shard.id, now)
 
     def _pages(self, between: Range) -> Iterator[Page]:
         shard = TrackedShard(
@@ -153,8 +173,10 @@ class RangeReader:
                         reader.pause = CORE_TIMING.read_again_seconds
                     case ShardEnd() as end:
                         if end is ShardEnd.CLOSED:
-                            self._ended.add(shard.id)
+                            self._ended[shard.id] = self._clock.monotonic()
                         return
+                if isinstance(message, Started):
+                    self._started_at, self._started = message.time, self._clock.monotonic()
                 if isinstance(message, Loss):  # the range's last record may be gone, too
                     reader = self._reader(coordinator, shard, between, rate)
             now = self._clock.monotonic()
@@ -193,6 +215,7 @@ class RangeReader:
             make_page=_DecodedPage.part,
             clock=self._clock,
             rate=rate,
+            empty_pages=self._empty_pages,
         )
 
     def _list_if_in_doubt(self, coordinator: Coordinator, between: Range, message: Message) -> None:

@@ -16,6 +16,7 @@ from watcher.pull import executor
 from watcher.pull.call_pool import CallPool
 from watcher.pull.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ShardEnd
+from watcher.streams.end_detector import EmptyPages
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Message, Page, PageFilter
@@ -34,7 +35,7 @@ class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_stale: str = "trim-horizon"
     """The policy for a token older than retention; see `Losses`."""
     up_to_now: bool = False
-    """True to end where all is read that was there at the beginning; see `caught_up`."""
+    """True to end where all is read that was there at the beginning; see `end_detector`."""
     page_filter: PageFilter | None = None
     """Returns the places of the records that match; the others may be left out."""
     timing: Timing = TIMING
@@ -128,6 +129,7 @@ class ShardPool:
         self._clock = clock
         self._options = options
         self._timing = options.timing
+        self._empty_pages = EmptyPages()
         self._poll_idle_at = 0.0
         self._opened = 0
         executor.start(self.coordinator, service, clock)
@@ -149,9 +151,11 @@ class ShardPool:
         Raises DeniedError, DataLossError.
         """
         coordinator = self.coordinator
+        listing = coordinator.listing
         executor.refresh(coordinator, self.listing_service)
-        for shard in self.shards.values():
-            shard.reader.closed = shard.reader.closed or coordinator.is_closed(shard.tracked.id)
+        if coordinator.listing is not listing:
+            for shard in self.shards.values():
+                shard.reader.closed = coordinator.is_closed(shard.tracked.id)
         for tracked in coordinator.to_start():
             self._opened += 1
             client = self._opened % len(self._clients)
@@ -173,6 +177,7 @@ class ShardPool:
             latest=coordinator.began_at,
             clock=self._clock,
             rate=rate,
+            empty_pages=self._empty_pages,
         )
 
     def free(self) -> list[PooledShard]:

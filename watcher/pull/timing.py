@@ -36,7 +36,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 32
     """More threads than this keep one core busy with switching."""
     backlog_clients: int = 8
-    """So many connections read a backlog: more are no faster, as one core decodes the pages."""
+    """So many connections read a backlog: more are no faster, as one core decodes the pages …"""
+    shards_per_backlog_client: int = 64
+    """… but of many shards most are idle, and wait for answers: one more for each so many …"""
+    backlog_clients_max: int = 16
+    """… up to these."""
     changes_between_items: int = 1_000
     """A page of a table's items comes after so many changes at most, so that neither starves."""
 

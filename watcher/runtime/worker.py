@@ -45,6 +45,7 @@ from watcher.runtime.protocol import (
     ShardClosed,
 )
 from watcher.runtime.timing import WORKER_TIMING, WorkerTiming
+from watcher.streams.end_detector import EmptyPages
 from watcher.streams.messages import Failed, Finished, Message, Page, PageFilter
 from watcher.streams.shard_reader import ShardReader
 
@@ -98,6 +99,7 @@ class AssignedShard:
         counters: Counters,
         clock: Clock = CLOCK,
         page_filter: PageFilter | None = None,
+        empty_pages: EmptyPages | None = None,
     ) -> None:
         self.shard_key = assignment.shard_key
         self.reader = ShardReader(
@@ -111,6 +113,7 @@ class AssignedShard:
             poll_max=assignment.poll_max,
             latest=assignment.latest,
             clock=clock,
+            empty_pages=empty_pages,
         )
         self.is_finished = False
         """True once it was read to its end, or can't be read any further."""
@@ -317,7 +320,14 @@ def _add(
     except StreamError as error:  # no client can be made
         threads.send(assignment.shard_key, [Failed(str(error), fatal=True)])
     else:
-        threads.add(AssignedShard(assignment, service, counters, page_filter=page_filter))
+        shard = AssignedShard(
+            assignment,
+            service,
+            counters,
+            page_filter=page_filter,
+            empty_pages=threads.empty_pages,
+        )
+        threads.add(shard)
 
 
 class WorkerThreads:
@@ -328,6 +338,8 @@ class WorkerThreads:
     """
 
     def __init__(self, writer: MessageWriter, *, timing: WorkerTiming = WORKER_TIMING) -> None:
+        self.empty_pages = EmptyPages()
+        """What its shards' readers know together of those."""
         self._writer = writer
         self._timing = timing
         self._sending = threading.Lock()

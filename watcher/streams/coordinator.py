@@ -27,7 +27,7 @@ from watcher.errors import (
     WatcherError,
 )
 from watcher.retry import worth_logging
-from watcher.streams.caught_up import left_open
+from watcher.streams.end_detector import left_open
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 from watcher.streams.listing_schedule import LateChildren, ListingSchedule, is_young
 from watcher.streams.losses import Losses
@@ -223,7 +223,7 @@ class Coordinator:
     def _may_have_more_children(self, shard_id: str) -> bool:
         children = self.lineage.children(shard_id)
         return not children or any(
-            is_young(each, self.listing.time, self._timing) for each in children
+            is_young(each.id, self.listing.time, self._timing) for each in children
         )
 
     def _listing_failed(self, error: WatcherError) -> None:
@@ -390,8 +390,14 @@ class Coordinator:
         return True
 
     def poll_all_listed(self) -> bool:
-        """Returns True if the listing lacks no readable shard; else asks for another one."""
-        return not len(self._unlisted) and (self.has_ended or self._require_settled_listing())
+        """Returns True if the listing lacks no readable shard; else asks for another one.
+
+        A shard that it shows as open may be closed: who reads it to its end asks for its children.
+        """
+        if len(self._unlisted):
+            return False
+        is_whole = self.has_ended or not any(map(self._may_have_more_children, self._closed_at))
+        return is_whole or self._require_settled_listing()
 
     @property
     def now(self) -> datetime:

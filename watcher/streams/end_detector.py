@@ -1,25 +1,26 @@
-"""Where the reading of an open shard ends that is to bring everything up to now.
+"""Finds the end of an open shard that is to be read up to now.
 
-The rule, for all engines. What there was as the reading began has to come; what a clock says of
-that is not to be trusted: a record may be stamped ahead, and the service's `Date` be minutes off.
-Nor is an empty page, since GetRecords may answer some though records follow; nor a listing, which
-may show a closed shard as open for seconds. LATEST is: a shard's own end tells at once what a
-listing tells late (https://github.com/CoorpAcademy/serverless-plugins/issues/36; DynamoDB Local
-does it, too).
+All engines keep one rule. Every record that was written before the reading began has to come, and
+three things can't be trusted to tell where these records end:
 
-- A closed shard (its listing has an ending number, or shows a child) ends where its iterator does,
-  however many pages are empty before; and then its children's turn comes.
-- An open shard ends at the first record that came after the beginning. LATEST tells which: what an
-  iterator gives that was asked for after the beginning came after it. It is asked for once the
-  beginning is two seconds past, since a write takes a moment to reach the stream.
-- Where nothing comes, neither from LATEST nor before it, an open shard is left after some time of
-  nothing but empty pages, which are read one right after the other as long as the service lets them
-  be, and that is said: no number of such pages is the last one, and in that time whole days of a
-  quiet shard go by. But only once an answer of LATEST says that more may follow. By that the shard
-  is open, and so it was at the beginning: there was no child of it that a listing might hide. Where
-  LATEST says nothing, or that the shard is closed, it is left as late as listings show what was
-  closed at the beginning. How long that is past is told by the service's time now and at the
-  beginning, or by its passing here: so it is enough that one of the clocks goes on.
+- a clock: a record may be stamped ahead, and the service's `Date` may be minutes off;
+- an empty page: GetRecords may answer some although records follow;
+- a listing: it may show a closed shard as open for seconds.
+
+LATEST can be trusted: it knows at once what a listing shows late
+(https://github.com/CoorpAcademy/serverless-plugins/issues/36; DynamoDB Local does the same). So:
+
+- A closed shard (a listing shows its ending number, or a child) ends where its iterators do,
+  however many empty pages come before. Then its children's turn comes.
+- An open shard ends before the first record that was written after the beginning. An iterator at
+  LATEST, asked for two seconds after the beginning, tells which one that is: a write takes a moment
+  to reach its shard.
+- Where LATEST brings no record, an open shard ends after enough empty pages: as many as its age
+  may have, and as many as this service needs before they can be believed (`EmptyPages`), over a
+  second at least. But LATEST has to say that more may follow: then the shard was open at the
+  beginning, and no listing hides a child of it. Where LATEST says nothing, or that the shard is
+  closed, the end waits until listings show what was closed at the beginning. Either the service's
+  time or this machine's own tells how much has passed, so it is enough that one of them goes on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 
-from watcher.aws.model import CLOCKS_APART, Latest, Listing
+from watcher.aws.model import CLOCKS_APART, Latest, Listing, opened_at
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.text import counted
@@ -46,11 +47,36 @@ def left_open(shards: int, listing: Listing, began: datetime, end: datetime | No
     return f"{counted(shards, 'shard')} of {listing.table} {are} open; read up to {upto}"
 
 
-class CaughtUpDetector:
-    """The end of an open shard, found out while it is read.
+class EmptyPages:
+    """What empty pages have meant so far, in all shards that share it.
 
-    From `catch_up_after` on, by the service's clock, an iterator at LATEST is later than all that
-    was promised. It is not `--until`.
+    The fewer of them records have followed, the fewer are needed to believe that none follow.
+    """
+
+    def __init__(self, timing: Timing = TIMING) -> None:
+        self._timing = timing
+        self._with_records = 0
+        self._before_records = 0
+
+    def on_records(self, empty_before: int) -> None:
+        """Takes in a page with records, which so many empty ones have come before."""
+        self._with_records += 1
+        self._before_records += empty_before
+
+    @property
+    def needed(self) -> int:
+        """How many in a row are no accident."""
+        timing = self._timing
+        misleading = self._before_records + timing.misleading_pages_assumed
+        share = min(misleading / (self._with_records + misleading), timing.misleading_share_max)
+        return math.ceil(math.log(timing.empty_by_accident) / math.log(share))
+
+
+class EndDetector:
+    """Finds the end of an open shard while it is read.
+
+    From `catch_up_after` on, by the service's clock, an iterator at LATEST is behind every record
+    that has to come. `--until` is another end, which the reader finds by the records' times.
     """
 
     def __init__(
@@ -61,6 +87,7 @@ class CaughtUpDetector:
         *,
         clock: Clock,
         reads: PageFetcher,
+        empty_pages: EmptyPages | None = None,
         timing: Timing = TIMING,
     ) -> None:
         self._timing = timing
@@ -76,11 +103,15 @@ class CaughtUpDetector:
         self._catch_up_after = catch_up_after
         self._clock = clock
         self._due = clock.monotonic() + self._timing.written_seconds
-        self._latest: list[str] = []
-        self._found: list[int] = []
-        self._after = -1
-        self._asked_at = -math.inf
-        self._rest = self._timing.probe_end_seconds
+        self._probes: list[str] = []
+        """Iterators at LATEST that have brought no record yet."""
+        self._candidates: list[int] = []
+        """The first number that each of the other probes has brought."""
+        self._newest_at_probe = -1
+        self._probed_at = -math.inf
+        self._probe_pause = self._timing.probe_end_seconds
+        self._empty_pages_so_far = empty_pages or EmptyPages(timing)
+        self._age_pages = timing.quiet_pages_max
         self._empty_since = math.inf
         self._empty_pages = self._empty_in_all = 0
 
@@ -89,99 +120,140 @@ class CaughtUpDetector:
         self._empty_pages = 0
         missing = max(timedelta(), self._catch_up_after - time).total_seconds()
         self._due = min(self._due, self._clock.monotonic() + missing)
+        opened = opened_at(self._shard_id)
+        if opened is not None and opened - CLOCKS_APART <= time:
+            hours = (time - opened).total_seconds() / 3600
+            pages = math.ceil(hours * self._timing.quiet_pages_per_hour)
+            self._age_pages = min(pages, self._timing.quiet_pages_max)
 
     @property
     def is_due(self) -> bool:
         """True if the beginning is so long past that LATEST is after it."""
         return self._clock.monotonic() >= self._due
 
-    def is_reached(self, newest: int, has_records: bool) -> ReadSteps[bool]:
+    def at_end(self, newest: int, has_records: bool) -> ReadSteps[bool]:
         """Returns whether all of the shard is read, where `newest` is the last number that was."""
-        if has_records or self.seems_caught_up:
-            yield from self.look_for_end(newest)
-        return self.is_caught_up if self.number is None else newest >= self.number
+        if has_records or self._is_quiet:
+            yield from self.probe_latest(newest)
+        return self.is_left_open if self.number is None else newest >= self.number
 
-    def look_for_end(self, newest: int) -> ReadSteps[None]:
+    def probe_latest(self, newest: int) -> ReadSteps[None]:
         """Looks for the end's number by LATEST, where `newest` is the last number that was read.
 
         What fails here fails for the shard's pages too, and is reported there.
         """
-        passed = self._clock.monotonic() - self._asked_at
-        is_early = passed < (self._timing.probe_end_seconds if self.seems_caught_up else self._rest)
-        if self.number is not None or not self.is_due or (is_early and not self.awaits_rate_limit):
+        passed = self._clock.monotonic() - self._probed_at
+        pause = self._timing.probe_end_seconds if self._is_quiet else self._probe_pause
+        is_early = passed < pause and not self.awaits_rate_limit
+        if self.number is not None or not self.is_due or is_early:
             return
         if self._reads.pause():
             self.awaits_rate_limit = True
             return
         self.awaits_rate_limit = False
-        self._asked_at = self._clock.monotonic()
+        self._probed_at = self._clock.monotonic()
         try:
-            if not self._latest:
-                yield from self._get_iterators(newest)
-            while self._latest and not self.awaits_rate_limit and (yield from self._goes_on()):
-                self.awaits_rate_limit = bool(self._latest) and self._reads.pause() > 0
+            yield from self._read_probes(newest)
         except (ServiceError, StreamError):
-            self._latest = []  # later ones will do
+            self._probes = []  # later ones will do
         # Most of what is allowed is for the pages.
-        self._rest = max(
+        self._probe_pause = max(
             self._timing.probe_end_seconds, self._timing.reads_per_probe * self._reads.pause()
         )
-        if len(self._found) == self._timing.probes:
-            self.number = max(self._found)
+        if len(self._candidates) == self._timing.probes:
+            self.number = max(self._candidates)
             self.is_open = True
 
-    def _get_iterators(self, newest: int) -> ReadSteps[None]:
-        """Gets the iterators; each one's first record is a candidate for the end."""
-        self._found = []
-        self._after = newest
-        for _ in range(self._timing.probes):
-            iterator, _ = yield GetIterator(self._arn, self._shard_id, Latest())
-            self._latest.append(iterator)
+    def _read_probes(self, newest: int) -> ReadSteps[None]:
+        if not self._probes:
+            self._candidates = []
+            self._newest_at_probe = newest
+            # One tells whether an idle shard is open; several tell a record's number.
+            yield from self._add_probes(1 if self._is_quiet else self._timing.probes)
+        while self._probes and not self.awaits_rate_limit and (yield from self._read_probe()):
+            if not self._probes and len(self._candidates) < self._timing.probes:
+                yield from self._add_probes(self._timing.probes - len(self._candidates))
+            self.awaits_rate_limit = bool(self._probes) and self._reads.pause() > 0
 
-    def _goes_on(self) -> ReadSteps[bool]:
-        """Reads at one of the iterators; returns whether to read at another now."""
-        wire = page.decode((yield from self._reads.fetch_at(self._latest[-1])))
+    def _add_probes(self, count: int) -> ReadSteps[None]:
+        for _ in range(count):
+            iterator, _ = yield GetIterator(self._arn, self._shard_id, Latest())
+            self._probes.append(iterator)
+
+    def _read_probe(self) -> ReadSteps[bool]:
+        """Reads at one of the iterators; returns whether it brought a candidate for the end."""
+        wire = page.decode((yield from self._reads.fetch_at(self._probes[-1])))
         numbers = numbers_of(wire.Records)
         if not numbers and wire.NextShardIterator is not None:
             self.is_open = True
-            self._latest[-1] = wire.NextShardIterator
+            self._probes[-1] = wire.NextShardIterator
             return False
         # A service that answers LATEST with what had come before knows no LATEST.
-        if not numbers or numbers[0] <= self._after:
-            self._latest = []
+        if not numbers or numbers[0] <= self._newest_at_probe:
+            self._probes, self._candidates = [], []
             return False
-        self._latest.pop()
-        self._found.append(numbers[0])
+        self._probes.pop()
+        self._candidates.append(numbers[0])
         return True
 
     def on_page(self, *, is_empty: bool) -> None:
         """Takes in a page."""
-        self._empty_pages = self._empty_pages + 1 if is_empty else 0
-        self._empty_in_all = self._empty_in_all + 1 if is_empty else 0
-        since = min(self._empty_since, self._clock.monotonic())
-        self._empty_since = since if is_empty else math.inf
+        if not is_empty:
+            self._empty_pages_so_far.on_records(self._empty_pages)
+            self._empty_pages = self._empty_in_all = 0
+            self._empty_since = math.inf
+            return
+        self._empty_pages += 1
+        self._empty_in_all += 1
+        self._empty_since = min(self._empty_since, self._clock.monotonic())
 
     @property
-    def seems_caught_up(self) -> bool:
+    def pause(self) -> float:
+        """Seconds until the next read, behind an empty page.
+
+        Records may be just behind the first of them; the last ones are spread over the time that
+        has to pass.
+        """
+        timing, now = self._timing, self._clock.monotonic()
+        needed = self._pages_needed - self._empty_pages
+        if needed > timing.spread_pages:
+            return timing.empty_page_seconds
+        if self._is_quiet:  # only LATEST, or a listing, can tell more
+            seconds = self._probed_at + timing.probe_end_seconds - now
+        else:
+            seconds = (self._quiet_at - now) / max(needed, 1)
+        return max(timing.empty_page_seconds, seconds)
+
+    @property
+    def _pages_needed(self) -> int:
+        timing, believed = self._timing, self._empty_pages_so_far.needed
+        return max(timing.empty_pages_min, self._age_pages, believed)
+
+    @property
+    def _quiet_at(self) -> float:
+        return max(self._due, self._empty_since + self._timing.quiet_seconds)
+
+    @property
+    def _is_quiet(self) -> bool:
         """True after so many empty pages, for so long, that an open shard may be left."""
         enough = (
-            self._empty_pages >= self._timing.caught_up_pages
-            or self._empty_in_all >= self._timing.caught_up_pages_in_all
+            self._empty_pages >= self._pages_needed
+            or self._empty_in_all >= self._timing.empty_pages_of_all_iterators
         )
-        seconds = self._clock.monotonic() - self._empty_since
-        return enough and seconds >= self._timing.caught_up_seconds and self.is_due
+        return enough and self._clock.monotonic() >= self._quiet_at
 
     @property
-    def is_caught_up(self) -> bool:
+    def is_left_open(self) -> bool:
         """True if the shard may be left as an open one that is read up to now."""
-        return self.seems_caught_up and (self.is_open or self._is_settled)
+        return self._is_quiet and (self.is_open or self._is_listed)
 
     @property
-    def _is_settled(self) -> bool:
-        settled = (
+    def _is_listed(self) -> bool:
+        """True once listings show what was closed at the beginning."""
+        listed_at = (
             self._due
             + self._timing.listed_seconds
             - self._timing.written_seconds
             + self._timing.listing_received_seconds
         )
-        return self._clock.monotonic() >= settled
+        return self._clock.monotonic() >= listed_at

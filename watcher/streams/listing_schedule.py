@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from watcher.aws.model import opened_at
 from watcher.clock import Clock
 from watcher.retry import backoff
-from watcher.streams.lineage import Lineage, TrackedShard
+from watcher.streams.lineage import Lineage
 from watcher.streams.timing import TIMING, Timing
 
 
-def is_young(shard: TrackedShard, listed: datetime, timing: Timing = TIMING) -> bool:
+def is_young(shard_id: str, listed: datetime, timing: Timing = TIMING) -> bool:
     """True if a listing of that time may lack a sibling of this shard."""
-    opened = opened_at(shard.id)
+    opened = opened_at(shard_id)
     return opened is None or opened + timedelta(seconds=timing.listed_seconds) > listed
 
 

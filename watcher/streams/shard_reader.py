@@ -33,8 +33,8 @@ from watcher.errors import (
 from watcher.records import page
 from watcher.records.wire import WireRecord
 from watcher.retry import backoff, worth_logging
-from watcher.streams.caught_up import CaughtUpDetector
 from watcher.streams.deduplicator import Deduplicator, numbers_of, sorted_places
+from watcher.streams.end_detector import EmptyPages, EndDetector
 from watcher.streams.messages import (
     ErrorKind,
     Finished,
@@ -62,11 +62,12 @@ class ShardReader:
     always where a new reader would have to start; `latest` is the moment that "latest" means, for
     a shard whose first iterator can't be had at once.
 
-    With `catch_up_after` (see `caught_up`) the reader also finishes where all up to now is read of
-    a shard that is not `closed`; with `end` it holds back what was created later, and finishes at
-    many such records. What the `page_filter` rejects may be left out of the pages, which
+    With `catch_up_after` (see `end_detector`) the reader also finishes where all up to now is read
+    of a shard that is not `closed`; with `end` it holds back what was created later, and finishes
+    at many such records. What the `page_filter` rejects may be left out of the pages, which
     `make_page` builds. With `prefetches` it sends for what follows a full page while that one is
-    being looked at. `rate` is that of a reader before it, if there was one.
+    being looked at. `rate` is that of a reader before it, if there was one; other
+    shards' readers may share `empty_pages`.
     """
 
     def __init__(  # noqa: PLR0913 (what a read depends on, by keyword)
@@ -85,6 +86,7 @@ class ShardReader:
         latest: datetime | None = None,
         clock: Clock,
         rate: AdaptiveRateLimit | None = None,
+        empty_pages: EmptyPages | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
         timing: Timing = TIMING,
     ) -> None:
@@ -110,10 +112,16 @@ class ShardReader:
         self._trimmed_in_a_row = 0
         self._jitter = jitter
         self.reads = PageFetcher(clock, rate, prefetches=prefetches, timing=timing)
-        self._end_detector: CaughtUpDetector | None = None
+        self._end_detector: EndDetector | None = None
         if catch_up_after is not None:
-            self._end_detector = CaughtUpDetector(
-                arn, shard_id, catch_up_after, clock=clock, reads=self.reads, timing=timing
+            self._end_detector = EndDetector(
+                arn,
+                shard_id,
+                catch_up_after,
+                clock=clock,
+                reads=self.reads,
+                empty_pages=empty_pages,
+                timing=timing,
             )
 
     @property
@@ -208,7 +216,7 @@ class ShardReader:
         if self._iterator is None:
             self._iterator = yield from self._new_iterator(messages)
         if self._end_detector is not None and self._end_detector.awaits_rate_limit:
-            yield from self._end_detector.look_for_end(self._deduplicator.newest)
+            yield from self._end_detector.probe_latest(self._deduplicator.newest)
             self.pause = self.reads.pause()
             return
         body = yield from self.reads.fetch(self._iterator)
@@ -335,7 +343,7 @@ class ShardReader:
             return True
         if self._end_detector is None or self.closed or self._iterator is None:
             return False
-        return (yield from self._end_detector.is_reached(self._deduplicator.newest, has_records))
+        return (yield from self._end_detector.at_end(self._deduplicator.newest, has_records))
 
     def _repeated(self) -> Notice | Retrying:
         text = "the service gives records again that came before; they are left out"
@@ -362,15 +370,14 @@ class ShardReader:
             self._empty_pages += 1
             self._was_at_tip |= self._empty_pages >= self._timing.empty_pages_at_tip
             self.pause = self._idle_pause()
+        detector = self._end_detector
+        if detector is not None and not goes_back:
+            detector.on_page(is_empty=not is_fresh)
         if self.closed and not wire.Records:
             self.pause = 0.0  # nothing will ever be written there
-        elif self._end_detector is not None:
-            self.pause = min(
-                self.pause,
-                self._timing.tip_seconds if wire.Records else self._timing.empty_page_seconds,
-            )
-            if not goes_back:
-                self._end_detector.on_page(is_empty=not is_fresh)
+        elif detector is not None:
+            soon = min(self.pause, self._timing.tip_seconds)
+            self.pause = soon if wire.Records else detector.pause
 
     def _idle_pause(self) -> float:
         """After a minute it doubles, and differs a little: not all shards at the same moment."""

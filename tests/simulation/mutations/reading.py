@@ -154,12 +154,12 @@ READING = [
     ),
     Mutant(
         "an end up to now comes with the first empty page",
-        "CaughtUpDetector.seems_caught_up",
-        returned("caught_up_seconds", becomes="self._empty_pages > 0"),
+        "EndDetector._is_quiet",
+        returned("_quiet_at", becomes="self._empty_pages > 0"),
     ),
     Mutant(
         "a shard that LATEST calls closed is left as an open one",
-        "CaughtUpDetector._goes_on",
+        "EndDetector._read_probe",
         after("numbers_of", do="self.is_open = True"),
         given={"follow": False, "start": "trim_horizon", "older": 4},
     ),

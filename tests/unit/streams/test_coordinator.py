@@ -552,9 +552,14 @@ def test_a_listing_is_whole_once_no_parent_is_missing(service: PlayedService) ->
     assert made.poll_all_listed() and "hidden" in made.lineage.shards
 
 
+def test_a_listing_of_open_shards_is_whole(service: PlayedService) -> None:
+    assert coordinator(service).poll_all_listed()
+
+
 def test_a_listing_is_whole_once_it_had_time_to_show_what_was_opened(
     service: PlayedService,
 ) -> None:
+    service.add("b", "a")
     made = coordinator(service)
     assert not made.poll_all_listed()
     pass_time(made, service, 8)

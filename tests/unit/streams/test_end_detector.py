@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 
 import pytest
@@ -11,7 +12,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
 from watcher.errors import DeniedError, TransientError, WatcherError
 from watcher.pull import executor
-from watcher.streams.caught_up import CaughtUpDetector
+from watcher.streams.end_detector import EmptyPages, EndDetector
 from watcher.streams.page_fetcher import PageFetcher
 
 
@@ -27,15 +28,39 @@ def stream(clock: HandClock) -> PlayedStream:
     return made
 
 
-def end(clock: HandClock) -> CaughtUpDetector:
-    made = CaughtUpDetector(
-        ARN, "a", NOON + timedelta(seconds=3), clock=clock, reads=PageFetcher(clock)
+def end(
+    clock: HandClock, shard_id: str = "a", empty_pages: EmptyPages | None = None
+) -> EndDetector:
+    made = EndDetector(
+        ARN,
+        shard_id,
+        NOON + timedelta(seconds=3),
+        clock=clock,
+        reads=PageFetcher(clock),
+        empty_pages=empty_pages,
     )
     made.on_iterator(NOON)
     return made
 
 
-def reads(made: CaughtUpDetector, empty_pages: int) -> None:
+def opened(hours: float) -> str:
+    """Returns the id of a shard that was opened so many hours ago."""
+    return f"shardId-{int((NOON.timestamp() - hours * 3600) * 1000):020d}-0a"
+
+
+def pages_to_the_end(clock: HandClock, made: EndDetector, shard_id: str) -> int:
+    stream = PlayedStream(clock)
+    stream.write(shard_id, range(10))
+    for pages in range(1, 100):
+        clock.sleep(made.pause)
+        made.on_page(is_empty=True)
+        if executor.run(made.at_end(int(number(9)), has_records=False), stream):
+            assert stream.reads == [shard_id], "one read at LATEST"
+            return pages
+    raise AssertionError("no end")
+
+
+def reads(made: EndDetector, empty_pages: int) -> None:
     for _ in range(empty_pages):
         made.on_page(is_empty=True)
 
@@ -44,14 +69,14 @@ def test_it_is_looked_for_once_the_beginning_is_past(
     clock: HandClock, stream: PlayedStream
 ) -> None:
     made = end(clock)
-    executor.run(made.look_for_end(-1), stream)
-    reads(made, 29)
-    assert not stream.reads and not made.is_caught_up
+    executor.run(made.probe_latest(-1), stream)
+    reads(made, 35)
+    assert not stream.reads and not made.is_left_open
     clock.sleep(2)
-    executor.run(made.look_for_end(int(number(9))), stream)
-    assert stream.reads and not made.is_caught_up
+    executor.run(made.probe_latest(int(number(9))), stream)
+    assert stream.reads and not made.is_left_open
     reads(made, 1)
-    assert made.is_caught_up
+    assert made.is_left_open
 
 
 def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
@@ -60,34 +85,71 @@ def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
     made = end(clock)
     clock.sleep(60)
     made.on_page(is_empty=False)
-    executor.run(made.look_for_end(int(number(9))), stream)
+    executor.run(made.probe_latest(int(number(9))), stream)
     reads(made, 1000)
-    clock.sleep(1.9)
-    assert made.is_open and not made.is_caught_up
+    clock.sleep(0.9)
+    assert made.is_open and not made.is_left_open
     clock.sleep(0.1)
-    assert made.is_caught_up
+    assert made.is_left_open
     made.on_page(is_empty=False)
     reads(made, 10)
-    assert not made.is_caught_up
+    assert not made.is_left_open
+
+
+@pytest.mark.parametrize(("hours", "pages"), [(0.1, 4), (4, 6), (6, 9), (24, 36), (-9, 36)])
+def test_a_young_shard_has_few_empty_pages(clock: HandClock, hours: float, pages: int) -> None:
+    believed = EmptyPages()
+    for _ in range(100):
+        believed.on_records(empty_before=0)
+    began, made = clock.monotonic(), end(clock, opened(hours), believed)
+    assert pages_to_the_end(clock, made, opened(hours)) == pages
+    assert 2 <= clock.monotonic() - began < 3, "no longer than a write takes to reach its shard"
+
+
+def test_empty_pages_that_records_have_followed_are_believed_less() -> None:
+    believed = EmptyPages()
+    assert believed.needed == 20, "before any page was read, each second one may mislead"
+    for _ in range(30):
+        believed.on_records(empty_before=0)
+    assert believed.needed == 6
+    for _ in range(30):
+        believed.on_records(empty_before=1)
+    assert believed.needed == 14
+    for _ in range(30):
+        believed.on_records(empty_before=30)
+    assert believed.needed == 20
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5])
+def test_enough_empty_pages_are_asked_for_where_a_share_of_pages_misleads(share: float) -> None:
+    chance = random.Random(1)
+    believed, improbable = EmptyPages(), 0
+    for _ in range(2000):
+        empty = 0
+        while chance.random() < share:
+            empty += 1
+        improbable += empty >= max(4, believed.needed)
+        believed.on_records(empty)
+    assert improbable == 0
 
 
 def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
     clock: HandClock, stream: PlayedStream
 ) -> None:
     made = end(clock)
-    reads(made, 29)
+    reads(made, 35)
     clock.sleep(60)
-    executor.run(made.look_for_end(int(number(9))), stream)
+    executor.run(made.probe_latest(int(number(9))), stream)
     for _ in range(2):
         made.on_iterator(NOON)
-        reads(made, 28)
-        assert not made.is_caught_up
+        reads(made, 34)
+        assert not made.is_left_open
     reads(made, 2)
-    assert made.is_caught_up
+    assert made.is_left_open
     made.on_iterator(NOON)
-    assert not made.is_caught_up
-    reads(made, 13)
-    assert made.is_caught_up, (
+    assert not made.is_left_open
+    reads(made, 15)
+    assert made.is_left_open, (
         "where each of them is refused soon, there is an end to it all the same"
     )
 
@@ -99,10 +161,10 @@ def test_a_shard_that_latest_calls_closed_is_left_as_late_as_listings_show_it(
     stream.closed.add("a")
     reads(made, 100)
     clock.sleep(5)
-    executor.run(made.look_for_end(int(number(9))), stream)
-    assert stream.reads and not made.is_caught_up
+    executor.run(made.probe_latest(int(number(9))), stream)
+    assert stream.reads and not made.is_left_open
     clock.sleep(0.5)
-    assert made.is_caught_up and not made.is_open
+    assert made.is_left_open and not made.is_open
 
 
 @pytest.mark.parametrize("minutes", [-10, 0, 10])
@@ -117,7 +179,7 @@ def test_it_is_enough_that_one_clock_goes_on(clock: HandClock, minutes: int) -> 
 def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStream) -> None:
     made = end(clock)
     clock.sleep(6)
-    executor.run(made.look_for_end(int(number(5))), stream)
+    executor.run(made.probe_latest(int(number(5))), stream)
     assert made.number is None
     stream.write("a", range(20, 30))
     records, firsts = stream.get_records, iter([5, 20, 15])
@@ -127,11 +189,11 @@ def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStre
 
     stream.get_records = from_others  # type: ignore[method-assign]
     clock.sleep(1)
-    executor.run(made.look_for_end(int(number(5))), stream)
+    executor.run(made.probe_latest(int(number(5))), stream)
     assert made.number is None, "one knows no LATEST: all are asked for anew"
     firsts = iter([20, 6, 22])
     clock.sleep(1)
-    executor.run(made.look_for_end(int(number(5))), stream)
+    executor.run(made.probe_latest(int(number(5))), stream)
     assert made.number == int(number(22))
 
 
@@ -142,5 +204,5 @@ def test_what_goes_wrong_with_it_ends_nothing(
     made = end(clock)
     clock.sleep(6)
     stream.read_errors = [error]
-    executor.run(made.look_for_end(-1), stream)
+    executor.run(made.probe_latest(-1), stream)
     assert made.number is None

@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
 from watcher.aws.model import Shard, TrimHorizon
-from watcher.streams.lineage import Lineage, TrackedShard
+from watcher.streams.lineage import Lineage
 from watcher.streams.listing_schedule import LateChildren, is_young
 
 
@@ -32,6 +32,5 @@ def test_listings_follow_ever_later() -> None:
 
 def test_a_sibling_of_a_young_shard_may_not_be_listed_yet() -> None:
     name = f"shardId-{int(NOON.timestamp() * 1000):020d}-0"
-    child = TrackedShard(name, "parent", TrimHorizon())
-    assert is_young(child, NOON + timedelta(seconds=4))
-    assert not is_young(child, NOON + timedelta(seconds=5))
+    assert is_young(name, NOON + timedelta(seconds=4))
+    assert not is_young(name, NOON + timedelta(seconds=5))
