@@ -99,6 +99,7 @@ class AssignedShard:
         counters: Counters,
         clock: Clock = CLOCK,
         page_filter: PageFilter | None = None,
+        *,
         empty_pages: EmptyPages | None = None,
     ) -> None:
         self.shard_key = assignment.shard_key
