@@ -48,9 +48,9 @@ def left_open(shards: int, listing: Listing, began: datetime, end: datetime | No
 
 
 class EmptyPages:
-    """What empty pages have meant so far, in all shards that share it.
+    """Counts how often records have followed an empty page, in all shards that share it.
 
-    The fewer of them records have followed, the fewer are needed to believe that none follow.
+    The more seldom they did, the fewer empty pages are needed to believe that none follow.
     """
 
     def __init__(self, timing: Timing = TIMING) -> None:
