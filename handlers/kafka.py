@@ -65,4 +65,6 @@ def handle(record: Record) -> None:
 
 
 def close() -> None:
+    global producer
     producer.flush(SECONDS)
+    producer = None  # its threads would go on looking for the brokers

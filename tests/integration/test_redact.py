@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -19,7 +20,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import boto3
 import pytest
+from moto.server import ThreadedMotoServer
 
 from tests.simulator import Simulator
 from tests.support import trails
@@ -35,6 +39,7 @@ from tests.support.secret import (
 )
 from tests.support.terminal import Terminal
 from tests.support.trails import deliver, role
+from tests.unit.live.test_web import Served, serving, shows
 from watcher import Record, Stream, as_of, history, watch
 from watcher.cli import main
 from watcher.delivery import handler_modules
@@ -279,6 +284,65 @@ def test_the_live_view_shows_nothing_of_it(there: Simulator) -> None:
     refuse_traces(bytes(terminal.written))
 
 
+def test_the_live_view_in_a_browser_is_sent_nothing_of_it(there: Simulator) -> None:
+    async def look(server: Served) -> bytes:
+        headers = {"Origin": f"http://{server.host}"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(server.socket, headers=headers) as socket,
+        ):
+            seen = await shows(socket, b"2 changes")
+            await socket.send_json(["stdin", "\r"])
+            return seen + await shows(socket, b"before:")
+
+    with serving(there, *EVERYTHING) as server:
+        _, page = server.get()
+        refuse_traces(asyncio.run(look(server)), page.encode())
+
+
+def test_a_queue_gets_nothing_of_it(there: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    moto.start()
+    try:
+        host, port = moto.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", f"http://{host}:{port}")
+        queue = boto3.client("sqs")
+        for name, redact in (("paths", EVERYTHING), ("values", BY_VALUE)):
+            place = queue.create_queue(QueueName=name)["QueueUrl"]
+            status, out, err = run("watch", "orders", *WATCH, "--sqs", name, "-v", *redact)
+            assert status == 0, err
+            got = queue.receive_message(
+                QueueUrl=place, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
+            )
+            assert json.dumps(got).count("seen-2") == 1
+            refuse_traces(json.dumps(got).encode(), out.encode(), err.encode())
+    finally:
+        moto.stop()
+
+
+def test_a_topic_gets_nothing_of_it(there: Simulator) -> None:
+    kafka = pytest.importorskip("confluent_kafka")
+    cluster = kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    (broker,) = cluster.list_topics(timeout=10).brokers.values()
+    place = f"{broker.host}:{broker.port}"
+    for topic, redact in (("paths", EVERYTHING), ("values", BY_VALUE)):
+        command = ("watch", "orders", *WATCH, "--kafka", f"{place}/{topic}", "-v")
+        status, out, err = run(*command, *redact)
+        assert status == 0, err
+        reader = kafka.Consumer(
+            {"bootstrap.servers": place, "group.id": topic, "auto.offset.reset": "earliest"}
+        )
+        reader.subscribe([topic])
+        got: list[Any] = []
+        while len(got) < 2:
+            got += reader.consume(2 - len(got), timeout=20)
+        reader.close()
+        assert b"seen-2" in got[1].value()
+        refuse_traces(out.encode(), err.encode())
+        refuse_traces(*(part for each in got for part in (each.key(), each.value())))
+        refuse_traces(*(repr(each.headers()).encode() for each in got))
+
+
 def test_hashed_keys_can_be_joined(there: Simulator) -> None:
     """Across commands, and with what another program hashes."""
     _, out, _ = run("watch", "orders", *WATCH, "--print-json", "--redact", "pk=hash")
@@ -350,7 +414,7 @@ def test_what_is_wrong_is_told_in_a_line(
 
 def test_every_handler_there_is_was_tried() -> None:
     tried = {word[2:].replace("-", "_") for command in COMMANDS for word in command}
-    # These give what a webhook gets to others' clients (see test_drop_ins).
+    # Of the first two, tests above; the template has its option.
     assert set(handler_modules.find()) - tried == {"kafka", "sqs", "print_template"}
 
 

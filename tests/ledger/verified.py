@@ -54,6 +54,8 @@ def verify_while_written(seed: int) -> None:
             partitions=chance.choice((1, 7, 30)),
             partition_bytes=chance.choice((5_000, 16_000_000)),
             history_bytes=chance.choice((_FEW, 4_000_000)),
+            # A scan that may take longer than the stream keeps changes: it is read before, too.
+            scan_time=timedelta(hours=chance.choice((12, 48))),
         )
         found = _verified(ledger, copy, limits)
         assert found.differing == 0, f"seed {seed}: {found.found}"

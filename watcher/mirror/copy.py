@@ -44,7 +44,9 @@ class MirrorCopy:
         self._history = state.history
         self.label = f"mirror at version {self._mirror.version}"
         self.position = CopyPosition(
-            token=checkpoint_format.from_json(state.token), copied_at=state.copied_at
+            token=checkpoint_format.from_json(state.token),
+            stored_at=self._mirror.stored_at,
+            copied_at=state.copied_at,
         )
         # The columns whose types a user has chosen.
         self._chosen: dict[str, tuple[pa.DataType, Converter]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
@@ -173,6 +173,7 @@ class DeltaMirror(MirrorTable):
         for limit in (self.limits.recent_commits, None):
             for commit in table.history(limit):
                 if text := commit.get(_STATE):
+                    self.stored_at = datetime.fromtimestamp(commit["timestamp"] / 1000, UTC)
                     try:
                         return msgspec.json.decode(text, type=MirrorState)
                     except msgspec.DecodeError as error:

@@ -308,6 +308,7 @@ class IcebergMirror(MirrorTable):
         """Returns the state of the latest snapshot that has one."""
         while snapshot is not None:
             if snapshot.summary is not None and (text := snapshot.summary[_STATE]):
+                self.stored_at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
                 try:
                     return msgspec.json.decode(text, type=MirrorState)
                 except msgspec.DecodeError as error:

@@ -111,6 +111,8 @@ class MirrorTable(ABC):
         self.to = to
         self.limits = limits
         self.state: MirrorState | None = None
+        self.stored_at: datetime | None = None
+        """The time of the commit in which an opened table's state was found."""
 
     @property
     @abstractmethod

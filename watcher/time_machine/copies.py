@@ -39,6 +39,8 @@ class CopyPosition(msgspec.Struct, frozen=True, kw_only=True):
 
     token: Token | None = None
     """The positions up to which all changes are in it."""
+    stored_at: datetime | None = None
+    """The time when the token was stored, by the clock of the machine that stored it."""
     copied_at: datetime | None = None
     """The time until which its items were first copied: it may have changes up to then as well."""
     at: datetime | None = None

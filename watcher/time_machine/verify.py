@@ -297,6 +297,8 @@ class Verifier:
         self._partitions = _Partitions(limits.partitions, limits.partition_bytes)
         self._pace = ReadPace(read_limit, self._stream.clock)
         self._scanned = 0
+        self._since: datetime | None = None
+        """The time of the first change that is needed, about; None where it is not known."""
         self._names: set[str] = set()
 
     @property
@@ -328,8 +330,10 @@ class Verifier:
                     "with_",
                 )
             self._sources.open_behind(position.token)
+            self._since = position.stored_at
         elif position.at is not None:
-            self._sources.open(position.at.replace(microsecond=0))
+            self._since = position.at.replace(microsecond=0)
+            self._sources.open(self._since)
         else:
             self._open_before()
         self._sources.check_view_type("compare a copy")
@@ -339,6 +343,7 @@ class Verifier:
         listing = self._stream.backlog(None, strict=False).listing
         # The service's time: with that of a clock here that is late, a copy could lack anything.
         start = listing.time - self._lag - self._limits.coarsest_stamp - CLOCKS_APART
+        self._since = start
         description, created = self._table.description, listing.created
         if (
             created is not None
@@ -362,7 +367,9 @@ class Verifier:
         sources, at = self._sources, self.copy.position.at
         if at is not None:
             sources.wait_until_complete(at)
-        self._take(sources.records())
+        if self._since is None or not sources.retains(self._since, self._limits.scan_time):
+            # What leaves the stream during the scan has to be read before it.
+            self._take(sources.records())
         scan_table(self, self._table, pace=self._pace, limits=self._limits)
         self._take(sources.newer_records())
         if at is not None:

@@ -31,7 +31,7 @@ from watcher.live.web import VIEWERS_MAX
 class Served:
     """A watch's live view, served."""
 
-    sim: RemoteSimulator
+    sim: Simulator | RemoteSimulator
     process: subprocess.Popen[str]
     url: str
 
@@ -68,8 +68,8 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(sim: RemoteSimulator) -> Iterator[Served]:
-    words = ["orders", "--from", "trim-horizon", "--live-web", "0"]
+def serving(sim: Simulator | RemoteSimulator, *more: str) -> Iterator[Served]:
+    words = ["orders", "--from", "trim-horizon", "--live-web", "0", *more]
     with subprocess.Popen(
         [sys.executable, "-m", "watcher", *words],
         env={**os.environ, **sim.environment},
@@ -169,25 +169,26 @@ async def _crowd(served: Served) -> None:
             await stack.enter_async_context(session.ws_connect(place, headers=headers))
             for _ in range(VIEWERS_MAX)
         ]
-        await asyncio.gather(*(_shows(each, b"50 changes") for each in opened))
+        await asyncio.gather(*(shows(each, b"50 changes") for each in opened))
         assert served.processes() == 2 + VIEWERS_MAX
         status, text = await asyncio.to_thread(served.get)
         assert (status, text.count("close one")) == (503, 1)
         assert await _opened(place, headers) == 503
         await asyncio.to_thread(served.sim.write, "a", 5)
-        await asyncio.gather(*(_shows(each, b"55 changes") for each in opened))
+        await asyncio.gather(*(shows(each, b"55 changes") for each in opened))
     while served.processes() > 2:
         await asyncio.sleep(0.05)
     assert (await asyncio.to_thread(served.get))[0] == 200
 
 
-async def _shows(socket: aiohttp.ClientWebSocketResponse, text: bytes) -> None:
-    """Waits until the view shows a text, which it may draw in parts."""
+async def shows(socket: aiohttp.ClientWebSocketResponse, text: bytes) -> bytes:
+    """Waits until the view shows a text, which it may draw in parts; returns all that came."""
     shown = b""
     while text not in re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", shown):
         message = await socket.receive(timeout=PATIENCE)
         assert isinstance(message.data, bytes), message
         shown += message.data
+    return shown
 
 
 def test_a_browser_shows_the_changes_and_asks_nobody_else(served: Served) -> None:
