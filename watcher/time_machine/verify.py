@@ -26,6 +26,7 @@ from watcher.records.diff import ABSENT
 from watcher.records.keys import WireKey, number_text
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
+from watcher.streams.lineage import RETENTION
 from watcher.time_machine.as_of import INEXACT_ARCHIVE
 from watcher.time_machine.copied_items import (
     Cause,
@@ -115,6 +116,7 @@ _line: Final = msgspec.json.Decoder(_Line)
 _encode: Final = msgspec.json.Encoder().encode
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPLIT: Final = 16
+_LONGEST_SECONDS: Final = 10 * RETENTION.total_seconds()
 _HASHES: Final = 2**32
 
 
@@ -367,7 +369,7 @@ class Verifier:
         sources, at = self._sources, self.copy.position.at
         if at is not None:
             sources.wait_until_complete(at)
-        if self._since is None or not sources.retains(self._since, self._limits.scan_time):
+        if self._since is None or not sources.retains(self._since, self._longest_scan):
             # What leaves the stream during the scan has to be read before it.
             self._take(sources.records())
         scan_table(self, self._table, pace=self._pace, limits=self._limits)
@@ -377,6 +379,14 @@ class Verifier:
         sources.check_not_ended()
         if not sources.exact:
             raise UsageError(INEXACT_ARCHIVE)
+
+    @property
+    def _longest_scan(self) -> timedelta:
+        """The longest time that the scan may take: its estimate is from a size some hours old."""
+        limit, expected = self._pace.limit, self._limits.scan_time
+        if limit is None:
+            return expected
+        return max(expected, timedelta(seconds=min(2 * self.read_units / limit, _LONGEST_SECONDS)))
 
     def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
         """Takes in a page of the table's items."""

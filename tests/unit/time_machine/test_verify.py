@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.ledger.verified import HandCopy, verify_while_written
 from tests.support.hand_clock import HandClock
 from tests.support.memory import traced_memory
 from watcher.aws.client import StreamsClient
-from watcher.aws.tables import TablesClient
+from watcher.aws.tables import Description, TablesClient
 from watcher.records.diff import ABSENT
 from watcher.time_machine.copied_items import (
     CauseKind,
@@ -363,6 +363,31 @@ def test_the_read_limit_counts_the_services_units_and_no_json() -> None:
         assert (verified.items, verified.differing) == (100, 0)
         assert seen[-1].items == 100
         assert abs(seen[-1].units - units) < 0.2 * units
+
+
+def test_what_leaves_the_stream_during_a_slow_scan_is_read_before_it() -> None:
+    with Ledger(10) as ledger:
+        for number in range(50):
+            ledger.change(f"item-{number}", n(1, pk={"S": f"item-{number}"}, w=an_image(12)))
+        ledger.clock.sleep(600)
+        copy = HandCopy(dict(ledger.now))
+        ledger.clock.sleep(60)
+        ledger.change("item-1", n(2, pk={"S": "item-1"}))
+        ledger.clock.sleep(6 * 3600)
+        for number in range(10, 20):  # in all shards: the positions behind them live longer
+            ledger.change(f"item-{number}", n(2, pk={"S": f"item-{number}"}, w=an_image(12)))
+        limit = 50 * 12_288 / 4096 / (20 * 3600)  # the changes are older than a day after it
+        sources = ledger.sources(SizedTables(ledger))
+        lag = timedelta(hours=7)
+        assert Verifier(sources, copy, lag=lag, read_limit=limit).run().differing == 0
+
+
+class SizedTables(DisturbedTables):
+    """Tables whose size is known; the simulator tells none."""
+
+    def named(self, arn: str) -> tuple[str, Description]:
+        name, description = super().named(arn)
+        return name, msgspec.structs.replace(description, size=50 * 12_288)
 
 
 def test_a_sample_is_the_same_items_on_both_sides_at_any_time() -> None:
