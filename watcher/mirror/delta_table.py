@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_de
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from watcher.errors import UsageError, WatcherError
+from watcher.errors import UsageError
 from watcher.mirror.delta_log import DeltaLog
 from watcher.mirror.folder import Folder
 from watcher.mirror.parts import DataFile
@@ -38,9 +38,11 @@ class DeltaMirror(MirrorTable):
         self._retention = Retention(limits.storage)
         self._log = DeltaLog(folder, self._retention)
         self._known_files: dict[str, DataFile] | None = None
-        if DeltaTable.is_deltatable(to):
-            self._table = DeltaTable(to)
-            self.state = self._found_state(self._table)
+        self._options = {**folder.options}
+        with self._translated_errors():
+            if DeltaTable.is_deltatable(to, self._options):
+                self._table = DeltaTable(to, storage_options=self._options)
+                self.state = self._found_state(self._table)
 
     @property
     def folder(self) -> Folder:
@@ -69,7 +71,7 @@ class DeltaMirror(MirrorTable):
         before = self.state.number if self.state else 0
         state = msgspec.structs.replace(state, number=before + 1)
         self._write(schema.empty_table(), state, mode="overwrite", schema_mode="overwrite")
-        self._table = DeltaTable(self.to)
+        self._table = DeltaTable(self.to, storage_options=self._options)
 
     def append(self, rows: pa.Table, state: MirrorState) -> None:
         """Appends rows (there may be none), and stores the stream's position."""
@@ -164,6 +166,7 @@ class DeltaMirror(MirrorTable):
                 commit_properties=_properties(state),
                 mode=mode,
                 schema_mode=schema_mode,
+                storage_options=self._options,
             )
         self.state = state
         self._known_files = None
@@ -191,7 +194,7 @@ class DeltaMirror(MirrorTable):
         except CommitFailedError as error:
             raise self.changed_by_others() from error
         except (DeltaError, OSError) as error:
-            raise WatcherError(f"{self.to}: {str(error).splitlines()[0]}") from error
+            raise self.error_of(error) from error
 
 
 def _properties(state: MirrorState) -> CommitProperties:

@@ -42,7 +42,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Identifier, Record
 from sqlalchemy.exc import SQLAlchemyError
 
-from watcher.errors import UsageError, WatcherError
+from watcher.errors import UsageError
 from watcher.mirror.folder import Folder
 from watcher.mirror.iceberg_types import arrow_schema, comment, iceberg_schema, iceberg_type
 from watcher.mirror.parts import DataFile
@@ -132,8 +132,7 @@ class IcebergMirror(MirrorTable):
                 self._identifier, made, location=self._location, properties=_PROPERTIES
             )
         for name in ("data", "metadata"):
-            folder = self._inner(name)
-            folder.filesystem.create_dir(folder.path)
+            self._inner(name).make()
         self.commit([], [], msgspec.structs.replace(state, number=before + 1))
 
     def append(self, rows: pa.Table, state: MirrorState) -> None:
@@ -143,7 +142,7 @@ class IcebergMirror(MirrorTable):
             self.commit([], added, self.next_state(state))
 
     def grow(self, columns: Iterable[pa.Field]) -> None:
-        """Adds the columns that it lacks, null in all its rows. Raises UsageError, WatcherError."""
+        """Adds the columns that it lacks, null in all its rows. Raises UsageError."""
         has = {field.name for field in self.table.schema().fields}
         new = [(each, iceberg_type(each)) for each in columns if each.name not in has]
         if new:
@@ -329,10 +328,7 @@ class IcebergMirror(MirrorTable):
     def _write_hint(self) -> None:
         """Names the newest metadata for readers that know no catalog: DuckDB's `iceberg_scan`."""
         name = self.table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
-        folder = self._inner("metadata")
-        with folder.create(f"{_HINT}.new") as file:
-            file.write(name.encode())
-        folder.filesystem.move(folder.path_of(f"{_HINT}.new"), folder.path_of(_HINT))
+        self._inner("metadata").replace(_HINT, name.encode())
 
     # Older versions
 
@@ -418,7 +414,7 @@ class IcebergMirror(MirrorTable):
         except CommitFailedException as error:
             raise self.changed_by_others() from error
         except (OSError, RESTError, SQLAlchemyError) as error:
-            raise WatcherError(f"{self.to}: {str(error).splitlines()[0]}") from error
+            raise self.error_of(error) from error
 
 
 def _number(snapshot: Snapshot) -> int:

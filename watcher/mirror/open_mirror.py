@@ -6,8 +6,6 @@ import importlib.util
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-import pyarrow.fs
-
 from watcher.errors import UsageError
 from watcher.mirror.folder import Folder
 from watcher.mirror.table import LIMITS, MirrorLimits, MirrorTable
@@ -41,7 +39,7 @@ def open_mirror(
             raise UsageError(f"a Delta table takes delta-rs: {install('mirror')}", "format")
         from watcher.mirror.delta_table import DeltaMirror
 
-        return DeltaMirror(to, Folder(pyarrow.fs.LocalFileSystem(), to), limits)
+        return DeltaMirror(to, Folder.at(to), limits)
     if Path(to, _DELTA_LOG).exists():
         raise UsageError(f"{to} has a Delta table: give another folder, or --format delta")
     return _iceberg(to, limits, catalog)
@@ -64,7 +62,13 @@ def _iceberg(to: str, limits: MirrorLimits, catalog: str | None) -> MirrorTable:
         *namespace, name = to.split(".")
         if not namespace:
             raise UsageError(f"{to!r} is no table of a catalog: give NAMESPACE.TABLE", "to")
-        return IcebergMirror(to, load_catalog(catalog), (*namespace, name), limits=limits)
+        try:
+            found = load_catalog(catalog)
+        except ValueError as error:
+            raise UsageError(str(error), "catalog", catalog) from None
+        return IcebergMirror(to, found, (*namespace, name), limits=limits)
+    if "://" in to:
+        raise UsageError(f"an Iceberg table in {to} takes a --catalog that knows the place", "to")
     folder = Path(to).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     uri = f"sqlite:///{folder / CATALOG}"

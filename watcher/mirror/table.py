@@ -8,6 +8,7 @@ says which files it replaces.
 from __future__ import annotations
 
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,6 +81,7 @@ class MirrorLimits:
 
 LIMITS: Final = MirrorLimits()
 
+_TREE: Final = re.compile(r"\x1b\[\d*m|↳")
 # Of a file with a column of a name of no length.
 _COLUMN_BYTES: Final = 200
 
@@ -198,6 +200,11 @@ class MirrorTable(ABC):
             f"{self.to} was changed by another program at the same time: run one mirror a table; "
             "the same command continues"
         )
+
+    def error_of(self, error: Exception) -> WatcherError:
+        """Returns a library's error as one line; delta-rs colours a tree of causes."""
+        lines = (_TREE.sub("", line).strip() for line in str(error).splitlines())
+        return WatcherError(f"{self.to}: {': '.join(line for line in lines if line)}")
 
     def _changed_parts(self, merge: Merge, parts: int) -> Iterator[tuple[list[DataFile], pa.Table]]:
         """Yields the files of parts that have changes, and these: as many as the memory takes."""

@@ -1,0 +1,82 @@
+"""Mirrors in S3, as moto has it, read by others."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import DEVNULL, Popen, run
+
+import boto3
+import pytest
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+
+import polars
+from pyiceberg.catalog.sql import SqlCatalog
+
+from tests.ledger.ledger import Ledger
+from watcher.cli import main
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """In a process of its own: delta-rs holds the interpreter's lock while it asks."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+    words = ["-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)]
+    with Popen([sys.executable, *words], stdout=DEVNULL, stderr=DEVNULL) as moto:
+        try:
+            client = boto3.client(
+                "s3",
+                region_name="us-east-1",
+                endpoint_url=endpoint,
+                aws_access_key_id="here",
+                aws_secret_access_key="here",
+            )
+            until = time.monotonic() + 60
+            while time.monotonic() < until:
+                try:
+                    socket.create_connection(("127.0.0.1", port)).close()
+                    break
+                except OSError:
+                    time.sleep(0.05)
+            client.create_bucket(Bucket="lake")
+            client.close()
+            yield endpoint
+        finally:
+            moto.kill()
+
+
+@pytest.mark.slow
+def test_a_mirror_in_s3_continues_there(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/lake.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", "s3://lake/iceberg")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__ENDPOINT", bucket)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    delta = ["mirror", "orders", "--once", "--to", "s3://lake/orders"]
+    iceberg = ["mirror", "orders", "--once", "--to", "shop.orders", "--format", "iceberg"]
+    with Ledger(24) as ledger:
+        for name, value in ledger.simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", bucket)
+        for key in ("a", "b"):
+            ledger.change(key, {"pk": {"S": key}})
+            ledger.settle()
+            assert main(delta) == 0
+            # PyIceberg reads its variables as it is imported.
+            run([sys.executable, "-m", "watcher", *iceberg, "--catalog", "lake"], check=True)
+
+    options = {"aws_endpoint": bucket, "aws_allow_http": "true", "aws_region": "us-east-1"}
+    found = polars.read_delta("s3://lake/orders", storage_options=options)
+    lake = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", **{"s3.endpoint": bucket})
+    table = lake.load_table("shop.orders")
+    assert table.location().startswith("s3://lake/iceberg")
+    assert set(found["pk"]) == set(table.scan().to_arrow()["pk"].to_pylist()) == {"a", "b"}
