@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
+from watcher.aws.json_text import mend, read
 from watcher.errors import UsageError
 from watcher.streams.checkpoint_format import Token
 from watcher.time_machine.copied_items import Form, Item, plain_value
@@ -31,7 +32,7 @@ _item: Final = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 def item_of_image(image: msgspec.Raw) -> Item:
     """Returns an item of the wire's JSON."""
-    return _item.decode(image)
+    return read(_item, bytes(image))
 
 
 class CopyPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +130,7 @@ class FileCopy:
 
     def as_copied(self, image: msgspec.Raw) -> Item:
         """Returns the item; a cell of CSV does not tell an empty text from nothing."""
-        item = _item.decode(image)
+        item = item_of_image(image)
         if self._kind != "csv":
             return item
         return {name: value for name, value in item.items() if value.get("S") != ""}
@@ -168,6 +169,8 @@ class FileCopy:
         self.columns = names | (self.columns or frozenset())
 
     def _line(self, line: str) -> Item:
+        if "\\ud" in line.lower():  # half a surrogate pair: the table's is read without it, too
+            line = mend(line.encode()).decode()
         if self.form is not Form.WIRE:
             row = json.loads(line, parse_float=Decimal, parse_int=Decimal)
             if not isinstance(row, dict):

@@ -365,6 +365,19 @@ def test_the_read_limit_counts_the_services_units_and_no_json() -> None:
         assert abs(seen[-1].units - units) < 0.2 * units
 
 
+@pytest.mark.parametrize("line", [{"pk": "a", "v": "\ud83d"}, n(1, v={"S": "\ud83d"})])
+def test_half_a_surrogate_pair_in_lines_is_compared(line: Item, tmp_path: Path) -> None:
+    path = tmp_path / "copy.jsonl"
+    path.write_text(json.dumps(line))
+    with Ledger(11) as ledger:
+        ledger.change("a", n(1, v={"S": "\ud83d"}))
+        ledger.clock.sleep(600)
+        assert Verifier(ledger.sources(), FileCopy(path, {}, None)).run().differing == 0
+        ledger.change("a", n(1, v={"S": "x"}))
+        ledger.clock.sleep(600)
+        assert Verifier(ledger.sources(), FileCopy(path, {}, None)).run().differing == 1
+
+
 def test_what_leaves_the_stream_during_a_slow_scan_is_read_before_it() -> None:
     with Ledger(10) as ledger:
         for number in range(50):
