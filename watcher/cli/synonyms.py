@@ -249,7 +249,7 @@ _COLORS = {
     **dict.fromkeys(("off", "no", "none", "false", "0"), "--color never"),
     **dict.fromkeys(("on", "yes", "true", "1"), "--color always"),
 }
-_COUNT = re.compile(r"-n=?(\d*)")
+_COUNT = re.compile(r"^-n=?(\d*)$")
 _STARTS = ("--tail", "--from", "--since", "--checkpoint")
 
 

@@ -134,3 +134,10 @@ def test_an_option_that_nothing_stands_for_is_answered_with_what_to_do(
 ) -> None:
     assert cli.main(["orders", option, "x"]) == 2
     assert capsys.readouterr().err == f"error: unknown {option}; {ADVICE[option]}\n"
+
+
+def test_tail_takes_no_part_of_a_word_for_its_count() -> None:
+    name, words = named(["tail", "my-new-table", "-n", "3", "--no-follow"])
+    invocation = Invocation(CommandLine(name, words))
+    assert invocation.operands == ["my-new-table"]
+    assert (invocation.values["tail"], invocation.values["follow"]) == (3, False)
