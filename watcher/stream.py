@@ -447,7 +447,7 @@ class Stream:
     def token(self) -> dict[str, Any]:
         """The position of the stream, as a dict for JSON; bloop's `Engine.stream` reads it, too.
 
-        For several streams it is `{"streams": [...]}`, a list of such checkpoint_format.
+        For several streams it is `{"streams": [...]}`, a list of such tokens.
         """
         return self._token if self._steps.is_under_way else self._token_now()
 

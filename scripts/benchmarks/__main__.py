@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from scripts.benchmarks import (
+    ends,
     growth,
     guesses,
     idle,
@@ -47,6 +48,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "many": throughput.many,
     "late": throughput.late,
     "latency": latency.latency,
+    "ends": ends.ends,
     "idle": idle.idle,
     "history": idle.history,
     "scale": scale.scale,

@@ -17,6 +17,7 @@ NAMES = (
     *("raw", "keys", "native", "print", "filter", "cpu", "pull", "many", "late"),
     *(
         "latency",
+        "ends",
         "idle",
         "history",
         "scale",
