@@ -1,0 +1,390 @@
+"""Runs a watch in every kind of program that may hold one; `scripts/hosts` installs them.
+
+Each host reads the same stream of 100 changes, with a split in it, and each change must come once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.simulator import RemoteSimulator, Simulator
+
+ROOT = Path(__file__).parents[2]
+CHANGES = 100
+
+FOLLOW = """
+import os
+import threading
+
+from watcher import Watch, watch
+
+
+def changes(**options):
+    seen = []
+    watch("orders", seen.append, start="trim_horizon", follow=False, **options)
+    numbers = {(record.shard_id, record.sequence_number) for record in seen}
+    assert len(seen) == len(numbers)
+    return len(seen)
+
+
+def both():
+    return changes(), changes(concurrency=4)
+"""
+# Follows in a web server's worker, which tells how many changes it has seen.
+APP = """
+import asyncio
+import os
+from contextlib import asynccontextmanager
+
+from watcher import Watch
+
+seen = []
+
+
+@asynccontextmanager
+async def lifespan():
+    async with Watch("orders", seen.append, start="trim_horizon"):
+        yield
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        async with lifespan():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": f"{os.getpid()} {len(seen)}".encode()})
+"""
+WSGI = """
+import os
+import threading
+
+from watcher import watch
+
+seen, stop = [], threading.Event()
+
+
+def follow():
+    watch("orders", seen.append, start="trim_horizon", stop=stop)
+
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [f"{os.getpid()} {len(seen)}".encode()]
+"""
+GUNICORN = """
+import threading
+
+bind, workers = "127.0.0.1:{port}", 2
+
+
+def post_worker_init(worker):
+    import wsgi
+
+    threading.Thread(target=wsgi.follow).start()
+
+
+def worker_exit(server, worker):
+    import wsgi
+
+    wsgi.stop.set()
+"""
+CELERY = """
+from celery import Celery
+
+from follow import both
+
+app = Celery("tasks", broker="filesystem://", backend="file://{place}/results")
+app.conf.broker_transport_options = {{
+    "data_folder_in": "{place}/queue", "data_folder_out": "{place}/queue",
+    "control_folder": "{place}/control",
+}}
+
+
+@app.task
+def follow():
+    return both()
+"""
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=3) as simulator:
+        simulator.bulk(60, keys=20)
+        simulator.split()
+        simulator.bulk(CHANGES - 60, keys=20)
+        yield simulator
+
+
+@pytest.fixture
+def place(tmp_path: Path, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in {"follow": FOLLOW, "api": APP, "wsgi": WSGI}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    for name, value in sim.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words: str, program: str = "", seconds: float = 60) -> str:
+    """What a program prints; it has to end well, and complain of nothing."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        input=program,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Error" not in done.stderr and "Warning" not in done.stderr, done.stderr
+    return done.stdout
+
+
+EACH = f"{CHANGES} {CHANGES}\n"
+PROGRAM = "from follow import both\nif __name__ == '__main__':\n    print(*both())\n"
+# Without a guard: a worker that ran the program's own file would begin another watch.
+UNGUARDED = "from follow import both\nprint(*both())\n"
+
+
+def test_a_program_on_standard_input(place: Path) -> None:
+    assert run("-", program=UNGUARDED) == EACH
+
+
+def test_warnings_are_errors_in_the_development_mode(place: Path) -> None:
+    (place / "program.py").write_text(UNGUARDED)
+    assert run("-W", "error", "-X", "dev", "program.py") == EACH
+
+
+def test_a_zipapp(place: Path) -> None:
+    (place / "app").mkdir()
+    (place / "app" / "__main__.py").write_text(UNGUARDED)
+    run("-m", "zipapp", "app", "-o", "app.pyz")
+    assert run("app.pyz") == EACH
+
+
+def test_a_thread(place: Path) -> None:
+    text = "import threading\nfrom follow import both\n"
+    text += "made = threading.Thread(target=lambda: print(*both()))\nmade.start()\nmade.join()\n"
+    assert run("-", program=text) == EACH
+
+
+@pytest.mark.parametrize("daemonic", [False, True])
+def test_a_process_and_a_daemonic_one(place: Path, daemonic: bool) -> None:
+    text = "import multiprocessing\nfrom follow import both\n"
+    text += "if __name__ == '__main__':\n"
+    text += "    made = multiprocessing.Process(target=lambda: print(*both()), "
+    text += f"daemon={daemonic})\n    made.start()\n    made.join()\n"
+    (place / "program.py").write_text(text)
+    assert run("program.py") == EACH
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_pool(place: Path, method: str) -> None:
+    text = "import multiprocessing\nfrom follow import both\n"
+    text += "if __name__ == '__main__':\n"
+    text += f"    with multiprocessing.get_context('{method}').Pool(1) as pool:\n"
+    text += "        print(*pool.apply(both))\n"
+    (place / "program.py").write_text(text)
+    assert run("program.py") == EACH
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_task_group_of_an_event_loop(place: Path, loop: str) -> None:
+    text = """
+import asyncio
+
+import LOOP
+
+from follow import Watch, both
+
+
+async def main():
+    seen = []
+    async with asyncio.TaskGroup() as tasks:
+        thread = tasks.create_task(asyncio.to_thread(both))
+        async with Watch("orders", seen.append, start="trim_horizon", follow=False) as watch:
+            while watch.wait(0) is None:
+                await asyncio.sleep(0.01)
+    print(len(seen), *thread.result())
+
+
+LOOP.run(main())
+"""
+    assert run("-", program=text.replace("LOOP", loop)) == f"{CHANGES} {EACH}"
+
+
+def test_gevent(place: Path) -> None:
+    text = "from gevent import monkey\nmonkey.patch_all()\nimport gevent\nfrom follow import both\n"
+    assert run("-", program=f"{text}print(*gevent.spawn(both).get())\n") == EACH
+
+
+def test_coverage(place: Path) -> None:
+    (place / "program.py").write_text(UNGUARDED)
+    (place / ".coveragerc").write_text(
+        "[run]\nconcurrency = multiprocessing,thread\nparallel = true\n"
+    )
+    assert run("-m", "coverage", "run", "program.py") == EACH
+    run("-m", "coverage", "combine", "-q")
+    assert "worker.py" in run("-m", "coverage", "report", "--include=*/runtime/*")
+
+
+def test_debugpy(place: Path) -> None:
+    (place / "program.py").write_text(UNGUARDED)
+    # The debugger follows into child processes.
+    assert run("-m", "debugpy", "--listen", "127.0.0.1:0", "program.py").endswith(EACH)
+
+
+def test_pyinstaller(place: Path) -> None:
+    (place / "program.py").write_text(
+        f"import multiprocessing\n{PROGRAM}".replace(
+            "    print", "    multiprocessing.freeze_support()\n    print"
+        )
+    )
+    options = ["--log-level", "ERROR", "--noconfirm", "--paths", str(ROOT)]
+    run("-m", "PyInstaller", *options, "program.py", seconds=600)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [place / "dist" / "program" / "program"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, EACH), done.stderr
+
+
+def test_a_notebook(place: Path) -> None:
+    import nbclient
+    import nbformat
+
+    cells = [
+        nbformat.v4.new_code_cell(text)  # type: ignore[no-untyped-call]
+        for text in (FOLLOW, "print(*both())")
+    ]
+    notebook = nbformat.v4.new_notebook(cells=cells)  # type: ignore[no-untyped-call]
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    outputs = notebook.cells[1].outputs
+    assert "".join(each.text for each in outputs if each.get("name") == "stdout") == EACH
+
+
+def test_celerys_prefork_pool(place: Path) -> None:
+    for name in ("queue", "control", "results"):
+        (place / name).mkdir()
+    (place / "tasks.py").write_text(CELERY.format(place=place))
+    options = ["--pool", "prefork", "-c", "2", "--without-gossip", "--without-mingle"]
+    with started("-m", "celery", "-A", "tasks", "worker", *options):
+        text = "import tasks\nprint(*tasks.follow.delay().get(timeout=90))\n"
+        assert run("-", program=text, seconds=120) == EACH
+
+
+# Servers
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that is ended in order, and leaves no process behind."""
+    made = subprocess.Popen([sys.executable, *words], start_new_session=True)
+    try:
+        yield made
+        made.terminate()
+        assert made.wait(60) is not None
+        wait_for(lambda: not _members(made.pid), 30)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(made.pid, signal.SIGKILL)
+        made.wait()
+
+
+def _members(group: int) -> list[str]:
+    """The processes of a group."""
+    found = subprocess.run(["pgrep", "-g", str(group)], capture_output=True, text=True, check=False)
+    return found.stdout.split()
+
+
+def wait_for(condition: object, seconds: float = 90) -> None:
+    assert callable(condition)
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def answered(port: int) -> tuple[str, int]:
+    """The process that has answered, and how many changes it has seen."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+            pid, count = answer.read().decode().split()
+    except OSError:
+        return "", 0
+    return pid, int(count)
+
+
+def wait_for_workers(port: int, count: int, other_than: frozenset[str] = frozenset()) -> set[str]:
+    """The processes that have seen every change, once so many have."""
+    whole: set[str] = set()
+
+    def asked() -> bool:
+        pid, seen = answered(port)
+        assert seen <= CHANGES
+        if seen == CHANGES and pid not in other_than:
+            whole.add(pid)
+        return len(whole) >= count
+
+    wait_for(asked)
+    return whole
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_workers_of_uvicorn(place: Path, loop: str) -> None:
+    port = free_port()
+    options = ["--port", str(port), "--workers", "2", "--loop", loop]
+    with started("-m", "uvicorn", "api:app", *options):
+        wait_for_workers(port, 2)
+
+
+def test_uvicorn_that_loads_its_code_again(place: Path) -> None:
+    port = free_port()
+    with started("-m", "uvicorn", "api:app", "--port", str(port), "--reload"):
+        first = wait_for_workers(port, 1)
+        (place / "api.py").write_text(f"{APP}\n# changed\n")
+        wait_for_workers(port, 1, frozenset(first))
+
+
+@pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
+def test_workers_of_gunicorn_of_which_one_is_killed(place: Path, kind: str) -> None:
+    port = free_port()
+    (place / "gunicorn.conf.py").write_text(GUNICORN.format(port=port))
+    with started("-m", "gunicorn", "wsgi:app", "-k", kind):
+        whole = wait_for_workers(port, 2)
+        os.kill(int(min(whole)), signal.SIGKILL)
+        wait_for_workers(port, 2, frozenset([min(whole)]))
+
+
+def test_workers_of_gunicorn_that_are_uvicorns(place: Path) -> None:
+    port = free_port()
+    options = ["-k", "uvicorn_worker.UvicornWorker", "-w", "2", "-b", f"127.0.0.1:{port}"]
+    with started("-m", "gunicorn", "api:app", *options):
+        wait_for_workers(port, 2)
