@@ -109,6 +109,8 @@ def _without_main(name: str) -> dict[str, Any]:
     if getattr(_starting, "is_ours", False):
         data.pop("init_main_from_name", None)
         data.pop("init_main_from_path", None)
+        # Celery's pool puts a key of its own type there, which refuses to be pickled.
+        data["authkey"] = bytes(data["authkey"])
     return data
 
 
@@ -176,6 +178,7 @@ def start(process: BaseProcess) -> None:
         _children_allowed(),
     ):
         _starting.is_ours = True
+        process.authkey = bytes(process.authkey)  # as above: a copy of the parent's
         try:
             process.start()
         except EOFError as error:  # 3.14 greets the server, and has an OSError

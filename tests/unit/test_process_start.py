@@ -114,3 +114,24 @@ def test_a_daemonic_process_may_start_one(with_threads: bool) -> None:
         check=True,
     )
     assert (done.stdout.split(), done.stderr) == (["7"], "")
+
+
+def test_a_process_starts_where_the_program_has_a_key_that_refuses_to_be_pickled() -> None:
+    """Celery's pool puts one in the place of multiprocessing's."""
+    program = (
+        "import multiprocessing, os; from watcher import process_start\n"
+        "class Key(bytes):\n"
+        "    def __reduce__(self): raise TypeError('not to be pickled')\n"
+        "vars(multiprocessing.current_process())['_config']['authkey'] = Key(b'secret')\n"
+        "context = process_start.processes(with_threads=True)\n"
+        "process = context.Process(target=os._exit, args=(7,))\n"
+        "process_start.start(process); process.join(); print(process.exitcode)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == (["7"], "")
