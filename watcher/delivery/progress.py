@@ -86,7 +86,8 @@ class Progress:
         self, table: str, kinds: Mapping[str, int] | list[str], records: int, filtered: int
     ) -> None:
         """Counts a table's records: those delivered, also by kind, and those a filter left out."""
-        self._totals.tables[table].update(kinds)
+        if kinds:  # no table without a record
+            self._totals.tables[table].update(kinds)
         self._totals.records += records
         self._totals.filtered += filtered
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.odd_pages import pages
 from tests.support.play import ARN
+from tests.support.wire import FIRST
 from watcher.aws.counters import SharedCounters
 from watcher.aws.model import Position, ShardKey, TrimHorizon
 from watcher.delivery.dispatcher import Dispatcher
@@ -23,6 +24,11 @@ from watcher.records.wire import WireRecord
 from watcher.runtime.stats import StatsCollector
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import WireFilter, make_page
+
+ONE_RECORD = (
+    b'{"Records":[{"eventName":"INSERT","dynamodb":{"SequenceNumber":"%d","Keys":{"k":{"S":"a"}}}}],'
+    b'"NextShardIterator":"more"}' % FIRST
+)
 
 
 class Delivered:
@@ -59,6 +65,7 @@ class Delivered:
         return self.lines, self.totals, self.shard.position, figures
 
 
+@example(body=ONE_RECORD, unwanted={*range(10)}, limit=None, together=False, first=0)
 @given(
     body=pages(),
     unwanted=st.sets(st.integers(0, 6)),
