@@ -32,5 +32,5 @@ def test_what_the_program_collects_does_not_grow_from_day_to_day(days: Day) -> N
 def _most(name: str) -> int:
     if name.endswith("._memory"):  # of the board: as large as it was made
         return PLACES * _CELLS
-    is_listed = ".lineage." in name or name.endswith(".coordinator._closed")
+    is_listed = ".lineage." in name or name.endswith(".coordinator._closed_at")
     return (_GENERATIONS if is_listed else 1) * SHARDS

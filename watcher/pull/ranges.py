@@ -15,7 +15,6 @@ from watcher.pull import executor
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.wire import WireRecord
 from watcher.streams.coordinator import Coordinator, ShardEnd
-from watcher.streams.end_detector import EmptyPages
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.listing_schedule import is_young
 from watcher.streams.losses import Losses
@@ -99,7 +98,6 @@ class RangeReader:
         self._rates = {} if rates is None else rates
         self._timing = timing
         self._losses = losses
-        self._empty_pages = EmptyPages()
         self._ended: dict[str, float] = {}
         """When (monotonic) each of the shards that are read to their end had ended."""
         self._started_at, self._started = _LONG_AGO, 0.0
@@ -215,7 +213,6 @@ class RangeReader:
             make_page=_DecodedPage.part,
             clock=self._clock,
             rate=rate,
-            empty_pages=self._empty_pages,
         )
 
     def _list_if_in_doubt(self, coordinator: Coordinator, between: Range, message: Message) -> None:

@@ -16,7 +16,6 @@ from watcher.pull import executor
 from watcher.pull.call_pool import CallPool
 from watcher.pull.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ShardEnd
-from watcher.streams.end_detector import EmptyPages
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Message, Page, PageFilter
@@ -129,7 +128,6 @@ class ShardPool:
         self._clock = clock
         self._options = options
         self._timing = options.timing
-        self._empty_pages = EmptyPages()
         self._poll_idle_at = 0.0
         self._opened = 0
         executor.start(self.coordinator, service, clock)
@@ -177,7 +175,6 @@ class ShardPool:
             latest=coordinator.began_at,
             clock=self._clock,
             rate=rate,
-            empty_pages=self._empty_pages,
         )
 
     def free(self) -> list[PooledShard]:

@@ -45,7 +45,6 @@ from watcher.runtime.protocol import (
     ShardClosed,
 )
 from watcher.runtime.timing import WORKER_TIMING, WorkerTiming
-from watcher.streams.end_detector import EmptyPages
 from watcher.streams.messages import Failed, Finished, Message, Page, PageFilter
 from watcher.streams.shard_reader import ShardReader
 
@@ -99,8 +98,6 @@ class AssignedShard:
         counters: Counters,
         clock: Clock = CLOCK,
         page_filter: PageFilter | None = None,
-        *,
-        empty_pages: EmptyPages | None = None,
     ) -> None:
         self.shard_key = assignment.shard_key
         self.reader = ShardReader(
@@ -114,7 +111,6 @@ class AssignedShard:
             poll_max=assignment.poll_max,
             latest=assignment.latest,
             clock=clock,
-            empty_pages=empty_pages,
         )
         self.is_finished = False
         """True once it was read to its end, or can't be read any further."""
@@ -326,7 +322,6 @@ def _add(
             service,
             counters,
             page_filter=page_filter,
-            empty_pages=threads.empty_pages,
         )
         threads.add(shard)
 
@@ -339,8 +334,6 @@ class WorkerThreads:
     """
 
     def __init__(self, writer: MessageWriter, *, timing: WorkerTiming = WORKER_TIMING) -> None:
-        self.empty_pages = EmptyPages()
-        """What its shards' readers know together of those."""
         self._writer = writer
         self._timing = timing
         self._sending = threading.Lock()

@@ -20,7 +20,6 @@ from watcher.clock import Clock
 from watcher.spark.buffered_shard import BufferedPage, BufferedShard, ReaderEvent
 from watcher.spark.deferred_range import BacklogDetector, DeferredRange
 from watcher.spark.timing import LIMITS, TIMING, SourceLimits, Timing
-from watcher.streams.end_detector import EmptyPages
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Finished, Retrying
 from watcher.streams.shard_reader import ShardReader
@@ -49,7 +48,6 @@ class ReadAhead:
         self._clock = clock
         self._timing = timing
         self.limits = limits
-        self._empty_pages = EmptyPages()
         self._due: list[tuple[float, int, BufferedShard]] = []
         self._parked: list[BufferedShard] = []
         self._order = itertools.count()
@@ -87,7 +85,6 @@ class ReadAhead:
             # An executor reads a backlog's next page.
             prefetches=shard.backlog is None,
             rate=rate,
-            empty_pages=self._empty_pages,
         )
         self._schedule(shard, max(pause, shard.reader.reads.pause()))
 

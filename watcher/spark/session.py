@@ -96,7 +96,7 @@ def start(
         jvm.hush_py4j()
     output = jvm.launch(settings, is_private=_is_local(settings["spark.master"]))
     try:
-        spark = _built({**_defaults(settings["spark.master"]), **settings})
+        spark = _built(settings)
         register(spark)
     except KeyboardInterrupt:
         jvm.end()
@@ -127,7 +127,7 @@ def _built(settings: Mapping[str, str]) -> SparkSession:
         # pyspark warns of pandas 3, which nothing here uses.
         warnings.simplefilter("ignore", FutureWarning)
         builder = SparkSession.builder
-        for name, value in settings.items():
+        for name, value in (_defaults(settings["spark.master"]) | dict(settings)).items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
 

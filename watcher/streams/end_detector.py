@@ -15,12 +15,11 @@ LATEST can be trusted: it knows at once what a listing shows late
 - An open shard ends before the first record that was written after the beginning. An iterator at
   LATEST, asked for two seconds after the beginning, tells which one that is: a write takes a moment
   to reach its shard.
-- Where LATEST brings no record, an open shard ends after enough empty pages: as many as its age
-  may have, and as many as this service needs before they can be believed (`EmptyPages`), over a
-  second at least. But LATEST has to say that more may follow: then the shard was open at the
-  beginning, and no listing hides a child of it. Where LATEST says nothing, or that the shard is
-  closed, the end waits until listings show what was closed at the beginning. Either the service's
-  time or this machine's own tells how much has passed, so it is enough that one of them goes on.
+- Where LATEST brings no record, an open shard ends after as many empty pages as a quiet day may
+  have, over a second at least. But LATEST has to say that more may follow: then the shard was open
+  at the beginning, and no listing hides a child of it. Where LATEST says nothing, or that the shard
+  is closed, the end waits until listings show what was closed at the beginning. Either the
+  service's time or this machine's own tells how much has passed: one that goes on is enough.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 
-from watcher.aws.model import CLOCKS_APART, Latest, Listing, opened_at
+from watcher.aws.model import CLOCKS_APART, Latest, Listing
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.text import counted
@@ -47,31 +46,6 @@ def left_open(shards: int, listing: Listing, began: datetime, end: datetime | No
     return f"{counted(shards, 'shard')} of {listing.table} {are} open; read up to {upto}"
 
 
-class EmptyPages:
-    """Counts how often records have followed an empty page, in all shards that share it.
-
-    The more seldom they did, the fewer empty pages are needed to believe that none follow.
-    """
-
-    def __init__(self, timing: Timing = TIMING) -> None:
-        self._timing = timing
-        self._with_records = 0
-        self._before_records = 0
-
-    def on_records(self, empty_before: int) -> None:
-        """Takes in a page with records, which so many empty ones have come before."""
-        self._with_records += 1
-        self._before_records += empty_before
-
-    @property
-    def needed(self) -> int:
-        """How many in a row are no accident."""
-        timing = self._timing
-        misleading = self._before_records + timing.misleading_pages_assumed
-        share = min(misleading / (self._with_records + misleading), timing.misleading_share_max)
-        return math.ceil(math.log(timing.empty_by_accident) / math.log(share))
-
-
 class EndDetector:
     """Finds the end of an open shard while it is read.
 
@@ -87,7 +61,6 @@ class EndDetector:
         *,
         clock: Clock,
         reads: PageFetcher,
-        empty_pages: EmptyPages | None = None,
         timing: Timing = TIMING,
     ) -> None:
         self._timing = timing
@@ -110,8 +83,6 @@ class EndDetector:
         self._newest_at_probe = -1
         self._probed_at = -math.inf
         self._probe_pause = self._timing.probe_end_seconds
-        self._empty_pages_so_far = empty_pages or EmptyPages(timing)
-        self._age_pages = timing.quiet_pages_max
         self._empty_since = math.inf
         self._empty_pages = self._empty_in_all = 0
 
@@ -120,11 +91,6 @@ class EndDetector:
         self._empty_pages = 0
         missing = max(timedelta(), self._catch_up_after - time).total_seconds()
         self._due = min(self._due, self._clock.monotonic() + missing)
-        opened = opened_at(self._shard_id)
-        if opened is not None and opened - CLOCKS_APART <= time:
-            hours = (time - opened).total_seconds() / 3600
-            pages = math.ceil(hours * self._timing.quiet_pages_per_hour)
-            self._age_pages = min(pages, self._timing.quiet_pages_max)
 
     @property
     def is_due(self) -> bool:
@@ -199,7 +165,6 @@ class EndDetector:
     def on_page(self, *, is_empty: bool) -> None:
         """Takes in a page."""
         if not is_empty:
-            self._empty_pages_so_far.on_records(self._empty_pages)
             self._empty_pages = self._empty_in_all = 0
             self._empty_since = math.inf
             return
@@ -215,7 +180,7 @@ class EndDetector:
         has to pass.
         """
         timing, now = self._timing, self._clock.monotonic()
-        needed = self._pages_needed - self._empty_pages
+        needed = timing.quiet_pages - self._empty_pages
         if needed > timing.spread_pages:
             return timing.empty_page_seconds
         if self._is_quiet:  # only LATEST, or a listing, can tell more
@@ -225,11 +190,6 @@ class EndDetector:
         return max(timing.empty_page_seconds, seconds)
 
     @property
-    def _pages_needed(self) -> int:
-        timing, believed = self._timing, self._empty_pages_so_far.needed
-        return max(timing.empty_pages_min, self._age_pages, believed)
-
-    @property
     def _quiet_at(self) -> float:
         return max(self._due, self._empty_since + self._timing.quiet_seconds)
 
@@ -237,7 +197,7 @@ class EndDetector:
     def _is_quiet(self) -> bool:
         """True after so many empty pages, for so long, that an open shard may be left."""
         enough = (
-            self._empty_pages >= self._pages_needed
+            self._empty_pages >= self._timing.quiet_pages
             or self._empty_in_all >= self._timing.empty_pages_of_all_iterators
         )
         return enough and self._clock.monotonic() >= self._quiet_at

@@ -34,7 +34,7 @@ from watcher.records import page
 from watcher.records.wire import WireRecord
 from watcher.retry import backoff, worth_logging
 from watcher.streams.deduplicator import Deduplicator, numbers_of, sorted_places
-from watcher.streams.end_detector import EmptyPages, EndDetector
+from watcher.streams.end_detector import EndDetector
 from watcher.streams.messages import (
     ErrorKind,
     Finished,
@@ -66,8 +66,7 @@ class ShardReader:
     of a shard that is not `closed`; with `end` it holds back what was created later, and finishes
     at many such records. What the `page_filter` rejects may be left out of the pages, which
     `make_page` builds. With `prefetches` it sends for what follows a full page while that one is
-    being looked at. `rate` is that of a reader before it, if there was one; other
-    shards' readers may share `empty_pages`.
+    being looked at. `rate` is that of a reader before it, if there was one.
     """
 
     def __init__(  # noqa: PLR0913 (what a read depends on, by keyword)
@@ -86,7 +85,6 @@ class ShardReader:
         latest: datetime | None = None,
         clock: Clock,
         rate: AdaptiveRateLimit | None = None,
-        empty_pages: EmptyPages | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
         timing: Timing = TIMING,
     ) -> None:
@@ -120,7 +118,6 @@ class ShardReader:
                 catch_up_after,
                 clock=clock,
                 reads=self.reads,
-                empty_pages=empty_pages,
                 timing=timing,
             )
 

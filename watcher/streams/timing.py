@@ -101,22 +101,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """A coordinator has taken in a listing so long after it was made."""
     quiet_seconds: float = 1.0
     """An open shard is left after so long of nothing but empty pages."""
-    quiet_pages_per_hour: float = 1.5
-    """A page goes through so much of a quiet shard: bloop counts 5 for a shard of 4 hours."""
-    quiet_pages_max: int = 36
-    """… and no shard is older than a day; so many also where a shard's age is not known."""
-    empty_pages_min: int = 4
-    """Fewer empty pages are no end of a young shard either."""
+    quiet_pages: int = 36
+    """… and so many of one iterator: bloop counts 5 for a shard of 4 hours, this is over a day. A
+    young shard may have as many: nothing that AWS documents says that it can't."""
     empty_pages_of_all_iterators: int = 120
     """… or so many of all iterators, where one after the other is refused."""
     spread_pages: int = 3
     """So many of the last empty pages are spread over the time that has to pass."""
-    misleading_pages_assumed: int = 3
-    """Before any page was read, so many empty ones count as having had records behind them."""
-    misleading_share_max: float = 0.5
-    """No service has more of them before its records than that."""
-    empty_by_accident: float = 1e-6
-    """How improbable so many in a row have to be where records follow."""
     probe_end_seconds: float = 1.0
     """LATEST is probed that often."""
     reads_per_probe: int = 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import timedelta
 
 import pytest
@@ -12,7 +11,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
 from watcher.errors import DeniedError, TransientError, WatcherError
 from watcher.pull import executor
-from watcher.streams.end_detector import EmptyPages, EndDetector
+from watcher.streams.end_detector import EndDetector
 from watcher.streams.page_fetcher import PageFetcher
 
 
@@ -28,24 +27,16 @@ def stream(clock: HandClock) -> PlayedStream:
     return made
 
 
-def end(
-    clock: HandClock, shard_id: str = "a", empty_pages: EmptyPages | None = None
-) -> EndDetector:
+def end(clock: HandClock, shard_id: str = "a") -> EndDetector:
     made = EndDetector(
         ARN,
         shard_id,
         NOON + timedelta(seconds=3),
         clock=clock,
         reads=PageFetcher(clock),
-        empty_pages=empty_pages,
     )
     made.on_iterator(NOON)
     return made
-
-
-def opened(hours: float) -> str:
-    """Returns the id of a shard that was opened so many hours ago."""
-    return f"shardId-{int((NOON.timestamp() - hours * 3600) * 1000):020d}-0a"
 
 
 def pages_to_the_end(clock: HandClock, made: EndDetector, shard_id: str) -> int:
@@ -96,41 +87,11 @@ def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
     assert not made.is_left_open
 
 
-@pytest.mark.parametrize(("hours", "pages"), [(0.1, 4), (4, 6), (6, 9), (24, 36), (-9, 36)])
-def test_a_young_shard_has_few_empty_pages(clock: HandClock, hours: float, pages: int) -> None:
-    believed = EmptyPages()
-    for _ in range(100):
-        believed.on_records(empty_before=0)
-    began, made = clock.monotonic(), end(clock, opened(hours), believed)
-    assert pages_to_the_end(clock, made, opened(hours)) == pages
-    assert 2 <= clock.monotonic() - began < 3, "no longer than a write takes to reach its shard"
-
-
-def test_empty_pages_that_records_have_followed_are_believed_less() -> None:
-    believed = EmptyPages()
-    assert believed.needed == 20, "before any page was read, each second one may mislead"
-    for _ in range(30):
-        believed.on_records(empty_before=0)
-    assert believed.needed == 6
-    for _ in range(30):
-        believed.on_records(empty_before=1)
-    assert believed.needed == 14
-    for _ in range(30):
-        believed.on_records(empty_before=30)
-    assert believed.needed == 20
-
-
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5])
-def test_enough_empty_pages_are_asked_for_where_a_share_of_pages_misleads(share: float) -> None:
-    chance = random.Random(1)
-    believed, improbable = EmptyPages(), 0
-    for _ in range(2000):
-        empty = 0
-        while chance.random() < share:
-            empty += 1
-        improbable += empty >= max(4, believed.needed)
-        believed.on_records(empty)
-    assert improbable == 0
+def test_an_idle_shard_ends_as_soon_as_a_write_would_have_reached_it(clock: HandClock) -> None:
+    """Whatever its age: 36 empty pages are a quiet day's."""
+    began, made = clock.monotonic(), end(clock)
+    assert pages_to_the_end(clock, made, "a") == 36
+    assert 2 <= clock.monotonic() - began < 3
 
 
 def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
