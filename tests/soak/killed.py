@@ -6,7 +6,8 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +16,13 @@ import polars
 import pyarrow as pa
 import pyarrow.dataset
 from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
 from tests.simulator import Written
 from tests.simulator.control import Control
+from watcher.mirror.open_mirror import CATALOG
 
 Rows = list[tuple[Any, ...]]
 _ITEMS: Final = 45_000
@@ -171,19 +176,13 @@ class MirrorFolder(Killed):
     def readers(self) -> dict[str, Callable[[tuple[str, ...]], Rows]]:
         to = str(self.path)
 
-        def in_duckdb(columns: tuple[str, ...]) -> Rows:
-            with duckdb.connect() as base:
-                base.register("orders", DeltaTable(to).to_pyarrow_dataset())
-                return _tuples(
-                    base.sql(f"SELECT {', '.join(columns)} FROM orders").to_arrow_table()
-                )
+        def in_pyarrow(columns: tuple[str, ...]) -> pa.Table:
+            return DeltaTable(to).to_pyarrow_table(columns=list(columns))
 
         return {
-            "duckdb": in_duckdb,
+            "duckdb": lambda columns: _in_duckdb(DeltaTable(to).to_pyarrow_dataset(), columns),
             "polars": lambda columns: polars.scan_delta(to).select(columns).collect().rows(),
-            "pyarrow": lambda columns: _tuples(
-                DeltaTable(to).to_pyarrow_table(columns=list(columns))
-            ),
+            "pyarrow": lambda columns: _tuples(in_pyarrow(columns)),
         }
 
     def state(self) -> str:
@@ -211,6 +210,65 @@ class MirrorFolder(Killed):
                 wrong.append(f"{name}: {len(set(valid) ^ set(now.items()))} differ")
             wrong += [f"{name}: {each}" for each in _broken(rows, sim.records, remove_every)]
         return wrong
+
+
+class IcebergFolder(MirrorFolder):
+    """Of `mirror --format iceberg`, in its own catalog."""
+
+    def __init__(self, place: Path, *, history: bool) -> None:
+        super().__init__(place, history=history)
+        self.words += ["--format", "iceberg"]
+
+    def is_there(self) -> bool:
+        """Once the copy is complete: one that was killed begins with a new table."""
+        return "copied" in self.state()
+
+    def moments(self) -> dict[str, Callable[[], object]]:
+        """Rows are in files, then in a manifest, and then in the catalog."""
+        return {
+            "as files were written": lambda: _names(self.path / "data"),
+            "as a snapshot was written": lambda: _names(self.path / "metadata"),
+            "as a commit was made": lambda: _time(self.path / CATALOG),
+        }
+
+    def readers(self) -> dict[str, Callable[[tuple[str, ...]], Rows]]:
+        def in_arrow(columns: tuple[str, ...]) -> pa.Table:
+            return self._table().scan(selected_fields=columns).to_arrow()
+
+        return {
+            "duckdb": lambda columns: _in_duckdb(in_arrow(columns), columns),
+            "polars": lambda names: (
+                polars.scan_iceberg(self._table()).select(names).collect().rows()
+            ),
+            "pyiceberg": lambda columns: _tuples(in_arrow(columns)),
+        }
+
+    def state(self) -> str:
+        if not (self.path / CATALOG).exists():
+            return "no catalog"
+        try:
+            metadata = self._table().metadata
+        except NoSuchTableError:
+            return "no table"
+        states = [s.summary["watcher"] for s in metadata.snapshots if s.summary is not None]
+        copied = any(json.loads(state)["copied"] for state in states if state)
+        return f"{metadata.next_sequence_number() - 1} snapshots{', copied' if copied else ''}"
+
+    def _table(self) -> Table:
+        catalog = SqlCatalog("default", uri=f"sqlite:///{self.path / CATALOG}")
+        try:
+            return catalog.load_table(f"default.{self.path.name}")
+        finally:
+            catalog.close()
+
+
+MIRRORS: Final[Mapping[str, Callable[[Path], MirrorFolder]]] = {
+    "mirror": partial(MirrorFolder, history=False),
+    "mirror-history": partial(MirrorFolder, history=True),
+    "mirror-iceberg": partial(IcebergFolder, history=False),
+    "mirror-iceberg-history": partial(IcebergFolder, history=True),
+}
+"""By the names that `scripts/kills` takes."""
 
 
 def _broken(rows: Rows, written: list[Written], remove_every: int) -> list[str]:
@@ -250,6 +308,12 @@ def _change(row: tuple[Any, ...]) -> tuple[str, str, str, int, str]:
     # One that removes is the next after the image that it has removed.
     version = json.loads(new)["v"] if new is not None else json.loads(old)["v"] + 1
     return shard, number, json.loads(keys)["pk"], version, event
+
+
+def _in_duckdb(orders: pa.Table | pa.dataset.Dataset, columns: tuple[str, ...]) -> Rows:
+    with duckdb.connect() as base:
+        base.register("orders", orders)
+        return _tuples(base.sql(f"SELECT {', '.join(columns)} FROM orders").to_arrow_table())
 
 
 def _tuples(table: pa.Table) -> Rows:

@@ -28,7 +28,7 @@ from typing import Any
 from tests.chaos import ROOT
 from tests.simulator import Simulator
 from tests.simulator.control import RemoteSimulator
-from tests.soak.killed import ArchiveFolder, Killed, MirrorFolder, Rows
+from tests.soak.killed import MIRRORS, ArchiveFolder, Killed, Rows
 
 # Its JVM lives for seconds, as those of tests do.
 _SETTINGS = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(ROOT / "tests" / "spark" / "conf")}
@@ -271,7 +271,7 @@ def run(folder: Killed, kills: int, rate: int, seed: int, place: Path) -> list[s
 def main(arguments: list[str] | None = None) -> int:
     """Run it; 1 where anything is wrong."""
     parser = argparse.ArgumentParser(prog="scripts/kills", description=__doc__)
-    parser.add_argument("job", choices=["archive", "mirror", "mirror-history"])
+    parser.add_argument("job", choices=["archive", *MIRRORS])
     parser.add_argument("--kills", type=int, default=14, metavar="N", help="default 14")
     parser.add_argument("--rate", type=int, default=300, metavar="N", help="changes a second")
     parser.add_argument("--seed", type=int, help="default by chance")
@@ -282,9 +282,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{options.job}, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
         place = Path(name)
-        kind = options.job.partition("-")
-        folder = MirrorFolder(place, history=bool(kind[2])) if kind[0] == "mirror" else None
-        wrong = run(folder or ArchiveFolder(place), options.kills, options.rate, seed, place)
+        mirror = MIRRORS.get(options.job)
+        folder = mirror(place) if mirror else ArchiveFolder(place)
+        wrong = run(folder, options.kills, options.rate, seed, place)
     for each in wrong[:20]:
         print(f"BAD: {each}")
     print("nothing is wrong" if not wrong else f"{len(wrong)} things are wrong")

@@ -372,12 +372,10 @@ class Planner:
     def _handle_events(self, coordinator: Coordinator) -> None:
         """Handles the readers' events. Raises what has ended them, and DataLossError."""
         for shard in self._ahead.shards.values():
-            if not shard.closed and coordinator.is_closed(shard.id):
-                shard.closed = True
-                if shard.tracked.status is ShardStatus.LEFT_OPEN:  # it was left as an open one
-                    shard.tracked.status = ShardStatus.RUNNING
-                    self._ahead.start_reader(shard)
-                    self._driver.wake()
+            shard.closed = shard.closed or coordinator.is_closed(shard.id)
+        for tracked in coordinator.to_read_on():
+            self._ahead.start_reader(self._ahead.shards[tracked.id])
+            self._driver.wake()
         if self._ahead.failure is not None:
             raise self._ahead.failure
         while self._ahead.events:

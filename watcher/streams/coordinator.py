@@ -262,6 +262,22 @@ class Coordinator:
             shard.status = ShardStatus.RUNNING
         return started
 
+    def to_read_on(self) -> list[TrackedShard]:
+        """Returns the shards that were left open while in use, and have closed since.
+
+        From now on they count as being read again: their readers have to reach their ends.
+        """
+        found = [
+            shard
+            for shard in self.lineage.unfinished
+            if shard.status is ShardStatus.LEFT_OPEN
+            and shard.id in self._in_use
+            and self.is_closed(shard.id)
+        ]
+        for shard in found:
+            shard.status = ShardStatus.RUNNING
+        return found
+
     def on_message(self, shard: TrackedShard, message: Message) -> Page | ShardEnd | None:
         """Takes in what a shard's reader reports: the one place that knows what it means.
 

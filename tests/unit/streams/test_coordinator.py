@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 from datetime import timedelta
 from itertools import pairwise
 
@@ -47,11 +48,16 @@ def service(clock: HandClock) -> PlayedService:
 
 
 def coordinator(
-    service: PlayedService, start: Position | None = None, resumed: list[TrackedShard] | None = None
+    service: PlayedService,
+    start: Position | None = None,
+    resumed: list[TrackedShard] | None = None,
+    *,
+    in_use: Container[str] = (),
 ) -> Coordinator:
     clock = service.clock
+    losses = Losses(clock=clock)
     made = Coordinator(
-        ARN, start or TrimHorizon(), resumed, losses=Losses(clock=clock), clock=clock
+        ARN, start or TrimHorizon(), resumed, losses=losses, in_use=in_use, clock=clock
     )
     executor.start(made, service, clock)
     return made
@@ -319,6 +325,24 @@ def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: Play
     assert not made.poll_exhausted()
     pass_time(made, service, 0.1)
     assert begun(made) == ["a"]
+    end(made, "a")
+    executor.refresh(made, service)
+    assert begun(made) == ["b"]
+
+
+def test_the_end_of_a_shard_left_open_in_use_is_read_by_who_holds_it(
+    service: PlayedService,
+) -> None:
+    made = coordinator(service, in_use=["a"])
+    begun(made)
+    shard = made.lineage.shards["a"]
+    pass_time(made, service, 5.1)
+    assert made.on_message(shard, Finished(False)) is ShardEnd.LEFT_OPEN
+    service.add("b", "a")
+    assert made.to_read_on() == [] and not made.poll_exhausted()
+    pass_time(made, service, 0.1)
+    assert begun(made) == []
+    assert made.to_read_on() == [shard] and made.to_read_on() == []
     end(made, "a")
     executor.refresh(made, service)
     assert begun(made) == ["b"]
