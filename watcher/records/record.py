@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 import sys
@@ -19,7 +20,7 @@ from decimal import (
     Underflow,
 )
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Never, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Never, Protocol, TypeAlias
 
 import msgspec
 from dateutil.tz import tzlocal
@@ -228,13 +229,13 @@ def _value_with_text(attribute: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _after_filling(name: str) -> Callable[..., object]:
-    """Returns a dict method that first decodes the images."""
+    """Returns a dict method that first makes all values."""
     method = getattr(dict, name)
 
-    def call(self: Change, *args: object, **keywords: object) -> object:
-        for change in (self, *args):
-            if isinstance(change, Change):
-                change.fill()
+    def call(self: _LazyDict, *args: object, **keywords: object) -> object:
+        for each in (self, *args):
+            if isinstance(each, _LazyDict):
+                each.fill()
         return method(self, *args, **keywords)
 
     call.__name__ = name
@@ -242,63 +243,54 @@ def _after_filling(name: str) -> Callable[..., object]:
     return call
 
 
+_new: Final = dict.__new__
 _put: Final = dict.setdefault
-_FILLED: Final = WireChange(SequenceNumber="")
 
 
-class Change(dict[str, Any]):
-    """A dict that decodes an image when it is first looked up: `record["dynamodb"]`.
+class _LazyDict(dict[str, Any]):
+    """A dict that makes a value when it is first looked up, by `__missing__`.
 
     It is a real dict, so code written for boto3 (`isinstance`, `json.dumps`, `**`) works unchanged.
+    To `json.dumps` a dict that holds nothing is `{}`, so one value is there from the beginning.
     """
 
-    __slots__ = ("_wire",)
-    _wire: WireChange
+    __slots__ = ("_unmade",)
+    _unmade: WireChange | WireRecord | None
+    """What the other values are made of; None once all are made, and this is a dict like any."""
 
-    @classmethod
-    def from_wire(cls, wire: WireChange) -> Change:
-        """Makes the dict with its plain fields; the images stay wire bytes until somebody asks."""
-        # In a plain dict first: for Change, Python looks up how to set each field (`__delitem__`).
-        fields: dict[str, Any] = {"SequenceNumber": wire.SequenceNumber}
-        if wire.ApproximateCreationDateTime is not None:
-            created = creation_time(wire.ApproximateCreationDateTime)
-            fields["ApproximateCreationDateTime"] = created
-        if wire.SizeBytes is not None:
-            fields["SizeBytes"] = wire.SizeBytes
-        if wire.StreamViewType is not None:
-            fields["StreamViewType"] = wire.StreamViewType
-        change = cls(fields)
-        change._wire = wire
-        return change
+    _NAMES: ClassVar[tuple[str, ...]]
+    """The names of the values, in AWS's order."""
 
-    def __missing__(self, name: str) -> dict[str, dict[str, Any]]:
-        if name in _IMAGES:
-            raw = getattr(self._wire, name)
-            if raw is not NO_IMAGE:
-                return _put(self, name, wire_item(raw))
-        raise KeyError(name)
+    def __missing__(self, name: str) -> Field:
+        raise NotImplementedError
 
     def fill(self) -> None:
-        """Decodes all images; from then on this is a dict like any other."""
-        for name in _IMAGES:
-            if getattr(self._wire, name) is not NO_IMAGE and not dict.__contains__(self, name):
-                self.__missing__(name)
-        self._wire = _FILLED
+        """Makes all values."""
+        if self._unmade is None:
+            return
+        held = dict(dict.items(self))
+        dict.clear(self)
+        for name in self._NAMES:
+            if name in held:
+                _put(self, name, held.pop(name))
+            else:
+                with contextlib.suppress(KeyError):
+                    self.__missing__(name)
+        dict.update(self, held)
+        self._unmade = None
 
     def get(self, name: str, default: object = None) -> Field:
-        """Works as dict.get, and decodes only the one image that is asked for."""
+        """Works as dict.get, and makes only the one value that is asked for."""
         try:
             return self[name]
         except KeyError:
             return default
 
     def __contains__(self, name: object) -> bool:
-        return dict.__contains__(self, name) or (
-            name in _IMAGES and getattr(self._wire, str(name)) is not NO_IMAGE
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
+        if dict.__contains__(self, name):
+            return True
+        value = getattr(self._unmade, str(name), None) if name in self._NAMES else None
+        return value is not None and value is not NO_IMAGE
 
 
 for _name in (
@@ -306,7 +298,44 @@ for _name in (
     *("__reversed__", "__ror__", "clear", "copy", "items", "keys", "pop", "popitem"),
     *("setdefault", "values"),
 ):
-    setattr(Change, _name, _after_filling(_name))
+    setattr(_LazyDict, _name, _after_filling(_name))
+
+
+class Change(_LazyDict):
+    """The `dynamodb` part of a record: each image is decoded when it is first looked up."""
+
+    __slots__ = ()
+    _unmade: WireChange | None
+    _NAMES = (
+        *("ApproximateCreationDateTime", "Keys", "NewImage", "OldImage"),
+        *("SequenceNumber", "SizeBytes", "StreamViewType"),
+    )
+
+    @classmethod
+    def from_wire(cls, wire: WireChange) -> Change:
+        """Makes the dict; all but its number stays wire bytes until somebody asks."""
+        change = _new(cls)
+        change._unmade = wire
+        _put(change, "SequenceNumber", wire.SequenceNumber)
+        return change
+
+    def __missing__(self, name: str) -> Field:
+        wire = self._unmade
+        if wire is not None:
+            if name in _IMAGES:
+                raw = getattr(wire, name)
+                if raw is not NO_IMAGE:
+                    return _put(self, name, wire_item(raw))
+            elif name == "ApproximateCreationDateTime":
+                if wire.ApproximateCreationDateTime is not None:
+                    return _put(self, name, creation_time(wire.ApproximateCreationDateTime))
+            elif name in self._NAMES and (value := getattr(wire, name)) is not None:
+                return _put(self, name, value)
+        raise KeyError(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
 
 _wire_record = msgspec.json.Decoder(WireRecord)
 
@@ -317,7 +346,7 @@ class RawRecords(Protocol):
     def __getitem__(self, index: int, /) -> msgspec.Raw: ...
 
 
-class Record(dict[str, Any]):
+class Record(_LazyDict):
     """One change of one item: boto3's record dict, with shorter ways to its contents.
 
     `record["eventName"]`, `record["dynamodb"]["Keys"]`, `…["NewImage"]` are what boto3's
@@ -326,6 +355,11 @@ class Record(dict[str, Any]):
     """
 
     __slots__ = ("_index", "_page", "_wire", "shard_key")
+    _NAMES = (
+        *("eventID", "eventName", "eventVersion", "eventSource", "awsRegion"),
+        *("dynamodb", "userIdentity"),
+    )
+    _unmade: WireRecord | None
     _wire: WireRecord
     _page: RawRecords
     _index: int
@@ -342,25 +376,24 @@ class Record(dict[str, Any]):
         cls, wire: WireRecord, page: RawRecords, index: int, shard_key: ShardKey
     ) -> Record:
         """Makes a record from its fields and its index in the page that holds its bytes."""
-        record = cls.__new__(cls)
-        record["dynamodb"] = Change.from_wire(wire.dynamodb)
-        record._wire = wire
+        record = _new(cls)
+        record._unmade = record._wire = wire
         record._page = page
         record._index = index
         record.shard_key = shard_key
-        if wire.eventID is not None:
-            record["eventID"] = wire.eventID
-        if wire.eventName is not None:
-            record["eventName"] = wire.eventName
-        if wire.eventVersion is not None:
-            record["eventVersion"] = wire.eventVersion
-        if wire.eventSource is not None:
-            record["eventSource"] = wire.eventSource
-        if wire.awsRegion is not None:
-            record["awsRegion"] = wire.awsRegion
-        if wire.userIdentity is not None:
-            record["userIdentity"] = wire.userIdentity
+        if wire.eventName is None:
+            record.fill()
+        else:
+            _put(record, "eventName", wire.eventName)
         return record
+
+    def __missing__(self, name: str) -> Field:
+        if self._unmade is not None:
+            if name == "dynamodb":
+                return _put(self, name, Change.from_wire(self._wire.dynamodb))
+            if name in self._NAMES and (value := getattr(self._wire, name)) is not None:
+                return _put(self, name, value)
+        raise KeyError(name)
 
     @classmethod
     def from_json(cls, raw: bytes, shard_id: str = "", stream: str = "") -> Record:

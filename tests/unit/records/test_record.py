@@ -138,6 +138,68 @@ def test_an_image_that_was_taken_out_stays_out(looked_at: bool) -> None:
     assert cleared == {}
 
 
+@pytest.mark.parametrize("name", [*WIRE, *WIRE["dynamodb"]])
+@pytest.mark.parametrize("looked_at", [(), ("eventName",), ("dynamodb", "awsRegion", "NewImage")])
+def test_each_field_is_there_for_every_way_of_looking(name: str, looked_at: list[str]) -> None:
+    wire = as_boto3(WIRE)
+    inner = name not in WIRE
+    expected = (wire["dynamodb"] if inner else wire)[name]
+
+    def fresh() -> dict[str, Any]:
+        made = record()
+        for each in looked_at:
+            assert made[each] if each in WIRE else made["dynamodb"][each]
+        return made["dynamodb"] if inner else made
+
+    assert fresh()[name] == expected
+    assert fresh().get(name) == expected
+    assert name in fresh()
+    assert fresh().pop(name) == expected
+    assert fresh().setdefault(name, "other") == expected
+    assert {**fresh()}[name] == expected
+    assert dict(**fresh())[name] == expected
+    assert (fresh() | {})[name] == expected
+    assert ({} | fresh())[name] == expected
+    assert copy.copy(fresh())[name] == expected
+    assert copy.deepcopy(fresh())[name] == expected
+    assert name in json.loads(json.dumps(fresh(), default=str))
+    assert list(fresh()) == list(wire["dynamodb"] if inner else WIRE)
+    match fresh():
+        case {"eventSource": "aws:dynamodb"} | {"SizeBytes": 59}:
+            pass
+        case other:
+            pytest.fail(f"no match in {other}")
+    changed = fresh()
+    changed[name] = "mine"
+    changed["more"] = 1
+    assert dict(changed) == {**fresh(), name: "mine", "more": 1}
+    del changed[name]
+    assert name not in changed
+    assert changed.get(name) is None
+    with pytest.raises(KeyError):
+        changed[name]
+
+
+def test_a_record_without_a_kind_is_whole() -> None:
+    wire = {name: value for name, value in WIRE.items() if name != "eventName"}
+    made = Record.from_json(msgspec.json.encode(wire), "shard-1")
+    assert json.loads(json.dumps(made, default=str)).keys() == wire.keys()
+    assert "eventName" not in made
+    assert made == as_boto3(wire)
+
+
+def test_a_field_that_is_not_there_is_missing_as_in_a_dict() -> None:
+    made = record()
+    assert "userIdentity" not in made
+    assert made.get("userIdentity") is None
+    assert made.get("nonsense", 1) == 1
+    assert 5 not in made
+    with pytest.raises(KeyError):
+        made["userIdentity"]
+    with pytest.raises(KeyError):
+        made["_wire"]
+
+
 def test_a_plain_record_is_whole_to_what_looks_past_a_dicts_methods() -> None:
     plain = record().plain()
     assert type(plain["dynamodb"]) is dict
