@@ -117,6 +117,14 @@ class Control(ABC):
         """Give the table a new stream (disabling its old one); answer the ARN."""
         return str(self._do("enable_new_stream", shards=shards, view_type=view_type))
 
+    def delete_table(self) -> None:
+        """Delete the table: its stream is readable for a while, as if it was disabled."""
+        self._do("delete_table")
+
+    def create_table(self, shards: int = 1) -> None:
+        """Make the deleted table again, with a new stream, and without items."""
+        self._do("create_table", shards=shards)
+
     def add_table(self, name: str, shards: int = 1, *, key: str = "pk") -> str | None:
         """Add another table; answer its stream's ARN (shards=0: no stream)."""
         arn = self._do("add_table", name=name, shards=shards, key=key)
@@ -417,6 +425,15 @@ class Commands:
 
     def enable_new_stream(self, shards: int, view_type: str) -> str:
         return self._table.enable(shards, view_type).arn
+
+    def delete_table(self) -> None:
+        self._table.stream.disable()
+        self._table.clear()
+        del self._world.tables[self._table.name]
+
+    def create_table(self, shards: int) -> None:
+        self._world.tables[self._table.name] = self._table
+        self._table.enable(shards, self._table.stream.view_type)
 
     def add_table(self, name: str, shards: int, key: str) -> str | None:
         table = self._world.add_table(name, (key,))

@@ -60,6 +60,7 @@ class Faults:
     auth_error: str = ""  # every call answers this: AccessDeniedException, ExpiredTokenException…
     auth_operations: tuple[str, ...] = ()  # … or only these calls
     expired_access_keys: tuple[str, ...] = ()  # calls signed with these: ExpiredTokenException
+    cut_off_access_keys: tuple[str, ...] = ()  # calls signed with these: reset, as by a partition
     shard_reads_per_second: float = 0.0
     describes_per_second: float = 0.0
     lists_per_second: float = 0.0

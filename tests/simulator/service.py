@@ -125,7 +125,8 @@ class Service:
         try:
             if operation == "GetRecords":
                 self.reads[self._shard_asked(parameters) or ""] += 1
-            trouble = self._trouble(operation, parameters)
+            is_cut_off = access_key in self.faults.cut_off_access_keys
+            trouble = "reset" if is_cut_off else self._trouble(operation, parameters)
             if trouble in ("hang", "reset"):
                 reply = Reply(0, b"", trouble)
             elif trouble == "unavailable":

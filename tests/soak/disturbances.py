@@ -20,6 +20,8 @@ _SHARDS = 8
 # A lease lasts 6 s; whoever stands by looks once a second.
 _PAUSE_SECONDS = 9.0
 _CUT_SECONDS = 4.0
+_THROTTLED_SECONDS = 5.0
+_DELETED_SECONDS = 5.0
 _STREAMS = ("ListStreams", "DescribeStream", "GetShardIterator", "GetRecords")
 
 FAULTS = Faults(
@@ -63,6 +65,9 @@ class Disturbances:
             self._kill: 2,
             self._pause: 2,
             self._replace_the_standby: 1,
+            self._cut_off: 2,
+            self._throttle: 2,
+            self._make_the_table_again: 1,
         }
         self._actions, self._weights = list(often), list(often.values())
 
@@ -86,10 +91,19 @@ class Disturbances:
         self.done["rotation of all shards"] += 1
 
     def split_all(self) -> None:
-        """At the beginning: from then on there are as many shards as there will be."""
+        """Until there are as many shards as there will be."""
         while len(self._sim.open_shards) < _SHARDS:
             self._sim.split()
             self.done["split"] += 1
+
+    def _make_the_table_again(self) -> None:
+        with self._pair.writer.paused():
+            self._sim.delete_table()
+            time.sleep(self._rng.uniform(0.0, _DELETED_SECONDS))
+            self._sim.create_table(_SHARDS // 2)
+        self._pair.replace_ended_standby()
+        self.split_all()
+        self.done["table deleted, and made again"] += 1
 
     def _burst(self) -> None:
         self._pair.writer.write(4000)
@@ -99,6 +113,11 @@ class Disturbances:
         with self._sim.faulty(reset_rate=1.0):
             time.sleep(_CUT_SECONDS)
         self.done[f"{_CUT_SECONDS:g} s without a network"] += 1
+
+    def _throttle(self) -> None:
+        with self._sim.faulty(throttle_rate=0.9):
+            time.sleep(_THROTTLED_SECONDS)
+        self.done[f"{_THROTTLED_SECONDS:g} s of throttling"] += 1
 
     # Shards' processes
 
@@ -135,6 +154,10 @@ class Disturbances:
     def _pause(self) -> None:
         self._pair.pause_active(_PAUSE_SECONDS)
         self.done["takeover after SIGSTOP"] += 1
+
+    def _cut_off(self) -> None:
+        self._pair.cut_off_active()
+        self.done["takeover after a partition"] += 1
 
     def _replace_the_standby(self) -> None:
         self._pair.replace_standby()

@@ -43,6 +43,7 @@ class Watch:
         self, words: list[str], environment: Mapping[str, str], log: Path, told: Told
     ) -> None:
         self.run = Run()
+        self.access_key = environment["AWS_ACCESS_KEY_ID"]
         self._told = told
         self.log = log
         with open(log, "ab") as errors:

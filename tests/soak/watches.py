@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.simulator.control import RemoteSimulator
@@ -36,6 +38,12 @@ class Writer:
             self._sim.bulk(count, keys=KEYS, remove_every=5, begin=first)
             self.written.update(f"k{index % KEYS}" for index in range(first, first + count))
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing is written meanwhile."""
+        with self._lock:
+            yield
+
 
 class Group:
     """What runs with the same positions have delivered, and how old it was."""
@@ -50,17 +58,20 @@ class Group:
         """The age in seconds of the oldest change delivered since it was asked for."""
         self._lock = threading.Lock()
         self._started: list[Watch] = []
-        self._environment = sim.environment
+        self._sim = sim
+        self._names = map("{}-{}".format, itertools.repeat(name), itertools.count(1))
         self._log = folder / f"{name}.log"
         self._words = [
-            *(sim.stream_arn, "--print-json", "--from", "trim-horizon", "--poll-max", "0.5"),
+            *(sim.table_name, "--print-json", "--from", "trim-horizon", "--poll-max", "0.5"),
             *("--checkpoint", checkpoint, "--metrics-port", "0", "--fail-on-data-loss"),
         ]
 
     def start(self) -> Watch:
         """Another run."""
         self._started = [each for each in self._started if each.process.poll() is None]
-        self._started.append(Watch(self._words, self._environment, self._log, self._take))
+        # Its own key: the network can be cut for one of them.
+        environment = {**self._sim.environment, "AWS_ACCESS_KEY_ID": next(self._names)}
+        self._started.append(Watch(self._words, environment, self._log, self._take))
         return self._started[-1]
 
     def clean_up(self) -> None:
@@ -100,7 +111,7 @@ class Pair(Group):
     def __init__(self, sim: RemoteSimulator, folder: Path, writer: Writer) -> None:
         sim.add_table(POSITIONS, 0, key="name")
         super().__init__(sim, folder, "pair", f"dynamodb://{POSITIONS}/soak", writer)
-        self.takeovers: dict[str, list[float]] = {"SIGTERM": [], "SIGKILL": [], "SIGSTOP": []}
+        self.takeovers: dict[str, list[float]] = {}
         """How many seconds passed until the next one delivered."""
         self.active, self.standby = self.start(), self.start()
 
@@ -141,6 +152,22 @@ class Pair(Group):
         assert status == 1, f"status {status} after the lease was lost"
         self.standby = self.start()
 
+    def cut_off_active(self) -> None:
+        """No network for the one that delivers: it must end once it knows its lease is taken."""
+        cut_off, began = self.active, time.monotonic()
+        cut_off.run.cut_off = began
+        with self._sim.faulty(cut_off_access_keys=(cut_off.access_key,)):
+            self._taken_over("partition", began)
+            cut_off.run.superseded = True
+        status = cut_off.wait()
+        assert status == 1, f"status {status} after a partition took the lease"
+        self.standby = self.start()
+
+    def replace_ended_standby(self) -> None:
+        """As a service manager: one that starts while there is no table ends."""
+        if self.standby.process.poll() is not None:
+            self.standby = self.start()
+
     def replace_standby(self) -> None:
         """SIGTERM to the one that stands by: nothing happens."""
         self.end_standby()
@@ -154,13 +181,13 @@ class Pair(Group):
     def _taken_over(self, how: str, began: float) -> None:
         self.active = self.standby
         self._await(lambda: self.last_run is self.active.run, f"no takeover after {how}")
-        self.takeovers[how].append(time.monotonic() - began)
+        self.takeovers.setdefault(how, []).append(time.monotonic() - began)
 
     @property
     def too_slow(self) -> list[float]:
         """The takeovers after a death that took longer than is promised."""
-        after_death = self.takeovers["SIGKILL"] + self.takeovers["SIGSTOP"]
-        return [seconds for seconds in after_death if seconds > TAKEOVER_SECONDS]
+        deaths = [each for how, each in self.takeovers.items() if how != "SIGTERM"]
+        return [each for each in itertools.chain(*deaths) if each > TAKEOVER_SECONDS]
 
     def _await(self, condition: Callable[[], bool], complaint: str) -> None:
         end = time.monotonic() + _WITHIN_SECONDS

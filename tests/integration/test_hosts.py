@@ -1,4 +1,4 @@
-"""Runs a watch in every kind of program that may hold one; `scripts/hosts` installs them.
+"""Runs a watch in every kind of program that may hold one; `scripts/hosts` installs the others.
 
 Each host reads the same stream of 100 changes, with a split in it, and each change must come once.
 """
@@ -21,6 +21,9 @@ from tests.simulator import RemoteSimulator, Simulator
 
 ROOT = Path(__file__).parents[2]
 CHANGES = 100
+EVERY = "EVERY_HOST" in os.environ
+EACH = f"{CHANGES} {CHANGES}\n" if EVERY else f"{CHANGES}\n"
+installed = pytest.mark.skipif(not EVERY, reason="scripts/hosts runs it, with what it installs")
 
 FOLLOW = """
 import os
@@ -31,14 +34,16 @@ from watcher import Watch, watch
 
 def changes(**options):
     seen = []
-    watch("orders", seen.append, start="trim_horizon", follow=False, **options)
+    watch("orders", seen.append, start="trim_horizon", **options)
     numbers = {(record.shard_id, record.sequence_number) for record in seen}
     assert len(seen) == len(numbers)
     return len(seen)
 
 
-def both():
-    return changes(), changes(concurrency=4)
+def run():
+    if "EVERY_HOST" not in os.environ:
+        return (changes(max_records=100),)
+    return changes(follow=False), changes(follow=False, concurrency=4)
 """
 # Follows in a web server's worker, which tells how many changes it has seen.
 APP = """
@@ -105,7 +110,7 @@ def worker_exit(server, worker):
 CELERY = """
 from celery import Celery
 
-from follow import both
+from follow import run
 
 app = Celery("tasks", broker="filesystem://", backend="file://{place}/results")
 app.conf.broker_transport_options = {{
@@ -116,7 +121,7 @@ app.conf.broker_transport_options = {{
 
 @app.task
 def follow():
-    return both()
+    return run()
 """
 
 
@@ -155,10 +160,9 @@ def run(*words: str, program: str = "", seconds: float = 60) -> str:
     return done.stdout
 
 
-EACH = f"{CHANGES} {CHANGES}\n"
-PROGRAM = "from follow import both\nif __name__ == '__main__':\n    print(*both())\n"
+PROGRAM = "from follow import run\nif __name__ == '__main__':\n    print(*run())\n"
 # Without a guard: a worker that ran the program's own file would begin another watch.
-UNGUARDED = "from follow import both\nprint(*both())\n"
+UNGUARDED = "from follow import run\nprint(*run())\n"
 
 
 def test_a_program_on_standard_input(place: Path) -> None:
@@ -178,46 +182,48 @@ def test_a_zipapp(place: Path) -> None:
 
 
 def test_a_thread(place: Path) -> None:
-    text = "import threading\nfrom follow import both\n"
-    text += "made = threading.Thread(target=lambda: print(*both()))\nmade.start()\nmade.join()\n"
+    text = "import threading\nfrom follow import run\n"
+    text += "made = threading.Thread(target=lambda: print(*run()))\nmade.start()\nmade.join()\n"
     assert run("-", program=text) == EACH
 
 
-@pytest.mark.parametrize("daemonic", [False, True])
+@pytest.mark.parametrize("daemonic", [pytest.param(False, marks=installed), True])
 def test_a_process_and_a_daemonic_one(place: Path, daemonic: bool) -> None:
-    text = "import multiprocessing\nfrom follow import both\n"
+    text = "import multiprocessing\nfrom follow import run\n"
     text += "if __name__ == '__main__':\n"
-    text += "    made = multiprocessing.Process(target=lambda: print(*both()), "
+    text += "    made = multiprocessing.Process(target=lambda: print(*run()), "
     text += f"daemon={daemonic})\n    made.start()\n    made.join()\n"
     (place / "program.py").write_text(text)
     assert run("program.py") == EACH
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize(
+    "method", ["fork", *(pytest.param(each, marks=installed) for each in ("forkserver", "spawn"))]
+)
 def test_a_pool(place: Path, method: str) -> None:
-    text = "import multiprocessing\nfrom follow import both\n"
+    text = "import multiprocessing\nfrom follow import run\n"
     text += "if __name__ == '__main__':\n"
     text += f"    with multiprocessing.get_context('{method}').Pool(1) as pool:\n"
-    text += "        print(*pool.apply(both))\n"
+    text += "        print(*pool.apply(run))\n"
     (place / "program.py").write_text(text)
     assert run("program.py") == EACH
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", ["asyncio", pytest.param("uvloop", marks=installed)])
 def test_a_task_group_of_an_event_loop(place: Path, loop: str) -> None:
     text = """
 import asyncio
 
 import LOOP
 
-from follow import Watch, both
+from follow import Watch, run
 
 
 async def main():
     seen = []
     async with asyncio.TaskGroup() as tasks:
-        thread = tasks.create_task(asyncio.to_thread(both))
-        async with Watch("orders", seen.append, start="trim_horizon", follow=False) as watch:
+        thread = tasks.create_task(asyncio.to_thread(run))
+        async with Watch("orders", seen.append, start="trim_horizon", max_records=100) as watch:
             while watch.wait(0) is None:
                 await asyncio.sleep(0.01)
     print(len(seen), *thread.result())
@@ -228,11 +234,13 @@ LOOP.run(main())
     assert run("-", program=text.replace("LOOP", loop)) == f"{CHANGES} {EACH}"
 
 
+@installed
 def test_gevent(place: Path) -> None:
-    text = "from gevent import monkey\nmonkey.patch_all()\nimport gevent\nfrom follow import both\n"
-    assert run("-", program=f"{text}print(*gevent.spawn(both).get())\n") == EACH
+    text = "from gevent import monkey\nmonkey.patch_all()\nimport gevent\nfrom follow import run\n"
+    assert run("-", program=f"{text}print(*gevent.spawn(run).get())\n") == EACH
 
 
+@installed
 def test_coverage(place: Path) -> None:
     (place / "program.py").write_text(UNGUARDED)
     (place / ".coveragerc").write_text(
@@ -243,12 +251,14 @@ def test_coverage(place: Path) -> None:
     assert "worker.py" in run("-m", "coverage", "report", "--include=*/runtime/*")
 
 
+@installed
 def test_debugpy(place: Path) -> None:
     (place / "program.py").write_text(UNGUARDED)
     # The debugger follows into child processes.
     assert run("-m", "debugpy", "--listen", "127.0.0.1:0", "program.py").endswith(EACH)
 
 
+@installed
 def test_pyinstaller(place: Path) -> None:
     (place / "program.py").write_text(
         f"import multiprocessing\n{PROGRAM}".replace(
@@ -269,13 +279,14 @@ def test_pyinstaller(place: Path) -> None:
     assert (done.returncode, done.stdout) == (0, EACH), done.stderr
 
 
+@installed
 def test_a_notebook(place: Path) -> None:
     import nbclient
     import nbformat
 
     cells = [
         nbformat.v4.new_code_cell(text)  # type: ignore[no-untyped-call]
-        for text in (FOLLOW, "print(*both())")
+        for text in (FOLLOW, "print(*run())")
     ]
     notebook = nbformat.v4.new_notebook(cells=cells)  # type: ignore[no-untyped-call]
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
@@ -283,6 +294,7 @@ def test_a_notebook(place: Path) -> None:
     assert "".join(each.text for each in outputs if each.get("name") == "stdout") == EACH
 
 
+@installed
 def test_celerys_prefork_pool(place: Path) -> None:
     for name in ("queue", "control", "results"):
         (place / name).mkdir()
@@ -357,6 +369,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
+@installed
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_workers_of_uvicorn(place: Path, loop: str) -> None:
     port = free_port()
@@ -365,6 +378,7 @@ def test_workers_of_uvicorn(place: Path, loop: str) -> None:
         wait_for_workers(port, 2)
 
 
+@installed
 def test_uvicorn_that_loads_its_code_again(place: Path) -> None:
     port = free_port()
     with started("-m", "uvicorn", "api:app", "--port", str(port), "--reload"):
@@ -373,6 +387,7 @@ def test_uvicorn_that_loads_its_code_again(place: Path) -> None:
         wait_for_workers(port, 1, frozenset(first))
 
 
+@installed
 @pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
 def test_workers_of_gunicorn_of_which_one_is_killed(place: Path, kind: str) -> None:
     port = free_port()
@@ -383,6 +398,7 @@ def test_workers_of_gunicorn_of_which_one_is_killed(place: Path, kind: str) -> N
         wait_for_workers(port, 2, frozenset([min(whole)]))
 
 
+@installed
 def test_workers_of_gunicorn_that_are_uvicorns(place: Path) -> None:
     port = free_port()
     options = ["-k", "uvicorn_worker.UvicornWorker", "-w", "2", "-b", f"127.0.0.1:{port}"]
