@@ -55,7 +55,10 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_a_mirror_in_s3_continues_there(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/lake.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", "s3://lake/iceberg")
@@ -73,6 +76,10 @@ def test_a_mirror_in_s3_continues_there(
             assert main(delta) == 0
             # PyIceberg reads its variables as it is imported.
             run([sys.executable, "-m", "watcher", *iceberg, "--catalog", "lake"], check=True)
+        assert main(["verify", "orders", "--with", "s3://lake/orders"]) == 0
+        assert "2 items, 0 differ" in capsys.readouterr().out
+        assert main(["verify", "orders", "--with", "s3://lake/nothing"]) == 2
+        assert "it is no mirror" in capsys.readouterr().err
 
     options = {"aws_endpoint": bucket, "aws_allow_http": "true", "aws_region": "us-east-1"}
     found = polars.read_delta("s3://lake/orders", storage_options=options)

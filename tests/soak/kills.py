@@ -247,7 +247,7 @@ def run(folder: Killed, kills: int, rate: int, seed: int, place: Path) -> list[s
         writer, reader = Writer(sim, rate, seed), Reader(folder)
         folder.prepare(sim)
         job = Kills(folder, sim, seed, place / "job.log")
-        aims = ["any moment", _ONE_PROCESS, *folder.moments()]
+        aims = [*folder.moments(), "any moment", _ONE_PROCESS]
         with again(_POLL_SECONDS, reader.poll):
             with ExitStack() as beside:
                 beside.enter_context(again(_TICK_SECONDS, writer.write))

@@ -428,11 +428,13 @@ def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
     at = None if given.at is None else past_time(given.at, "at")
     if text.startswith("sqlite:"):
         return SqliteCopy(text, names, at)
-    if "://" in text:
+    in_s3 = text.startswith("s3://")
+    if "://" in text and not in_s3:
         return _database(text, names, at)
-    path = copy_path(text)
+    path = None if in_s3 else copy_path(text)
+    is_table = path is None and not in_s3
     elsewhere = [name for name in ("with_region", "with_profile") if getattr(given, name)]
-    if path is not None and elsewhere:
+    if elsewhere and not is_table:
         raise UsageError("it is for another table, not for a path", elsewhere[0])
     if path is not None and is_archive(path):
         text = f"it holds changes, not items: --log {shlex.quote(given.with_)} names what it lacks"
@@ -441,9 +443,11 @@ def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
         return FileCopy(path, names, at)
     if names or at is not None:
         raise UsageError("a mirror and a table have their names and times: without --map, --at")
-    if path is not None:
-        return _mirror(path)
-    return TableCopy(open_table(text, _other(given, connection)), f"table {text}", given.read_limit)
+    if is_table:
+        return TableCopy(
+            open_table(text, _other(given, connection)), f"table {text}", given.read_limit
+        )
+    return _mirror(text)
 
 
 def _other(given: _Comparison, connection: AwsConfig) -> AwsConfig:
@@ -465,12 +469,12 @@ def _database(url: str, names: Mapping[str, str], at: datetime | None) -> Copy:
     return SqlCopy(url, names, at)
 
 
-def _mirror(path: Path) -> Copy:
+def _mirror(to: str) -> Copy:
     if importlib.util.find_spec("pyarrow") is None:
         raise UsageError(f"reading a mirror takes delta-rs, or PyIceberg: {install('mirror')}")
     from watcher.mirror.copy import MirrorCopy
 
-    return MirrorCopy(str(path))
+    return MirrorCopy(to)
 
 
 def _print(verifier: Verifier, found: Verification, output: str) -> None:
