@@ -175,13 +175,13 @@ class MergedReader:
         return self._pool.has_caught_up
 
     @property
-    def seems_caught_up(self) -> bool:
-        """True if the last reads say so; but empty pages may come though records follow."""
+    def is_idle(self) -> bool:
+        """True if the last reads found nothing more; records may still follow empty pages."""
         pool = self._pool
         if self._heap or pool.reading:
             return False
         shards = pool.shards.values()
-        return all(each.reader.caught_up for each in shards) and pool.coordinator.poll_exhausted()
+        return all(each.reader.is_idle for each in shards) and pool.coordinator.poll_exhausted()
 
     def rewind(self, firsts: Mapping[str, str]) -> None:
         """Moves the token back to these records of shards; see `Lineage.rewind`."""

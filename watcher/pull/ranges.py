@@ -155,7 +155,7 @@ class RangeReader:
         rate = self._rates.setdefault(shard.id, AdaptiveRateLimit(self._clock))
         reader = self._reader(coordinator, shard, between, rate)
         trouble_since: float | None = None
-        self._clock.sleep(rate.pause())  # the range before this may be of the same shard
+        self._clock.sleep(rate.delay())  # the range before this may be of the same shard
         while True:
             in_trouble = False
             for message in executor.read(reader, self._service):
@@ -168,7 +168,7 @@ class RangeReader:
                     case ShardEnd.READ_AGAIN:
                         in_trouble = True
                         reader = self._reader(coordinator, shard, between, rate)
-                        reader.pause = CORE_TIMING.read_again_seconds
+                        reader.delay = CORE_TIMING.read_again_seconds
                     case ShardEnd() as end:
                         if end is ShardEnd.CLOSED:
                             self._ended[shard.id] = self._clock.monotonic()
@@ -180,7 +180,7 @@ class RangeReader:
             now = self._clock.monotonic()
             trouble_since = (trouble_since or now) if in_trouble else None
             self._give_up_if_late(between, coordinator, trouble_since)
-            self._clock.sleep(reader.pause)
+            self._clock.sleep(reader.delay)
 
     def _coordinator(self, shard: TrackedShard, between: Range) -> Coordinator:
         """Returns what knows the meaning of a reader's messages; it lists only where in doubt."""

@@ -77,7 +77,7 @@ class PooledShard(msgspec.Struct, eq=False):
     @property
     def may_have_more(self) -> bool:
         """True if another read may find something at once."""
-        return not (self.is_refused or self.reader.at_tip)
+        return self.reader.may_have_more and not self.is_refused
 
     @property
     def is_free(self) -> bool:
@@ -223,7 +223,7 @@ class ShardPool:
                     shard.reader = self._new_reader(
                         shard.tracked, before.position, before.reads.rate
                     )
-                    shard.reader.pause = CORE_TIMING.read_again_seconds
+                    shard.reader.delay = CORE_TIMING.read_again_seconds
                     shard.is_refused = True
                 case ShardEnd():
                     shard.has_ended = True
@@ -236,15 +236,15 @@ class ShardPool:
     def _schedule(self, shard: PooledShard) -> None:
         """Sets when the shard is to be read next."""
         now = self._clock.monotonic()
-        pause = shard.reader.pause
-        least = pause if shard.is_refused else shard.reader.least_pause
+        pause = shard.reader.delay
+        least = pause if shard.is_refused else shard.reader.least_delay
         is_idle = now >= shard.busy_until
         crowd = len(self.shards) * self._timing.pause_per_shard_seconds if is_idle else 0.0
         if pause >= 1:
             pause = max(pause, crowd)
         shard.due_at = now + pause
         shard.soonest_at = now + min(max(least, crowd), pause)
-        allowed_in = shard.reader.reads.pause()
+        allowed_in = shard.reader.reads.delay()
         shard.allowed_at = now + allowed_in if allowed_in > 0 else -math.inf
 
     def _poll_idle_shards(self) -> None:

@@ -111,7 +111,7 @@ class Tail:
             left = [each for each, puller in found.items() if not puller.has_caught_up]
             # What seems to hold too little is read anew from before: it need not be certain.
             is_too_short = window is not None and self.found < self._count
-            if not left or (is_too_short and all(found[each].seems_caught_up for each in left)):
+            if not left or (is_too_short and all(found[each].is_idle for each in left)):
                 break
             if not self._look(left, found):
                 self._clock.sleep(LOOP_TIMING.tail_tick_seconds)

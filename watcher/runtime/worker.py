@@ -134,7 +134,7 @@ class AssignedShard:
             if isinstance(message, Page):
                 counters.read(message.read)
             self.is_finished |= isinstance(message, Finished | Failed)
-        if self.reader.caught_up and not self.is_finished:
+        if self.reader.is_idle and not self.is_finished:
             counters.reach_tip(self._clock.monotonic())
         return messages
 
@@ -190,8 +190,8 @@ class ReadScheduler:
             self._to_poll.remove(shard)
             shard.reader.poll_more_often()
         if not shard.is_finished:
-            delay = self._aligned(shard.reader.pause)
-            self._waiting.put(shard, max(delay, shard.reader.least_pause))
+            delay = self._aligned(shard.reader.delay)
+            self._waiting.put(shard, max(delay, shard.reader.least_delay))
 
     def poll_now(self, arn: str) -> None:
         """Makes the shards of this stream due that are seldom read, as they were idle."""

@@ -132,7 +132,7 @@ class BufferedShard:
         self.tracked = tracked
         self.read_until = unread_since(tracked)
         """The creation time up to which it is read; what is unread is no older."""
-        self.caught_up_at = -math.inf
+        self.idle_at = -math.inf
         """When it was last found that there is nothing more, by this machine."""
         self.progressed_at = clock.monotonic()
         """When it was last read with success, or began to be read (again)."""
@@ -197,7 +197,7 @@ class BufferedShard:
         messages, deferred = list[Message](), None
         if backlog is not None and backlog.awaits_turn:
             deferred = executor.run(backlog.find_end(reads), service)
-            self.reader.pause = reads.pause()
+            self.reader.delay = reads.delay()
         else:
             messages = executor.read(self.reader, service)
             self._note_first(messages)
@@ -251,7 +251,7 @@ class BufferedShard:
             self.frontier = AtSequence(self.first)
         self.deferred = self.backlog = None
         self.tracked.status = ShardStatus.RUNNING
-        self.read_until, self.caught_up_at = unread_since(self.tracked), -math.inf
+        self.read_until, self.idle_at = unread_since(self.tracked), -math.inf
         self.progressed_at = self._clock.monotonic()
         freed, self.bytes = self.bytes, 0
         self.pages.clear()

@@ -95,7 +95,7 @@ class BacklogDetector:
 
         An error here is an error of the reading, too, which reports it.
         """
-        while self._to_try and not reads.pause():
+        while self._to_try and not reads.delay():
             now = self._clock.monotonic() + self._service_ahead
             ago = self._to_try.popleft()
             time = datetime.fromtimestamp(int(now - ago), UTC)

@@ -73,7 +73,7 @@ class EventTimeAlignment:
         if shard.tracked.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN):
             return False
         recently = self._patience + count * self._timing.idle_poll_per_shard_seconds
-        return not 0 <= self._clock.time() - shard.caught_up_at < recently
+        return not 0 <= self._clock.time() - shard.idle_at < recently
 
     def _note(self, behind: Mapping[str, float], held: Shards) -> None:
         """Notes the shards that stay behind: not those with buffered records."""

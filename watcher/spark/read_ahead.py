@@ -86,7 +86,7 @@ class ReadAhead:
             prefetches=shard.backlog is None,
             rate=rate,
         )
-        self._schedule(shard, max(pause, shard.reader.reads.pause()))
+        self._schedule(shard, max(pause, shard.reader.reads.delay()))
 
     def read_here(self, shard: BufferedShard, undelivered: Position) -> None:
         """Reads a shard here that executors would read past the end of the batch.
@@ -117,7 +117,7 @@ class ReadAhead:
             for each in parked:
                 assert each.reader is not None
                 each.progressed_at = self._clock.monotonic()
-                self._schedule(each, each.reader.reads.pause())
+                self._schedule(each, each.reader.reads.delay())
 
     # Which shard is next
 
@@ -146,8 +146,8 @@ class ReadAhead:
                 self._make_room(shard.defer(each))
                 shard.read_until = max(shard.read_until, each.upto_created)
             self.events.append((shard, each))
-        if shard.reader.caught_up and not shard.closed:
-            shard.caught_up_at = self._clock.time()
+        if shard.reader.is_idle and not shard.closed:
+            shard.idle_at = self._clock.time()
         shard.tried_at = self._clock.monotonic()
         if not any(map(_is_refusal, events)):
             shard.progressed_at = shard.tried_at
@@ -155,7 +155,7 @@ class ReadAhead:
         if not (events and isinstance(events[-1], DeferredRange)):
             self._put_back(shard)
         elif events[-1].ends_now:
-            shard.rests, shard.caught_up_at = True, self._clock.time()
+            shard.rests, shard.idle_at = True, self._clock.time()
         else:  # what comes behind it is not of now, either
             self.start_reader(shard)
 
@@ -178,7 +178,7 @@ class ReadAhead:
             shard.rests = True
             self._parked.append(shard)
             return
-        pause = shard.reader.pause
+        pause = shard.reader.delay
         if pause >= self._timing.idle_poll_seconds:
             pause = max(pause, len(self.shards) * self._timing.idle_poll_per_shard_seconds)
         self._schedule(shard, pause)

@@ -202,7 +202,7 @@ class Coordinator:
         self.lineage.forget(listing.shards, keep=self._in_use)
         self._may_start_more = True
         if self._late.are_missing(self.lineage):
-            self.schedule.want_in(self._late.pause())
+            self.schedule.want_in(self._late.delay())
         self._resume_closed_ones(now)
 
     def _resume_closed_ones(self, now: float) -> None:
@@ -248,7 +248,7 @@ class Coordinator:
             shard_id, closed_at=closed_at, is_alone=not children, may_have_more=more
         )
         if self._late.are_missing(self.lineage):
-            self.schedule.want_in(self._late.pause())
+            self.schedule.want_in(self._late.delay())
 
     # Shards to start, and their readers' messages
 
@@ -294,7 +294,7 @@ class Coordinator:
             case Loss():
                 self.losses.on_loss(shard, message)
             case Retrying() | Notice():
-                self._in_trouble(shard, message)
+                self._on_failure(shard, message)
             case Finished():
                 return self._reader_finished(shard, message)
         return None
@@ -307,7 +307,7 @@ class Coordinator:
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
             shard.position = AtTime(time)
 
-    def _in_trouble(self, shard: TrackedShard, message: Retrying | Notice) -> None:
+    def _on_failure(self, shard: TrackedShard, message: Retrying | Notice) -> None:
         """A reader is refused again and again, or saw something odd: logs what is news."""
         if isinstance(message, Retrying):
             self.restart(shard)  # "latest" is not the moment when it can be read at last
@@ -342,7 +342,7 @@ class Coordinator:
             # Nothing else would read what comes; unless it is the stream that is gone.
             self.schedule.want_in(0)
             shard.refusals += 1
-            self._in_trouble(shard, Retrying(message.gone.reason, shard.refusals))
+            self._on_failure(shard, Retrying(message.gone.reason, shard.refusals))
             return ShardEnd.READ_AGAIN
         self.losses.on_loss(shard, message.gone)
         return ShardEnd.CLOSED

@@ -82,7 +82,7 @@ class EndDetector:
         """The first number that each of the other probes has brought."""
         self._newest_at_probe = -1
         self._probed_at = -math.inf
-        self._probe_pause = self._timing.probe_end_seconds
+        self._probe_delay = self._timing.probe_end_seconds
         self._empty_since = math.inf
         self._empty_pages = self._empty_in_all = 0
 
@@ -109,11 +109,11 @@ class EndDetector:
         What fails here fails for the shard's pages too, and is reported there.
         """
         passed = self._clock.monotonic() - self._probed_at
-        pause = self._timing.probe_end_seconds if self._is_quiet else self._probe_pause
+        pause = self._timing.probe_end_seconds if self._is_quiet else self._probe_delay
         is_early = passed < pause and not self.awaits_rate_limit
         if self.number is not None or not self.is_due or is_early:
             return
-        if self._reads.pause():
+        if self._reads.delay():
             self.awaits_rate_limit = True
             return
         self.awaits_rate_limit = False
@@ -123,8 +123,8 @@ class EndDetector:
         except (ServiceError, StreamError):
             self._probes = []  # later ones will do
         # Most of what is allowed is for the pages.
-        self._probe_pause = max(
-            self._timing.probe_end_seconds, self._timing.reads_per_probe * self._reads.pause()
+        self._probe_delay = max(
+            self._timing.probe_end_seconds, self._timing.reads_per_probe * self._reads.delay()
         )
         if len(self._candidates) == self._timing.probes:
             self.number = max(self._candidates)
@@ -139,7 +139,7 @@ class EndDetector:
         while self._probes and not self.awaits_rate_limit and (yield from self._read_probe()):
             if not self._probes and len(self._candidates) < self._timing.probes:
                 yield from self._add_probes(self._timing.probes - len(self._candidates))
-            self.awaits_rate_limit = bool(self._probes) and self._reads.pause() > 0
+            self.awaits_rate_limit = bool(self._probes) and self._reads.delay() > 0
 
     def _add_probes(self, count: int) -> ReadSteps[None]:
         for _ in range(count):
@@ -173,7 +173,7 @@ class EndDetector:
         self._empty_since = min(self._empty_since, self._clock.monotonic())
 
     @property
-    def pause(self) -> float:
+    def delay(self) -> float:
         """Seconds until the next read, behind an empty page.
 
         Records may be just behind the first of them; the last ones are spread over the time that

@@ -62,7 +62,7 @@ class LateChildren:
             for shard_id, until in self._until.items()
         )
 
-    def pause(self) -> float:
+    def delay(self) -> float:
         """Seconds to wait for the next listing: more each time."""
         pause, self._pause = self._pause, min(self._pause * 2, self._timing.late_child_seconds_max)
         return pause

@@ -51,7 +51,7 @@ class PageFetcher:
             return (yield from self._counted(GetRecords(iterator)))
         body = yield from self._counted(Collect(prefetched))
         is_fresh = self._clock.monotonic() - self._prefetched_at < self._timing.prefetched_seconds
-        if is_fresh or len(body) >= self._timing.empty_page_bytes or self.rate.pause():
+        if is_fresh or len(body) >= self._timing.empty_page_bytes or self.rate.delay():
             return body
         # Something may have been written since.
         return (yield from self._counted(GetRecords(iterator)))
@@ -77,7 +77,7 @@ class PageFetcher:
         Only where that read would begin at once anyway. The answer is kept for `fetch`; where that
         asks for another iterator, the call was in vain.
         """
-        if self._prefetches and len(body) >= FULL_BYTES and not self.rate.pause():
+        if self._prefetches and len(body) >= FULL_BYTES and not self.rate.delay():
             following = page.next_iterator(body)
             if following is not None:
                 self._prefetched_at = self._clock.monotonic()
@@ -88,6 +88,6 @@ class PageFetcher:
         """The number of throttled reads in a row."""
         return self.rate.throttled_in_a_row
 
-    def pause(self) -> float:
+    def delay(self) -> float:
         """Seconds until the next read may begin."""
-        return self.rate.pause()
+        return self.rate.delay()

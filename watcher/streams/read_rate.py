@@ -78,7 +78,7 @@ class AdaptiveRateLimit:
         )
         self._since_throttled = 0
 
-    def pause(self) -> float:
+    def delay(self) -> float:
         """Seconds until the next read may begin; the longer, the more are refused."""
         if self._rate is None:
             return 0.0

@@ -91,7 +91,7 @@ class ShardReader:
         self._timing = timing
         self.shard_id = shard_id
         self.position = position
-        self.pause = 0.0
+        self.delay = 0.0
         self.finished = False
         self.closed = closed
         self._latest = latest
@@ -105,7 +105,7 @@ class ShardReader:
         self._coarseness: int | None = None  # where a time can't be read from: of creation times
         self._poll_max = poll_max
         self._empty_pages = 0
-        self._was_at_tip = isinstance(position, Latest)
+        self._was_idle = isinstance(position, Latest)
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
@@ -122,33 +122,32 @@ class ShardReader:
             )
 
     @property
-    def at_tip(self) -> bool:
-        """True if the last reads show that nothing more is there, or that it can't be known now."""
-        # Reads that came too early say nothing; another is due soon.
+    def may_have_more(self) -> bool:
+        """True unless the last reads found nothing more, or failed."""
+        # Throttled reads came too early and say nothing; another is due soon.
         if (
             self.finished
             or self._failures > self.reads.throttled_in_a_row
             or self._deduplicator.repeats_in_a_row
         ):
-            return True
-        needed = 1 if self._was_at_tip else self._timing.empty_pages_at_tip
-        return not self.closed and self._empty_pages >= needed
+            return False
+        needed = 1 if self._was_idle else self._timing.idle_pages
+        return self.closed or self._empty_pages < needed
 
     @property
-    def caught_up(self) -> bool:
-        """True if the last read found nothing more.
+    def is_idle(self) -> bool:
+        """True if the last read found nothing more; records may still follow (see EndDetector).
 
-        The first time it takes several empty pages to believe it; a reader that has been at the tip
-        once stays near it.
+        The first time this takes several empty pages; from then on, one.
         """
-        return self._was_at_tip and self._empty_pages > 0 and not self._failures
+        return self._was_idle and self._empty_pages > 0 and not self._failures
 
     @property
-    def least_pause(self) -> float:
+    def least_delay(self) -> float:
         """The part of `pause` that passes even if a caller waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._deduplicator.repeats_in_a_row:
-            return self.pause
-        return min(self.pause, max(self._timing.after_records_seconds, self.reads.pause()))
+            return self.delay
+        return min(self.delay, max(self._timing.after_records_seconds, self.reads.delay()))
 
     def poll_more_often(self) -> bool:
         """Polls an idle shard as often as in its first minute: another shard has just had records.
@@ -158,8 +157,8 @@ class ShardReader:
         if self.closed or self._end_detector is not None or self._failures or not self._empty_pages:
             return False
         is_rare = self._empty_pages > self._timing.idle_polls
-        self._empty_pages = min(self._empty_pages, self._timing.empty_pages_at_tip)
-        self.pause = min(self.pause, self._idle_pause())
+        self._empty_pages = min(self._empty_pages, self._timing.idle_pages)
+        self.delay = min(self.delay, self._idle_delay())
         return is_rare
 
     def attempt(self) -> ReadSteps[list[Message]]:
@@ -181,22 +180,22 @@ class ShardReader:
             yield from self._read(messages)
         except ExpiredIteratorError as error:
             self._iterator = None
-            self.pause = 0.0
+            self.delay = 0.0
             if is_new:  # not of old age
-                messages.append(self._in_trouble(error))
+                messages.append(self._on_failure(error))
         except TrimmedDataError as error:
-            messages.extend(self._trimmed(str(error)))
+            messages.extend(self._on_trimmed(str(error)))
         except ShardNotFoundError as error:
             messages.append(self._finish(closed=True, gone=self._loss(str(error))))
         except TransientError as error:
             is_read_throttled = error.throttled and self._iterator is not None
-            messages.append(self._in_trouble(error, is_read_throttled=is_read_throttled))
+            messages.append(self._on_failure(error, is_read_throttled=is_read_throttled))
             self._doubt_timestamp(error)
         except CredentialsError as error:
             # Someone will log in again.
             yield RenewCredentials()
             self._failures += 1
-            self.pause = backoff(
+            self.delay = backoff(
                 self._failures,
                 self._timing.credentials_seconds,
                 self._timing.credentials_seconds_max,
@@ -206,7 +205,7 @@ class ShardReader:
             # Maybe the service refuses the iterator; and nobody may hear that there is one.
             self._iterator = None
             self._started = self._started and not messages
-            messages = [self._in_trouble(error)]
+            messages = [self._on_failure(error)]
         return messages
 
     def _read(self, messages: list[Message]) -> ReadSteps[None]:
@@ -214,25 +213,25 @@ class ShardReader:
             self._iterator = yield from self._new_iterator(messages)
         if self._end_detector is not None and self._end_detector.awaits_rate_limit:
             yield from self._end_detector.probe_latest(self._deduplicator.newest)
-            self.pause = self.reads.pause()
+            self.delay = self.reads.delay()
             return
         body = yield from self.reads.fetch(self._iterator)
         if not self._deduplicator.repeated:
             yield from self.reads.prefetch(body)
-        yield from self._take(page.decode(body), body, messages)
+        yield from self._on_page(page.decode(body), body, messages)
         self._failures = self._trimmed_in_a_row = 0
-        self.pause = max(self.pause, self.reads.pause())
+        self.delay = max(self.delay, self.reads.delay())
 
-    def _in_trouble(self, error: WatcherError, *, is_read_throttled: bool = False) -> Retrying:
+    def _on_failure(self, error: WatcherError, *, is_read_throttled: bool = False) -> Retrying:
         """Counts a failure, and chooses the pause: a throttled read's is the rate limit's."""
         self._failures += 1
         if is_read_throttled:
-            self.pause = self.reads.pause()
+            self.delay = self.reads.delay()
         else:
-            self.pause = self._trouble_pause(self._failures)
+            self.delay = self._retry_delay(self._failures)
         return Retrying(str(error), self._failures, kind_of(error))
 
-    def _trimmed(self, reason: str) -> list[Message]:
+    def _on_trimmed(self, reason: str) -> list[Message]:
         """Go on at the trim horizon; where that is trimmed again and again, nothing is left.
 
         A horizon or a time moves on with the retention, so being refused there once says little
@@ -242,10 +241,10 @@ class ShardReader:
         if isinstance(self.position, AtSequence | AfterSequence):
             loss = self._loss(reason)
             self.position = TrimHorizon()
-            self.pause = 0.0
+            self.delay = 0.0
             return [loss]
         self._trimmed_in_a_row += 1
-        self.pause = self._trouble_pause(self._trimmed_in_a_row)
+        self.delay = self._retry_delay(self._trimmed_in_a_row)
         if self._trimmed_in_a_row < self._timing.trimmed_reads:
             return []
         return [self._finish(closed=True, gone=self._loss(reason))]
@@ -290,8 +289,8 @@ class ShardReader:
             self._coarseness = 0
             self._iterator = None
 
-    def _take(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> ReadSteps[None]:
-        records = self._up_to_end(wire.Records)
+    def _on_page(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> ReadSteps[None]:
+        records = self._before_end(wire.Records)
         parts = self._deduplicator.through(records)
         if parts is None:
             # An emulator's: numbers are the order in which the changes were made.
@@ -299,10 +298,10 @@ class ShardReader:
             body = page.reordered(body, places)
             wire.Records = [wire.Records[place] for place in places]
             messages.append(Notice("the records of a page are out of order; they are sorted"))
-            records = self._up_to_end(wire.Records)
+            records = self._before_end(wire.Records)
             parts = self._deduplicator.through(records) or []
         self._iterator = wire.NextShardIterator
-        self._pace(wire, len(body))
+        self._set_delay(wire, len(body))
         for first, last in parts:
             number = records[last - 1].dynamodb.SequenceNumber
             self.position = moved_behind(self.position, number)
@@ -310,7 +309,7 @@ class ShardReader:
         if self._deduplicator.late:
             messages.append(Notice("a record comes pages after later ones; it is delivered now"))
         if self._deduplicator.repeated:
-            messages.append(self._repeated())
+            messages.append(self._on_repeats())
         if len(records) < len(wire.Records) or (yield from self._is_at_end(bool(records))):
             reason = "what comes next was written later"
             if self._empty_pages:
@@ -324,7 +323,7 @@ class ShardReader:
             text = f"{self._empty_pages} empty pages in a row, and its end is still to come"
             messages.append(Notice(text))
 
-    def _up_to_end(self, records: list[WireRecord]) -> list[WireRecord]:
+    def _before_end(self, records: list[WireRecord]) -> list[WireRecord]:
         """A page's records before the first that came after the beginning, where that is known."""
         number = None if self._end_detector is None or self.closed else self._end_detector.number
         if number is None:
@@ -342,41 +341,41 @@ class ShardReader:
             return False
         return (yield from self._end_detector.at_end(self._deduplicator.newest, has_records))
 
-    def _repeated(self) -> Notice | Retrying:
+    def _on_repeats(self) -> Notice | Retrying:
         text = "the service gives records again that came before; they are left out"
         if self._deduplicator.leads_back and isinstance(self.position, AfterSequence):
             self._iterator = None  # a new one is at the last record at once
         if not self._deduplicator.repeats_in_a_row:
             return Notice(text)
         self._iterator = None
-        self.pause = self._trouble_pause(self._deduplicator.repeats_in_a_row)
+        self.delay = self._retry_delay(self._deduplicator.repeats_in_a_row)
         return Retrying(text, self._deduplicator.repeats_in_a_row)
 
-    def _pace(self, wire: page.WirePage, size: int) -> None:
+    def _set_delay(self, wire: page.WirePage, size: int) -> None:
         """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
         is_fresh = len(wire.Records) > self._deduplicator.repeated
         goes_back = bool(wire.Records) and not is_fresh and not self._deduplicator.repeats_in_a_row
         if is_fresh:
             self._empty_pages = 0
-            self.pause = (
+            self.delay = (
                 0.0 if is_full(len(wire.Records), size) else self._timing.after_records_seconds
             )
         elif goes_back:
-            self.pause = self._timing.tip_seconds  # no empty page
+            self.delay = self._timing.tip_seconds  # no empty page
         else:
             self._empty_pages += 1
-            self._was_at_tip |= self._empty_pages >= self._timing.empty_pages_at_tip
-            self.pause = self._idle_pause()
+            self._was_idle |= self._empty_pages >= self._timing.idle_pages
+            self.delay = self._idle_delay()
         detector = self._end_detector
         if detector is not None and not goes_back:
             detector.on_page(is_empty=not is_fresh)
         if self.closed and not wire.Records:
-            self.pause = 0.0  # nothing will ever be written there
+            self.delay = 0.0  # nothing will ever be written there
         elif detector is not None:
-            soon = min(self.pause, self._timing.tip_seconds)
-            self.pause = soon if wire.Records else detector.pause
+            soon = min(self.delay, self._timing.tip_seconds)
+            self.delay = soon if wire.Records else detector.delay
 
-    def _idle_pause(self) -> float:
+    def _idle_delay(self) -> float:
         """After a minute it doubles, and differs a little: not all shards at the same moment."""
         rare = self._empty_pages - self._timing.idle_polls
         if rare <= 0 or self._poll_max <= self._timing.idle_seconds:
@@ -387,13 +386,13 @@ class ShardReader:
         longest = backoff(rare + 1, self._timing.idle_seconds, self._poll_max)
         return self._jitter(0.9 * longest, longest)
 
-    def _trouble_pause(self, times: int) -> float:
+    def _retry_delay(self, times: int) -> float:
         longest = backoff(times + 1)
         return self._jitter(longest / 2, longest)
 
     def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> Finished:
         self.finished = True
-        self.pause = 0.0
+        self.delay = 0.0
         proven = not closed and self._end_detector is not None and self._end_detector.is_open
         return Finished(closed, gone, proven, reason)
 

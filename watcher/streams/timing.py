@@ -25,7 +25,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """… but no later than this."""
     read_again_seconds: float = 1.0
     """A shard whose reader ended too early is read again after so long."""
-    empty_pages_at_tip: int = 5
+    idle_pages: int = 5
     """Fewer empty pages do not say that there is nothing more: records may follow them."""
     empty_pages_noticed: int = 1000
     """So many empty pages in a row are worth a log line."""

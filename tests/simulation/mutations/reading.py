@@ -90,7 +90,7 @@ READING = [
     # The reading of one shard
     Mutant(
         "the last page of a closed shard is dropped",
-        "ShardReader._take",
+        "ShardReader._on_page",
         looped_over("moved_behind", becomes="{it} if self._iterator is not None else ()"),
     ),
     Mutant(
@@ -122,7 +122,7 @@ READING = [
     ),
     Mutant(
         "trimmed records are not said",
-        "ShardReader._trimmed",
+        "ShardReader._on_trimmed",
         returned(becomes="[]", nth=0),
     ),
     Mutant(
@@ -132,7 +132,7 @@ READING = [
     ),
     Mutant(
         "an empty page is the end",
-        "ShardReader._take",
+        "ShardReader._on_page",
         condition("NextShardIterator", becomes="{it} or not {object}.Records"),
     ),
     Mutant(
@@ -252,7 +252,7 @@ READING = [
     # How often a shard is read that others read, too
     Mutant(
         "a throttled reader asks on at once",
-        "AdaptiveRateLimit.pause",
+        "AdaptiveRateLimit.delay",
         returned("_began", becomes="0.0"),
         given={"habits": {"shard_reads_per_second": 1.0, "latency": 0.01}},
     ),

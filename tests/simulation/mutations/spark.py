@@ -95,7 +95,7 @@ SPARK = [
     ),
     Mutant(
         "an executor that can't read does not say so",
-        "Coordinator._in_trouble",
+        "Coordinator._on_failure",
         condition("subject", becomes="False and {1}"),
         "spark",
     ),

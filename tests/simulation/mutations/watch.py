@@ -43,7 +43,7 @@ WATCH = [
     Mutant(
         "a shared process forgets a shard that had a full page",
         "ReadScheduler.done",
-        condition("is_finished", becomes="{it} and {object}.reader.pause"),
+        condition("is_finished", becomes="{it} and {object}.reader.delay"),
         "processes",
     ),
     Mutant(

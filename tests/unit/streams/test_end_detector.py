@@ -43,7 +43,7 @@ def pages_to_the_end(clock: HandClock, made: EndDetector, shard_id: str) -> int:
     stream = PlayedStream(clock)
     stream.write(shard_id, range(10))
     for pages in range(1, 100):
-        clock.sleep(made.pause)
+        clock.sleep(made.delay)
         made.on_page(is_empty=True)
         if executor.run(made.at_end(int(number(9)), has_records=False), stream):
             assert stream.reads == [shard_id], "one read at LATEST"

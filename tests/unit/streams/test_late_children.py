@@ -27,7 +27,7 @@ def test_a_child_is_missing_for_five_seconds_or_until_it_is_listed() -> None:
 
 def test_listings_follow_ever_later() -> None:
     late = LateChildren(HandClock())
-    assert [late.pause() for _ in range(4)] == [0.25, 0.5, 1.0, 1.0]
+    assert [late.delay() for _ in range(4)] == [0.25, 0.5, 1.0, 1.0]
 
 
 def test_a_sibling_of_a_young_shard_may_not_be_listed_yet() -> None:

@@ -59,7 +59,7 @@ class Reader:
                 throttled += 1
                 self.rate.on_throttled()
             clock.sleep(self._latency * self._chance.uniform(0.5, 2))
-            clock.sleep(self.rate.pause())
+            clock.sleep(self.rate.delay())
         return throttled / (free + throttled), free / (clock.passed - begin)
 
 
@@ -100,7 +100,7 @@ def test_nothing_holds_a_reader_back_that_was_never_throttled() -> None:
     for _ in range(100):
         rate.on_read()
         rate.on_success()
-        assert rate.pause() == 0.0
+        assert rate.delay() == 0.0
 
 
 def test_once_throttled_reads_are_200_ms_apart_at_least() -> None:
@@ -116,7 +116,7 @@ def test_a_limit_that_nobody_sees_for_minutes_is_forgotten() -> None:
     reader = Reader(Slots(1e9))
     reader.rate.on_throttled()
     reader.read_for(400)
-    assert reader.rate.pause() == 0.0
+    assert reader.rate.delay() == 0.0
 
 
 def test_a_shard_that_refuses_every_read_is_asked_ever_less_often() -> None:
@@ -125,7 +125,7 @@ def test_a_shard_that_refuses_every_read_is_asked_ever_less_often() -> None:
     for _ in range(8):
         rate.on_read()
         rate.on_throttled()
-        pauses.append(rate.pause())
+        pauses.append(rate.delay())
     assert pauses == sorted(pauses)
     assert 0.2 <= pauses[0] < 1
     assert pauses[-1] == 10.0

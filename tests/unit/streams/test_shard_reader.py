@@ -160,16 +160,16 @@ def test_a_reader_is_caught_up_after_several_empty_pages_and_from_then_on_after_
     seen = []
     for _ in range(9):
         made.read()
-        seen.append(made.caught_up)
+        seen.append(made.is_idle)
     assert seen == [False] * 7 + [True] * 2, "two pages were empty though records followed"
     simulator.write("a")
     made.read()
-    assert not made.caught_up
+    assert not made.is_idle
     made.read()
-    assert made.caught_up
+    assert made.is_idle
     simulator.fail_next("GetRecords", "InternalServerError", times=1)
     made.read()
-    assert not made.caught_up, "nobody knows"
+    assert not made.is_idle, "nobody knows"
 
 
 def test_empty_pages_hide_nothing(simulator: Simulator, written: list[str]) -> None:
@@ -193,7 +193,7 @@ def test_a_passing_trouble_is_told_and_loses_nothing(
     for failures in (1, 2):
         (message,) = [each for each in made.read() if isinstance(each, Retrying)]
         assert message.failures == failures
-        assert made.pause > 0
+        assert made.delay > 0
     assert numbers(read(made)) == written
 
 
@@ -203,7 +203,7 @@ def test_repeated_trouble_waits_ever_longer_up_to_a_limit(simulator: Simulator) 
     pauses = []
     for _ in range(12):
         made.read()
-        pauses.append(made.pause)
+        pauses.append(made.delay)
     assert pauses[0] < 1
     assert pauses[-1] <= 10
     assert max(pauses) > 4
@@ -371,7 +371,7 @@ def up_to_now(made: BlockingReader, clock: HandClock) -> list[Message]:
     messages: list[Message] = []
     while not made.finished:
         messages += made.read()
-        clock.sleep(made.pause)
+        clock.sleep(made.delay)
     return messages
 
 
@@ -536,7 +536,7 @@ def test_an_iterator_that_goes_back_for_ever_is_trouble_and_a_new_one_is_taken(
         messages += read(made)
     troubles = [message for message in messages if isinstance(message, Retrying)]
     assert [trouble.failures for trouble in troubles] == [1]
-    assert made.at_tip and made.pause > 0
+    assert not made.may_have_more and made.delay > 0
     assert numbers(messages + read(made)) == written
 
 
@@ -567,9 +567,9 @@ def test_full_pages_follow_at_once_and_idle_ones_ever_later(simulator: Simulator
     simulator.bulk(2500)
     made = reader(simulator)
     read(made)
-    assert made.pause == 0
+    assert made.delay == 0
     read(made)
-    assert made.pause == 0
+    assert made.delay == 0
     read(made)
     pauses = list(pauses_of(made, 8))
     assert pauses == sorted(pauses)
@@ -580,7 +580,7 @@ def test_full_pages_follow_at_once_and_idle_ones_ever_later(simulator: Simulator
 def pauses_of(made: BlockingReader, attempts: int) -> Iterator[float]:
     for _ in range(attempts):
         made.read()
-        yield made.pause
+        yield made.delay
 
 
 def test_bodies_are_handed_on_as_they_came(simulator: Simulator, written: list[str]) -> None:
@@ -620,8 +620,8 @@ def test_of_a_shard_s_reads_few_are_throttled(simulator: Simulator, allowed: flo
         while clock.passed < until and not made.finished:
             made.read()
             reads += 1
-            clock.sleep(made.pause)
-            simulator.advance(made.pause)
+            clock.sleep(made.delay)
+            simulator.advance(made.delay)
         shares.append((simulator.injected["rate-limit"] - before) / reads)
     assert shares[-1] < 0.05
     assert reads >= 0.9 * allowed * 180
