@@ -289,7 +289,9 @@ class ShardReader:
             self._coarseness = 0
             self._iterator = None
 
-    def _on_page(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> ReadSteps[None]:
+    def _on_page(
+        self, wire: page.WirePage, body: bytes, messages: list[Message]
+    ) -> ReadSteps[None]:
         records = self._before_end(wire.Records)
         parts = self._deduplicator.through(records)
         if parts is None:
