@@ -104,7 +104,7 @@ class RetryingClient:
                     raise meaning from error
                 if worth_logging(failures):
                     logger.warning(f"{action}: {failures} failures in a row: {meaning}")
-                self._clock.sleep(self._timing.pause.after(1))
+                self._clock.sleep(self._timing.retry_backoff.after(1))
             else:
                 self._worked.add(needed)
                 return answer

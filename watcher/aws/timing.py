@@ -1,4 +1,4 @@
-"""Every pause, time-out and limit of this room, with its reason."""
+"""The delays, time-outs and limits of the aws room, each with its unit and its reason."""
 
 from __future__ import annotations
 
@@ -11,94 +11,100 @@ class CredentialsTiming(msgspec.Struct, frozen=True, kw_only=True):
     """When credentials are renewed."""
 
     ahead_seconds: float = 15 * 60.0
-    """Botocore renews what it keeps on disk in its last quarter of an hour, and no earlier."""
+    """The time before they expire: botocore renews its cached ones in the last 15 minutes."""
     ahead_jitter: tuple[float, float] = (0.7, 0.99)
-    """Programs that began together need not renew together."""
+    """The random share of it, so that programs that started together renew apart."""
     least_seconds: float = 1.0
-    """Between two renewals, whatever the credentials say of their end."""
+    """The shortest delay between renewals, whatever the credentials' expiry."""
     refused_seconds: float = 3.0
-    """Refused keys are looked up anew so often: somebody may have logged in again."""
+    """The delay between lookups of refused keys: someone may have logged in again."""
     backoff: Backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
-    """Between attempts where there are no new ones."""
+    """Between attempts that bring no new keys."""
     wait_seconds: float = 10.0
-    """How long a call waits for keys that another thread is getting."""
+    """The longest wait of a call for keys that another thread fetches."""
     settle_seconds: float = 2.0
-    """How long a fork waits for the thread that renews them."""
+    """The longest wait of a fork for the thread that renews them."""
 
 
 class CallTiming(msgspec.Struct, frozen=True, kw_only=True):
     """The time limits of a call of DynamoDB Streams, and when a slow one is reported."""
 
     connect_seconds: float = 5.0
+    """The connect timeout."""
     read_seconds: float = 10.0
-    """The read timeout: seconds without any byte. A dead peer is found in seconds."""
+    """The read timeout, without a single byte: it finds a dead peer in seconds."""
     loop_read_seconds: float = 3.0
-    """The same for a loop that has more to do."""
+    """The same in the loop, which has other streams to serve."""
     whole_call_reads: int = 3
-    """A call as a whole may take so many times as long as one that says nothing."""
+    """The limit of a whole call, in read timeouts: an answer may drip."""
     repeat_seconds: float = 2.0
-    """How long botocore waits at most before its second attempt, and its third."""
+    """The longest delay of botocore before its second and its third attempt."""
     unanswered_seconds: float = 10.0
-    """After so long without an answer the log says that a call has none yet."""
+    """The time after which an unanswered call is logged."""
     slow_from_seconds: float = 10.0
-    """After so long the log tells what keeps the program waiting …"""
+    """The time after which a wait is logged with its cause …"""
     slow_every_seconds: float = 60.0
-    """… and again so often."""
+    """… and the delay before it is logged again."""
 
 
 class ListingTiming(msgspec.Struct, frozen=True, kw_only=True):
     """How long a listing may take, page by page."""
 
     page_backoff: Backoff = Backoff(first_seconds=0.05, longest_seconds=0.2)
+    """Between the attempts at one page."""
     page_attempts: int = 4
-    """A page is asked for again by itself: a large stream has dozens of them."""
+    """The attempts at one page: a large stream has dozens, and need not start over."""
     most_pages: int = 1000
+    """The most pages of a listing: 100,000 shards."""
     most_seconds: float = 300.0
-    """At DescribeStream's 4 a second ten thousand shards (100 pages) take 25 s, and these 250."""
+    """The most time for a listing: 1,000 pages take 250 s at four calls a second."""
     torn_seconds: float = 3600.0
-    """No listing takes so long: between two of its pages the machine has slept."""
+    """The time between two pages that means that the machine has slept."""
     log_from_seconds: float = 10.0
+    """The time after which a listing logs its progress …"""
     log_every_seconds: float = 30.0
+    """… and the delay before it does so again."""
 
 
 class BackgroundTiming(msgspec.Struct, frozen=True, kw_only=True):
     """How long a background service waits for its threads."""
 
     settle_seconds: float = 2.0
-    """How long a fork waits for these threads to end. One that only waits for bytes holds no lock
-    that a fork would copy; one at work is soon done."""
+    """The longest wait of a fork for these threads. One that waits for bytes holds no lock that a
+    fork would copy; a busy one is soon done."""
     fresh_seconds: float = 5.0
-    """An answer that nobody has taken for so long is asked for anew."""
+    """The age up to which an answer may be taken; an older one is fetched again."""
     probes_at_once: int = 10
+    """The most probes under way."""
     probe_hangs_seconds: float = 0.3
-    """A probe without an answer for so long makes room for one more …"""
+    """The time after which an unanswered probe makes room for another …"""
     listing_hangs_seconds: float = 1.0
-    """… and so does a listing, or another question …"""
+    """… and a listing, or another call, …"""
     most_hanging: int = 100
-    """… as long as no more than so many do."""
+    """… up to this many."""
 
 
 class TableTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """How long calls of DynamoDB's tables are tried again."""
+    """How long calls of DynamoDB's tables are retried."""
 
-    pause: Backoff = Backoff(first_seconds=1.5, longest_seconds=1.5, jitter=2 / 3)
+    retry_backoff: Backoff = Backoff(first_seconds=1.5, longest_seconds=1.5, jitter=2 / 3)
     """Between two attempts: about a second."""
     patience_seconds: float = 300.0
-    """For what only time can mend."""
+    """The time for which errors that pass by themselves are retried."""
     denied_seconds: float = 60.0
-    """For a denial: a policy that is changed is not everywhere at once."""
+    """The time for which a denial is retried: policy changes take a while to spread."""
     batch_backoff: Backoff = Backoff(first_seconds=0.05, longest_seconds=5.0, jitter=0.5)
-    """Between the parts of a batch that the table's write capacity lets through."""
+    """Between the parts of a batch that exceeds the table's write capacity."""
     create_seconds: float = 300.0
-    """For a table to become active."""
+    """The longest wait for a table to become active."""
     active_poll_seconds: float = 0.5
-    """Between two looks whether it is."""
+    """The delay between checks of that."""
     items_call_seconds: float = 10.0
-    """For one page of a table's items: no change is delivered meanwhile."""
+    """The time-out of one page of a table's items, during which no change is delivered."""
     lease_call_seconds: float = 2.0
-    """For one write of a lease, lost within seconds: one that hangs must leave time for another."""
+    """The time-out of a lease's write: one that hangs must leave time for another."""
     torn_seconds: float = 0.05
-    """Before a checkpoint of several items is read again: a write came between."""
+    """The delay before a checkpoint of several items is read again after a write between them."""
 
 
 CALLS = CallTiming()
@@ -108,4 +114,4 @@ CREDENTIALS = CredentialsTiming()
 TABLES = TableTiming()
 START_BACKOFF = Backoff(first_seconds=0.2, longest_seconds=1.6)
 START_ATTEMPTS = 5
-"""A service that answers at all is asked a few times more as a program begins."""
+"""The attempts at the first call of a program, where the service answers at all."""

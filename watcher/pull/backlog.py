@@ -104,7 +104,7 @@ class BacklogReader:
                 is_idle = not pool.reading
                 # A read that drips keeps no other waiting.
                 answered = pool.collect(
-                    pool.reading.values(), self._pause(), return_when=futures.FIRST_COMPLETED
+                    pool.reading.values(), self._wait_seconds(), return_when=futures.FIRST_COMPLETED
                 )
                 for shard, found in answered:
                     for page in found:
@@ -116,7 +116,7 @@ class BacklogReader:
                 if pool.has_caught_up:
                     return pool.coordinator.log_left()
                 if is_idle:
-                    self._clock.sleep(self._pause())
+                    self._clock.sleep(self._wait_seconds())
         finally:
             pool.forget_reads()
             self._calls.close(wait=False)
@@ -175,8 +175,8 @@ class BacklogReader:
         busy = {shard.client for shard in self._pool.reading.values()}
         return [shard for shard in self._pool.shards.values() if shard.client not in busy]
 
-    def _pause(self) -> float:
+    def _wait_seconds(self) -> float:
         """Returns the seconds until a shard is due; a listing may be due sooner."""
-        now, longest = self._clock.monotonic(), self._timing.backlog_pause_seconds
+        now, longest = self._clock.monotonic(), self._timing.backlog_wait_seconds
         due_at = min((shard.due_at for shard in self._readable()), default=now + longest)
-        return min(max(due_at - now, self._timing.least_backlog_pause_seconds), longest)
+        return min(max(due_at - now, self._timing.least_backlog_wait_seconds), longest)

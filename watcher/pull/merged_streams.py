@@ -173,8 +173,8 @@ class MergedReaders:
             self._on_error(arn, error)
             self._failures[arn] += 1
             timing, failures = self._timing, self._failures[arn]
-            pause = backoff(failures, timing.retry_stream_seconds, timing.retry_stream_seconds_max)
-            self._retry_at[arn] = self._clock.monotonic() + pause
+            delay = backoff(failures, timing.retry_stream_seconds, timing.retry_stream_seconds_max)
+            self._retry_at[arn] = self._clock.monotonic() + delay
             return None
         self.errors.pop(arn, None)
         del self._failures[arn]

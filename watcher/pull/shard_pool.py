@@ -28,7 +28,7 @@ class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the reading, the same for each of several streams."""
 
     poll_max_seconds: float = 1.0
-    """The longest pause of an idle shard."""
+    """The longest delay of an idle shard."""
     stream_count: int = 1
     """The number of streams that are pulled together."""
     on_stale: str = "trim-horizon"
@@ -236,14 +236,14 @@ class ShardPool:
     def _schedule(self, shard: PooledShard) -> None:
         """Sets when the shard is to be read next."""
         now = self._clock.monotonic()
-        pause = shard.reader.delay
-        least = pause if shard.is_refused else shard.reader.least_delay
+        delay = shard.reader.delay
+        least = delay if shard.is_refused else shard.reader.least_delay
         is_idle = now >= shard.busy_until
-        crowd = len(self.shards) * self._timing.pause_per_shard_seconds if is_idle else 0.0
-        if pause >= 1:
-            pause = max(pause, crowd)
-        shard.due_at = now + pause
-        shard.soonest_at = now + min(max(least, crowd), pause)
+        crowd = len(self.shards) * self._timing.delay_per_shard_seconds if is_idle else 0.0
+        if delay >= 1:
+            delay = max(delay, crowd)
+        shard.due_at = now + delay
+        shard.soonest_at = now + min(max(least, crowd), delay)
         allowed_in = shard.reader.reads.delay()
         shard.allowed_at = now + allowed_in if allowed_in > 0 else -math.inf
 

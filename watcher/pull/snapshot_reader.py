@@ -105,10 +105,10 @@ class SnapshotReader(MergedReader):
             page = self._items.read()
         except TransientError as error:
             self._failures += 1
-            pause = backoff(
+            delay = backoff(
                 self._failures, timing.retry_items_seconds, timing.retry_items_seconds_max
             )
-            self._retry_at = self._clock.monotonic() + pause
+            self._retry_at = self._clock.monotonic() + delay
             if worth_logging(self._failures):
                 text = f"Can't read the items of {self.listing.table}, trying again: {error}"
                 logger.warning(text, extra={"stream": self.arn})

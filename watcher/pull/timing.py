@@ -1,4 +1,4 @@
-"""The pauses and limits of the reading in this process, each with its reason."""
+"""The delays and limits of reading in this process, each with its unit and its reason."""
 
 from __future__ import annotations
 
@@ -6,76 +6,76 @@ import msgspec
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Every pause and limit of `watcher.pull`; tests hand in their own."""
+    """The delays and limits of `watcher.pull`; tests pass their own."""
 
     # Polls of a merged stream
     poll_seconds: float = 1.0
-    """A poll goes on so long while pages are empty that need not be the last ones."""
+    """The longest poll while empty pages come that records may follow."""
     patient_seconds: float = 5.0
-    """The first reads, and one that is alone, are waited for so long; one that drips is not."""
+    """The longest wait for a stream's first reads, and for its only shard's."""
     moment_seconds: float = 0.05
-    """A read of a shard that has most likely nothing is waited for so long."""
+    """The wait for a read of a shard that is most likely idle."""
     allowed_seconds: float = 2.5
-    """A poll waits so long for a throttled shard that may have more: its turn comes sooner."""
+    """The longest wait for a throttled shard that may have more records."""
     step_seconds: float = 0.05
-    """Other shards' records wait no longer than this for a throttled shard."""
+    """The longest that a throttled shard holds up other shards' records."""
     least_step_seconds: float = 0.01
-    """A step is not shorter: the clock of a machine is that coarse."""
+    """The shortest wait: clocks are no finer."""
     busy_seconds: float = 60.0
-    """A shard that had records is polled before those that had none for so long."""
+    """The time for which a shard that had records is polled before the idle ones."""
     poll_idle_again_seconds: float = 30.0
-    """Records of one shard shorten the pauses of the others at most so often."""
-    pause_per_shard_seconds: float = 0.001
-    """One process can't read thousands of idle shards every second: each adds to their pause."""
+    """The shortest time between two shortenings of idle shards' delays by others' records."""
+    delay_per_shard_seconds: float = 0.001
+    """The delay that each idle shard adds: one process can't poll thousands every second."""
 
-    # How much at a time
+    # Amounts
     reads_at_once: int = 100
-    """More reads side by side bring nothing, and cost a thread each."""
+    """The most reads side by side: more are no faster, and cost a thread each."""
     buffered_bytes: int = 64 * 1024 * 1024
-    """Pages that wait to be taken may hold so much memory."""
+    """The most memory for pages that wait to be taken."""
     threads: int = 32
-    """More threads than this keep one core busy with switching."""
+    """The most threads: more keep one core busy with switching."""
     backlog_clients: int = 8
-    """So many connections read a backlog: more are no faster, as one core decodes the pages …"""
+    """The connections that read a backlog: one core decodes the pages, so more are no faster …"""
     shards_per_backlog_client: int = 64
-    """… but of many shards most are idle, and wait for answers: one more for each so many …"""
+    """… unless most shards are idle: one more connection for each 64 …"""
     backlog_clients_max: int = 16
-    """… up to these."""
+    """… up to 16."""
     changes_between_items: int = 1_000
-    """A page of a table's items comes after so many changes at most, so that neither starves."""
+    """The most changes between two pages of a snapshot's items, so that neither starves."""
 
     # Ranges
     give_up_seconds: float = 300.0
-    """A range is given up after so much trouble, so that the user sees why; Spark retries it."""
+    """The time without progress after which a range fails with its cause; Spark retries it."""
 
     # A backlog
-    backlog_pause_seconds: float = 0.1
-    """A new listing, or an answer, is looked for that often while no read is due."""
-    least_backlog_pause_seconds: float = 0.01
-    """A shard that is due in a moment is not waited for more precisely."""
+    backlog_wait_seconds: float = 0.1
+    """The longest wait for an answer while no read is due."""
+    least_backlog_wait_seconds: float = 0.01
+    """The shortest wait for a shard that is due soon."""
 
-    # Listings, and what hangs or fails
+    # Listings, and calls that hang or fail
     listing_seconds: float = 1.0
-    """A small listing is waited for so long; one that comes later is taken in by a later poll."""
+    """The longest wait for a small listing; a later poll takes in one that comes later."""
     listing_pages: int = 2
-    """Listings of more pages, over all streams, are not waited for: four pages take a second."""
+    """The most pages, of all streams, of a listing worth waiting for: four take a second."""
     start_seconds: float = 10.0
-    """Of several streams, one that is not listed by then keeps the others no longer waiting."""
+    """The longest that a stream without a listing keeps others from starting."""
     start_check_seconds: float = 0.1
-    """Streams that are being listed are looked after that often."""
+    """The delay between checks of the streams that are being listed."""
     retry_stream_seconds: float = 30.0
-    """Of several streams, one that can't be read is tried again so much later, then ever later."""
+    """The first delay before one of several streams that can't be read is retried; it doubles."""
     retry_stream_seconds_max: float = 300.0
-    """… but no later than this: somebody may have mended a policy."""
+    """The longest of these delays: someone may have fixed a policy."""
     newer_stream_seconds: float = 5.0
-    """After the end of a stream its table is asked that often for another one."""
+    """The delay between checks for a table's next stream, once a stream has ended."""
     retry_items_seconds: float = 1.0
-    """A table's items that can't be read are tried again first after so long, then ever later."""
+    """The first delay before a snapshot's items are retried; it doubles."""
     retry_items_seconds_max: float = 30.0
-    """… but no later than this."""
+    """The longest of these delays."""
     idle_threads_end_seconds: float = 0.2
-    """A thread without work ends at once when told; a fork does not wait longer for it."""
+    """The longest that a fork waits for idle threads to end."""
 
 
 TIMING = Timing()
-"""The pauses and limits that hold where no others are handed in."""
+"""The delays and limits of a real run."""

@@ -1,4 +1,4 @@
-"""Pauses and limits of the runtime room: each with its unit and the reason for its value."""
+"""The delays and limits of the runtime room, each with its unit and its reason."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class WorkersTiming:
     """How the manager starts worker processes, restarts them, and talks to them."""
 
     long_life_seconds: float = 60.0
-    """A process that lived so long did not die of what killed the ones before."""
+    """The age at which a worker's death counts as a first one, and not as one of a row."""
     deaths_at_start: int = 3
-    """So many processes in a row that end as they start: they can't live here at all."""
+    """The number of workers in a row that die at their start before the watch gives up."""
     first_start_seconds: float = 15.0
-    """Where no process can be started for so long from the beginning, none ever can."""
+    """The time for which the first worker is tried again where the system refuses processes."""
     no_more_processes_seconds: float = 60.0
-    """Where the system allows no more processes, another try is worth it after so long."""
+    """The delay before another process is tried where the system allows no more."""
     poll_now_seconds: float = 30.0
-    """Idle shards that poll at once do so often for twice as long."""
+    """The shortest time between two commands to poll idle shards at once."""
     credentials_seconds: float = 1.0
-    """Workers get new credentials within so long: minutes ahead of the end of the others."""
+    """The delay between checks for new credentials, which reach workers minutes ahead of need."""
     count_unread_seconds: float = 0.2
-    """At the end, so much time may go into counting what was sent and not received."""
+    """The time spent, at the end, on counting unread records."""
     receive_seconds: float = 0.01
-    """How long one look into the queue may take while that is counted."""
+    """The wait for each message while they are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,50 +35,48 @@ class WorkerTiming:
     """How a worker takes turns between the shards that it reads."""
 
     reads_at_once: int = 4
-    """So many answers are waited for at once: each may bring a megabyte."""
+    """The reads under way at once: each answer may be a megabyte."""
     reads_at_once_max: int = 32
-    """So many at most, slow ones included."""
+    """The most reads under way, slow ones included."""
     slow_read_seconds: float = 0.25
-    """A read that takes so long does not count any more, or it would hold the other shards."""
+    """The time after which a read no longer counts, so that it holds up no other shard."""
     check_seconds: float = 0.25
-    """After so long another thread takes the turns that a slow read keeps waiting."""
+    """The delay after which another thread takes over from one that a slow read blocks."""
     align_seconds: float = 0.5
-    """Turns of idle shards come together, so often: a read among others costs a third of one for
-    which the process has to wake."""
+    """The step to which idle shards' polls are aligned: a poll that wakes the process alone costs
+    three times as much."""
     pause_seconds: float = 0.5
-    """A shard whose records wait for delivery is not read for so long, unless told again."""
+    """The time for which a shard stays paused, unless the command is repeated."""
     wait_seconds_max: float = 3600.0
-    """A wait without an end can't be broken off on every system."""
+    """The longest single wait: on some systems a wait without an end can't be interrupted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamsTiming:
-    """How a watch starts its streams, retries them, and looks for further ones."""
+    """How a watch starts its streams, retries them, and finds new ones."""
 
     progress_first_seconds: float = 5.0
-    """A watch of many starts for a while, as DescribeStream is limited: logs that it gets on."""
+    """The time after which a start of many streams logs its progress; DescribeStream is slow."""
     progress_seconds: float = 10.0
-    """So often after that."""
+    """The delay between these log lines."""
     start_poll_seconds: float = 0.1
-    """Of many first listings without an answer, so often is asked for them: else each message
-    would wait for a round through all."""
+    """The delay between checks of first listings that are under way."""
     start_hangs_seconds: float = 1.0
-    """As long as `BackgroundService` waits for one listing before it asks for another."""
+    """The time after which a listing that hangs makes room for the next."""
     retry_seconds: float = 30.0
-    """A stream that is refused may be allowed again: somebody may have mended a policy."""
+    """The first delay before a refused stream is retried; it doubles."""
     retry_seconds_max: float = 300.0
-    """The longest pause before it is tried again."""
+    """The longest of these delays: someone may have fixed a policy."""
     successor_poll_seconds: float = 5.0
-    """So often is asked for a table's next stream."""
+    """The delay between checks for a table's next stream."""
     successor_wait_seconds: float = 60.0
-    """From a stream's disabling to the next one's enabling (another view type takes both)."""
+    """The wait for the next stream of a disabled one: a new view type takes both steps."""
     discovery_seconds: float = 30.0
-    """So often the region's streams are listed for new ones."""
+    """The delay between searches of the region for new streams."""
     discovery_page_seconds: float = 1.0
-    """Between two pages: ListStreams allows 5 calls a second, shared with everybody else, and the
-    delivery waits for each."""
+    """The delay between two pages of ListStreams: AWS allows an account 5 calls a second."""
     tags_asked_again: int = 10
-    """So many tables whose tags did not match are asked again in each listing."""
+    """The tables without the tags that each search checks again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +84,13 @@ class LoopTiming:
     """How long the loop waits."""
 
     tick_seconds: float = 0.2
-    """The longest wait for a worker's message: listings and saves are no later than that."""
+    """The longest wait for a message: the most by which a listing or a save is late."""
     tail_tick_seconds: float = 0.02
-    """The same while the last changes are counted back."""
+    """The same while `--tail` looks for the last changes."""
     hopeless_seconds: float = 60.0
-    """A watch up to now, of which no read is answered for so long, ends and says why."""
+    """The time without one answered read after which a watch that does not follow ends."""
     forgotten_seconds: float = RETENTION.total_seconds() + 3600
-    """By then nothing of a stream that has left can be read again."""
+    """The time after which nothing of a stream that has left can be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,29 +98,30 @@ class StatsTiming:
     """How often figures are shown, and what counts as late."""
 
     show_seconds: float = 0.2
-    """Five times a second looks alive to a person, and costs little."""
+    """The delay between two figures: five a second look alive, and cost little."""
     slow_answer_seconds: float = 2.0
-    """An idle shard is read every `poll_max`; up to so much later it is just a slow answer."""
+    """The time beyond the poll delay up to which an idle shard's lag counts as none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotTiming:
-    """When items that could not be read are asked for again."""
+    """When a snapshot's items that could not be read are retried."""
 
     again_seconds: float = 1.0
+    """The first delay; it doubles."""
     again_most_seconds: float = 30.0
-    """After many refusals: changes go on meanwhile."""
+    """The longest delay; changes are delivered meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthTiming:
-    """From when on something is late."""
+    """When something counts as late."""
 
     late_seconds: float = FIGURES_TIMING.late_seconds
-    """A read, a listing, a handler's step may take so long: a few time-outs, one after another."""
+    """The longest time of a read, a listing or a handler's step: a few time-outs in a row."""
     busy_seconds: float = 5.0
-    """The loop waits for nothing longer than this: after a longer gap (a save that hangs, a machine
-    that slept), all that waited for the loop gets the whole time anew."""
+    """The gap of the loop (a save that hangs, a machine that slept) after which all that waited
+    for the loop gets its whole time anew."""
 
 
 WORKERS_TIMING = WorkersTiming()

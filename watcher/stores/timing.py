@@ -1,13 +1,13 @@
-"""Pauses and limits of the stores room: each with its unit and the reason for its value."""
+"""The delays and limits of the stores room, each with its unit and its reason."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LEASE_SECONDS = 6.0
-"""A watch that was killed is followed after so long: a few writes may fail before it is lost."""
+"""The time after which a standby takes over from a watch that was killed; several renewals fit."""
 CLAIM_SECONDS = LEASE_SECONDS + 4.0
-"""A command waits so long for a lease: one of a watch that was killed has run out by then."""
+"""The longest wait of a command for a lease: a killed watch's has expired by then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,34 +15,35 @@ class SaveTiming:
     """How often the checkpoint is saved."""
 
     save_seconds: float = 1.0
-    """After a kill, what was delivered since the last save is delivered again."""
+    """The delay between saves: a kill repeats what was delivered since the last one."""
     save_records: int = 1000
-    """So many records are saved sooner, …"""
+    """The number of records after which a save comes sooner, …"""
     save_share: float = 0.02
-    """… as long as saving takes no more than this part of the time, …"""
+    """… while saving takes no more than this share of the time, …"""
     saved_up_seconds: float = 0.05
-    """… of which so much is there at once: for a short backlog that is as good as always."""
+    """… of which this much may be spent at once: enough for a short backlog."""
     waiting_seconds: float = 0.2
-    """Unsaved positions are saved sooner before something that takes its time."""
+    """The age of unsaved positions at which they are saved before a long wait."""
     idle_seconds: float = 300.0
-    """So old a stored token may get while nothing moves: its time tells what may be lost."""
+    """The longest time between saves: the checkpoint's time tells what may be lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseTiming:
-    """How often a lease is written and looked at; each a part of `LEASE_SECONDS`."""
+    """How often a lease is written and read; each a part of `LEASE_SECONDS`."""
 
     renew_seconds: float = 2.0
-    """Two further tries fit into a lease whose renewal fails."""
+    """The delay between renewals: two more tries fit into a lease."""
     again_seconds: float = 0.5
-    """After a write that failed."""
+    """The delay after a failed write."""
     look_seconds: float = 1.0
-    """How often one that stands by reads the item."""
+    """The delay between a standby's reads of the lease."""
     margin_seconds: float = 0.5
-    """For clocks of different speed (a twentieth is a lot), and for the record in hand."""
+    """The time before its end from which a lease no longer counts: clocks run at different speeds
+    (a twentieth is a lot), and a record may be in a handler."""
     poll_seconds: float = 0.1
-    """How often a wait looks whether the watch has to stop."""
+    """The delay between checks whether the watch stops."""
     log_again_seconds: float = 300.0
-    """A trouble that lasts is logged again after so long."""
+    """The delay before a lasting error is logged again."""
     fork_seconds: float = 2.0
-    """A fork waits for a write at most so long: else the child inherits a lock that stays shut."""
+    """The longest that a fork waits for a write, whose lock the child would inherit shut."""

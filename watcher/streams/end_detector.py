@@ -109,8 +109,8 @@ class EndDetector:
         What fails here fails for the shard's pages too, and is reported there.
         """
         passed = self._clock.monotonic() - self._probed_at
-        pause = self._timing.probe_end_seconds if self._is_quiet else self._probe_delay
-        is_early = passed < pause and not self.awaits_rate_limit
+        delay = self._timing.probe_end_seconds if self._is_quiet else self._probe_delay
+        is_early = passed < delay and not self.awaits_rate_limit
         if self.number is not None or not self.is_due or is_early:
             return
         if self._reads.delay():

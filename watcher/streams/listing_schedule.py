@@ -28,7 +28,7 @@ class LateChildren:
         """By this (monotonic) time no child is missing."""
         self._clock = clock
         self._until: dict[str, float] = {}
-        self._pause = self._timing.late_child_seconds
+        self._delay = self._timing.late_child_seconds
         self._looked_for_until = -math.inf
 
     def on_finished(
@@ -46,7 +46,7 @@ class LateChildren:
             looked_for_until = closed_at + self._timing.late_child_expected_seconds
             self._looked_for_until = max(self._looked_for_until, looked_for_until)
             self._until[shard_id] = until
-            self._pause = self._timing.late_child_seconds
+            self._delay = self._timing.late_child_seconds
         if may_have_more:
             self.settled_at = max(self.settled_at, until)
 
@@ -64,8 +64,8 @@ class LateChildren:
 
     def delay(self) -> float:
         """Seconds to wait for the next listing: more each time."""
-        pause, self._pause = self._pause, min(self._pause * 2, self._timing.late_child_seconds_max)
-        return pause
+        delay, self._delay = self._delay, min(self._delay * 2, self._timing.late_child_seconds_max)
+        return delay
 
 
 class ListingSchedule:
@@ -119,10 +119,10 @@ class ListingSchedule:
         """Takes in a failure: the more of them in a row, the later the next try."""
         self.failures += 1
         self.failing_since = min(self.failing_since, self._clock.monotonic())
-        pause = backoff(
+        delay = backoff(
             self.failures, self._timing.listing_retry_seconds, self._timing.listing_seconds
         )
-        self._due = self._wanted = self._clock.monotonic() + pause
+        self._due = self._wanted = self._clock.monotonic() + delay
 
     def on_gone(self) -> None:
         """Takes in that there is no such stream."""

@@ -57,7 +57,7 @@ from watcher.streams.timing import TIMING, Timing
 class ShardReader:
     """One shard's records, page by page, in order, each one once.
 
-    `attempt()` takes the steps of one read and returns what came of it; `pause` then says how many
+    `attempt()` takes the steps of one read and returns what came of it; `delay` then says how many
     seconds to wait before the next, `poll_max` at most where the shard is idle. `position` is
     always where a new reader would have to start; `latest` is the moment that "latest" means, for
     a shard whose first iterator can't be had at once.
@@ -144,7 +144,7 @@ class ShardReader:
 
     @property
     def least_delay(self) -> float:
-        """The part of `pause` that passes even if a caller waits for the next read."""
+        """The part of `delay` that passes even if a caller waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._deduplicator.repeats_in_a_row:
             return self.delay
         return min(self.delay, max(self._timing.after_records_seconds, self.reads.delay()))
@@ -223,7 +223,7 @@ class ShardReader:
         self.delay = max(self.delay, self.reads.delay())
 
     def _on_failure(self, error: WatcherError, *, is_read_throttled: bool = False) -> Retrying:
-        """Counts a failure, and chooses the pause: a throttled read's is the rate limit's."""
+        """Counts a failure, and chooses the delay: a throttled read's is the rate limit's."""
         self._failures += 1
         if is_read_throttled:
             self.delay = self.reads.delay()
@@ -354,7 +354,7 @@ class ShardReader:
         return Retrying(text, self._deduplicator.repeats_in_a_row)
 
     def _set_delay(self, wire: page.WirePage, size: int) -> None:
-        """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
+        """A full page: at once; some records: soon; none: ever later, up to the idle delay."""
         is_fresh = len(wire.Records) > self._deduplicator.repeated
         goes_back = bool(wire.Records) and not is_fresh and not self._deduplicator.repeats_in_a_row
         if is_fresh:
@@ -363,7 +363,7 @@ class ShardReader:
                 0.0 if is_full(len(wire.Records), size) else self._timing.after_records_seconds
             )
         elif goes_back:
-            self.delay = self._timing.tip_seconds  # no empty page
+            self.delay = self._timing.near_end_seconds  # no empty page
         else:
             self._empty_pages += 1
             self._was_idle |= self._empty_pages >= self._timing.idle_pages
@@ -374,17 +374,17 @@ class ShardReader:
         if self.closed and not wire.Records:
             self.delay = 0.0  # nothing will ever be written there
         elif detector is not None:
-            soon = min(self.delay, self._timing.tip_seconds)
+            soon = min(self.delay, self._timing.near_end_seconds)
             self.delay = soon if wire.Records else detector.delay
 
     def _idle_delay(self) -> float:
         """After a minute it doubles, and differs a little: not all shards at the same moment."""
         rare = self._empty_pages - self._timing.idle_polls
         if rare <= 0 or self._poll_max <= self._timing.idle_seconds:
-            pause = min(
+            delay = min(
                 self._timing.after_records_seconds * self._empty_pages, self._timing.idle_seconds
             )
-            return min(pause, self._poll_max)
+            return min(delay, self._poll_max)
         longest = backoff(rare + 1, self._timing.idle_seconds, self._poll_max)
         return self._jitter(0.9 * longest, longest)
 

@@ -1,4 +1,4 @@
-"""The pauses and limits of the core, each with its reason."""
+"""The delays and limits of the core, each with its unit and its reason."""
 
 from __future__ import annotations
 
@@ -6,129 +6,133 @@ import msgspec
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Every pause and limit of `watcher.streams`; tests hand in their own."""
+    """The delays and limits of `watcher.streams`; tests pass their own."""
 
     # Reading a shard
     after_records_seconds: float = 0.25
-    """After some records more may follow; GetRecords allows four to five reads a second."""
+    """The delay after some records: GetRecords allows four to five reads a second."""
     idle_seconds: float = 1.0
-    """An idle shard is polled that often in its first minute; each call is billed."""
+    """The delay between polls of an idle shard in its first minute; each call is billed."""
     idle_polls: int = 60
-    """After so many polls in vain a shard is polled ever less often."""
-    tip_seconds: float = 0.2
-    """A shard that is read up to now is read again so soon after a page with records."""
+    """The number of polls without a record after which the delay starts to double."""
+    near_end_seconds: float = 0.2
+    """The delay after a page with records, while the reader looks for the shard's end."""
     empty_page_seconds: float = 0.02
-    """A shard that is read up to now is read again so soon after an empty page."""
+    """The delay after an empty page, while the reader looks for the shard's end."""
     credentials_seconds: float = 0.5
-    """Refused credentials are tried again after so long, then ever later: someone may log in."""
+    """The first delay after refused credentials; it doubles, as someone may log in again."""
     credentials_seconds_max: float = 5.0
-    """… but no later than this."""
+    """The longest of these delays."""
     read_again_seconds: float = 1.0
-    """A shard whose reader ended too early is read again after so long."""
+    """The delay before a shard is read again whose reader ended too early."""
     idle_pages: int = 5
-    """Fewer empty pages do not say that there is nothing more: records may follow them."""
+    """The number of empty pages that make a shard idle: records may follow fewer."""
     empty_pages_noticed: int = 1000
-    """So many empty pages in a row are worth a log line."""
+    """The number of empty pages in a row that is logged."""
     trimmed_reads: int = 5
-    """A trim horizon may move on between iterator and read, but not so many times in a row."""
+    """The number of trimmed reads in a row after which a shard counts as gone: the trim horizon
+    can move between the iterator and the read, but not that often."""
     failures_until_doubt: int = 3
-    """After so many failures an iterator at a timestamp is doubted: moto grants broken ones."""
+    """The number of failures after which an iterator at a timestamp is dropped: moto grants some
+    that never work."""
     coarsest_time_seconds: int = 60
-    """Where AT_TIMESTAMP is refused (DynamoDB Local), creation times are whole minutes."""
+    """The precision of creation times where AT_TIMESTAMP is refused (DynamoDB Local's minutes)."""
     later_records: int = 1000
-    """One record may be stamped too late; so many in a row are past the end."""
+    """The number of records in a row after `end` that ends the reading: a single one may carry a
+    wrong time."""
     remembered_numbers: int = 1000
-    """A page's worth of the last sequence numbers tells a record that comes late from a repeat."""
+    """The last sequence numbers kept, about a page: they tell a late record from a repeated one."""
 
     # Pages
     prefetched_seconds: float = 0.1
-    """A prefetched answer is as good as one of now for so long."""
+    """The age up to which a prefetched answer is as good as a new one."""
     empty_page_bytes: int = 2_000
-    """A page without a record is smaller than this."""
+    """The size that every page with a record exceeds."""
 
-    # How often others leave us a read; see `read_rate`
+    # The rate limit of a shard; see `read_rate`
     reads_per_second_max: float = 5.0
-    """AWS allows so many to all readers of a shard together."""
+    """The reads that AWS allows to all readers of a shard together."""
     reads_per_second_min: float = 0.8
-    """Slower than this a reader does not get, however many others there are."""
+    """The slowest rate, however many other readers there are."""
     reads_per_second_first: float = 2.5
     """The rate after the first throttled read."""
     throttled_share: float = 0.9
-    """A throttled read leaves so much of the rate: few are throttled, nine tenths are had."""
+    """The share of the rate that is left after a throttled read."""
     throttled_again_share: float = 0.5
-    """A second one in a row leaves so much."""
+    """The share that is left after a second one in a row."""
     reads_to_recover: int = 40
-    """The way back to the last limit takes so many reads."""
+    """The number of reads in which the rate climbs back to the last limit."""
     above_limit: float = 1.05
-    """From so much above the last limit the steps grow: somebody else may have left."""
+    """The multiple of the last limit from which the rate grows faster: another reader may have
+    left."""
     step_growth: float = 1.1
-    """Steps above the last limit grow by so much."""
+    """The growth of each step above that."""
     reads_until_free: int = 1500
-    """After so many reads without a throttled one there was no limit."""
+    """The number of reads without a throttled one after which the limit is lifted."""
     throttled_seconds_max: float = 10.0
-    """Throttled reads in a row are no further apart than this."""
+    """The longest delay between throttled reads in a row."""
 
     # Listings
     listing_seconds: float = 5.0
-    """A small stream is listed that often."""
+    """The delay between listings of a small stream."""
     listing_seconds_max: float = 60.0
-    """A listing that can tell nothing that is needed comes no later than this."""
+    """The longest delay before a listing that can tell nothing that is needed now."""
     listing_retry_seconds: float = 1.0
-    """A failed listing is tried again after so long, then ever later, up to `listing_seconds`."""
+    """The first delay after a failed listing; it doubles up to `listing_seconds`."""
     listing_pages_per_second: int = 5
-    """DescribeStream allows 10 calls a second, shared with everybody else."""
+    """Half of the 10 DescribeStream calls a second that AWS allows to an account."""
     listed_seconds: float = 5.0
-    """So long after a moment, listings show which shards were open or closed by then."""
+    """The time after which listings show which shards were open at a moment."""
     late_child_seconds: float = 0.25
-    """A finished shard's child is a moment away, or a listing that lags hides it."""
+    """The first delay before a finished shard's child is looked for; listings may lag."""
     late_child_seconds_max: float = 1.0
-    """… and is looked for no less often than this."""
+    """The longest of these delays."""
     late_child_expected_seconds: float = 60.0
-    """A child that listings hide for longer is still looked for, every few seconds, for so long."""
+    """The time for which a child that no listing shows is still looked for."""
     unlisted_parent_seconds: float = 60.0
-    """A parent that exists, and that no listing shows for so long, is read without one."""
+    """The time after which a parent that exists, and that no listing shows, is read without one."""
     unlisted_parent_warn_seconds: float = 10.0
-    """A parent that can't be read for so long is worth a warning."""
+    """The time after which an unreadable parent is worth a warning."""
     probe_parent_seconds: float = 1.0
-    """Such a parent is probed that often; where nothing answers, ever less often."""
+    """The first delay between probes of such a parent; it doubles while nothing answers."""
     probe_parent_seconds_max: float = 4.0
-    """… but no less often than this."""
+    """The longest of these delays."""
 
     # The end of an open shard; see `end_detector`
     written_seconds: float = 2.0
-    """So long after a write was answered, its record is in its shard."""
+    """The time after which an acknowledged write is in its shard."""
     listing_received_seconds: float = 0.5
-    """A coordinator has taken in a listing so long after it was made."""
+    """The time in which a listing reaches the coordinator."""
     quiet_seconds: float = 1.0
-    """An open shard is left after so long of nothing but empty pages."""
+    """The time without a record after which an open shard may be left, …"""
     quiet_pages: int = 36
-    """… and so many of one iterator: bloop counts 5 for a shard of 4 hours, this is over a day. A
-    young shard may have as many: nothing that AWS documents says that it can't."""
+    """… and the number of empty pages of one iterator. bloop counts 5 in 4 hours; this covers more
+    than a day. It holds for young shards too: AWS documents no smaller number."""
     empty_pages_of_all_iterators: int = 120
-    """… or so many of all iterators, where one after the other is refused."""
+    """… or of several iterators, where one after the other is refused."""
     spread_pages: int = 3
-    """So many of the last empty pages are spread over the time that has to pass."""
+    """The number of the last empty pages that are spread over the time that is left."""
     probe_end_seconds: float = 1.0
-    """LATEST is probed that often."""
+    """The delay between probes of LATEST."""
     reads_per_probe: int = 20
-    """Of the reads that the service allows, one of so many is a probe."""
+    """The number of allowed reads of which one is a probe."""
     probes: int = 3
-    """An iterator may go back, also one at LATEST: not all of so many."""
+    """The number of iterators at LATEST that must agree: a single one may go back."""
 
-    # What only the user can mend, and losses
+    # Errors that only the user can fix, and losses
     denied_seconds: float = 60.0
-    """A policy that is changed is not everywhere at once; what is denied for longer is meant."""
+    """The time for which a denial is retried: policy changes take a while to spread."""
     between_errors_seconds: float = 10.0
-    """Of the time between two errors so much counts: in more, the machine has slept."""
+    """The most that the time between two errors counts for: in a longer one the machine slept."""
     credentials_news_seconds: float = 60.0
-    """Credentials that are refused so long afterwards are other ones, and worth a log line."""
+    """The time after which credentials that are refused again are logged again."""
     odd_answers: int = 3
-    """Where nothing was read yet, so many odd answers in a row are how this endpoint is."""
+    """The number of odd answers in a row, before any good one, that rules an endpoint out."""
     young_seconds: float = 60.0
-    """Records out of retention at the beginning are no loss; readers find that out by then."""
+    """The time after the start in which records that leave retention are no loss."""
     start_tolerance_seconds: float = 60.0
-    """A start of 24 hours ago means all that there is, not a minute less."""
+    """The tolerance of a start 24 hours ago: it means everything in retention."""
 
 
 TIMING = Timing()
-"""The pauses and limits that hold where no others are handed in."""
+"""The delays and limits of a real run."""
