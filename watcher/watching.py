@@ -14,9 +14,8 @@ from watcher.build import open_watch
 from watcher.declared import takes_options, takes_options_in_init
 from watcher.delivery.handler import Handler
 from watcher.errors import UsageError, WatcherError, error_text
-from watcher.observability.heartbeat import Heartbeat
+from watcher.observability.heartbeat import Heartbeat, assess
 from watcher.observability.instruments import LatestMetrics
-from watcher.observability.probes import assess
 from watcher.observability.watch_stats import Display, Totals, WatchStats  # noqa: F401
 from watcher.options import WatchOptions
 from watcher.records.record import Record

@@ -17,9 +17,8 @@ from deltalake import DeltaTable
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
 from watcher.mirror.columns import Item, MirrorColumns
-from watcher.mirror.open_mirror import open_mirror
-from watcher.mirror.retention import StorageLimits
-from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState
+from watcher.mirror.copy import open_mirror
+from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState, StorageLimits
 from watcher.mirror.versions import ItemChange, LastVersion
 
 _SIZES = (1_000, 100_000, 1_000_000)

@@ -27,8 +27,7 @@ from watcher.aws.connect import Clients
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.error_hints import unreachable_hint
 from watcher.cli import main
-from watcher.cli.command_line import CommandLine
-from watcher.cli.commands import named
+from watcher.cli.command_line import CommandLine, named
 from watcher.cli.invocation import Invocation
 from watcher.errors import StreamError
 from watcher.observability.watch_stats import Totals

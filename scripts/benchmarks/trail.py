@@ -16,8 +16,7 @@ from tests.support.trails import ARN, deliver, role
 from watcher import Record
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
-from watcher.time_machine.callers import Callers
-from watcher.time_machine.trail import Trail
+from watcher.time_machine.callers import Callers, Trail
 
 _BEGAN = 1_795_000_000
 _FILES, _EVENTS = 48, 3_000

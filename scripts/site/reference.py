@@ -36,8 +36,7 @@ def pages() -> dict[str, str]:
 
 def _commands() -> Iterator[str]:
     from watcher.cli import help as help_pages
-    from watcher.cli.command_line import CommandLine
-    from watcher.cli.commands import COMMANDS
+    from watcher.cli.command_line import COMMANDS, CommandLine
 
     yield "# Commands\n\nEvery command with all of its options, as `--help all` prints them."
     for name in COMMANDS:

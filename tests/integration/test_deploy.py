@@ -27,8 +27,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.simulator import Simulator
 from watcher import cli
-from watcher.cli.command_line import CommandLine
-from watcher.cli.commands import named
+from watcher.cli.command_line import CommandLine, named
 from watcher.cli.invocation import Invocation
 from watcher.errors import CheckpointError, StreamError, UsageError
 from watcher.observability.http_server import PrometheusCollector

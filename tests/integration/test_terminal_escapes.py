@@ -21,7 +21,7 @@ from tests.support.hostile_text import HOSTILE, refuse_steering
 from tests.support.terminal import Terminal
 from watcher.aws.model import Listing, Shard
 from watcher.cli import main
-from watcher.cli.shards import tree
+from watcher.cli.streams import tree
 
 ROOT = Path(__file__).parents[2]
 NAME = "at\x1b[2J\x9btribute\u202e"

@@ -17,10 +17,9 @@ from tests.ledger.ledger import DisturbedTables, Ledger, by_key
 from tests.ledger.local_ledger import LocalLedger
 from tests.ledger.verified import verify_while_written
 from watcher.time_machine.as_of import items_as_of
-from watcher.time_machine.change_filter import ChangeFilter
 from watcher.time_machine.undo import open_plan, plan_revert, plan_undo
-from watcher.time_machine.undo_log import entry_item, possible_writes, read_log
-from watcher.time_machine.write_back import Outcome
+from watcher.time_machine.undo_log import Outcome, entry_item, possible_writes, read_log
+from watcher.time_machine.undo_plan import ChangeFilter
 
 FAST = 1e9
 _HOURS = 10

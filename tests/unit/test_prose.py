@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.site import reference
-from watcher.cli.command_line import CommandLine
-from watcher.cli.commands import COMMANDS
+from watcher.cli.command_line import COMMANDS, CommandLine
 from watcher.cli.help import page
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from watcher.aws.arns import is_stream, partition_of
 from watcher.aws.lease_table import SCHEME
-from watcher.cli import handler_flags, options, trust
+from watcher.cli import defaults, handler_flags, options
 from watcher.cli.command_line import CommandLine, parameters
 from watcher.cli.watch import every_option
 from watcher.declared import Parameter
@@ -327,21 +327,21 @@ def trust_command(line: CommandLine) -> Callable[..., int]:
 
 
 def _trust(*, forget: _Forget = False) -> int:
-    file = Path(trust.PROJECT_FILE)
+    file = Path(defaults.PROJECT_FILE)
     if forget:
-        text = "is trusted no more" if trust.untrust(file) else "was not trusted"
+        text = "is trusted no more" if defaults.untrust(file) else "was not trusted"
         logger.info(f"{file.resolve()} {text}")
         return 0
     if not file.is_file():
         raise UsageError(f"no {file} in this folder")
-    content = trust.read(file)
-    found = trust.table(file, content)
-    trust.trust(file, content)
+    content = defaults.read(file)
+    found = defaults.table(file, content)
+    defaults.trust(file, content)
     logger.info(f"Trusted until it changes: {file.resolve()} ({', '.join(_named(found))})")
     return 0
 
 
-def _named(found: trust.Table) -> list[str]:
+def _named(found: defaults.Table) -> list[str]:
     """Returns the names of the settings in a file."""
     parts = []
     for key, value in found.items():

@@ -9,8 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated
 
-from watcher.cli.command_line import CommandLine, parameters
-from watcher.cli.commands import COMMANDS, named
+from watcher.cli.command_line import COMMANDS, CommandLine, named, parameters
 from watcher.cli.options import declaration, names_of, negatives_of
 from watcher.declared import Parameter
 from watcher.errors import WatcherError

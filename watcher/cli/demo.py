@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from watcher import safe_path
 from watcher.cli import handler_flags, live, options, output
-from watcher.cli.commands import PROGRAM
+from watcher.cli.command_line import PROGRAM
 from watcher.cli.watch import closing_line
 from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from watcher.cli import mistakes, options
 from watcher.cli.command_line import OF_ALL, CommandLine
+from watcher.cli.defaults import not_trusted
 from watcher.cli.options import Given, flag, names_of, negatives_of, option
-from watcher.cli.trust import not_trusted
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule, find, function
 from watcher.delivery.handler_modules import load as load_handler

@@ -10,8 +10,15 @@ from inspect import Parameter as Option
 from typing import Annotated
 
 from watcher.cli import completers
-from watcher.cli.command_line import CommandLine, parameters
-from watcher.cli.commands import COMMANDS, GROUPS, PROGRAM, TOPICS, sentence
+from watcher.cli.command_line import (
+    COMMANDS,
+    GROUPS,
+    PROGRAM,
+    TOPICS,
+    CommandLine,
+    parameters,
+    sentence,
+)
 from watcher.cli.options import declaration, flags_of, is_switch, shown
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import find

@@ -21,10 +21,11 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
 from watcher.cli import completers, options, spark_commands
 from watcher.declared import Parameter
+from watcher.delivery.handler import Handler
 from watcher.errors import StreamError, UsageError
 from watcher.files import replacing
 from watcher.formatting import style
-from watcher.formatting.differences import attribute_lines, change_lines, path_text
+from watcher.formatting.differences import attribute_lines, change_lines, path_text, summary_line
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.terminal import write_json, write_text
@@ -37,13 +38,12 @@ from watcher.records.plain_json import Plain, plain, plain_json
 from watcher.records.record import Record
 from watcher.time_machine import counts
 from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
-from watcher.time_machine.callers import Answer, Callers
+from watcher.time_machine.callers import Answer, Callers, ChangeKey, Trail
 from watcher.time_machine.counts import CountRow, Counts
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.history import History, item_history
 from watcher.time_machine.item_keys import ItemKey, check_key_values
 from watcher.time_machine.sources import Sources, past_time, records_until, start_time
-from watcher.time_machine.trail import Trail
 
 if TYPE_CHECKING:
     from watcher.cli.command_line import CommandLine
@@ -603,3 +603,64 @@ def _print_counts(
         write_csv(sys.stdout, names, cells, raw=csv_raw)
     else:
         write_table(sys.stdout, names, cells)
+
+
+# `watch --print-summary --who`: past changes, each with its caller
+
+_NOT_WITH_WHO = ("checkpoint", "tail", "max_records", "max_seconds", "snapshot")
+
+
+def refuse_who_unless_past(chosen: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Raises UsageError for a watch whose callers can't be known."""
+    if [*chosen] != ["--print-summary"]:
+        raise UsageError("of a watch's handlers it goes with --print-summary, alone", "who")
+    if values["follow"] and values["until"] is None:
+        text = "calls are known some minutes later: add --no-follow, or --until"
+        raise UsageError(text, "who")
+    for name in _NOT_WITH_WHO:
+        if values[name]:
+            raise UsageError(f"not with {options.flag(name)}: all is read, then printed", "who")
+
+
+class _PastSummary:
+    """Reads all changes, and prints those that pass the filters, each with its caller."""
+
+    def __init__(self, trail: Trail, values: Mapping[str, Any]) -> None:
+        self._trail = trail
+        self._callers = Callers()
+        self._is_wanted = options.record_filter(values)
+        self._redaction = options.redaction(values)
+        self._lines: list[tuple[str, ChangeKey]] = []
+        self._filtered = 0
+
+    def add(self, record: Record) -> None:
+        """Adds a change; filtered ones count too: a call made one change only."""
+        key = self._callers.add_change(record)
+        if self._is_wanted is None or self._is_wanted(record):
+            shown = record if self._redaction is None else self._redaction(record)
+            self._lines.append((summary_line(shown), key))
+        else:
+            self._filtered += 1
+
+    def write(self) -> None:
+        """Reads the trail and prints the changes with their callers."""
+        reading = self._trail.read(self._callers)
+        for line, key in self._lines:
+            answer = self._callers.answer(key, reading.incomplete)
+            write_text(f"{line}   {answer.text(account_of(key.table))}\n")
+        filtered = f", {self._filtered} filtered out" * bool(self._filtered)
+        logger.info(f"Done: {counted(len(self._lines), 'record')}{filtered}")
+
+
+def print_with_callers(streams: Sequence[str], trail: Trail, values: Mapping[str, Any]) -> int:
+    """Watches to the end, then prints each change with its caller."""
+    from watcher.watching import watch  # not for history: it needs the runtime
+
+    summary = _PastSummary(trail, values)
+    settings = {
+        **options.values(WatchOptions, values),
+        **dict.fromkeys((*options.FILTERS, *options.REDACT)),
+    }
+    watch(streams, [Handler("print-summary", summary.add)], **settings)
+    summary.write()
+    return 0

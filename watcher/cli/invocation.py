@@ -14,8 +14,7 @@ from cyclopts import App, ArgumentCollection, CycloptsError
 from cyclopts import Parameter as CycloptsParameter
 
 from watcher.cli import mistakes, synonyms
-from watcher.cli.command_line import OF_ALL, CommandLine, command, parameters
-from watcher.cli.commands import COMMANDS, PROGRAM
+from watcher.cli.command_line import COMMANDS, OF_ALL, PROGRAM, CommandLine, command, parameters
 from watcher.cli.options import Given, Value, declaration, shown
 from watcher.errors import HandlerError, UsageError, WatcherError
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from watcher.aws.model import Listing
     from watcher.delivery.handler import Handler
     from watcher.live.app import RunWatch
-    from watcher.live.buffer import ChangeLine
+    from watcher.live.changes import ChangeLine
     from watcher.observability.watch_stats import Display, Totals
     from watcher.records.record import Record
 
@@ -86,7 +86,7 @@ def view(
     if not (sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ):
         raise UsageError("it is for a terminal: standard output is none", "live")
     if is_viewer():
-        from watcher.live.shared_watch import DESCRIPTOR, run_shared
+        from watcher.live.watch_process import DESCRIPTOR, run_shared
 
         shared = functools.partial(run_shared, int(os.environ[DESCRIPTOR]))
         return _shown(shared, streams, values)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import watcher
-from watcher.cli import commands, logs, output
+from watcher.cli import command_line, logs, output
 from watcher.cli.command_line import LOG_FORMAT, CommandLine
 from watcher.errors import ResourceError, WatcherError
 from watcher.shutdown import ending_process
@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
         from watcher.cli import completion
 
         return completion.answer(*words[1:])
-    name, words = commands.named(words)
+    name, words = command_line.named(words)
     # A watch ends by its own handler, once it has it; until then there is nothing to put in order.
     quietly = signal.SIG_DFL if name == "watch" else signal.default_int_handler
     before = signal.signal(signal.SIGINT, quietly)
@@ -98,7 +98,7 @@ def _text_asked_for(line: CommandLine) -> str | None:
             if not equals:
                 topic = "".join(line.words[place + 1 : place + 2])
             return _help(line, topic if topic[:1] != "-" else "")
-        if word.startswith("-h") and word[2:] in (*commands.TOPICS, *commands.COMMANDS):
+        if word.startswith("-h") and word[2:] in (*command_line.TOPICS, *command_line.COMMANDS):
             return _help(line, word[2:])
     return None
 

@@ -49,7 +49,7 @@ class Given(NamedTuple):
     of_folder: Sequence[str] = ()
     """The options that the working folder's file gives, as it calls them."""
     untrusted: Sequence[str] = ()
-    """The parameters that it gives without being trusted (see `cli/trust.py`)."""
+    """The parameters that it gives without being trusted (see `cli/defaults.py`)."""
 
     def log_used(self, modules: Iterable[str] = ()) -> None:
         """Logs the options and modules from the working folder; a command with `given` calls it."""

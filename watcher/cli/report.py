@@ -29,16 +29,13 @@ from watcher.options import WatchOptions
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.records.redaction import Redaction
-from watcher.report.changes import UnreadableChangeError, change_of_record, change_of_row
-from watcher.report.latest import LATEST_OF_ALL, LATEST_OF_ITEM, LatestChanges
-from watcher.report.page import Report, page
+from watcher.report.page import LATEST_OF_ALL, LATEST_OF_ITEM, LatestChanges, Report, page
 from watcher.report.pictures import bars
-from watcher.report.summary import Summary
+from watcher.report.summary import Summary, UnreadableChangeError, change_of_record, change_of_row
 from watcher.time_machine import archives
 from watcher.time_machine.archives import ALL_COLUMNS, Archive
-from watcher.time_machine.callers import Callers, ChangeKey
+from watcher.time_machine.callers import Callers, ChangeKey, Trail
 from watcher.time_machine.sources import source_path
-from watcher.time_machine.trail import Trail
 from watcher.watching import watch
 
 if TYPE_CHECKING:

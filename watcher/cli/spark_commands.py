@@ -188,7 +188,7 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
 
     if importlib.util.find_spec("pyarrow") is None:
         raise UsageError(f"mirror takes delta-rs, or PyIceberg: {install('mirror')}")
-    mirror = importlib.import_module("watcher.mirror.command").mirror
+    mirror = importlib.import_module("watcher.mirror.job").mirror
 
     def run(stream: options.Stream, /, **values: object) -> int:
         given = options.values(mirror, values)

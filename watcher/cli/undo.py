@@ -25,7 +25,6 @@ from watcher.formatting.text import grouped
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
 from watcher.records.record import wire_item
-from watcher.time_machine.change_filter import ChangeFilter, caller_filter
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.undo import (
     RATE,
@@ -34,8 +33,15 @@ from watcher.time_machine.undo import (
     plan_revert,
     plan_undo,
 )
-from watcher.time_machine.undo_plan import AS_BEFORE, UndoStep, item_differences, units
-from watcher.time_machine.write_back import Outcome
+from watcher.time_machine.undo_log import Outcome
+from watcher.time_machine.undo_plan import (
+    AS_BEFORE,
+    ChangeFilter,
+    UndoStep,
+    caller_filter,
+    item_differences,
+    units,
+)
 
 if TYPE_CHECKING:
     from watcher.cli.command_line import CommandLine

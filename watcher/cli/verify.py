@@ -310,8 +310,8 @@ class _Rounds(NamedTuple):
 def _served(metrics: VerifyMetrics, port: str) -> Iterator[None]:
     made = listening_at(port)
     logger.info(f"Metrics: {url(made)}/metrics")
+    from watcher.observability.heartbeat import ProbeAnswers
     from watcher.observability.http_server import answering  # an extra
-    from watcher.observability.probes import ProbeAnswers
 
     with made, answering(made, metrics, lambda since: ProbeAnswers([], metrics.problems)):
         yield

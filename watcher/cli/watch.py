@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from watcher.cli import commands, handler_flags, live, options, output, synonyms
+from watcher.cli import command_line, handler_flags, live, options, output, synonyms
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
@@ -26,10 +26,10 @@ logger = logging.getLogger("watcher")
 
 _FIRST = f"""\
 See every change of a DynamoDB table, live and in order. To begin with:
-  {commands.PROGRAM} demo                      a small shop to look at; no AWS account needed
-  {commands.PROGRAM} TABLE --print-summary     your own table, by its name or ARN
-  {commands.PROGRAM} streams                   which streams there are
-  {commands.PROGRAM} --help                    all that it can do
+  {command_line.PROGRAM} demo                      a small shop to look at; no AWS account needed
+  {command_line.PROGRAM} TABLE --print-summary     your own table, by its name or ARN
+  {command_line.PROGRAM} streams                   which streams there are
+  {command_line.PROGRAM} --help                    all that it can do
 """
 
 _A_TABLE = " (a table of this name may stand behind another)"
@@ -102,7 +102,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
 def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -> None:
     """Raises for `archve orders` and `rollback orders`, which hardly mean two tables."""
     word, *others = streams or ("",)
-    near = synonyms.command_for(word, commands.COMMANDS) if others else None
+    near = synonyms.command_for(word, command_line.COMMANDS) if others else None
     if others and word in synonyms.TASKS:
         raise UsageError(f"no command {word}; {synonyms.TASKS[word]}{_A_TABLE}")
     if near is None:
@@ -114,7 +114,7 @@ def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -
     if near != word:
         name = [] if near == "watch" else [near]
         line = shlex.join([*name, *(each for each in words if each not in (word, near))])
-        text = f"no command {word}; did you mean: {commands.PROGRAM} {line}"
+        text = f"no command {word}; did you mean: {command_line.PROGRAM} {line}"
     raise UsageError(f"{text}{_A_TABLE}")
 
 
@@ -135,9 +135,9 @@ def _refuse_words_that_are_no_table(
         if told := synonyms.of_name(name):
             hints[name] = told
     for name in streams[1:]:
-        if name in commands.COMMANDS:
+        if name in command_line.COMMANDS:
             line = shlex.join([name, *(word for word in words if word != name)])
-            hints[name] = f"the command stands first: {commands.PROGRAM} {line}"
+            hints[name] = f"the command stands first: {command_line.PROGRAM} {line}"
     other = "nothing is watched, as this may be meant for a command: see --help"
     for name in dict.fromkeys([streams[0], *(each for each in streams if each in hints)]):
         if is_glob(name) or name.startswith("arn:"):
@@ -152,7 +152,7 @@ def _refuse_words_that_are_no_table(
 
 def _hint(streams: Sequence[str], error: str) -> str:
     """Returns what an unknown table's name may have meant; or ""."""
-    near = synonyms.command_for("".join(streams), commands.COMMANDS)
+    near = synonyms.command_for("".join(streams), command_line.COMMANDS)
     if near and near != "watch":
         return f"; or did you mean the command {near}?"
     blamed = [name for name in streams if repr(name) in error]
@@ -215,15 +215,15 @@ def _with_callers(
     streams: Sequence[str], choice: handler_flags.Choice, values: dict[str, Any]
 ) -> int:
     """Prints past changes, each with its caller."""
-    from watcher.cli import history_commands, past_summary  # not before: they need boto3
+    from watcher.cli import history_commands  # not before: they need boto3
 
     if live.is_asked(values):
         raise UsageError("not with --live: calls are known some minutes later", "who")
-    past_summary.refuse_unless_past(choice.chosen, values)
+    history_commands.refuse_who_unless_past(choice.chosen, values)
     choice.load()
     trail = history_commands.open_trail(values, values["who"])
     assert trail is not None
-    return past_summary.run(streams, trail, values)
+    return history_commands.print_with_callers(streams, trail, values)
 
 
 def closing_line(totals: Totals) -> str:

@@ -22,8 +22,7 @@ from watcher.aws.model import Listing
 from watcher.errors import UsageError
 from watcher.formatting.terminal import painted_alone
 from watcher.formatting.text import counted, printable
-from watcher.live.buffer import ChangeBuffer, ChangeLine, parse_search
-from watcher.live.changes import ChangeList
+from watcher.live.changes import ChangeBuffer, ChangeLine, ChangeList, parse_search
 from watcher.live.screens import (
     ChangeScreen,
     HistoryScreen,

@@ -19,8 +19,7 @@ from aiohttp.typedefs import Middleware
 from textual_serve.app_service import AppService
 from textual_serve.server import Server
 
-from watcher.live.shared_watch import DESCRIPTOR, SharedWatch, Viewer
-from watcher.live.watch_process import WatchProcess
+from watcher.live.watch_process import DESCRIPTOR, SharedWatch, Viewer, WatchProcess
 from watcher.observability.watch_stats import Totals
 from watcher.sockets import listening, url
 

@@ -1,4 +1,4 @@
-"""A watch's signs of life, where another process sees them while the watch itself stands still."""
+"""A watch's signs of life, which another process sees, and the problems that they show."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from multiprocessing.sharedctypes import RawArray
 from typing import NamedTuple
 
 from watcher.clock import CLOCK, Clock
+from watcher.observability.timing import FIGURES_TIMING
+from watcher.observability.watch_stats import WatchStats
 
 _PROGRESSED_AT, _TRIED_AT, _PHASE, _STOPPING_SINCE, _SIZE = range(5)
 
@@ -93,3 +95,44 @@ class Heartbeat:
         """Returns the last signs of life."""
         progressed_at, tried_at, phase, stopping_since = self._cells
         return HeartbeatState(progressed_at, tried_at, Phase(int(phase)), stopping_since)
+
+
+_PHASE_NAMES = {
+    Phase.STARTING: "the start",
+    Phase.STANDING_BY: "standing by",
+    Phase.WATCHING: "the watch's loop",
+    Phase.READING_ITEMS: "a read of the table's items",
+    Phase.DELIVERING: "a handler",
+    Phase.SAVING: "a save of the positions",
+}
+_STANDS_BY = "standing by: another watch has the lease"
+
+
+class ProbeAnswers(NamedTuple):
+    """The problems that each probe reports, one line each; none where all is well."""
+
+    live: list[str]
+    """Problems that a restart may solve."""
+    ready: list[str]
+    remark: str = ""
+    """What a watch that is ready does instead of delivering."""
+
+
+def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers:
+    """Finds the problems of a watch in its latest statistics and its heartbeat."""
+    health, live = stats.health, list(stats.health.stuck)
+    if state.stopping_since:
+        return ProbeAnswers([], ["the watch is ending"])
+    phase = _PHASE_NAMES[state.phase]
+    if state.phase is Phase.DELIVERING:
+        phase += f" ({' or '.join(stats.handlers)})" if stats.handlers else ""
+    if now - state.tried_at > FIGURES_TIMING.late_seconds:
+        live.insert(0, f"{phase} has stood for {now - state.tried_at:.0f} s")
+    if state.phase is Phase.STANDING_BY:
+        if health.trouble:
+            return ProbeAnswers(live, [*live, f"can't stand by: {health.trouble}"])
+        return ProbeAnswers(live, live, _STANDS_BY)
+    ready = list(live)
+    if not live and now - state.progressed_at > FIGURES_TIMING.late_seconds:
+        ready.append(f"{phase} is tried again and again, for {now - state.progressed_at:.0f} s")
+    return ProbeAnswers(live, [*ready, *health.unready])

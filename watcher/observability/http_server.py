@@ -23,7 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from watcher.clock import CLOCK, Clock
-from watcher.observability.heartbeat import Heartbeat
+from watcher.observability.heartbeat import Heartbeat, ProbeAnswers, assess
 from watcher.observability.instruments import (
     Histogram,
     Instrument,
@@ -31,7 +31,6 @@ from watcher.observability.instruments import (
     Metrics,
     Series,
 )
-from watcher.observability.probes import ProbeAnswers, assess
 from watcher.observability.timing import FIGURES_TIMING
 from watcher.observability.watch_stats import DURATIONS
 

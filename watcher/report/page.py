@@ -2,25 +2,141 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from importlib import resources
-from typing import TypeVar
+from itertools import count
+from typing import Any, Final, TypeVar
 from xml.etree.ElementTree import Element
 
 import msgspec
 
+from watcher.aws.arns import account_of
 from watcher.aws.key_schema import in_order
+from watcher.errors import WatcherError
+from watcher.formatting.differences import DescribedDifference, described
 from watcher.formatting.text import grouped
+from watcher.formatting.values import printable_key
 from watcher.records.record import Record
 from watcher.records.wire import KINDS
-from watcher.report import latest, pictures
-from watcher.report.latest import LatestChanges
-from watcher.report.markup import document, element, minute, second
-from watcher.report.pictures import Bar, lineage_rows
+from watcher.report import pictures
+from watcher.report.pictures import Bar, document, element, lineage_rows, minute, second
 from watcher.report.summary import Busiest, Key, Summary
+from watcher.time_machine import archives
 from watcher.time_machine.callers import Answer
+
+LATEST_OF_ALL: Final = 20
+LATEST_OF_ITEM: Final = 200
+_LINES: Final = 40
+_CHARACTERS: Final = 300
+_WORDS: Final = {"+": "added", "~": "changed", "-": "removed"}
+_KINDS: Final = {"+": "insert", "~": "modify", "-": "remove"}
+
+
+class LatestChanges:
+    """Keeps the latest `most` changes by their time; each item's in their order."""
+
+    def __init__(self, most: int = LATEST_OF_ALL) -> None:
+        self.most = most
+        self.seen = 0
+        self._kept: list[tuple[float, int, int, Callable[[], Record]]] = []
+        self._turn = count()
+
+    def add(self, record: Record) -> None:
+        """Takes in a change."""
+        change = record.wire.dynamodb
+        # Keeps a copy of the bytes: the record would keep its whole page.
+        again = partial(Record.from_json, bytes(record.raw), record.shard_id, record.stream)
+        self._add(change.ApproximateCreationDateTime, change.SequenceNumber, again)
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """Takes in a row of an archive."""
+        time = row.get("approximate_creation_time")
+        number = row.get("sequence_number") or ""
+        self._add(time and time.timestamp(), number, partial(archives.record_of_row, row))
+
+    def _add(self, seconds: float | None, number: str, record: Callable[[], Record]) -> None:
+        """Keeps a change by its time and sequence number; only a kept one is decoded."""
+        self.seen += 1
+        order = int(number) if number.isdecimal() else 0
+        heapq.heappush(self._kept, (seconds or 0.0, order, next(self._turn), record))
+        if len(self._kept) > self.most:
+            heapq.heappop(self._kept)
+
+    def records(self) -> Iterator[Record]:
+        """Yields the kept changes that can be read, the oldest first."""
+        for *_, record in sorted(self._kept, key=lambda each: each[:3]):
+            with suppress(WatcherError, msgspec.DecodeError):
+                yield record()
+
+
+def section(
+    latest: LatestChanges, item: str, who: Callable[[Record], Answer] | None = None
+) -> Element:
+    """Builds the page's section: an item's history, oldest first, or the latest changes of all.
+
+    `who` tells who made a change, where that is asked for.
+    """
+    name = f"What happened to {item}" if item else "Latest changes"
+    made = element("section", element("h2", name))
+    shown = list(latest.records())
+    if not item:
+        shown.reverse()
+    if len(shown) < latest.seen:
+        text = f"The latest {len(shown):,} of {grouped(latest.seen, 'change')}."
+        made.append(element("p", text, class_="quiet"))
+    made.append(element("ol", *(_change(each, who) for each in shown), class_="changes"))
+    return made
+
+
+def _change(record: Record, who: Callable[[Record], Answer] | None) -> Element:
+    created = record.wire.dynamodb.ApproximateCreationDateTime
+    kind = record.event_name
+    by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
+    head = element(
+        "p",
+        element("b", kind, class_=f"kind {kind.lower()}"),
+        element("time", second(created) if created else "no time"),
+        element("code", _shortened(printable_key(record["dynamodb"]["Keys"]))),
+        by_ttl,
+    )
+    caller = None
+    if who is not None:
+        text = who(record).text(account_of(record.stream), between=": ")
+        caller = element("p", _shortened(text), class_="quiet")
+    return element("li", head, caller, _differences(record))
+
+
+def _differences(record: Record) -> Element | None:
+    try:
+        lines = list(described(record))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, WatcherError) as error:
+        return element("p", f"It can't be read: {error}", class_="quiet")
+    made = element("ul", *map(_line, lines[:_LINES]))
+    if len(lines) > _LINES:
+        made.append(element("li", f"and {len(lines) - _LINES:,} more"))
+    return made if lines else None
+
+
+def _line(line: DescribedDifference) -> Element:
+    if not line.mark:
+        return element("li", _shortened(line.text))
+    return element(
+        "li",
+        element("span", line.mark, class_=f"mark {_KINDS[line.mark]}", aria_hidden="true"),
+        element("span", f"{_WORDS[line.mark]} ", class_="unseen"),
+        element("code", _shortened(line.path)),
+        element("span", _shortened(line.text), class_="value") if line.text else None,
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]}… ({len(text):,} characters)"
+
 
 _TOP = 20
 _BUCKETS_SHOWN = 300
@@ -61,7 +177,7 @@ def page(report: Report, made: datetime | None = None) -> str:
     summary = report.summary
     main = element("main")
     if summary.changes:
-        latest_changes = latest.section(report.latest, report.item, report.who)
+        latest_changes = section(report.latest, report.item, report.who)
         main.extend([latest_changes] if report.item else [])
         main.extend([_histogram(summary), _keys(summary), _attributes(summary)])
         main.extend([_callers(report)] if report.who else [])
@@ -219,13 +335,13 @@ def _ranking(name: str, rows: Sequence[tuple[str, int]], whole: int) -> Element:
     header = _header(name, "changes", "share")
     header.append(element("td", class_="bar"))
     table = element("table", header)
-    for text, count in rows:
-        bar = element("i", style=f"width:{min(100.0, 100 * count / whole):.2f}%")
+    for text, changes in rows:
+        bar = element("i", style=f"width:{min(100.0, 100 * changes / whole):.2f}%")
         row = element(
             "tr",
             element("th", element("code", text), class_="key", scope="row"),
-            element("td", f"{count:,}", class_="count"),
-            element("td", _share(count, whole), class_="count"),
+            element("td", f"{changes:,}", class_="count"),
+            element("td", _share(changes, whole), class_="count"),
             element("td", element("div", bar, aria_hidden="true"), class_="bar"),
         )
         table.append(row)

@@ -1,17 +1,69 @@
-"""The two pictures of a report, as SVG of any width: changes in time, and the shards' lineage."""
+"""The two pictures of a report, as SVG of any width: changes in time, and the shards' lineage.
+
+HTML and SVG are trees of elements, so that text never becomes markup.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, TypeAlias
+from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from watcher.aws.model import Listing, opened_at
-from watcher.formatting.text import grouped
+from watcher.formatting.text import grouped, printable
 from watcher.records.wire import KINDS
-from watcher.report.markup import element, minute, second, utc
 from watcher.report.summary import ShardCount
+
+
+def utc(seconds: float) -> datetime:
+    """Converts epoch seconds to a time."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def minute(seconds: float) -> str:
+    """Formats a time to the minute: `2026-11-21 08:00`."""
+    return f"{utc(seconds):%Y-%m-%d %H:%M}"
+
+
+def second(seconds: float) -> str:
+    """Formats a time to the second: `2026-11-21 08:00:00`."""
+    return f"{utc(seconds):%Y-%m-%d %H:%M:%S}"
+
+
+Node: TypeAlias = "ElementTree.Element | str | None"
+
+
+def element(name: str, /, *children: Node, **attributes: str | float) -> ElementTree.Element:
+    """Makes an element with any text. `class_` sets class, `text_anchor` sets text-anchor.
+
+    Control characters become escapes; children that are None are left out.
+    """
+    made = ElementTree.Element(name)
+    for attribute, value in attributes.items():
+        text = f"{value:.6g}" if isinstance(value, float) else printable(str(value))
+        made.set(attribute.rstrip("_").replace("_", "-"), text)
+    for child in children:
+        if isinstance(child, ElementTree.Element):
+            made.append(child)
+        elif child is not None:
+            _append_text(made, printable(child))
+    return made
+
+
+def _append_text(parent: ElementTree.Element, text: str) -> None:
+    if len(parent):
+        parent[-1].tail = (parent[-1].tail or "") + text
+    else:
+        parent.text = (parent.text or "") + text
+
+
+def document(root: ElementTree.Element) -> str:
+    """Returns the text of a whole page."""
+    return "<!DOCTYPE html>\n" + ElementTree.tostring(root, "unicode", method="html") + "\n"
+
 
 # A shard takes records for hours, and they stay for 24 more. One that seems to have opened longer
 # before its first record is an emulator's, whose shard ids hold no time.

@@ -1,11 +1,23 @@
-"""Adds up any number of changes in bounded memory, for a report."""
+"""Counts the changes of a stream's records or of an archive's rows, in bounded memory."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import DecimalException
+from functools import lru_cache
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from watcher.errors import WatcherError
+from watcher.records.diff import changed_attributes, differing
+from watcher.records.keys import key_of, number_text
+from watcher.records.record import Record
+from watcher.records.wire import KINDS
+from watcher.time_machine.archives import wire_value
 
 _LATEST = 10
 _KEYS = 20_000
@@ -188,3 +200,95 @@ class Summary:
             return
         for name in names:
             self.attributes.add(name)
+
+
+# Converts records and archive rows to the changes that a report counts
+
+_TTL: Final = "dynamodb.amazonaws.com"
+_YEAR_2200: Final = 7_258_118_400
+_image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class UnreadableChangeError(WatcherError):
+    """Raised for a change of an unknown kind, or with a malformed key or image."""
+
+
+def change_of_record(record: Record) -> CountedChange:
+    """Returns the part of a record that a report counts. Raises UnreadableChangeError."""
+    wire = record.wire
+    change = wire.dynamodb
+    try:
+        return CountedChange(
+            _kind(wire.eventName),
+            _known(change.ApproximateCreationDateTime),
+            _key_of_wire(bytes(change.Keys)),
+            changed_attributes(wire) if wire.eventName == "MODIFY" else None,
+            record.expired_by_ttl,
+            record.shard_id,
+        )
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, WatcherError) as error:
+        raise UnreadableChangeError(str(error)) from error
+
+
+def change_of_row(row: Mapping[str, Any]) -> CountedChange:
+    """Returns the part of an archive's row that a report counts. Raises UnreadableChangeError."""
+    try:
+        kind = _kind(row.get("event_name"))
+        identity = row.get("user_identity") or {}
+        return CountedChange(
+            kind,
+            _seconds(row.get("approximate_creation_time")),
+            _key_of_json(row.get("keys") or ""),
+            _changed(row.get("old_image"), row.get("new_image")) if kind == "MODIFY" else None,
+            kind == "REMOVE" and identity.get("principal_id") == _TTL,
+            row.get("shard_id") or "",
+        )
+    except (
+        msgspec.DecodeError,
+        DecimalException,
+        RecursionError,
+        AttributeError,
+        ValueError,
+        TypeError,
+    ) as error:
+        raise UnreadableChangeError(str(error)) from error
+
+
+def _kind(name: object) -> str:
+    if name not in KINDS:
+        raise UnreadableChangeError(f"unknown kind of change: {name!r}")
+    return str(name)
+
+
+def _known(seconds: float | None) -> float | None:
+    """Returns a plausible time; None for one at which nothing can have been changed."""
+    return seconds if seconds is not None and 0 < seconds < _YEAR_2200 else None
+
+
+@lru_cache(maxsize=10_000)
+def _key_of_wire(keys: bytes) -> Key:
+    key = key_of(keys) if keys else {}
+    return tuple(sorted((name, text) for name, value in key.items() for text in value.values()))
+
+
+@lru_cache(maxsize=10_000)
+def _key_of_json(keys: str) -> Key:
+    """Returns a key of plain JSON; a number has its one text."""
+    return tuple(sorted((name, _text(value)) for name, value in _image.decode(keys).items()))
+
+
+def _text(value: msgspec.Raw) -> str:
+    written = bytes(value)
+    if written[:1] == b'"':
+        return msgspec.json.decode(value, type=str)
+    return number_text(written.decode())
+
+
+def _changed(old: object, new: object) -> list[str] | None:
+    if not isinstance(old, str) or not isinstance(new, str) or not old or not new:
+        return None
+    return list(differing(_image.decode(old), _image.decode(new), wire_value))
+
+
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else _known(time.timestamp())

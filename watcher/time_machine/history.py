@@ -16,11 +16,10 @@ from watcher.records.keys import WireKey
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
 from watcher.streams.start_times import Moment
-from watcher.time_machine.callers import Answer
+from watcher.time_machine.callers import Answer, Trail
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources, past_time, records_until, start_time
-from watcher.time_machine.trail import Trail
 
 logger = logging.getLogger("watcher")
 

@@ -17,16 +17,18 @@ from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.records.record import Record
 from watcher.records.wire import Kind, WireFilter, WireRecord, is_by_ttl, is_replicated_expiry
 from watcher.streams.start_times import Moment
-from watcher.time_machine.change_filter import ChangeFilter, caller_filter
 from watcher.time_machine.item_keys import Identity, check_key_values, identity
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.table import TableHandle, open_table
 from watcher.time_machine.undo_log import (
     Line,
     LoggedWrites,
+    Outcome,
     PlannedStep,
     RunHeader,
+    StepResult,
     UndoLog,
+    WriteBack,
     WriteEntry,
     entry_image,
     entry_item,
@@ -37,8 +39,15 @@ from watcher.time_machine.undo_log import (
     save_plan,
     writes_under_way,
 )
-from watcher.time_machine.undo_plan import DONE, UNKNOWN, UndoPlanner, UndoStep, total_units
-from watcher.time_machine.write_back import Outcome, StepResult, WriteBack
+from watcher.time_machine.undo_plan import (
+    DONE,
+    UNKNOWN,
+    ChangeFilter,
+    UndoPlanner,
+    UndoStep,
+    caller_filter,
+    total_units,
+)
 
 logger = logging.getLogger("watcher")
 

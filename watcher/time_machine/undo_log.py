@@ -1,25 +1,30 @@
-"""The file of an undo: its plan, and what was written of it, so that it can itself be undone."""
+"""Writes items back where they are unchanged, and logs each write, so that it can be undone."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from watcher.aws.tables import Description
+from watcher.aws.tables import Condition, Description, Item, Written
 from watcher.clock import Clock
-from watcher.errors import UsageError
+from watcher.errors import StreamError, UsageError
 from watcher.files import append_lines, replacing
+from watcher.pull.call_pool import CallPool
+from watcher.records.record import image_of, wire_item
 from watcher.time_machine.item_keys import Identity, identity
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
-from watcher.time_machine.undo_plan import Image, UndoStep, is_same
+from watcher.time_machine.table import TableHandle
+from watcher.time_machine.undo_plan import BROKEN, CHANGED, Image, UndoStep, is_same, units
 
 _NULL: Final = msgspec.Raw(b"null")
 _HEAD: Final = b'{"line":"undo"'
@@ -334,3 +339,207 @@ def entry_image(raw: msgspec.Raw) -> Image:
 
 def _raw(text: Image) -> msgspec.Raw:
     return _NULL if text is None else msgspec.Raw(text)
+
+
+# A condition may have 300 operators (one for each attribute, and the AND between), and 4 KB.
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
+_MAX_ATTRIBUTES: Final = 150
+_MAX_BYTES: Final = 4096
+_AND: Final = " AND "
+
+
+def unchanged_condition(
+    expected: Mapping[str, Any] | None, key: Mapping[str, Any], other: Mapping[str, Any] | None
+) -> Condition:
+    """Returns the condition that an item is as `expected` (in botocore's form), or absent for None.
+
+    The attributes that differ from the `other` item, which is about to be written, come first:
+    where not all of them fit, a repeated write must not pass for the first one.
+    """
+    if expected is None:
+        name = next(iter(key))
+        return Condition("attribute_not_exists(#0)", {"#0": name}, {})
+    size = 0
+    clauses: list[str] = []
+    names: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    for name in _in_turn(expected, key, other or {}):
+        number = f"{len(clauses):x}"
+        is_there = name in expected
+        clause = f"#{number} = :{number}" if is_there else f"attribute_not_exists(#{number})"
+        size += len(clause) + len(_AND)
+        if len(clauses) == _MAX_ATTRIBUTES or size > _MAX_BYTES:
+            break
+        clauses.append(clause)
+        names[f"#{number}"] = name
+        if is_there:
+            values[f":{number}"] = expected[name]
+    if not clauses:  # nothing but its key
+        return Condition("attribute_exists(#0)", {"#0": next(iter(key))}, {})
+    return Condition(_AND.join(clauses), names, values)
+
+
+def _in_turn(
+    expected: Mapping[str, Any], key: Mapping[str, Any], other: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yields the attributes to compare, those that differ first; the key needs no comparison."""
+    names = [name for name in dict.fromkeys([*expected, *other]) if name not in key]
+    yield from (name for name in names if expected.get(name) != other.get(name))
+    yield from (name for name in names if expected.get(name) == other.get(name))
+
+
+class Outcome(Enum):
+    """The result for one item."""
+
+    RESTORED = "restored"
+    CONFLICT = "conflict"
+    ALREADY = "already as it was"
+
+
+class StepResult(NamedTuple):
+    """A step, and its outcome."""
+
+    step: UndoStep
+    outcome: Outcome
+
+
+class _WriteResult(NamedTuple):
+    outcome: Outcome
+    units: float
+    found: Image = None
+    """The item that the write replaced, and that was put back at once."""
+
+
+class WriteBack:
+    """Puts items back into one table, at most `rate` write capacity units a second.
+
+    An item is read, compared whole, logged, and written under a condition that compares as much of
+    it as DynamoDB allows. The replaced item in the answer is compared whole once more: a change
+    that came in between (in an attribute that had no room in the condition) is put back at once.
+    """
+
+    def __init__(
+        self, table: TableHandle, log: UndoLog, rate: float, *, limits: TimeMachineLimits = LIMITS
+    ) -> None:
+        self._limits = limits
+        self._tables = table.tables
+        self._name = table.name
+        self._clock = table.clock
+        self._log = log
+        self._rate = rate
+
+    def run(self, steps: Iterable[UndoStep], *, force: bool = False) -> Iterator[StepResult]:
+        """Puts the items back; `force` also those that were changed when it reads them.
+
+        Raises StreamError, once all writes before it are logged and yielded.
+        """
+        calls = CallPool(most=self._limits.write_threads)
+        try:
+            for batch in self._batches(steps):
+                began = self._clock.monotonic()
+                reads = calls.start([partial(self._current, step) for step in batch])
+                found = [each.result() for each in reads]
+                outcomes = {
+                    id(step): _outcome_before_write(step, now, force)
+                    for step, now in zip(batch, found, strict=True)
+                }
+                to_write = [
+                    (step, now)
+                    for step, now in zip(batch, found, strict=True)
+                    if outcomes[id(step)] is None
+                ]
+                numbers = self._log.log_writes(to_write) if to_write else []
+                used = 0.0
+                failed: StreamError | None = None
+                writes = calls.start([partial(self._try, each) for each in to_write])
+                for (step, _), number, written in zip(to_write, numbers, writes, strict=True):
+                    tried = written.result()
+                    if isinstance(tried, StreamError):
+                        failed = failed or tried
+                        batch.remove(step)
+                        continue
+                    self._log.log_result(number, tried.outcome is Outcome.RESTORED, tried.found)
+                    outcomes[id(step)] = tried.outcome
+                    used += tried.units
+                for step in batch:
+                    yield StepResult(step, outcomes[id(step)] or Outcome.CONFLICT)
+                if failed is not None:
+                    raise failed
+                self._pause(began, used)
+        except KeyboardInterrupt:
+            calls.close(wait=False)  # the log has the writes that are under way
+            raise
+        finally:
+            calls.close()
+
+    def _batches(self, steps: Iterable[UndoStep]) -> Iterator[list[UndoStep]]:
+        """Splits the steps so that a batch costs no more than a second's units."""
+        batch: list[UndoStep] = []
+        cost = 0
+        for step in steps:
+            more = max(units(step.before), units(step.left))
+            if batch and (len(batch) == self._limits.writes_at_once or cost + more > self._rate):
+                yield batch
+                batch, cost = [], 0
+            batch.append(step)
+            cost += more
+        if batch:
+            yield batch
+
+    def _pause(self, began: float, used: float) -> None:
+        left = began + used / self._rate - self._clock.monotonic()
+        if left > 0:
+            self._clock.sleep(left)
+
+    def _current(self, step: UndoStep) -> Image:
+        return _image(self._tables.get(self._name, wire_item(step.key)))
+
+    def _try(self, write: tuple[UndoStep, Image]) -> _WriteResult | StreamError:
+        """Returns a failure instead of raising it, so that the writes beside it are logged."""
+        try:
+            return self._write(write)
+        except StreamError as error:
+            return error
+
+    def _write(self, write: tuple[UndoStep, Image]) -> _WriteResult:
+        step, now = write
+        written = self._swap(step.key, now, step.before)
+        if written is None:
+            # Our own first attempt, whose answer was lost, may have succeeded before this one.
+            if is_same(self._current(step), step.before):
+                return _WriteResult(Outcome.RESTORED, 1.0)
+            step.conflict = step.conflict or CHANGED
+            return _WriteResult(Outcome.CONFLICT, 1.0)
+        replaced = _image(written.old)
+        if is_same(replaced, now) or is_same(replaced, step.before):
+            return _WriteResult(Outcome.RESTORED, written.units)
+        again = self._swap(step.key, step.before, replaced)
+        step.conflict = step.conflict or CHANGED
+        cost = written.units + (again.units if again else 1.0)
+        return _WriteResult(Outcome.CONFLICT, cost, replaced)
+
+    def _swap(self, key_json: bytes, old: Image, new: Image) -> Written | None:
+        """Replaces an item by another; None where the table has neither of them."""
+        key = wire_item(key_json)
+        expected = None if old is None else wire_item(old)
+        if new is None:
+            return self._tables.delete(self._name, key, unchanged_condition(expected, key, None))
+        item = wire_item(new)
+        return self._tables.put(self._name, item, unchanged_condition(expected, key, item))
+
+
+def _outcome_before_write(step: UndoStep, now: Image, force: bool) -> Outcome | None:
+    """Returns the outcome of an item that is not written; None for one to write."""
+    if is_same(now, step.before):
+        return Outcome.ALREADY
+    if step.conflict == BROKEN:
+        return Outcome.CONFLICT
+    if force:
+        return None
+    if not is_same(now, step.left):
+        step.conflict = step.conflict or CHANGED
+    return Outcome.CONFLICT if step.conflict else None
+
+
+def _image(item: Item | None) -> Image:
+    return None if item is None else image_of(item)

@@ -10,8 +10,7 @@ import pytest
 
 from tests.simulator import Simulator
 from watcher.cli import main
-from watcher.cli.command_line import CommandLine
-from watcher.cli.commands import COMMANDS, named
+from watcher.cli.command_line import COMMANDS, CommandLine, named
 from watcher.cli.completion import candidates
 from watcher.cli.invocation import Invocation, app, arguments
 from watcher.errors import UsageError

@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
-from watcher.cli import handler_flags, trust
+from watcher.cli import defaults, handler_flags
 from watcher.cli.command_line import LOG_FORMAT, CommandLine
 from watcher.cli.handler_flags import Choice
 from watcher.cli.invocation import Invocation
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def project(folder: Path) -> Callable[[str], None]:
     def write(text: str) -> None:
         (folder / "watcher.toml").write_text(text)
-        trust.trust(Path("watcher.toml"), text.encode())
+        defaults.trust(Path("watcher.toml"), text.encode())
 
     return write
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.program import run
 from watcher import __version__
-from watcher.cli.command_line import CommandLine, parameters
-from watcher.cli.commands import COMMANDS, GROUPS
+from watcher.cli.command_line import COMMANDS, GROUPS, CommandLine, parameters
 from watcher.cli.options import shown
 
 SCREEN = {"COLUMNS": "80"}

@@ -9,9 +9,8 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
 from watcher import Stream, as_of, undo, watch
-from watcher.cli import main, trust
-from watcher.cli.command_line import CommandLine
-from watcher.cli.commands import COMMANDS
+from watcher.cli import defaults, main
+from watcher.cli.command_line import COMMANDS, CommandLine
 from watcher.cli.handler_flags import Choice
 from watcher.cli.invocation import Invocation, app, arguments
 from watcher.delivery.handler_modules import find
@@ -61,7 +60,7 @@ def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
         f"def configure(level): raise ValueError(f'{words}')\ndef handle(record): ..."
     )
     (folder / "watcher.toml").write_text("level = 5")
-    trust.trust(Path("watcher.toml"), b"level = 5")
+    defaults.trust(Path("watcher.toml"), b"level = 5")
     line = Invocation(CommandLine("watch", ["orders"]))
     with pytest.raises(UsageError) as caught:
         Choice(find(), line.given, line.values).load()

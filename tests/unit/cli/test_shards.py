@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.support.times import NOON
 from watcher.aws.model import Listing, Shard
-from watcher.cli.shards import tree
+from watcher.cli.streams import tree
 
 
 def listing(*lineage: tuple[str, str | None]) -> Listing:

@@ -8,8 +8,7 @@ import pytest
 
 from tests.simulator import Simulator
 from watcher import cli
-from watcher.cli.command_line import CommandLine
-from watcher.cli.commands import COMMANDS, named
+from watcher.cli.command_line import COMMANDS, CommandLine, named
 from watcher.cli.invocation import Invocation
 from watcher.cli.synonyms import ADVICE, OPTIONS, VERBS, command_for
 from watcher.errors import UsageError

@@ -9,9 +9,8 @@ import pytest
 from tests.simulator import Simulator
 from tests.support.program import run
 from watcher import cli
-from watcher.cli import handler_flags, trust
-from watcher.cli.command_line import CommandLine
-from watcher.cli.commands import COMMANDS
+from watcher.cli import defaults, handler_flags
+from watcher.cli.command_line import COMMANDS, CommandLine
 from watcher.cli.handler_flags import Choice
 from watcher.cli.invocation import Invocation
 from watcher.errors import UsageError
@@ -175,7 +174,7 @@ def test_what_can_not_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_option_whose_value_is_of_files_programs_or_places_needs_leave() -> None:
     for metavar in ("FILE", "PATH", "DIR", "URL", "MODULE:FUNCTION", "KEY=VALUE", "COORDINATES"):
-        assert not trust.is_harmless(metavar, "x")
+        assert not defaults.is_harmless(metavar, "x")
     assert "trust" in COMMANDS
 
 

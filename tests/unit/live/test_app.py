@@ -19,7 +19,7 @@ from watcher.aws.arns import table_of
 from watcher.aws.model import Listing, Shard, ShardKey
 from watcher.errors import StreamError
 from watcher.live.app import LiveView
-from watcher.live.buffer import ChangeBuffer, ChangeLine, parse_search
+from watcher.live.changes import ChangeBuffer, ChangeLine, parse_search
 from watcher.live.screens import ChangeScreen, HistoryScreen, ShardsScreen, TextScreen
 from watcher.observability.watch_stats import Display, Totals, WatchStats
 from watcher.records.record import Record

@@ -34,11 +34,10 @@ from pyiceberg.table import StaticTable, Table
 from watcher.errors import WatcherError
 from watcher.mirror import delta_table, iceberg_table
 from watcher.mirror.columns import Item, MirrorColumns
+from watcher.mirror.copy import Format, open_mirror
 from watcher.mirror.folder import Folder
-from watcher.mirror.open_mirror import Format, open_mirror
 from watcher.mirror.parts import part_of
-from watcher.mirror.retention import StorageLimits
-from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState, MirrorTable
+from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState, MirrorTable, StorageLimits
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion
 
 # polars_iceberg, a faster planner, is not installed.

@@ -21,9 +21,9 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.tables import TablesClient
 from watcher.errors import StreamError, UsageError, WatcherError
 from watcher.mirror.columns import given_columns
+from watcher.mirror.copy import Format, open_mirror
 from watcher.mirror.delta_table import DeltaMirror
 from watcher.mirror.job import MirrorJob
-from watcher.mirror.open_mirror import Format, open_mirror
 from watcher.mirror.table import LIMITS, MirrorLimits
 from watcher.pull.call_pool import CallPool
 from watcher.records.plain_json import plain_json

@@ -25,7 +25,7 @@ from watcher.records.diff import (
 )
 from watcher.records.plain_json import plain_json
 from watcher.records.wire import WireChange, WireRecord
-from watcher.report.changes import change_of_record, change_of_row
+from watcher.report.summary import change_of_record, change_of_row
 
 Item = dict[str, Any]
 

@@ -11,8 +11,8 @@ from tests.ledger.ledger import Ledger
 from tests.unit.time_machine.test_archives import archive
 from watcher.cli import main
 from watcher.records.record import Record
-from watcher.report.latest import LatestChanges, section
-from watcher.report.markup import document
+from watcher.report.page import LatestChanges, section
+from watcher.report.pictures import document
 
 
 def change(number: int, kind: str = "MODIFY", name: str = "a", **images: Any) -> Record:

@@ -24,9 +24,8 @@ from watcher.cli import main
 from watcher.errors import UsageError
 from watcher.observability.watch_stats import Totals
 from watcher.records.wire import KINDS
-from watcher.report import changes
-from watcher.report.latest import LatestChanges
-from watcher.report.page import Report, page
+from watcher.report import summary
+from watcher.report.page import LatestChanges, Report, page
 from watcher.report.pictures import Bar, bars, lineage_rows
 from watcher.report.summary import Busiest, CountedChange, Histogram, ShardCount, Summary
 from watcher.time_machine.archives import Archive
@@ -176,9 +175,9 @@ def test_a_record_and_its_row_in_an_archive_are_the_same_change() -> None:
         "new_image": '{"pk":"a","n":2,"m":{"y":"2","x":"1"}}',
         "shard_id": "s",
     }
-    made = changes.change_of_record(type(record(1)).from_json(json.dumps(wire).encode(), "s"))
+    made = summary.change_of_record(type(record(1)).from_json(json.dumps(wire).encode(), "s"))
     assert made == CountedChange("MODIFY", at.timestamp(), (("pk", "a"),), ["n"], False, "s")
-    assert changes.change_of_row(row) == made
+    assert summary.change_of_row(row) == made
 
 
 @pytest.mark.parametrize(
@@ -193,13 +192,13 @@ def test_a_record_and_its_row_in_an_archive_are_the_same_change() -> None:
     ],
 )
 def test_a_row_that_is_no_change_is_said_to_be_none(row: dict[str, Any]) -> None:
-    with pytest.raises(changes.UnreadableChangeError):
-        changes.change_of_row(row)
+    with pytest.raises(summary.UnreadableChangeError):
+        summary.change_of_row(row)
 
 
 def test_a_number_in_a_key_keeps_all_that_count_of_its_digits() -> None:
     keys = '{"pk":12345678901234567890.10,"sk":"\\u00e9"}'
-    made = changes.change_of_row({"event_name": "INSERT", "keys": keys})
+    made = summary.change_of_row({"event_name": "INSERT", "keys": keys})
     assert made.key == (("pk", "12345678901234567890.1"), ("sk", "é"))
 
 

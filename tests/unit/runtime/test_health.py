@@ -16,9 +16,8 @@ from tests.support.play import Memory, Play, PlayedService, page
 from tests.support.times import NOON
 from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.errors import DeniedError, NoAnswerYetError, StreamError, TransientError, UsageError
-from watcher.observability.heartbeat import Heartbeat
+from watcher.observability.heartbeat import Heartbeat, ProbeAnswers, assess
 from watcher.observability.http_server import SuspendDetector
-from watcher.observability.probes import ProbeAnswers, assess
 from watcher.observability.watch_stats import WatchStats
 from watcher.records.record import Record
 from watcher.streams.checkpoint_format import Token

@@ -12,10 +12,10 @@ from watcher.errors import DataLossError, UsageError
 from watcher.stream import Stream
 from watcher.time_machine.archives import Archive
 from watcher.time_machine.as_of import items_as_of
-from watcher.time_machine.change_filter import ChangeFilter
 from watcher.time_machine.processed_log import ProcessedLog, archived_numbers, check_log
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.undo import plan_undo
+from watcher.time_machine.undo_plan import ChangeFilter
 
 pytest.importorskip("pyarrow")
 

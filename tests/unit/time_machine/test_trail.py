@@ -18,9 +18,8 @@ from tests.support.trails import ACCOUNT, ARN, deliver
 from tests.unit.time_machine.test_callers import change
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
-from watcher.time_machine.callers import NO_CALL, Answer, Callers, Certainty
+from watcher.time_machine.callers import NO_CALL, Answer, Callers, Certainty, Trail, TrailReading
 from watcher.time_machine.limits import TimeMachineLimits
-from watcher.time_machine.trail import Trail, TrailReading
 
 SECOND = int(datetime(2026, 11, 22, 2, 31, 40, tzinfo=UTC).timestamp())
 MINUTE = 60

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tests.ledger.ledger import DisturbedTables, Ledger, native
 from tests.support.gate import DrippingCalls
 from watcher.errors import DeniedError, StreamError, UsageError
-from watcher.time_machine.change_filter import ChangeFilter
 from watcher.time_machine.table import TableHandle
 from watcher.time_machine.undo import (
     Undo,
@@ -25,8 +24,8 @@ from watcher.time_machine.undo import (
     plan_revert,
     plan_undo,
 )
-from watcher.time_machine.undo_plan import AFTER_UNDO, DONE, OWN, PUT_BACK, UndoStep
-from watcher.time_machine.write_back import Outcome, WriteBack
+from watcher.time_machine.undo_log import Outcome, WriteBack
+from watcher.time_machine.undo_plan import AFTER_UNDO, DONE, OWN, PUT_BACK, ChangeFilter, UndoStep
 
 FAST = 1e9
 
