@@ -22,7 +22,7 @@ from pyiceberg.table import Table
 
 from tests.simulator import Written
 from tests.simulator.control import Control
-from watcher.mirror.open_mirror import CATALOG
+from watcher.mirror.copy import CATALOG
 
 Rows = list[tuple[Any, ...]]
 _ITEMS: Final = 45_000

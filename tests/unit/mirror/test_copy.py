@@ -13,8 +13,7 @@ from tests.ledger.ledger import DisturbedTables, Ledger
 from tests.unit.mirror.test_job import job, run
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
-from watcher.mirror.copy import MirrorCopy
-from watcher.mirror.open_mirror import Format
+from watcher.mirror.copy import Format, MirrorCopy
 from watcher.mirror.table import MirrorLimits
 from watcher.time_machine.copied_items import CauseKind
 from watcher.time_machine.verify import Verification, Verifier
