@@ -29,7 +29,7 @@ from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, blame, refuse_text_for_bool
 from watcher.files import is_terminal
 from watcher.shutdown import STOP_SECONDS
-from watcher.stores.protocol import CheckpointStorage
+from watcher.stores.protocol import CheckpointStorage, SharedStorage
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
@@ -186,7 +186,7 @@ class WatchOptions:
         ),
     ] = None
     checkpoint: Annotated[
-        str | os.PathLike[str] | CheckpointStorage | None,
+        str | os.PathLike[str] | CheckpointStorage | SharedStorage | None,
         Parameter(
             metavar="FILE",
             group="failures",

@@ -47,7 +47,8 @@ def watch(
     `stop` does, once it is set: within a fifth of a second, unless a handler keeps it longer (only
     in the main thread can one be broken off). `display` is shown the figures of the watch a few
     times a second, as the command line's status line is.
-    `checkpoint` may also be an object with `load()` and `save(token)` (see docs/positions.md).
+    `checkpoint` may also be an object with `load()` and `save(token)`, or with `load()` and
+    `replace(new, old)`, which shares it with watches that stand by (see docs/positions.md).
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
     checkpoint can't), HandlerError (a handler failed under `stop`), DataLossError,

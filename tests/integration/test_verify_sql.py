@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ import sqlalchemy
 
 from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
-from tests.support.postgres import find_postgres, postgres
 from watcher.cli import main
 
 LONG = "12345678901234567890.123456789012345678"
@@ -29,18 +27,6 @@ ITEMS: list[dict[str, Any]] = [
     }
     for number in range(1_200)
 ]
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    programs = find_postgres()
-    if programs is None:
-        missing = "there is no PostgreSQL (Debian: apt-get install postgresql)"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    with postgres(programs) as url:
-        yield url
 
 
 @pytest.fixture

@@ -134,6 +134,12 @@ class Shared:
         self.is_asked = False
         """Whether an answer is waited for."""
 
+    def make(self) -> None:
+        """It is there."""
+
+    def close(self) -> None:
+        """It has no connection."""
+
     def get(self) -> Leased | None:
         return self._asked(lambda: self._item.there)
 
@@ -240,7 +246,6 @@ class Standby:
         lease = Lease(shared, holder, life)
         store = LeasedStore(
             lease,
-            Item.name,
             # As a thread would.
             renewing=lambda lease: Beat(lease, shared, self, life),  # type: ignore[arg-type, return-value]
         )

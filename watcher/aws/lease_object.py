@@ -20,6 +20,24 @@ class _Content(msgspec.Struct, frozen=True):
     token: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
+def encode(leased: Leased) -> bytes:
+    """Returns the lease and its token as one JSON text."""
+    token = msgspec.Raw(leased.token) if leased.token else msgspec.UNSET
+    content = _Content(leased.holder, leased.counter, leased.seconds, token)
+    return msgspec.json.encode(content)
+
+
+def decode(text: bytes | str, name: str) -> Leased:
+    """Returns what `encode` has encoded. Raises UsageError for other text."""
+    try:
+        content = msgspec.json.decode(text, type=_Content)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        told = f"what is there was not written by a watch ({error}): choose another name"
+        raise UsageError(told, "checkpoint", name) from None
+    token = bytes(content.token) if content.token else b""
+    return Leased(content.holder, content.counter, content.seconds, token)
+
+
 class LeaseObject:
     """One object, as `LeaseTable` is one item; S3 compares the ETag.
 
@@ -56,23 +74,14 @@ class LeaseObject:
         if found is None:
             return None
         body, etag = found
-        try:
-            content = msgspec.json.decode(body, type=_Content)
-        except msgspec.MsgspecError as error:
-            text = f"the object there was not written by a watch ({error}): choose another key"
-            raise UsageError(text, "checkpoint", self.name) from None
-        token = bytes(content.token) if content.token else b""
-        self._etag = etag
-        self._seen = Leased(content.holder, content.counter, content.seconds, token)
+        self._seen, self._etag = decode(body, self.name), etag
         return self._seen
 
     def replace(self, leased: Leased, seen: Leased | None) -> bool:
         """Write it in the place of what was seen; False where that is not there any more."""
         if seen is not None and seen != self._seen and self.get() != seen:
             return False
-        token = msgspec.Raw(leased.token) if leased.token else msgspec.UNSET
-        content = _Content(leased.holder, leased.counter, leased.seconds, token)
-        body, etag = msgspec.json.encode(content), None if seen is None else self._etag
+        body, etag = encode(leased), None if seen is None else self._etag
         # Two that write at one moment: one that takes the lease just looks again. Of its holder's
         # writes it may be an earlier one that came late, and says nothing of another.
         is_ours = seen is not None and seen.holder == leased.holder
@@ -83,3 +92,7 @@ class LeaseObject:
         if written is not None:
             self._seen, self._etag = leased, written
         return written is not None
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()

@@ -189,6 +189,10 @@ class LeaseTable:
             self._seen, self._parts = leased, parts
         return written
 
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
     def _encoded(self, leased: Leased) -> tuple[list[Item], _Parts | None]:
         """Returns the items that hold it, the one with the lease first."""
         if len(leased.token) <= _PLAIN_BYTES:

@@ -55,6 +55,10 @@ class ObjectsClient:
             told.option = connection.to_blame(error)
             raise told from error
 
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
     def open(self, url: str) -> IO[bytes]:
         """An object's content, as it comes. Raises FileNotFoundError, UsageError, StreamError."""
         bucket, _, key = url.removeprefix(SCHEME).partition("/")

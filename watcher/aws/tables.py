@@ -167,6 +167,10 @@ class TablesClient:
         """The URL that it talks to, for people to read."""
         return without_passwords(self.api.meta.endpoint_url).rstrip("/")
 
+    def close(self) -> None:
+        """Close its connections."""
+        self.api.close()
+
     def describe(self, table: str) -> Description | None:
         """The table; None where there is none."""
         try:

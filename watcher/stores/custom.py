@@ -1,15 +1,16 @@
-"""A checkpoint kept by an object that the caller of `watch()` gives."""
+"""Checkpoints kept by an object that the caller of `watch()` gives: of one watch, or shared."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from watcher.aws.lease_table import SCHEME
+from watcher.aws import lease_object
+from watcher.aws.lease_table import SCHEME, Leased
 from watcher.delivery.callables import unfit
 from watcher.delivery.coroutines import Coroutines
-from watcher.errors import UsageError, error_text
-from watcher.stores.protocol import CheckpointStorage, Store
+from watcher.errors import CheckpointError, UsageError, error_text
+from watcher.stores.protocol import CheckpointStorage, SharedStorage, Store
 from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 
@@ -19,14 +20,7 @@ class CustomStore(Store):
     def __init__(self, given: CheckpointStorage) -> None:
         self._given = given
         self._coroutines = Coroutines()
-        for name, arguments in {"load": (), "save": ("token",)}.items():
-            method: Any = getattr(given, name, None)
-            if not callable(method):
-                raise self._refused(
-                    f"give a file, {SCHEME}TABLE/NAME, or an object with load() and save(token)"
-                )
-            if reason := unfit(method, *arguments, is_awaited=True):
-                raise self._refused(f"its {name} {reason}")
+        _refuse_unfit(given, {"load": (), "save": ("token",)})
 
     @property
     def name(self) -> str:
@@ -38,7 +32,7 @@ class CustomStore(Store):
         try:
             text = self._coroutines.finish(self._given.load())
         except Exception as error:
-            raise self._failed("load", error) from error
+            raise self._refused(_failed("load", error)) from error
         if not text:
             return []
         if not isinstance(text, str | bytes):
@@ -50,15 +44,86 @@ class CustomStore(Store):
         try:
             self._coroutines.finish(self._given.save(encode_all(tokens).decode()))
         except Exception as error:
-            raise self._failed("save", error) from error
+            raise self._refused(_failed("save", error)) from error
 
     def close(self) -> None:
         """Close the event loop of its coroutines; the object is the caller's."""
         self._coroutines.close()
 
-    def _failed(self, name: str, error: Exception) -> UsageError:
-        what = " ".join(f"{type(error).__name__}: {error_text(error)}".split())
-        return self._refused(f"its {name} failed: {what}")
-
     def _refused(self, text: str) -> UsageError:
         return UsageError(text, "checkpoint", self.name)
+
+
+class SharedObject:
+    """An object whose `load` and `replace` keep a lease and its token as one text (`LeaseStorage`).
+
+    A failure counts as no answer: nobody knows whether another watch gets one.
+    """
+
+    def __init__(self, given: SharedStorage) -> None:
+        self.name = type(given).__name__
+        self._given = given
+        # Two threads call it; a connection of asyncio's belongs to one loop.
+        self._coroutines = Coroutines(aside=True)
+        self._seen: Leased | None = None
+        self._text: str | None = None  # of that one
+        _refuse_unfit(given, {"load": (), "replace": ("new", "old")})
+
+    def make(self) -> None:
+        """See `LeaseStorage`: that is the caller's."""
+
+    def get(self) -> Leased | None:
+        """See `LeaseStorage`."""
+        try:
+            text = self._coroutines.finish(self._given.load())
+        except Exception as error:
+            raise self._failed("load", error) from error
+        if not text:
+            self._seen = self._text = None
+            return None
+        if not isinstance(text, str | bytes):
+            told = f"its load gave {type(text).__name__}: give what replace got"
+            raise UsageError(told, "checkpoint", self.name)
+        self._seen = lease_object.decode(text, self.name)
+        self._text = text if isinstance(text, str) else text.decode()
+        return self._seen
+
+    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+        """See `LeaseStorage`."""
+        if seen is not None and seen != self._seen and self.get() != seen:
+            return False
+        new, old = lease_object.encode(leased).decode(), None if seen is None else self._text
+        try:
+            written = self._coroutines.finish(self._given.replace(new, old))
+        except Exception as error:
+            raise self._failed("replace", error) from error
+        if not isinstance(written, bool):
+            told = f"its replace gave {written!r}: give True where it wrote, else False"
+            raise UsageError(told, "checkpoint", self.name)
+        if written:
+            self._seen, self._text = leased, new
+        return written
+
+    def close(self) -> None:
+        """See `LeaseStorage`; the object is the caller's."""
+        self._coroutines.close()
+
+    def _failed(self, name: str, error: Exception) -> CheckpointError:
+        return CheckpointError(_failed(name, error), "checkpoint", self.name)
+
+
+def _refuse_unfit(given: object, methods: Mapping[str, Sequence[str]]) -> None:
+    """Raises UsageError for an object that lacks one of these methods, or its arguments."""
+    name = type(given).__name__
+    for each, arguments in methods.items():
+        method: Any = getattr(given, each, None)
+        if not callable(method):
+            told = f"give a file, {SCHEME}TABLE/NAME, or an object with load() and save(token)"
+            raise UsageError(told, "checkpoint", name)
+        if reason := unfit(method, *arguments, is_awaited=True):
+            raise UsageError(f"its {each} {reason}", "checkpoint", name)
+
+
+def _failed(name: str, error: Exception) -> str:
+    what = " ".join(f"{type(error).__name__}: {error_text(error)}".split())
+    return f"its {name} failed: {what}"

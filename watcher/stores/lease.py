@@ -21,10 +21,7 @@ from typing import Protocol
 import msgspec
 
 from watcher import process_start
-from watcher.aws import lease_table
-from watcher.aws.config import AwsConfig
-from watcher.aws.lease_object import LeaseObject
-from watcher.aws.lease_table import Leased, LeaseTable
+from watcher.aws.lease_table import Leased
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, WatcherError
 from watcher.stores.protocol import Store
@@ -35,17 +32,26 @@ logger = logging.getLogger("watcher")
 
 
 class LeaseStorage(Protocol):
-    """Keeps the lease and the tokens: `LeaseTable`, `LeaseObject`. All raise CheckpointError."""
+    """Keeps the lease and the tokens: `LeaseTable`, `LeaseObject`, `SharedObject`.
+
+    All raise CheckpointError.
+    """
 
     @property
     def name(self) -> str:
         """Its name in messages."""
+
+    def make(self) -> None:
+        """Have its table there, or its bucket answer. Raises UsageError where it can't be used."""
 
     def get(self) -> Leased | None:
         """Returns what is stored now."""
 
     def replace(self, leased: Leased, seen: Leased | None) -> bool:
         """Write it in the place of what was seen; False where that is not there any more."""
+
+    def close(self) -> None:
+        """Give back what it holds: its connections."""
 
 
 def own_name() -> str:
@@ -58,13 +64,13 @@ class Lease:
 
     def __init__(
         self,
-        shared: LeaseStorage,
+        storage: LeaseStorage,
         holder: str,
         clock: Clock = CLOCK,
         timing: LeaseTiming | None = None,
     ) -> None:
         self._timing = timing or LeaseTiming()
-        self._shared = shared
+        self.storage = storage
         self._holder = holder
         self._clock = clock
         self._lock = threading.Lock()
@@ -97,7 +103,7 @@ class Lease:
 
     def peek(self) -> bytes:
         """Returns what is stored, also where another has the lease. Raises CheckpointError."""
-        there = self._shared.get()
+        there = self.storage.get()
         return b"" if there is None else there.token
 
     # Standing by
@@ -109,7 +115,7 @@ class Lease:
         that only the user can mend.
         """
         self._must_stop = must_stop
-        there, said, first, refused = self._shared.get(), False, True, False
+        there, said, first, refused = self.storage.get(), False, True, False
         seen, watched, at = there, 0.0, self._clock.boottime()
         while not must_stop():
             takes = self._is_free(there, watched)
@@ -119,10 +125,10 @@ class Lease:
                 takes = False
                 if there is not None and not said:
                     said, who = True, there.holder.rpartition(":")[0]
-                    logger.info(f"Standing by: {who} has the lease on {self._shared.name}")
+                    logger.info(f"Standing by: {who} has the lease on {self.storage.name}")
                 first = False
                 self._wait(self._timing.look_seconds)
-                there = self._shared.get()
+                there = self.storage.get()
             except CheckpointError as error:
                 if first and isinstance(error.__cause__, StreamError):
                     raise
@@ -159,7 +165,7 @@ class Lease:
         began = self._clock.boottime()
         counter, token = (there.counter, there.token) if there else (0, b"")
         mine = Leased(self._holder, counter + 1, LEASE_SECONDS, token)
-        if not self._shared.replace(mine, there):
+        if not self.storage.replace(mine, there):
             return False
         if there is not None and there.holder not in ("", self._holder):
             who = there.holder.rpartition(":")[0]
@@ -195,11 +201,11 @@ class Lease:
             stored = seen.token if token is None else token
             try:
                 mine = self._next(seen, stored)
-                if not self._shared.replace(mine, seen):
+                if not self.storage.replace(mine, seen):
                     # An answer of ours may have been lost on its way.
-                    seen = self._own(self._shared.get())
+                    seen = self._own(self.storage.get())
                     began, mine = self._clock.boottime(), self._next(seen, stored)
-                    if not self._shared.replace(mine, seen):
+                    if not self.storage.replace(mine, seen):
                         self._own(None)
             except CheckpointError as error:
                 self.trouble = str(error)
@@ -228,7 +234,7 @@ class Lease:
     def _bridge(self, began: float) -> None:
         """Extends the lease while the table itself answers with errors."""
         try:
-            there = self._shared.get()
+            there = self.storage.get()
         except CheckpointError:
             there = self._mine
         self._own(there)
@@ -238,7 +244,7 @@ class Lease:
     def _raise_if_lost(self) -> None:
         if self._lost:
             raise LeaseLostError(
-                f"the lease on {self._shared.name} is lost: {self._lost}; this watch delivers and "
+                f"the lease on {self.storage.name} is lost: {self._lost}; this watch delivers and "
                 "saves nothing more (start it again to have it stand by)"
             )
 
@@ -254,7 +260,7 @@ class Lease:
                     self.in_doubt = True
                     logger.error(f"{error}; the lease has run out: delivery waits")
                 if self._must_stop():
-                    text = f"the lease on {self._shared.name} has run out, and nobody can be asked"
+                    text = f"the lease on {self.storage.name} has run out, and nobody can be asked"
                     raise LeaseLostError(f"{text}: the rest is left to the next watch") from error
                 self._wait(self._timing.again_seconds)
         if self.in_doubt:
@@ -271,7 +277,7 @@ class Lease:
         with self._lock:
             mine = msgspec.structs.replace(self._mine, holder="", counter=self._mine.counter + 1)
             if self._mine.holder and not self._lost:
-                self._shared.replace(mine, self._mine)
+                self.storage.replace(mine, self._mine)
                 self._lost = "it was given back"
 
 
@@ -300,27 +306,19 @@ class Renewer:
 class LeasedStore(Store):
     """Tokens beside a lease. `renewing` has it renewed as long as it is held."""
 
-    def __init__(
-        self,
-        lease: Lease,
-        name: str,
-        make: Callable[[], object] = lambda: None,
-        renewing: Callable[[Lease], Renewer] = Renewer,
-    ) -> None:
+    def __init__(self, lease: Lease, renewing: Callable[[Lease], Renewer] = Renewer) -> None:
         self._lease = lease
-        self._name = name
-        self._make = make
         self._renewing = renewing
         self._renewer: Renewer | None = None
 
     @property
     def name(self) -> str:
-        """Its URL."""
-        return self._name
+        """Its URL, or its class."""
+        return self._lease.storage.name
 
     def peek(self) -> list[Token]:
         """See `Store`. Raises UsageError where the table can't be used."""
-        self._make()
+        self._lease.storage.make()
         return self.read()
 
     def read(self) -> list[Token]:
@@ -340,7 +338,7 @@ class LeasedStore(Store):
 
     def _decoded(self, token: bytes) -> list[Token]:
         remedy = "delete the item to start anew, or choose another name"
-        return from_checkpoint(token, self._name, remedy) if token else []
+        return from_checkpoint(token, self.name, remedy) if token else []
 
     @property
     def check(self) -> Callable[[], object]:
@@ -375,10 +373,4 @@ class LeasedStore(Store):
                 self._lease.release()
             except WatcherError as error:
                 logger.debug(f"The lease was not given back: {error}")
-
-
-def leased_store(url: str, connection: AwsConfig, region: str | None) -> LeasedStore:
-    """Returns the store of a URL, in DynamoDB or in S3. Raises UsageError."""
-    kind = LeaseTable if url.startswith(lease_table.SCHEME) else LeaseObject
-    shared = kind.from_url(url, connection, region)
-    return LeasedStore(Lease(shared, own_name()), shared.name, shared.make)
+        self._lease.storage.close()

@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from watcher.aws import lease_table, s3
+from watcher.aws import s3
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.error_mapping import error_code
+from watcher.aws.lease_object import LeaseObject
+from watcher.aws.lease_table import SCHEME, LeaseTable
 from watcher.clock import CLOCK
 from watcher.errors import CheckpointError, UsageError
-from watcher.stores.custom import CustomStore
+from watcher.stores.custom import CustomStore, SharedObject
 from watcher.stores.file import CheckpointFile, read_file
-from watcher.stores.lease import LeasedStore, leased_store
-from watcher.stores.protocol import CheckpointStorage, Store
+from watcher.stores.lease import Lease, LeasedStore, own_name
+from watcher.stores.protocol import CheckpointStorage, SharedStorage, Store
 from watcher.stores.timing import CLAIM_SECONDS
 from watcher.streams.checkpoint_format import Token
 
@@ -25,13 +27,17 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 def open_store(
-    checkpoint: str | os.PathLike[str] | CheckpointStorage, connection: AwsConfig, stream: object
+    checkpoint: str | os.PathLike[str] | CheckpointStorage | SharedStorage,
+    connection: AwsConfig,
+    stream: object,
 ) -> Store:
     """Returns the store that a caller means: a path, a URL, or an object. Raises UsageError.
 
     A shared checkpoint is in the stream's region where nothing else says so.
     """
     if not isinstance(checkpoint, str | os.PathLike):
+        if isinstance(checkpoint, SharedStorage):
+            return LeasedStore(Lease(SharedObject(checkpoint), own_name()))
         return CustomStore(checkpoint)
     if (leased := _leased(checkpoint, connection, stream)) is not None:
         return leased
@@ -74,11 +80,13 @@ def _leased(
     text = os.fspath(checkpoint)
     if isinstance(checkpoint, Path) or not (found := _URL.match(text)):
         return None
-    if found[0] in (lease_table.SCHEME, s3.SCHEME):
-        region = region_in(stream) if isinstance(stream, str) else None
-        return leased_store(text, connection, region)
+    region = region_in(stream) if isinstance(stream, str) else None
+    if found[0] == SCHEME:
+        return LeasedStore(Lease(LeaseTable.from_url(text, connection, region), own_name()))
+    if found[0] == s3.SCHEME:
+        return LeasedStore(Lease(LeaseObject.from_url(text, connection, region), own_name()))
     told = (
-        f"no {found[0]} here: give a file, {lease_table.SCHEME}TABLE/NAME, {s3.SCHEME}BUCKET/KEY, "
+        f"no {found[0]} here: give a file, {SCHEME}TABLE/NAME, {s3.SCHEME}BUCKET/KEY, "
         "or an object with load() and save()"
     )
     raise UsageError(told, "checkpoint", text)

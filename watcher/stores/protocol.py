@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 # The command line reads the declarations here for its help alone.
 if TYPE_CHECKING:
@@ -66,8 +66,27 @@ class Store(Protocol):
         return ""
 
 
+@runtime_checkable
+class SharedStorage(Protocol):
+    """Keeps the positions of watches that take over from each other: one delivers at a time.
+
+    That is one text, which holds the lease, too. No two writes are the same, so what a watch writes
+    late, after another one has taken over, replaces nothing. The thread that renews the lease calls
+    both methods, too, but never two at once. Each may be an `async def`.
+    """
+
+    def load(self) -> str | bytes | Awaitable[str | bytes | None] | None:
+        """Returns what is kept now; None where nothing is."""
+
+    def replace(self, new: str, old: str | None) -> bool | Awaitable[bool]:
+        """In one step, keeps `new` if just now `old` is kept (None: nothing is).
+
+        Returns whether it did. What it raises is retried, until the lease runs out.
+        """
+
+
 class CheckpointStorage(Protocol):
-    """Keeps a watch's positions wherever it likes. Both methods are called in `watch()`'s thread.
+    """Keeps one watch's positions wherever it likes. `watch()`'s thread calls both methods.
 
     Each may be an `async def`: it runs in an event loop that the store has for itself. Where `save`
     raises, that is logged, and the watch goes on; it is called again a second later.

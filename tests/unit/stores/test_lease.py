@@ -24,6 +24,13 @@ class Item:
         self.trouble: CheckpointError | None = None
         self.write_trouble: Exception | None = None
         self.answers_get_lost = False
+        self.made = self.closed = False
+
+    def make(self) -> None:
+        self.made = True
+
+    def close(self) -> None:
+        self.closed = True
 
     def get(self) -> Leased | None:
         if self.trouble:
@@ -295,7 +302,7 @@ def test_a_holder_whose_writes_fail_knows_that_also_while_all_is_idle(
     trouble: CheckpointError, item: Item, clock: HandClock
 ) -> None:
     lease = held(item, clock)
-    store = LeasedStore(lease, item.name)
+    store = LeasedStore(lease)
     assert store.trouble == ""
     item.trouble = trouble
     clock.sleep(3.0)
@@ -307,9 +314,8 @@ def test_a_holder_whose_writes_fail_knows_that_also_while_all_is_idle(
 
 
 def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Item, clock: HandClock) -> None:
-    made: list[str] = []
-    store = LeasedStore(Lease(item, "two:2:b", clock), item.name, lambda: made.append("table"))
-    assert store.peek() == [] and made == ["table"]
+    store = LeasedStore(Lease(item, "two:2:b", clock))
+    assert store.peek() == [] and item.made
     held(item, clock).write(encode(Token("arn", [], [])))
     assert [token.stream_arn for token in store.peek()] == ["arn"]
     item.trouble = CheckpointError("no permission", answered=True)
@@ -319,7 +325,7 @@ def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Item, clock: Han
 
 def test_a_store_tells_of_a_lease_that_has_run_out_or_is_lost(item: Item, clock: HandClock) -> None:
     lease = held(item, clock)
-    store = LeasedStore(lease, item.name)
+    store = LeasedStore(lease)
     assert not store.in_doubt and not store.is_lost
     item.trouble = CheckpointError("no answer")
     clock.passed += LEASE_SECONDS
