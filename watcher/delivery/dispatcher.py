@@ -185,6 +185,8 @@ class Dispatcher:
             raise
         except BaseException as error:
             self._end_if_output_is_closed(error)
+            name = self._handlers[0].name
+            logger.debug(f"{name} can't take the page, it gets each record: {error_text(error)}")
             return False
         durations = self._handlers[0].durations
         if is_delivered and durations is not None:

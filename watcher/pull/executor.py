@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeVar
 
 from watcher.aws.model import Listing, Service, Shard
@@ -73,17 +72,14 @@ def start(coordinator: Coordinator, service: Service, clock: Clock) -> None:
     coordinator.start(retry_at_start(lambda: service.list_shards(coordinator.arn), clock))
 
 
-def refresh(
-    coordinator: Coordinator, service: Service, before: Callable[[], object] = lambda: None
-) -> set[type[StreamRequest]]:
-    """Makes the requests that are due, each after calling `before`.
+def refresh(coordinator: Coordinator, service: Service) -> set[type[StreamRequest]]:
+    """Makes the requests that are due.
 
     Returns the kinds that a `BackgroundService` has no answer to yet. Raises DeniedError,
     DataLossError.
     """
     pending = set[type[StreamRequest]]()
     while (request := coordinator.due(pending)) is not None:
-        before()
         coordinator.requested(request)
         try:
             coordinator.answered(request, _listed(request, coordinator.arn, service))

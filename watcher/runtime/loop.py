@@ -289,8 +289,10 @@ class Manager:
         if stream.failures and not stream.has_started:
             return self._start_stream(stream)
         listing = stream.coordinator.listing
+        if stream.has_due_request:
+            self.saver.save_before_waiting()
         try:
-            stream.refresh(before=self.saver.save_before_waiting)
+            stream.refresh()
         except StreamError as error:
             return self.streams.on_error(stream, error)
         if stream.coordinator.listing is not listing:

@@ -241,11 +241,16 @@ class WatchedStream:
 
     # Shards and their processes
 
-    def refresh(self, before: Callable[[], object]) -> None:
+    @property
+    def has_due_request(self) -> bool:
+        """True if `refresh` makes a request."""
+        return self.coordinator.due() is not None
+
+    def refresh(self) -> None:
         """Makes the stream's requests that are due. Raises StreamError, DataLossError."""
         self.service.renew_expiring()
         self.coordinator.schedule.stream_count = self.stream_count
-        executor.refresh(self.coordinator, self.service, before)
+        executor.refresh(self.coordinator, self.service)
 
     def take_ready_shards(self) -> list[TrackedShard]:
         """Returns the shards whose turn has come; from now on they count as assigned."""

@@ -15,7 +15,15 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, NEW_ARN, Memory, Play, PlayedService, Seen, Step, page
 from tests.support.times import NOON
 from tests.support.wire import FIRST
-from watcher.aws.model import AfterSequence, AtTime, Latest, Shard, ShardKey, TrimHorizon
+from watcher.aws.model import (
+    AfterSequence,
+    AtTime,
+    Latest,
+    Listing,
+    Shard,
+    ShardKey,
+    TrimHorizon,
+)
 from watcher.clock import CLOCK
 from watcher.errors import (
     CredentialsError,
@@ -190,6 +198,22 @@ def test_what_was_delivered_is_saved_before_an_observer_is_tried_again(
 
     played(service, observe, store=store, on_error="retry:1").run(1.0, ("a", page(1, 2)), 0.1)
     assert stored == [None, str(FIRST + 1)]
+
+
+def test_what_was_delivered_is_saved_before_a_listing_which_may_take_long(
+    service: PlayedService, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, stored = Memory(), []
+    list_shards = service.list_shards
+
+    def listing(arn: str) -> Listing:
+        stored.append(store.load()[0].shards[0].sequence_number if store.saves else None)
+        return list_shards(arn)
+
+    monkeypatch.setattr(service, "list_shards", listing)
+    steps: list[Step] = [("a", page(1)), 4.4, ("a", page(2)), 0.1, ("a", page(3)), 0.3, 1.0]
+    played(service, seen, store=store).run(*steps)
+    assert stored == [None, str(FIRST + 3)]
 
 
 def test_max_records_with_a_checkpoint_goes_on_after_the_last_one(

@@ -218,14 +218,6 @@ def test_a_stream_that_vanished_while_the_machine_slept_may_have_had_children_un
     assert [line.partition(": ")[0] for line in made.losses.lines] == said
 
 
-def test_before_each_call_its_caller_may_do_what_must_not_wait(service: PlayedService) -> None:
-    made = coordinator(service)
-    calls: list[int] = []
-    service.clock.sleep(10)
-    executor.refresh(made, service, before=lambda: calls.append(service.listings))
-    assert calls == [1]
-
-
 # The children of a finished shard
 
 
