@@ -289,6 +289,15 @@ def in_charge() -> Shutdown:
     return _in_charge
 
 
+def exit_status(number: int, *, ends_by_itself: bool) -> int:
+    """Returns the exit status of a program that a signal stopped in order; `number` 0 is none.
+
+    A run that goes on until it is stopped has done its work. One that would have ended by itself
+    has not: like a shell's, its status is 128 plus the signal's number.
+    """
+    return 128 + number if number and ends_by_itself else 0
+
+
 def stopping_signals() -> list[signal.Signals]:
     """Returns those that ask a program to stop in order."""
     return [each for each in _SIGNALS if signal.getsignal(each) != signal.SIG_IGN]

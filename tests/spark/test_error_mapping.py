@@ -27,8 +27,7 @@ def test_a_loss_names_the_option_and_the_flags() -> None:
 
     assert isinstance(told, DataLossError)
     assert str(told) == (
-        "gone; to go on: failOnDataLoss=false "
-        "(on the command line: --lossy, or a watch without --fail-on-data-loss)"
+        "gone; to go on: failOnDataLoss=false (on the command line --no-fail-on-data-loss)"
     )
 
 

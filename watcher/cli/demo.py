@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from watcher import safe_path
 from watcher.cli import handler_flags, live, options, output
 from watcher.cli.command_line import PROGRAM
-from watcher.cli.watch import closing_line
+from watcher.cli.watch import closing_line, status_of
 from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
@@ -120,7 +120,9 @@ def _demo(choice: handler_flags.Choice, values: dict[str, Any]) -> int:
                 _keep(shop, datetime.fromisoformat(place["opened"]), reach, account)
         finally:
             shop.terminate()
-    return 0
+    if totals is None or values["live"] or values["keep"]:
+        return 0  # the user has ended it
+    return status_of(totals, ends_by_itself=True)
 
 
 def _keep(

@@ -40,7 +40,7 @@ from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines
 from watcher.records.redaction import Redaction
-from watcher.shutdown import Overdue, Shutdown
+from watcher.shutdown import Overdue, Shutdown, exit_status
 from watcher.time_machine.archives import Archive
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
         f"{'Ended early' if ended else 'Done'}: {replayed} replayed, "
         f"{left_out}{failures} failed, {replay.unreadable} unreadable{unprocessed}"
     )
-    return 128 + ended if ended else int(bool(failures or replay.unreadable))
+    is_bad = bool(failures or replay.unreadable)
+    return exit_status(ended, ends_by_itself=True) or int(is_bad)
 
 
 def filter_of(values: dict[str, Any]) -> Callable[[Record], bool] | None:
@@ -351,7 +352,7 @@ def _redrive(
     except KeyboardInterrupt:
         if not shutdown.signal:
             raise
-        return 128 + shutdown.signal
+        return exit_status(shutdown.signal, ends_by_itself=True)
 
 
 def _interrupted_by_signals(shutdown: Shutdown) -> AbstractContextManager[None]:
@@ -484,10 +485,7 @@ class _Run:
     def hand_over(
         self, choice: handler_flags.Choice, on_error: FailurePolicy, shutdown: Shutdown
     ) -> int:
-        """Hands the records over; returns 1 if a handler failed or records are missing.
-
-        A signal ends it with a closing line and status 128 plus the signal's number.
-        """
+        """Hands the records over; returns 1 if a handler failed or records are missing."""
         redrive, values = self._redrive, self._values
         handler_flags.set_region([each.stream for each in redrive.batches], values["region"])
         dispatcher = self._dispatcher = Dispatcher(choice.load(), on_error, shutdown=shutdown)
@@ -511,7 +509,8 @@ class _Run:
             f"redriven, {left_out}{failures} failed, {redrive.unreadable} unreadable{unprocessed}; "
             f"{redrive.done} of {grouped(len(redrive.batches), 'range')} handled{deleted}{gone}"
         )
-        return 128 + ended if ended else int(bool(failures or redrive.unreadable or redrive.lost))
+        is_bad = bool(failures or redrive.unreadable or redrive.lost)
+        return exit_status(ended, ends_by_itself=True) or int(is_bad)
 
     def _matches(self, record: Record) -> bool:
         """True for a record to hand over; notes it for its message."""

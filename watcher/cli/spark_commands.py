@@ -23,6 +23,7 @@ from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import UsageError
 from watcher.formatting import style
 from watcher.options import WatchOptions, refuse_bad_seconds
+from watcher.shutdown import exit_status
 from watcher.version import install
 
 # Imported by the work itself: it takes boto3, which help does not.
@@ -90,20 +91,17 @@ def _joined(*streams: str) -> str:
 
 
 def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
-    """Logs the job's totals; returns 0, or 128 plus the signal that ended a `once` too early.
-
-    `goes_on` with a checkpoint: then a cron job must not take an early end for the whole.
-    """
+    """Logs the job's totals; returns the exit status. `goes_on` with a checkpoint."""
     done = f"{totals.records} changes in {totals.batches} batches"
     if totals.unhandled:
         done += f", {totals.unhandled} NOT HANDLED (see --on-error)"
-    number = totals.signal
-    if once and number:
+    status = exit_status(totals.signal, ends_by_itself=once)
+    if status:
         rest = "the same command goes on" if goes_on else "the rest was not read"
         logger.warning(f"Stopped early: {done}; {rest}")
-        return 128 + number
-    logger.info(f"Done: {done}")
-    return 0
+    else:
+        logger.info(f"Done: {done}")
+    return status
 
 
 _COMPACT = options.option(
@@ -199,11 +197,12 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
         finally:
             os.umask(before)
         text = f"{counted(done.items, 'item')} copied, {counted(done.changes, 'change')} applied"
-        if values["once"] and done.signal:
+        status = exit_status(done.signal, ends_by_itself=bool(values["once"]))
+        if status:
             logger.warning(f"Stopped early: {text}; the same command goes on")
-            return 128 + int(done.signal)
-        logger.info(f"Done: {text}")
-        return 0
+        else:
+            logger.info(f"Done: {text}")
+        return status
 
     parts = options.of(WatchOptions, *options.REDACT, *options.AWS)
     return options.with_options(run, options.of(mirror), parts)

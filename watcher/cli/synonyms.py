@@ -133,6 +133,8 @@ OPTIONS = {
     "--resume": "--checkpoint",
     "--cursor-file": "--checkpoint",
     "--all-tables": "--all",
+    "--lossy": "--no-fail-on-data-loss",
+    "--no-lossy": "--fail-on-data-loss",
     # What stands behind these is the STREAM.
     "--table-name": "",
     "--stream-arn": "",

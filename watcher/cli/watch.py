@@ -6,7 +6,7 @@ import inspect
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.options import WatchOptions
+from watcher.shutdown import exit_status, in_charge
 
 if TYPE_CHECKING:
     from watcher.cli.command_line import CommandLine
@@ -208,7 +209,20 @@ def _watch(
                 logger.info(closing_line(error.totals))
             raise
     logger.info(closing_line(totals))
-    return 0
+    return status_of(totals, ends_by_itself=_ends_by_itself(values))
+
+
+def _ends_by_itself(values: Mapping[str, Any]) -> bool:
+    """True for options that end a watch, which otherwise goes on until it is stopped."""
+    return not values["follow"] or any(
+        values[name] is not None for name in ("until", "max_records", "max_seconds")
+    )
+
+
+def status_of(totals: Totals, *, ends_by_itself: bool) -> int:
+    """Returns the exit status of a watch in this process that raised nothing."""
+    number = in_charge().signal if totals.stopped else 0
+    return exit_status(number, ends_by_itself=ends_by_itself)
 
 
 def _with_callers(

@@ -316,11 +316,9 @@ Once: TypeAlias = Annotated[bool, Parameter(help="end when everything up to now 
 Every: TypeAlias = Annotated[
     str, Parameter(metavar="TIME", help="one commit every so often: 1s, 1m; default 10s")
 ]
-NoLossy: TypeAlias = Annotated[
+FailOnDataLoss: TypeAlias = Annotated[
     bool,
     Parameter(
-        name="--no-lossy",
-        negative="--lossy",
         help="go on with a warning where changes were gone before they were read",
     ),
 ]
@@ -336,7 +334,7 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     image_schema: ImageSchema = None,
     once: Once = False,
     every: Every = "10s",
-    fail_on_data_loss: NoLossy = True,
+    fail_on_data_loss: FailOnDataLoss = True,
     redact: Sequence[str] | None = None,
     redact_file: str | None = None,
     redact_key_file: str | None = None,

@@ -27,7 +27,7 @@ _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
 _LACKING = re.compile(r"^ImportError: (Spark's worker on this machine .+)", re.MULTILINE)
 # The source knows its option, not which command it runs in.
 _LOSS_OPTION = "failOnDataLoss=false"
-_LOSS_FLAGS = "on the command line: --lossy, or a watch without --fail-on-data-loss"
+_LOSS_FLAG = "on the command line --no-fail-on-data-loss"
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def translated(error: Exception) -> WatcherError:
     text = error_text(error)
     if found := _OURS.findall(text):
         name, message = found[-1]
-        message = message.replace(_LOSS_OPTION, f"{_LOSS_OPTION} ({_LOSS_FLAGS})")
+        message = message.replace(_LOSS_OPTION, f"{_LOSS_OPTION} ({_LOSS_FLAG})")
         kind = getattr(errors, name, WatcherError)
         return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
     if lacking := _LACKING.search(text):

@@ -1,10 +1,14 @@
 """How the words of a command line are read, and what is said of those that can't be."""
 
 import importlib
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +18,7 @@ from watcher.cli.command_line import COMMANDS, CommandLine, named
 from watcher.cli.completion import candidates
 from watcher.cli.invocation import Invocation, app, arguments
 from watcher.errors import UsageError
+from watcher.records.record import Record
 
 KNOWN_ELSEWHERE = [
     # kubectl, stern
@@ -289,3 +294,35 @@ def test_a_start_imports_only_what_it_needs(program: str, absent: set[str]) -> N
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert not absent & set(done.stdout.splitlines()[-1].split())
+
+
+STOPPED = 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ("", 0),
+        ("--no-follow", STOPPED),
+        ("--no-follow --print-summary --who .", STOPPED),
+        ("--until 30m", STOPPED),
+        ("--max-records 50", STOPPED),
+        ("--max-seconds 600", STOPPED),
+    ],
+)
+def test_a_signal_ends_a_watch_with_0_unless_the_watch_would_have_ended_by_itself(
+    options: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(record: Record) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ""
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("watcher.cli.history_commands.summary_line", stop)  # with --who
+    monkeypatch.setitem(sys.modules, "stopped_by", SimpleNamespace(one=stop))
+    with Simulator(table="orders", clock=lambda: time.time() - 3600) as simulator:
+        for name, value in simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        simulator.bulk(20)
+        handlers = [] if "--who" in options else ["--call", "stopped_by:one"]
+        assert main(["orders", "--from", "trim-horizon", *options.split(), *handlers]) == status

@@ -70,8 +70,6 @@ ImageSchema: TypeAlias = Annotated[
 FailOnDataLoss: TypeAlias = Annotated[
     bool,
     Parameter(
-        name="--no-lossy",
-        negative="--lossy",
         help="go on with a warning where changes were gone before they were read",
     ),
 ]
