@@ -7,10 +7,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-import msgspec
-
 from tests.ledger.ledger import DisturbedTables, Item, Ledger
 from watcher.streams.checkpoint_format import Token, TokenShard
+from watcher.time_machine import copied_items
 from watcher.time_machine.copied_items import Form
 from watcher.time_machine.copies import CopyPosition
 from watcher.time_machine.limits import TimeMachineLimits
@@ -36,9 +35,8 @@ class HandCopy:
     def items(self) -> Iterator[Item]:
         return iter(self.held.values())
 
-    def as_copied(self, image: msgspec.Raw) -> Item:
-        found: Item = msgspec.json.decode(image)
-        return found
+    def as_copied(self, item: copied_items.Item) -> copied_items.Item:
+        return item
 
 
 def verify_while_written(seed: int) -> None:

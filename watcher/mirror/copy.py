@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 
 from watcher.errors import UsageError
-from watcher.mirror.columns import KIND, Item, item_of
+from watcher.mirror.columns import KIND, item_of
 from watcher.mirror.folder import Folder
 from watcher.mirror.table import LIMITS, MirrorLimits, MirrorTable
+from watcher.records.diff import Attribute
+from watcher.records.keys import number_text
 from watcher.records.typed_values import RESCUED, Converter, converter
 from watcher.streams import checkpoint_format
-from watcher.time_machine.copied_items import Form, parsed_value, plain_value
+from watcher.time_machine.copied_items import Form, Item, parsed_value, plain_value
 from watcher.time_machine.copies import CopyPosition
 from watcher.version import install
 
@@ -136,23 +138,39 @@ class MirrorCopy:
             filter=valid, batch_size=_BATCH, batch_readahead=1, fragment_readahead=1
         )
         for batch in read:
-            yield from (_item(row, kinds) for row in batch.to_pylist())
+            yield from _items(batch, kinds)
 
-    def as_copied(self, image: msgspec.Raw) -> Item:
+    def as_copied(self, item: Item) -> Item:
         """Returns an item as its row has it: without nulls, with the types that a user chose."""
-        item = {name: value for name, value in item_of(image).items() if "NULL" not in value}
+        found = {name: value for name, value in item.items() if "NULL" not in value}
         for name, (kind, convert) in self._chosen.items():
-            if name in item and (found := convert(item[name])) is not None:
-                item[name] = _value("", pa.scalar(found, kind).as_py())
-        return item
+            if name in found and (cell := convert(dict(found[name]))) is not None:
+                found[name] = _value("", pa.scalar(cell, kind).as_py())
+        return found
 
 
-def _item(row: dict[str, Any], kinds: Mapping[str, str]) -> Item:
-    item = item_of(row[RESCUED].encode()) if row[RESCUED] else {}
-    for name, kind in kinds.items():
-        if (value := row[name]) is not None:
-            item[name] = _value(kind, value)
-    return item
+def _items(rows: pa.RecordBatch, kinds: Mapping[str, str]) -> Iterator[Item]:
+    columns = [_values(rows[name], kind) for name, kind in kinds.items()]
+    for rescued, *values in zip(rows[RESCUED].to_pylist(), *columns, strict=True):
+        item: dict[str, Attribute] = {}
+        if rescued:
+            item.update(item_of(rescued.encode()))
+        for name, value in zip(kinds, values, strict=True):
+            if value is not None:
+                item[name] = value
+        yield item
+
+
+def _values(column: pa.Array, kind: str) -> list[Attribute | None]:
+    """Returns a column's values in wire types; None where it has none."""
+    if kind == "N" and pa.types.is_decimal(column.type) and column.type.scale > 0:
+        # Most of what Python would do for each of them.
+        texts = pc.utf8_rtrim(pc.utf8_rtrim(column.cast(pa.string()), "0"), ".")
+        return [text and {kind: number_text(text)} for text in texts.to_pylist()]
+    cells = column.to_pylist()
+    if kind in ("S", "SS", "BOOL"):
+        return [None if cell is None else {kind: cell} for cell in cells]
+    return [None if cell is None else _value(kind, cell) for cell in cells]
 
 
 def _own(history: bool) -> tuple[str, ...]:
@@ -160,8 +178,8 @@ def _own(history: bool) -> tuple[str, ...]:
     return (RESCUED, *versions)
 
 
-def _value(kind: str, value: _Cell) -> dict[str, Any]:
+def _value(kind: str, value: _Cell) -> Attribute:
     # A chosen column of text holds maps and lists as JSON, too.
     if kind in _JSON_KINDS or (not kind and isinstance(value, str) and value[:1] in ("{", "[")):
-        return dict(parsed_value(value))
-    return {kind: value} if kind in ("SS", "S") else dict(plain_value(value))
+        return parsed_value(value)
+    return plain_value(value)

@@ -32,6 +32,9 @@ Item: TypeAlias = Mapping[str, Attribute]
 Value: TypeAlias = Attribute | Absent
 
 _SETS: Final = ("SS", "NS", "BS")
+_OTHER_IN_JSON: Final = ("M", "L", "NS", "BS")
+_sorted: Final = msgspec.json.Encoder(order="sorted").encode
+_strict_json: Final = msgspec.json.Decoder(float_hook=Decimal)
 _json: Final = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal)
 
 
@@ -86,8 +89,58 @@ def items_equal(
     return all(reads_as(wanted.get(name, ABSENT), copied.get(name, ABSENT), form) for name in names)
 
 
+def wanted_text(item: Item, form: Form) -> bytes | None:
+    """Returns a text of a table's item, as a copy of this form has it.
+
+    Where `copied_text` of the copy's item is the same, they are equal; where it is another, they
+    may be nevertheless. None of a form that has too many ways to write an item.
+    """
+    if form is not Form.JSON:
+        return copied_text(item, form)
+    made = {}
+    for name, value in item.items():
+        kind = _kind(value)
+        # A column may hold a binary value, or a set of texts, as such.
+        made[name] = _in_json(kind, value) if kind in _OTHER_IN_JSON else value
+    return _sorted(made)
+
+
+def copied_text(item: Item, form: Form) -> bytes | None:
+    """Returns the text of a copy's item."""
+    if form is Form.TEXT:
+        return None
+    text = _sorted(item)
+    if form is Form.WIRE and b'S":[' in text:
+        return _sorted({name: _ordered(value) for name, value in item.items()})
+    return text
+
+
+def _ordered(value: Attribute) -> Attribute:
+    """Returns a value with the members of its sets in order."""
+    kind, content = _part(value)
+    if kind in _SETS:
+        return {kind: sorted(content)}
+    if kind == "M":
+        return {kind: {name: _ordered(each) for name, each in content.items()}}
+    return {kind: [_ordered(each) for each in content]} if kind == "L" else value
+
+
+def _in_json(kind: str, value: Attribute) -> Attribute:
+    """Returns a value as JSON has it."""
+    content = value[kind]
+    if kind == "M":
+        return {"M": {name: _in_json(_kind(each), each) for name, each in content.items()}}
+    if kind == "L":
+        return {"L": [_in_json(_kind(each), each) for each in content]}
+    if kind in _SETS:
+        return {"L": [{"N" if kind == "NS" else "S": each} for each in content]}
+    return {"S": content} if kind == "B" else value
+
+
 def plain_value(value: object) -> Attribute:
     """Converts what a file or a database gives to wire types."""
+    if type(value) is str:  # most often
+        return {"S": value}
     match value:
         case None:
             return {"NULL": True}
@@ -106,6 +159,10 @@ def plain_value(value: object) -> Attribute:
     return {"S": str(value)}
 
 
+def _kind(value: Attribute) -> str:
+    return next(iter(value))
+
+
 def _part(value: Attribute) -> tuple[str, Content]:
     ((kind, content),) = value.items()
     return kind, content
@@ -117,6 +174,10 @@ def _is_null(value: Value) -> bool:
 
 def parsed_value(text: str) -> Attribute:
     """Converts JSON text to wire types; other text stays text."""
+    try:
+        return plain_value(_strict_json.decode(text))
+    except (ValueError, RecursionError):
+        pass  # the other one takes halves of surrogate pairs, and deeper values
     try:
         return plain_value(_json.decode(text))
     except (ValueError, RecursionError):

@@ -30,9 +30,9 @@ _LONGEST_CELL: Final = 2**31 - 1
 _item: Final = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 
-def item_of_image(image: msgspec.Raw) -> Item:
+def item_of_image(image: bytes | msgspec.Raw) -> Item:
     """Returns an item of the wire's JSON."""
-    return read(_item, bytes(image))
+    return read(_item, image)
 
 
 class CopyPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class Copy(Protocol):
     def items(self) -> Iterator[Item]:
         """Yields its items. Raises UsageError, StreamError."""
 
-    def as_copied(self, image: msgspec.Raw) -> Item:
+    def as_copied(self, item: Item) -> Item:
         """Returns an item of the table as this copy would have it."""
 
 
@@ -92,9 +92,9 @@ class TableCopy:
         for page in table.tables.scan(table.name, 0, 1, on_units=pace.on_units):
             yield from map(_item.decode, page)
 
-    def as_copied(self, image: msgspec.Raw) -> Item:
+    def as_copied(self, item: Item) -> Item:
         """Returns the item."""
-        return item_of_image(image)
+        return item
 
 
 class FileCopy:
@@ -128,9 +128,8 @@ class FileCopy:
                 text = (str(error).splitlines() or [type(error).__name__])[0]
                 raise UsageError(f"can't read {path}: {text}", "with_") from None
 
-    def as_copied(self, image: msgspec.Raw) -> Item:
+    def as_copied(self, item: Item) -> Item:
         """Returns the item; a cell of CSV does not tell an empty text from nothing."""
-        item = item_of_image(image)
         if self._kind != "csv":
             return item
         return {name: value for name, value in item.items() if value.get("S") != ""}
@@ -225,9 +224,9 @@ class SqliteCopy:
         finally:
             database.close()
 
-    def as_copied(self, image: msgspec.Raw) -> Item:
+    def as_copied(self, item: Item) -> Item:
         """Returns the item."""
-        return item_of_image(image)
+        return item
 
 
 _KINDS: Final = {

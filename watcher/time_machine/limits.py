@@ -13,8 +13,8 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     scan_time: timedelta = timedelta(hours=12)
     """The longest scan to expect: changes that stay in the stream so long are read after it."""
-    segment_bytes: int = 100 * 1024 * 1024
-    """A scan gets a further thread for each so many bytes of the table."""
+    segment_bytes: int = 1024 * 1024
+    """A scan gets a further thread for each so many bytes of the table: a page's."""
     max_segments: int = 8
     """The most threads of a scan: each holds a page in memory."""
     coarsest_stamp: timedelta = timedelta(minutes=1)

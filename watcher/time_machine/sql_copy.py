@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
-import msgspec
 import sqlalchemy
 from sqlalchemy import exc
 
 from watcher.errors import UsageError, without_passwords
 from watcher.time_machine.copied_items import Form, Item, plain_value
-from watcher.time_machine.copies import CopyPosition, item_of_image
+from watcher.time_machine.copies import CopyPosition
 
 _ROWS_AT_ONCE = 500
 
@@ -62,9 +61,9 @@ class SqlCopy:
             for row in streamed.execute(query):
                 yield {name: plain_value(value) for name, value in zip(names, row, strict=True)}
 
-    def as_copied(self, image: msgspec.Raw) -> Item:
+    def as_copied(self, item: Item) -> Item:
         """Returns the item."""
-        return item_of_image(image)
+        return item
 
 
 @contextmanager

@@ -7,11 +7,23 @@ not matter who writes meanwhile, to the table or, where its position is not know
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
+from concurrent.futures import Future
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -22,6 +34,7 @@ import msgspec
 from watcher.aws.model import CLOCKS_APART
 from watcher.errors import StreamError, UsageError
 from watcher.files import temporary_folder
+from watcher.pull.call_pool import CallPool
 from watcher.records.diff import ABSENT
 from watcher.records.keys import WireKey, number_text
 from watcher.records.record import Record
@@ -35,11 +48,13 @@ from watcher.time_machine.copied_items import (
     CopyDifference,
     Item,
     ItemHistory,
+    copied_text,
     copy_differences,
     items_equal,
+    wanted_text,
 )
-from watcher.time_machine.copies import Copy
-from watcher.time_machine.item_keys import Identity, identity, identity_in
+from watcher.time_machine.copies import Copy, item_of_image
+from watcher.time_machine.item_keys import Identity, identity
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.table import ReadPace, TableHandle, scan_table
@@ -89,12 +104,15 @@ class VerifyProgress(NamedTuple):
 
 
 class _Part(Enum):
-    """The place that a line is from. The lines of an item are in this order."""
+    """The place that a line is from."""
 
     COPY = "c"
-    CHANGE = "r"
     TABLE = "t"
+    CHANGE = "r"
     PAST = "p"
+
+
+_COPY: Final = ord(_Part.COPY.value)
 
 
 class _Line(msgspec.Struct, array_like=True):
@@ -113,16 +131,103 @@ class _Line(msgspec.Struct, array_like=True):
 
 _NOTHING: Final = b"null"
 _line: Final = msgspec.json.Decoder(_Line)
-_encode: Final = msgspec.json.Encoder().encode
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPLIT: Final = 16
 _LONGEST_SECONDS: Final = 10 * RETENTION.total_seconds()
 _HASHES: Final = 2**32
+_KEY_BYTES: Final = 8
+_DIGEST_BYTES: Final = 16
+_KEY_END: Final = 2 * _KEY_BYTES
+_DIGEST_END: Final = _KEY_END + 2 * _DIGEST_BYTES
+_NO_DIGEST: Final = b"-" * (2 * _DIGEST_BYTES)
 
 
 def hash_of(item: Identity) -> int:
     """Returns a number below 2**32 that is the same for an item on all sides, at any time."""
     return zlib.crc32(repr(item).encode("utf-8", "surrogatepass"))
+
+
+def _key_hash(item: Identity) -> bytes:
+    return hashlib.blake2b(_encode(item), digest_size=_KEY_BYTES).hexdigest().encode()
+
+
+def _digest(text: bytes | None) -> bytes:
+    if text is None:
+        return _NO_DIGEST
+    return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest().encode()
+
+
+class _Partition:
+    """The states of some of the items, a line each, in a temporary file.
+
+    A line begins with the hash of its item's key, a digest of the item, and its part. Where the
+    digests of both sides have one sum, and no line is without one, all items are equal.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._first = b""
+        self.has_several = False
+        """True where it has more than one item."""
+        self._tables = self._copies = 0
+        """The sums of the digests."""
+        self._table_lines = 0
+        self._is_unknown = False
+
+    def add(self, key: bytes, digest: bytes, line: bytes) -> None:
+        """Writes a line that begins with these hashes."""
+        self._file.write(line)
+        # Two threads: one reads the copy, and the other all else.
+        if digest == _NO_DIGEST:
+            self._is_unknown = True
+        elif line[_DIGEST_END] == _COPY:
+            self._copies += int(digest, 16)
+        else:
+            self._tables += int(digest, 16)
+            self._table_lines += 1
+        if not self.has_several and self._first != key:
+            self.has_several = self._first != b""
+            self._first = key
+
+    @property
+    def size(self) -> int:
+        """The bytes of its file."""
+        return self._file.seek(0, os.SEEK_END)
+
+    @property
+    def equal_items(self) -> int | None:
+        """The number of its items, if the sums tell that they are equal."""
+        is_equal = self._tables == self._copies and not self._is_unknown
+        return self._table_lines if is_equal else None
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        yield from self._file
+        self._file.seek(0, os.SEEK_END)
+
+    def unlike(self) -> tuple[Set[bytes], int]:
+        """Returns the hashes of the keys whose digests don't tell, and the number of all others."""
+        there: dict[bytes, bytes] = {}
+        here: dict[bytes, bytes] = {}
+        found: set[bytes] = set()
+        for line in self:
+            key, digest = line[:_KEY_END], line[_KEY_END:_DIGEST_END]
+            side = there if line[_DIGEST_END] == _COPY else here
+            if digest == _NO_DIGEST or key in side:
+                found.add(key)
+            else:
+                side[key] = digest
+        found |= {key for key, digest in here.items() if there.get(key) != digest}
+        found |= there.keys() - here.keys()
+        return found, len(here.keys() - found)
+
+    def lines(self, keys: Container[bytes]) -> Iterator[_Line]:
+        """Yields the lines of these keys; those of a copy's items first."""
+        for is_copy in (True, False):
+            for line in self:
+                if (line[_DIGEST_END] == _COPY) is is_copy and line[:_KEY_END] in keys:
+                    yield _line.decode(line[_DIGEST_END + 1 :])
 
 
 class _Partitions:
@@ -135,48 +240,42 @@ class _Partitions:
         self._count = count
         self._most = most
         self._divisor = divisor
-        self._files: list[IO[bytes]] = []
-        self._first: list[Identity | None] = [None] * count
-        self._has_several = [False] * count
+        self._files = ExitStack()
+        self._parts: list[_Partition] = []
 
     def __enter__(self) -> Self:
         folder = temporary_folder()
-        self._files = [tempfile.TemporaryFile(dir=folder) for _ in range(self._count)]
+        self._parts = [
+            _Partition(self._files.enter_context(tempfile.TemporaryFile(dir=folder)))
+            for _ in range(self._count)
+        ]
         return self
 
     def __exit__(self, *error: object) -> None:
-        for file in self._files:
-            file.close()
+        self._files.close()
 
-    def add(self, line: _Line) -> None:
+    def add(self, line: _Line, digest: bytes = _NO_DIGEST) -> None:
         """Writes a line to the partition of its key."""
+        key = _key_hash(line.item)
         # Line breaks between JSON's tokens mean nothing, and its strings hold none.
-        self._write(line.item, _encode(line).replace(b"\n", b" ") + b"\n")
+        text = _encode(line).replace(b"\n", b" ")
+        self._add(key, digest, b"%b%b%b%b\n" % (key, digest, line.part.value.encode(), text))
 
-    def __iter__(self) -> Iterator[Iterator[_Line]]:
-        for place, file in enumerate(self._files):
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            if size > self._most and self._has_several[place] and self._divisor < _HASHES:
-                yield from self._smaller_parts(file)
+    def __iter__(self) -> Iterator[_Partition]:
+        for part in self._parts:
+            is_large = part.size > self._most and part.has_several
+            if is_large and part.equal_items is None and self._divisor < _HASHES:
+                with _Partitions(_SPLIT, self._most, self._divisor * self._count) as smaller:
+                    for line in part:
+                        smaller._add(line[:_KEY_END], line[_KEY_END:_DIGEST_END], line)
+                    yield from smaller
             else:
-                yield map(_line.decode, file)
-            file.seek(0, os.SEEK_END)
+                yield part
 
-    def _write(self, item: Identity, line: bytes) -> None:
+    def _add(self, key: bytes, digest: bytes, line: bytes) -> None:
         # Other digits of the hash than those that brought them together in a file to split.
-        place = hash_of(item) // self._divisor % self._count
-        self._files[place].write(line)
-        if self._first[place] is None:
-            self._first[place] = item
-        elif self._first[place] != item:
-            self._has_several[place] = True
-
-    def _smaller_parts(self, file: IO[bytes]) -> Iterator[Iterator[_Line]]:
-        with _Partitions(_SPLIT, self._most, self._divisor * self._count) as parts:
-            for line in file:
-                parts._write(_line.decode(line).item, line)
-            yield from parts
+        place = int(key, 16) // self._divisor % self._count
+        self._parts[place].add(key, digest, line)
 
 
 class _Compared(msgspec.Struct):
@@ -299,6 +398,8 @@ class Verifier:
         self._partitions = _Partitions(limits.partitions, limits.partition_bytes)
         self._pace = ReadPace(read_limit, self._stream.clock)
         self._scanned = 0
+        self._copy_reading: Future[None] = Future()
+        self._is_broken_off = False
         self._since: datetime | None = None
         """The time of the first change that is needed, about; None where it is not known."""
         self._names: set[str] = set()
@@ -316,9 +417,14 @@ class Verifier:
     def run(self) -> Verification:
         """Reads both sides and returns how they differ."""
         self._open()
+        calls = CallPool(most=1)
         with self._partitions:
-            self._read_copy()
-            self._read_table()
+            try:
+                (self._copy_reading,) = calls.start([self._read_copy], few=0)
+                self._read_table()
+            finally:
+                self._is_broken_off = True
+                calls.close(wait=False)
             return self._compared()
 
     # Reading
@@ -361,11 +467,15 @@ class Verifier:
 
     def _read_copy(self) -> None:
         for item in self.copy.items():
+            if self._is_broken_off:
+                return
             key = _key_in(item, self._types, self.copy.label)
             if self._is_sampled(key):
-                self._partitions.add(_Line(key, msgspec.Raw(_encode(item)), _Part.COPY))
+                digest = _digest(copied_text(self._without_ignored(item), self.copy.form))
+                self._partitions.add(_Line(key, msgspec.Raw(_encode(item)), _Part.COPY), digest)
 
     def _read_table(self) -> None:
+        """Reads the table and the stream, while the copy is read."""
         sources, at = self._sources, self.copy.position.at
         if at is not None:
             sources.wait_until_complete(at)
@@ -373,7 +483,10 @@ class Verifier:
             # What leaves the stream during the scan has to be read before it.
             self._take(sources.records())
         scan_table(self, self._table, pace=self._pace, limits=self._limits)
+        if not self._has_position:
+            self._copy_reading.result()  # what came to it until it was read has to be known
         self._take(sources.newer_records())
+        self._copy_reading.result()
         if at is not None:
             sources.check_covers(at.replace(microsecond=0))
         sources.check_not_ended()
@@ -390,10 +503,16 @@ class Verifier:
 
     def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
         """Takes in a page of the table's items."""
+        if self._copy_reading.done():
+            self._copy_reading.result()  # an error is told at once
+        form = self.copy.form
         for image in images:
-            key = identity_in(image, self._types)
+            item = item_of_image(image)
+            key = _key_in(item, self._types, self.table)
             if self._is_sampled(key):
-                self._partitions.add(_Line(key, msgspec.Raw(image), _Part.TABLE))
+                there = self._without_ignored(self.copy.as_copied(item))
+                digest = _digest(wanted_text(there, form))
+                self._partitions.add(_Line(key, msgspec.Raw(image), _Part.TABLE), digest)
             self._scanned += 1
         share = min(0.99, self._pace.units / self.read_units)
         self._on_progress(VerifyProgress(self._scanned, self._pace.units, share))
@@ -418,9 +537,14 @@ class Verifier:
         at = self.copy.position.at or self._sources.time
         outcome = Verification(at=at, sample=self._sample)
         different: set[Identity] = set()
-        for lines in self._partitions:
+        for part in self._partitions:
+            equal = part.equal_items
+            unlike: Set[bytes] = frozenset()
+            if equal is None:
+                unlike, equal = part.unlike()
+            outcome.items += equal
             items: dict[Identity, _Compared] = {}
-            for line in lines:
+            for line in part.lines(unlike) if unlike else ():
                 self._compare(items.setdefault(line.item, _Compared()), line)
             for key, found in items.items():
                 outcome.items += found.here is not None or found.copied > 0
@@ -470,7 +594,7 @@ class Verifier:
         return None if columns is None else columns - self._ignore
 
     def _as_copied(self, image: msgspec.Raw) -> Item:
-        return self._without_ignored(self.copy.as_copied(image))
+        return self._without_ignored(self.copy.as_copied(item_of_image(image)))
 
     def _as_read(self, there: msgspec.Raw) -> Item:
         return self._without_ignored(msgspec.json.decode(there))
@@ -480,10 +604,15 @@ class Verifier:
             return item
         return {name: value for name, value in item.items() if name not in self._ignore}
 
+    @property
+    def _has_position(self) -> bool:
+        position = self.copy.position
+        return position.token is not None or position.at is not None
+
     def _is_possible(self, change: _Line) -> bool:
         """Returns True for a change behind the copy's position that it may have nevertheless."""
         position = self.copy.position
-        if position.token is None and position.at is None:
+        if not self._has_position:
             return True
         if position.copied_at is None or change.at is None:
             return False
@@ -493,9 +622,10 @@ class Verifier:
         """Yields items that differ, with the causes that all retained changes tell."""
         self._read_past(different)
         left = self._limits.max_difference_bytes
-        for lines in self._partitions:
+        keys = {_key_hash(each) for each in different}
+        for part in self._partitions:
             items: dict[Identity, _Evidence] = {}
-            for line in lines:
+            for line in part.lines(keys):
                 if line.item in different:
                     found = items.setdefault(line.item, _Evidence(self._limits.history_bytes))
                     found.take(line, self._is_possible(line))
@@ -583,18 +713,16 @@ def _image(raw: msgspec.Raw) -> msgspec.Raw | None:
 
 
 def _key_in(item: Item, types: Mapping[str, str], label: str) -> Identity:
-    """Returns the identity of a copy's item. Raises UsageError where it lacks a part of the key."""
-    missing = [name for name in types if name not in item or "NULL" in item[name]]
-    if missing:
-        raise UsageError(
-            f"{label} has an item without the key attribute {missing[0]}: where it has another "
-            f"name there, --map {missing[0]}=COLUMN",
-            "with_",
-        )
-    texts = {name: str(next(iter(item[name].values()))) for name in types}
-    return tuple(
-        sorted(
-            (name, number_text(texts[name]) if kind == "N" else texts[name])
-            for name, kind in types.items()
-        )
-    )
+    """Returns an item's identity. Raises UsageError where it lacks a part of the key."""
+    found = []
+    for name, kind in types.items():
+        value = item.get(name)
+        if value is None or "NULL" in value:
+            raise UsageError(
+                f"{label} has an item without the key attribute {name}: where it has another "
+                f"name there, --map {name}=COLUMN",
+                "with_",
+            )
+        (text,) = value.values()
+        found.append((name, number_text(str(text)) if kind == "N" else str(text)))
+    return tuple(sorted(found))

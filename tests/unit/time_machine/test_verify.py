@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +13,13 @@ import msgspec
 import pytest
 
 from tests.ledger.faulty_copies import KINDS, faulty
-from tests.ledger.ledger import DisturbedTables, Item, Ledger, an_item
+from tests.ledger.ledger import DisturbedTables, Item, Ledger, a_value, an_item
 from tests.ledger.verified import HandCopy, verify_while_written
 from tests.support.hand_clock import HandClock
 from tests.support.memory import traced_memory
 from watcher.aws.client import StreamsClient
 from watcher.aws.tables import Description, TablesClient
+from watcher.errors import UsageError
 from watcher.records.diff import ABSENT
 from watcher.time_machine.copied_items import (
     CauseKind,
@@ -25,7 +27,10 @@ from watcher.time_machine.copied_items import (
     CopyDifference,
     Form,
     ItemHistory,
+    copied_text,
     copy_differences,
+    items_equal,
+    wanted_text,
 )
 from watcher.time_machine.copies import CopyPosition, FileCopy, TableCopy
 from watcher.time_machine.limits import TimeMachineLimits
@@ -190,6 +195,27 @@ def test_each_state_that_a_copy_may_have_is_equal_in_every_form_of_a_thousand_hi
         for state in states[certain : certain + possible + 1]:
             there = None if state is None else copied(state, form)
             assert copy_differences(past, there, form) == []
+
+
+@pytest.mark.parametrize("form", [Form.WIRE, Form.JSON])
+def test_items_of_one_text_are_equal_and_most_equal_ones_have_one(form: Form) -> None:
+    chance = random.Random(8)
+    items: list[Item] = [{"v": a_value(chance)} for _ in range(400)]
+    there = [*items, *(copied(each, form) for each in items)]
+    texts: dict[bytes | None, list[Item]] = {}
+    for each in there:
+        texts.setdefault(copied_text(each, form), []).append(each)
+    for item in items:
+        alike = texts.get(wanted_text(item, form), [])
+        assert all(items_equal(item, each, form) for each in alike), (item, alike)
+        assert alike or form is Form.JSON, item
+    shuffled: Item = {"v": {"L": [{"SS": ["b", "a"]}, {"M": {"n": {"NS": ["3", "1"]}}}]}}
+    ordered: Item = {"v": {"L": [{"SS": ["a", "b"]}, {"M": {"n": {"NS": ["1", "3"]}}}]}}
+    assert wanted_text(shuffled, Form.WIRE) == copied_text(ordered, Form.WIRE)
+    listed: Item = {"v": {"L": [{"L": [{"S": "b"}, {"S": "a"}]}, {"M": {"n": {"S": "AAE="}}}]}}
+    sets: Item = {"v": {"L": [{"SS": ["b", "a"]}, {"M": {"n": {"B": "AAE="}}}]}}
+    assert wanted_text(sets, Form.JSON) == copied_text(listed, Form.JSON)
+    assert wanted_text({"v": {"S": "x"}}, Form.TEXT) is None
 
 
 def copied(item: Item, form: Form) -> Item:
@@ -393,6 +419,21 @@ def test_what_leaves_the_stream_during_a_slow_scan_is_read_before_it() -> None:
         sources = ledger.sources(SizedTables(ledger))
         lag = timedelta(hours=7)
         assert Verifier(sources, copy, lag=lag, read_limit=limit).run().differing == 0
+
+
+def test_a_copy_that_cant_be_read_ends_the_scan_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "copy.jsonl"
+    path.write_text('{"pk": "a"}\n[]\n')
+    with Ledger(12) as ledger, pytest.raises(UsageError, match="a line is no item"):
+        Verifier(ledger.sources(EndlessTables(ledger)), FileCopy(path, {}, None)).run()
+
+
+class EndlessTables(DisturbedTables):
+    """Tables whose scans never end."""
+
+    def scan(self, *_: object, **__: object) -> Iterator[list[msgspec.Raw]]:
+        while True:
+            yield []
 
 
 class SizedTables(DisturbedTables):
