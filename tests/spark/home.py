@@ -22,6 +22,8 @@ _NOT_NEEDED = re.compile(
     r"|-(osx|windows)-"
 )
 
+_SITE = Path(__file__).with_name("sitecustomize.py")
+
 
 def make() -> Path | None:
     """A folder of links, SPARK_HOME from here on; None where that is set, or Spark not installed.
@@ -51,6 +53,8 @@ def link(home: Path, *, all_jars: bool = False) -> Path:
         name = re.split(r"[-.]", zipped.name)[0]
         (library / zipped.name).mkdir(parents=True)
         (library / zipped.name / name).symlink_to(_folder(name) or zipped)
+        # The first of its folders in the workers' path has it.
+        (library / zipped.name / "sitecustomize.py").symlink_to(_SITE)
     return home
 
 
