@@ -228,6 +228,10 @@ class Defaults:
             return Found()
         return Found(_several(last.value), last.origin)
 
+    def given_keys(self) -> list[str]:
+        """Returns the options that have a default, as files and variables call them."""
+        return [each.key for each in self._written()]
+
     def _took(self, name: str, default: Default) -> None:
         self.origins[name] = default.origin
         if default.origin.endswith(PROJECT_FILE) and not os.environ.get("WATCHER_CONFIG"):

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import itertools
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, cast, get_args
 
@@ -15,7 +15,14 @@ from cyclopts import Parameter as CycloptsParameter
 
 from watcher.cli import mistakes, synonyms
 from watcher.cli.command_line import COMMANDS, OF_ALL, PROGRAM, CommandLine, command, parameters
-from watcher.cli.options import Given, Value, declaration, shown
+from watcher.cli.options import (
+    Given,
+    Value,
+    declaration,
+    names_of,
+    negatives_of,
+    shown,
+)
 from watcher.errors import HandlerError, UsageError, WatcherError
 
 # Before a word that Cyclopts would take for an option that it does not know.
@@ -44,7 +51,12 @@ class _Command(App):
 
 def app(line: CommandLine) -> App:
     """Returns the Cyclopts application for a line's command."""
-    run, parameters = command(line)
+    return _app(line, *command(line))
+
+
+def _app(
+    line: CommandLine, run: Callable[..., int], parameters: Iterable[inspect.Parameter]
+) -> App:
     declared = list(map(_for_cyclopts, parameters))
 
     def call(*operands: object, **values: object) -> int:
@@ -89,20 +101,31 @@ class Invocation:
 
     def __init__(self, line: CommandLine) -> None:
         self._line = line
-        made = app(line)
-        collection = arguments(made)
-        self._arguments = {each.field_info.name: each for each in collection}
-        known = [each for argument in self._arguments.values() for each in argument.names]
+        run, declared = command(line)
+        known = [name for each in declared if declaration(each).parse for name in _names(each)]
         if "-n" not in known:
             synonyms.refuse_count(line.words)
         words = list(map(_covered, synonyms.translated(line.words, known, line.name)))
+        used = _used(line, words, declared)
+        try:
+            self._parse(words, _app(line, run, used))
+        except (CycloptsError, UsageError):
+            if len(used) == len(declared):
+                raise
+            used = declared  # the message is about all options
+            self._parse(words, _app(line, run, used))
+        self.values |= {each.name: each.default for each in declared if each not in used}
+
+    def _parse(self, words: list[str], made: App) -> None:
+        line = self._line
+        collection = arguments(made)
+        known = {each.field_info.name: each for each in collection}.values()
         try:
             self._command, bound, unparsed = made.parse_args(
                 [line.name, *words], print_error=False, exit_on_error=False
             )
         except CycloptsError as error:
-            wrong = mistakes.explained(error, words, self._arguments.values())
-            raise _refusal(line, wrong) from None
+            raise _refusal(line, mistakes.explained(error, words, known)) from None
         typed = [name for name in _named_in(words, collection) if name in bound.kwargs]
         defaults = line.defaults
         # A short option may have its value with it: -n5.
@@ -113,9 +136,9 @@ class Invocation:
         self.operands: list[str] = list(map(_written, bound.args))
         # Of a switch with something behind it Cyclopts leaves an operand over: -v5.
         if rest := [each for each in bound.args if each not in words]:
-            raise mistakes.unknown(rest[0], words, self._arguments.values())
+            raise mistakes.unknown(rest[0], words, known)
         operands = [each for each in bound.args if isinstance(each, str)]
-        mistakes.refuse_pieces(operands, words, self._arguments.values())
+        mistakes.refuse_pieces(operands, words, known)
         bound.apply_defaults()
         given = {name: value for name, value in bound.kwargs.items() if name not in unparsed}
         self.values: dict[str, Any] = {name: _written(value) for name, value in given.items()}
@@ -147,6 +170,34 @@ class Invocation:
         handler = error.handler if isinstance(error, HandlerError) else None
         lists = (each for each in self.values.items() if isinstance(each[1], list))
         return [name for name, values in lists if handler in values]
+
+
+def _used(
+    line: CommandLine, words: Sequence[str], declared: list[inspect.Parameter]
+) -> list[inspect.Parameter]:
+    """Returns the parameters that a line gives: Cyclopts takes long for each of a hundred.
+
+    Returns all of them if a word is not exactly one of their names.
+    """
+    options = itertools.takewhile(lambda word: word != "--", words)
+    named = {word.partition("=")[0] for word in options if word.startswith("-")}
+    if line.has_defaults:
+        named.update(f"--{key}" for key in line.defaults.given_keys())
+    names = {each.name: {*_names(each)} for each in declared if each.kind is each.KEYWORD_ONLY}
+    if named - set().union(*names.values()):
+        return declared
+    return [
+        each
+        for each in declared
+        if each.name not in names
+        or each.default is each.empty
+        or not declaration(each).parse
+        or names[each.name] & named
+    ]
+
+
+def _names(parameter: inspect.Parameter) -> list[str]:
+    return [*names_of(parameter), *negatives_of(parameter)]
 
 
 def _refusal(line: CommandLine, wrong: UsageError) -> UsageError:

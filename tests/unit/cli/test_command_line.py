@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from inspect import Parameter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,9 +15,10 @@ import pytest
 
 from tests.simulator import Simulator
 from watcher.cli import main
-from watcher.cli.command_line import COMMANDS, CommandLine, named
+from watcher.cli.command_line import COMMANDS, CommandLine, named, parameters
 from watcher.cli.completion import candidates
 from watcher.cli.invocation import Invocation, app, arguments
+from watcher.cli.options import flags_of
 from watcher.errors import UsageError
 from watcher.records.record import Record
 
@@ -244,6 +246,20 @@ def test_each_missing_operand_is_named(words: list[str], missing: str) -> None:
 def test_an_option_that_has_to_be_given_is_named() -> None:
     with pytest.raises(UsageError, match=r"^the following arguments are required: --to$"):
         Invocation(CommandLine("archive", ["orders"]))
+
+
+@pytest.mark.parametrize("name", ["watch", "count", "undo", "verify", "mirror", "report"])
+def test_options_that_a_line_does_not_give_have_their_declared_values(name: str) -> None:
+    declared = parameters(CommandLine(name))
+    words = [
+        "x" if each.kind is not each.KEYWORD_ONLY else f"{flags_of(each)[0]}=x"
+        for each in declared
+        if each.default is each.empty
+    ]
+    read = Invocation(CommandLine(name, [*words, "--verbose"])).values
+    expected = {each.name: each.default for each in declared if each.kind is each.KEYWORD_ONLY}
+    expected = {name: value for name, value in expected.items() if value is not Parameter.empty}
+    assert read.items() >= (expected | {"verbose": True}).items()
 
 
 def test_one_word_too_many_is_named(capsys: pytest.CaptureFixture[str]) -> None:
