@@ -25,21 +25,21 @@ class TooOld(Exception):
 
 
 class NotAll(Exception):
-    """A call has reported that only the first records of its batch went well."""
+    """A call has reported that only the first records of its batch succeeded."""
 
 
 class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to batch; Lambda's settings, under the command line's names. Raises UsageError."""
+    """The batch settings of Lambda, under the command line's names. Raises UsageError."""
 
     size: int = 100
     window: float = 0.0
-    """Seconds to wait for a full batch; 0: what a page gives."""
+    """Seconds to wait for a full batch; 0: a batch ends with its page."""
     retries: int = 2
-    """How often a failing batch is tried again before it is given up; -1: forever."""
+    """The number of retries of a failing batch before it is given up; -1: unlimited."""
     bisect: bool = False
-    """Whether a failed batch is split in two before it is tried again."""
+    """True to split a failed batch in two before its retry."""
     max_age: float | None = None
-    """Records that are more seconds old are given up."""
+    """The age in seconds from which records are given up; None: no limit."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.size <= _LARGEST_BATCH:
@@ -53,7 +53,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Part(msgspec.Struct):
-    """So many records that are called together, and how often that has failed."""
+    """Records that are handed over in one call, and the number of failed calls."""
 
     count: int
     failures: int = 0
@@ -65,16 +65,16 @@ class _Batch(msgspec.Struct):
     since: float
     records: list[Record] = []
     parts: list[_Part] = []
-    """How its first records are to be called; the first part of them stands last."""
+    """The sizes of the next calls; the first part stands last."""
     held: bool = False
-    """A call has begun and not all is settled: only `resume` goes on with it."""
+    """True from the first failed call on: only `resume` continues the batch."""
 
 
 class Batches(Handler):
-    """Records of each shard, in order, until a call with them has gone well or is given up.
+    """Keeps each shard's records, in order, until a call with them succeeds or is given up.
 
-    `call` answers how many of the first records went well (all, most often), or raises where none
-    did. Several threads may use it, as long as each shard is one thread's.
+    `call` returns the number of successful records at the batch's start (usually all), or raises
+    where none succeeded. Several threads may use it, if each shard belongs to one thread.
     """
 
     times_itself = True
@@ -101,12 +101,12 @@ class Batches(Handler):
             self.drain(record.shard_key)
 
     def page_end(self, shard_key: ShardKey) -> None:
-        """Without a window a batch waits for nothing more."""
+        """Hands over the shard's batch, unless there is a window."""
         if not self._settings.window:
             self.drain(shard_key)
 
     def tick(self, shard_key: ShardKey | None = None) -> None:
-        """Call with those batches that have waited long enough."""
+        """Calls the handler with each batch whose window has passed."""
         if self._settings.window:
             due = self._clock.monotonic() - self._settings.window
             for each, batch in list(self._batches.items()):
@@ -114,24 +114,24 @@ class Batches(Handler):
                     self.drain(each)
 
     def drain(self, shard_key: ShardKey | None = None) -> None:
-        """Call with what waits of a shard, or of all, in smaller parts as the settings say."""
+        """Calls the handler with the waiting records of a shard, or of all."""
         for each in list(self._batches) if shard_key is None else [shard_key]:
             if each in self._batches and not self._batches[each].held:
                 self._run(each)
 
     def first_pending(self, shard_key: ShardKey) -> str | None:
-        """The first record of a shard that is neither processed nor given up."""
+        """Returns the number of a shard's first record that is not processed or given up."""
         batch = self._batches.get(shard_key)
-        # Another thread may be about to have them processed.
+        # A slice: another thread may empty the list meanwhile.
         first = batch.records[:1] if batch else ()
         return first[0].sequence_number if first else None
 
     def waiting(self) -> dict[ShardKey, int]:
-        """Shard → how many of its records are neither processed nor given up."""
+        """Returns the number of records of each shard that are not processed or given up."""
         return {shard_key: len(batch.records) for shard_key, batch in list(self._batches.items())}
 
     def resume(self, failure: Failure, *, given_up: bool) -> None:
-        """Call once more, or with what follows."""
+        """Calls the handler with the same records again, or, given up, with the next ones."""
         shard_key = failure.records[0].shard_key
         if given_up:
             batch, count = self._batches[shard_key], len(failure.records)
@@ -140,19 +140,19 @@ class Batches(Handler):
         self._run(shard_key)
 
     def _run(self, shard_key: ShardKey) -> None:
-        """Call part by part until all of a batch is settled. Raises Failure."""
+        """Calls the handler part by part until the whole batch is processed. Raises Failure."""
         batch = self._batches[shard_key]
         batch.held = True
         while batch.records:
             if not batch.parts:
                 batch.parts.append(_Part(len(batch.records)))
             if batch.parts[-1].count:
-                self._settle_part(batch, batch.parts[-1])
+                self._process_part(batch, batch.parts[-1])
             else:
                 batch.parts.pop()
         del self._batches[shard_key]
 
-    def _settle_part(self, batch: _Batch, part: _Part) -> None:
+    def _process_part(self, batch: _Batch, part: _Part) -> None:
         records = batch.records[: part.count]
         self._refuse_old(records)
         done, error = self._attempt(records)
@@ -160,18 +160,18 @@ class Batches(Handler):
         part.count -= done
         if not part.count:
             return
-        left = records[done:]
+        failed = records[done:]
         part.failures = 1 if done else part.failures + 1
         if self._settings.bisect and part.count > 1 and not done:
             first = part.count // 2
             part.count, part.failures = part.count - first, 0
             batch.parts.append(_Part(first))
-            raise Failure(left, error, 0.0)
-        for_good = 0 <= self._settings.retries < part.failures
-        raise Failure(left, error, None if for_good else backoff(part.failures))
+            raise Failure(failed, error, 0.0)
+        is_given_up = 0 <= self._settings.retries < part.failures
+        raise Failure(failed, error, None if is_given_up else backoff(part.failures))
 
     def _attempt(self, records: Sequence[Record]) -> tuple[int, BaseException]:
-        """How many went well, and what went wrong with the next one."""
+        """Returns the number of successful records, and the error of the next one."""
         began = self._clock.monotonic()
         try:
             done = self._call(records)
@@ -186,7 +186,7 @@ class Batches(Handler):
         return done, NotAll(f"the first that it reported as failed is {first}")
 
     def _refuse_old(self, records: Sequence[Record]) -> None:
-        """Raise Failure for those of the first records that are too old."""
+        """Raises Failure with the first records if they are too old."""
         if self._settings.max_age is None:
             return
         oldest = self._clock.time() - self._settings.max_age

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 
 class NotRunError(Exception):
-    """A call has answered a coroutine or a generator: nothing of the function has run."""
+    """A call has returned a coroutine or a generator: no code of the function has run."""
 
 
 def never_runs(function: Callable[..., object], *, is_awaited: bool = False) -> str:
     """Returns why a call would not run the function, such as "is async, and …"; "" if it would.
 
-    With `is_awaited`, an `async def` is run. A plain function that wraps an async one passes: it
-    may run it.
+    With `is_awaited`, an `async def` counts as run. A plain function that wraps an async one is
+    accepted: it may run it.
     """
     while isinstance(function, functools.partial):
         function = function.func
@@ -31,13 +31,13 @@ def never_runs(function: Callable[..., object], *, is_awaited: bool = False) -> 
 
 
 def unfit(function: Callable[..., object], *arguments: str, is_awaited: bool = False) -> str:
-    """Returns why a call with such arguments would not run the function; "" if it would."""
+    """Returns why a call with these arguments would not run the function; "" if it would."""
     if reason := never_runs(function, is_awaited=is_awaited):
         return reason
     try:
-        # Not of what it wraps: a decorator may hand that more than it is given.
+        # The decorator's own: it may pass more arguments to the function that it wraps.
         signature = inspect.signature(function, follow_wrapped=False)
-    except (ValueError, TypeError):  # one of C's that does not say
+    except (ValueError, TypeError):  # a C function without a signature
         return ""
     try:
         signature.bind(*arguments)
@@ -47,7 +47,7 @@ def unfit(function: Callable[..., object], *arguments: str, is_awaited: bool = F
 
 
 def check_answer(answer: object) -> None:
-    """Raises NotRunError if a function's answer shows that it has not run."""
+    """Raises NotRunError for a return value that shows that the function has not run."""
     if isinstance(answer, types.CoroutineType | types.GeneratorType):
         answer.close()
     elif not isinstance(answer, types.AsyncGeneratorType):

@@ -1,4 +1,4 @@
-"""Delivery of several shards' records at once: of each shard one after the other."""
+"""Delivers several shards' records at once, those of each shard one after the other."""
 
 from __future__ import annotations
 
@@ -42,48 +42,48 @@ class PartialPage:
         self._left_out = 0
 
     def left_out_before(self, index: int) -> int:
-        """How many records that a worker has left out of it are to be counted now."""
-        found = self.page.left_out[index] if self.page.left_out else 0
-        new, self._left_out = found - self._left_out, found
+        """Returns the newly passed number of records that a worker left out before this one."""
+        left_out = self.page.left_out[index] if self.page.left_out else 0
+        new, self._left_out = left_out - self._left_out, left_out
         return new
 
 
 class ShardQueue:
-    """The waiting records of one shard, and its progress."""
+    """The waiting records of one shard, and the progress in them."""
 
     def __init__(self, shard_key: ShardKey, shard: TrackedShard) -> None:
         self.shard_key = shard_key
         self.shard = shard
         self.jobs: deque[Page | Callable[[], object]] = deque()
         self.is_taken = False
-        """True while a thread works for it, or will do so soon."""
+        """True while a thread works for the shard, or is about to."""
         self.page: PartialPage | None = None
-        """What is left of the page that is being delivered."""
+        """The page that is being delivered."""
         self.bytes = 0
         self.undelivered = 0
-        """How many records have not reached the handlers."""
+        """The number of records that no handler has got yet."""
         self.last: tuple[str, float | None] | None = None
-        """Number and time of the last record delivered since the last commit …"""
+        """Sequence number and time of the last record delivered since the position moved …"""
         self.kinds: Counter[str] = Counter()
-        """… the kinds of all of them …"""
+        """… the kinds of all records delivered since then …"""
         self.filtered = 0
-        """… and how many a filter has left out meanwhile."""
+        """… and the number that a filter left out."""
         self.in_hand: tuple[Record, float] | None = None
-        """The record that is being delivered, and since when."""
+        """The record that a handler has, and the time (monotonic) it got it."""
         self.step_since = math.inf
-        """When (monotonic) the step began that is at work for it."""
+        """The time (monotonic) at which the shard's current step began; infinite: no step."""
         self.ends: list[Finished | None] = []
-        """How its reading ended, to be given back once all is delivered."""
-        self._reported: Record | None = None
+        """The ends of its reading, returned once all records are delivered."""
+        self._reported_slow: Record | None = None
 
     @property
     def is_empty(self) -> bool:
-        """True where nothing waits, and no thread is at work."""
+        """True while no record waits and no thread works for the shard."""
         return not (self.is_taken or self.jobs)
 
     @property
     def title(self) -> str:
-        """Its name in a line for people."""
+        """The text for the record in hand, or else for the shard, in a log message."""
         record = self.in_hand and self.in_hand[0]
         if record is None:
             return self.shard_key.shard_id
@@ -91,23 +91,23 @@ class ShardQueue:
         return f"record {record.sequence_number} ({key}) of {self.shard_key.shard_id}"
 
     def report_slow(self, now: float, slow_seconds: float) -> None:
-        """Log, once for each record, that a handler takes long for it."""
+        """Logs, once for each record, that a handler has been at work on it for long."""
         record, since = self.in_hand or (None, math.inf)
-        if now - since >= slow_seconds and record is not self._reported:
-            self._reported = record
-            stands = "table" if record and record.event_name == SNAPSHOT else "shard"
+        if now - since >= slow_seconds and record is not self._reported_slow:
+            self._reported_slow = record
+            waiting = "table" if record and record.event_name == SNAPSHOT else "shard"
             logger.warning(
                 f"A handler has been at work for {now - since:.0f} s on {self.title}: its "
-                f"{stands} stands, the others go on",
+                f"{waiting} waits, the others go on",
                 extra={"stream": self.shard_key.stream, "shard": self.shard_key.shard_id},
             )
 
 
 class ConcurrentDelivery:
-    """Delivers each shard's records in their order, those of several shards at once.
+    """Delivers each shard's records in order, those of several shards at the same time.
 
-    How the reading of a shard ended is given back behind its last record: so no child of it begins
-    earlier, nor is it read again where records of it still wait. See `Delivery`.
+    The end of a shard's reading is returned behind its last record: so its children start only
+    then, and it is not read again while records of it wait. See `Delivery`.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ConcurrentDelivery:
         clock: Clock = CLOCK,
         timing: ConcurrentTiming | None = None,
     ) -> None:
-        """`pause_reading` tells a shard's worker that its records wait, `wake_loop` to poll now."""
+        """`pause_reading` makes a shard's worker wait; `wake_loop` makes the loop poll at once."""
         self._pool = pool
         self._dispatcher = dispatcher
         self._progress = progress
@@ -134,16 +134,16 @@ class ConcurrentDelivery:
         self._lock = threading.Lock()
         self._queues: dict[ShardKey, ShardQueue] = {}
         self._ends: list[EndOfReading] = []
-        """The ends of shards of which no page was submitted."""
+        """The ends of shards without any submitted page."""
         self._begun = 0
-        """How many records were begun, of those that count for the limit."""
+        """The number of started records, which the limit counts."""
         self._bytes = 0
         self._most_bytes = self._timing.all_bytes + pool.size * 2 * self._timing.shard_bytes
         self._error: BaseException | None = None
         self._has_stopped = False
         self._tick_due = 0.0
         self._items: ShardKey | None = None
-        """The items that are delivered, or read next; their table's changes wait meanwhile."""
+        """A snapshot's items, delivered now or read next; their table's changes wait meanwhile."""
         self._reserved_until = -math.inf
 
     @property
@@ -212,7 +212,7 @@ class ConcurrentDelivery:
         queue.ends.append(message)
 
     def poll(self) -> Sequence[EndOfReading]:
-        """See `Delivery`. Raises what a handler's thread has raised."""
+        """See `Delivery`. Raises the error of a handler's thread."""
         self._tick()
         self.move_positions()
         if self._error is not None:
@@ -224,17 +224,17 @@ class ConcurrentDelivery:
         return ends
 
     def _ends_behind_records(self) -> list[EndOfReading]:
-        found: list[EndOfReading] = []
+        ends: list[EndOfReading] = []
         for queue in [queue for queue in self._queues.values() if queue.ends]:
             if queue.is_empty:
                 self.move_positions()
-                found += ((queue.shard_key, message) for message in queue.ends)
+                ends += ((queue.shard_key, message) for message in queue.ends)
                 queue.ends.clear()
-                # A batch that is not full is handed over once its time has come.
+                # The queue of an incomplete batch is needed until the batch's window ends.
                 is_pending = self._dispatcher.first_pending(queue.shard_key) is not None
-                if found[-1][1] is None and not is_pending:
+                if ends[-1][1] is None and not is_pending:
                     del self._queues[queue.shard_key]
-        return found
+        return ends
 
     def _tick(self) -> None:
         now = self._clock.monotonic()
@@ -247,27 +247,28 @@ class ConcurrentDelivery:
                 self._add(queue, partial(self._dispatcher.tick, queue.shard_key))
             if queue.bytes >= self._timing.shard_bytes:
                 self._pause_reading(queue.shard_key)
-            if queue.shard_key not in self._dispatcher.retries.under_way:  # which is told as such
+            # A retry has its own log messages.
+            if queue.shard_key not in self._dispatcher.retries.under_way:
                 queue.report_slow(now, self._timing.slow_seconds)
 
     def move_positions(self) -> None:
         """See `Delivery`."""
-        found = []
+        moved = []
         for queue in self._queues.values():
             with self._lock:
                 if queue.last is not None:
-                    found.append((queue, queue.last, queue.kinds, queue.filtered))
+                    moved.append((queue, queue.last, queue.kinds, queue.filtered))
                     queue.last, queue.kinds, queue.filtered = None, Counter(), 0
-        if not found:
+        if not moved:
             return
         with self._heartbeat.during(Phase.DELIVERING):
             self._dispatcher.flush()
-        for queue, (number, created), kinds, filtered in found:
+        for queue, (number, created), kinds, filtered in moved:
             self._progress.count(queue.shard_key.table, kinds, kinds.total(), filtered)
             self._progress.move(queue.shard_key, queue.shard, number, created)
 
     def reserve(self, items: ShardKey) -> bool:
-        """See `Delivery`: one handler that takes long must not hold all shards up for ever."""
+        """See `Delivery`: a slow handler of one shard must not delay all others without limit."""
         now = self._clock.monotonic()
         if now >= self._reserved_until + self._timing.reserve_seconds:
             self._items = items
@@ -302,12 +303,12 @@ class ConcurrentDelivery:
         self._dispatcher.close()
 
     def _stop(self) -> None:
-        """Begin nothing more, and wait for the records in hand."""
+        """Starts no more records, and waits for those in hand."""
         self._has_stopped = True
         shutdown = self._dispatcher.shutdown
         last = min(self._timing.last_seconds, shutdown.timeout / 4)
         self._wait(shutdown.seconds_left - last)
-        if self._is_at_work:  # what is cancelled may need a moment for its end
+        if self._is_at_work:  # cancelled tasks may need a moment for their end
             self._dispatcher.cancel()
             self._wait(last)
         self._pool.close()
@@ -335,7 +336,7 @@ class ConcurrentDelivery:
             self._pool.submit(partial(self._turn, queue))
 
     def _may_begin(self, queue: ShardQueue) -> bool:
-        """True while one more step of a shard may begin."""
+        """True while a shard may start another step."""
         is_over = self._has_stopped or self._error or self._dispatcher.shutdown.requested
         return not (is_over or self._waits_for_items(queue))
 
@@ -347,22 +348,21 @@ class ConcurrentDelivery:
         return table_of(items.stream) == table_of(shard_key.stream)
 
     def _turn(self, queue: ShardQueue) -> Iterator[None]:
-        """Work for a shard for a while; stops after each step of that."""
+        """Works for a shard during one turn; yields after each step."""
         until = self._clock.monotonic() + self._timing.turn_seconds
-        goes_on = True
+        is_done = True
         try:
-            while goes_on and queue.jobs and self._may_begin(queue):
+            while is_done and queue.jobs and self._may_begin(queue):
                 job = queue.jobs[0]
                 queue.step_since = self._clock.monotonic()
                 if isinstance(job, Page):
-                    goes_on = yield from self._deliver(queue, job, until)
+                    is_done = yield from self._deliver(queue, job, until)
                 else:
                     job()
-                if goes_on:
+                if is_done:
                     queue.jobs.popleft()
                     yield
         except Overdue as error:
-            goes_on = False
             if text := str(error):
                 logger.warning(text)
         except BaseException as error:
@@ -383,7 +383,7 @@ class ConcurrentDelivery:
         return self._begun >= self._progress.limit
 
     def _deliver(self, queue: ShardQueue, page: Page, until: float) -> Generator[None, None, bool]:
-        """Deliver records of a page, up to a time; answers whether that was all of them."""
+        """Delivers records of a page until a time; returns True once the page is delivered."""
         if queue.page is None:
             records = self._progress.opened(queue.shard_key, page)
             queue.page = PartialPage(page, records, self._progress.wire_filter(queue.shard_key))
@@ -405,7 +405,7 @@ class ConcurrentDelivery:
         return False
 
     def _begin_record(self) -> bool:
-        """Count one more of those that pass; False where that would be one too many."""
+        """Counts a record as started; False where the limit is reached."""
         with self._lock:
             if self._is_full():
                 return False
@@ -415,7 +415,7 @@ class ConcurrentDelivery:
     def _note(
         self, queue: ShardQueue, partial_page: PartialPage, index: int, record: Record | None
     ) -> None:
-        """Note that a record was delivered, or (None) left out by a filter."""
+        """Notes that a record was delivered, or (None) left out by a filter."""
         change = partial_page.wire_records[index].dynamodb
         with self._lock:
             queue.last = change.SequenceNumber, change.ApproximateCreationDateTime

@@ -1,4 +1,4 @@
-"""Runs what a handler or a store only begins: the coroutine that an `async def` answers."""
+"""Runs the coroutines that async handlers and stores return."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from watcher.shutdown import Overdue
 
 
 class Coroutines:
-    """One event loop for all of them, so that what they keep (a session, a pool) lives on.
+    """One event loop for all coroutines, so that their sessions and connection pools live on.
 
-    It runs in the thread that waits, while that waits; with `aside`, or where that thread has a
-    loop of its own which is running, in another one, all the time.
+    It runs in the calling thread during `finish`; with `aside`, or where that thread already runs
+    an event loop, in a thread of its own.
     """
 
     def __init__(self, *, aside: bool = False) -> None:
@@ -29,10 +29,10 @@ class Coroutines:
         self._is_ending = False
 
     def finish(self, answer: object) -> object:
-        """Returns a call's answer, or where that is a coroutine, what this answers in the end.
+        """Returns a call's result, or where it is a coroutine, the coroutine's result.
 
-        Raises what that does, Overdue where it was cancelled by `cancel`, NotRunError for what is
-        for nobody to run.
+        Raises the coroutine's error, Overdue where `cancel` cancelled it, NotRunError for a
+        generator.
         """
         if answer is None:
             return None
@@ -42,8 +42,8 @@ class Coroutines:
         loop = self._loop()
         try:
             if self._thread is None:
-                awaited: object = loop.run_until_complete(answer)
-                return awaited
+                result: object = loop.run_until_complete(answer)
+                return result
             return asyncio.run_coroutine_threadsafe(_awaited(answer), loop).result()
         except (asyncio.CancelledError, futures.CancelledError):
             if self._is_ending:
@@ -51,14 +51,14 @@ class Coroutines:
             raise
 
     def cancel(self) -> None:
-        """Cancel those that are at work in another thread: there is no time left for them."""
+        """Cancels the coroutines that run in another thread: there is no time left for them."""
         self._is_ending = True
         if self._thread is not None and self._runner is not None:
             loop = self._runner.get_loop()
             loop.call_soon_threadsafe(_cancel_all, loop)
 
     def close(self) -> None:
-        """Cancel what is left, and close the loop."""
+        """Cancels the remaining coroutines, and closes the event loop."""
         if self._runner is None:
             return
         if self._thread is None:
@@ -80,13 +80,13 @@ class Coroutines:
                         target=_run, args=arguments, name="watcher coroutines", daemon=True
                     )
                     thread.start()
-                    self._thread = thread  # only now: who closes meanwhile waits for its end
+                    self._thread = thread  # only now: `close` joins a started thread
             return self._runner.get_loop()
 
 
 def _run(runner: asyncio.Runner, loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
-    runner.close()  # what was cancelled comes to its end
+    runner.close()  # runs cancelled tasks to their end
 
 
 async def _awaited(coroutine: Coroutine[Any, Any, object]) -> object:

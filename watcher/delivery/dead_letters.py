@@ -1,4 +1,4 @@
-"""Where dead letters go, and where `replay` reads them: a file, SQS, SNS, S3, or a function."""
+"""The destinations of dead letters, from which `replay` reads: files, SQS, SNS, S3, functions."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ _AT_ONCE = 10  # messages in one call of SQS
 
 
 class DeadLetter(NamedTuple):
-    """A record that a handler has failed on for good."""
+    """A record that a handler has finally failed on."""
 
     record: Record
     handler: str
     line: bytes
-    """All that is known of it, the whole record among it, as JSON."""
+    """One line of JSON: the whole record, and what is known of the failure."""
 
 
 class DeadLetters(Protocol):
-    """Takes dead letters."""
+    """A destination of dead letters."""
 
     name: str
-    """What messages call it."""
+    """The name that messages use for it."""
 
     def put(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep these letters; raises where that can't be done."""
+        """Writes these letters; raises the destination's error."""
 
     def close(self) -> None:
-        """No more letters come."""
+        """Closes the destination."""
 
 
 def open_dead_letters(
     place: str | Callable[[dict[str, Any]], object], aws: AwsConfig
 ) -> DeadLetters:
-    """Returns what a user means by `dead-letter:PLACE`. Raises UsageError."""
+    """Opens the destination in `dead-letter:PLACE`. Raises UsageError."""
     if not isinstance(place, str):
         return _Function(place)
-    found = _URL.fullmatch(place)
-    if found is not None:
+    matched = _URL.fullmatch(place)
+    if matched is not None:
         with blaming(place, "on_error"):
-            return _KINDS[found["kind"]](place, found["place"], aws)
+            return _KINDS[matched["kind"]](place, matched["place"], aws)
     if _OTHER_URL.match(place):
         raise UsageError(f"{place}: use a file, sqs://, sns:// or s3://", "on_error")
     return _File(place)
@@ -91,7 +91,7 @@ class _Function:
 
 
 class TooLargeError(WatcherError):
-    """Raised for a dead letter that its place does not take whole."""
+    """Raised for a dead letter that is too large for its destination."""
 
 
 def _refuse_too_large(letter: DeadLetter, most: int, service: str) -> None:
@@ -102,7 +102,7 @@ def _refuse_too_large(letter: DeadLetter, most: int, service: str) -> None:
 
 
 class _Queue:
-    """A queue, by its name, URL or ARN."""
+    """An SQS queue, opened by its name, URL or ARN."""
 
     def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
         self.name = name
@@ -111,7 +111,7 @@ class _Queue:
     def put(self, letters: Sequence[DeadLetter]) -> None:
         for letter in letters:
             _refuse_too_large(letter, _SQS_BYTES, "SQS")
-            fifo = _in_order(letter) if self._url.endswith(".fifo") else {}
+            fifo = _fifo_parameters(letter) if self._url.endswith(".fifo") else {}
             self._client.send_message(QueueUrl=self._url, MessageBody=letter.line.decode(), **fifo)
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class _Queue:
 
 
 class _Topic:
-    """A topic, by its ARN."""
+    """An SNS topic, opened by its ARN."""
 
     def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
         self.name = name
@@ -131,7 +131,7 @@ class _Topic:
     def put(self, letters: Sequence[DeadLetter]) -> None:
         for letter in letters:
             _refuse_too_large(letter, _SNS_BYTES, "SNS")
-            fifo = _in_order(letter) if self._arn.endswith(".fifo") else {}
+            fifo = _fifo_parameters(letter) if self._arn.endswith(".fifo") else {}
             self._client.publish(TopicArn=self._arn, Message=letter.line.decode(), **fifo)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class _Topic:
 
 
 class _Bucket:
-    """An object each: one that comes again takes the place of the first."""
+    """An S3 bucket with one object per letter; the same letter replaces its object."""
 
     def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
         self.name = name
@@ -166,18 +166,21 @@ _KINDS: dict[str, Callable[[str, str, AwsConfig], DeadLetters]] = {
 }
 
 
-def _in_order(letter: DeadLetter) -> dict[str, str]:
-    """A FIFO queue has the letters of a shard in its order, each once."""
+def _fifo_parameters(letter: DeadLetter) -> dict[str, str]:
+    """Returns FIFO parameters: a shard's letters stay in order, and a repeated one is dropped."""
     shard_key = letter.record.shard_key
-    which = f"{shard_key} {letter.record.sequence_number} {letter.handler}"
+    identity = f"{shard_key} {letter.record.sequence_number} {letter.handler}"
     return {
         "MessageGroupId": hashlib.sha256(str(shard_key).encode()).hexdigest(),
-        "MessageDeduplicationId": hashlib.sha256(which.encode()).hexdigest(),
+        "MessageDeduplicationId": hashlib.sha256(identity.encode()).hexdigest(),
     }
 
 
 def _client(service: str, region: str | None, aws: AwsConfig) -> Client:
-    """Credentials and endpoint are boto3's: `--endpoint-url` is DynamoDB's."""
+    """Returns boto3's client with its own credentials and endpoint.
+
+    The endpoint of `--endpoint-url` is DynamoDB's.
+    """
     import boto3
 
     session: Any = boto3.Session(profile_name=aws.profile, region_name=region or aws.region)
@@ -186,7 +189,7 @@ def _client(service: str, region: str | None, aws: AwsConfig) -> Client:
 
 
 def _open_queue(place: str, aws: AwsConfig) -> tuple[Client, str]:
-    """Returns a client, and the URL of a queue, out of its name, URL or ARN."""
+    """Returns a client for a queue, and the queue's URL, given its name, URL or ARN."""
     region = _QUEUE_REGION.match(place)
     if place.startswith(("http://", "https://")):
         return _client("sqs", region and region[1], aws), place
@@ -199,41 +202,44 @@ def _open_queue(place: str, aws: AwsConfig) -> tuple[Client, str]:
     return client, client.get_queue_url(QueueName=place, **owner)["QueueUrl"]
 
 
-# Redriving: what `replay` reads
+# The letters that `replay` reads
 
 
 class LetterSource(Protocol):
-    """Dead letters to be handed over again, a line each."""
+    """Reads dead letters that are handed over again."""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yields them; there may be others than letters among them."""
+        """Yields lines, which may be something other than letters."""
 
     def keep(self) -> None:
-        """Keeps the letter given out last in the queue."""
+        """Keeps the last yielded letter in the queue."""
 
     def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
-        """All that were given out since the last call (but the last one) went well, or not."""
+        """Ends the letters yielded since the last call, but for the last with `but_last`.
+
+        A queue then deletes them, if they went well.
+        """
 
     def close(self) -> None:
-        """No more are asked for."""
+        """Closes the source."""
 
 
 def open_letters(place: str, aws: AwsConfig) -> LetterSource | None:
-    """Returns what is behind `sqs://…` or `s3://…`; None for a file. Raises UsageError."""
-    found = _URL.fullmatch(place)
-    if found is None:
+    """Opens the letters at `sqs://…` or `s3://…`; returns None for a file. Raises UsageError."""
+    matched = _URL.fullmatch(place)
+    if matched is None:
         return None
-    if found["kind"] == "sns":
+    if matched["kind"] == "sns":
         raise UsageError("SNS keeps nothing: replay the queue that is subscribed to it (sqs://…)")
     with blaming(place):
-        if found["kind"] == "sqs":
-            return _QueueLetters(HeldMessages.of(found["place"], aws))
-        bucket, _, prefix = found["place"].partition("/")
+        if matched["kind"] == "sqs":
+            return _QueueLetters(HeldMessages.of(matched["place"], aws))
+        bucket, _, prefix = matched["place"].partition("/")
         return _BucketLetters(_client("s3", None, aws), bucket, prefix)
 
 
 class HeldMessages:
-    """A queue's messages, each received once, and hidden from others until `close`."""
+    """A queue's messages, each received once, and hidden from other consumers until `close`."""
 
     def __init__(self, client: Client, url: str, clock: Clock = CLOCK) -> None:
         self._client = client
@@ -250,7 +256,7 @@ class HeldMessages:
         return cls(client, url)
 
     def receive(self) -> Iterator[tuple[str, str]]:
-        """Yields the receipt handles and bodies of those that are not known yet."""
+        """Yields the receipt handle and body of each message that was not received before."""
         while messages := self._receive():
             for message in messages:
                 self._seen.add(message["MessageId"])
@@ -259,7 +265,7 @@ class HeldMessages:
                 yield handle, message["Body"]
 
     def _receive(self) -> list[dict[str, Any]]:
-        """Asks with some patience, as SQS may overlook some."""
+        """Returns new messages, after a short wait: SQS may miss some in a single look."""
         self.keep_hidden()
         answer = self._client.receive_message(
             QueueUrl=self._url,
@@ -267,8 +273,8 @@ class HeldMessages:
             VisibilityTimeout=HANDLER_TIMING.letter_hidden_seconds,
             WaitTimeSeconds=HANDLER_TIMING.letter_poll_seconds,
         )
-        found: list[dict[str, Any]] = answer.get("Messages", [])
-        return [each for each in found if each["MessageId"] not in self._seen]
+        messages: list[dict[str, Any]] = answer.get("Messages", [])
+        return [each for each in messages if each["MessageId"] not in self._seen]
 
     def delete(self, handle: str) -> None:
         """Deletes a message."""
@@ -276,18 +282,18 @@ class HeldMessages:
         self._client.delete_message(QueueUrl=self._url, ReceiptHandle=handle)
 
     def keep_hidden(self) -> None:
-        """Hides those that are held for as long again, where half of that time has passed."""
+        """Extends the time for which held messages stay hidden, once half of it has passed."""
         if self._clock.monotonic() >= self._due:
             self._hide(HANDLER_TIMING.letter_hidden_seconds)
             self._due = self._clock.monotonic() + HANDLER_TIMING.letter_hidden_seconds / 2
 
     def close(self) -> None:
-        """Shows those that are still held to others at once."""
+        """Makes the held messages visible to other consumers at once."""
         self._hide(0)
         self._client.close()
 
     def _hide(self, seconds: int) -> None:
-        """One that can't be hidden any longer (after 12 hours) is left as it is."""
+        """Hides the held messages; SQS refuses one after 12 hours, which then becomes visible."""
         handles = list(self._held)
         for first in range(0, len(handles), _AT_ONCE):
             entries = [
@@ -298,24 +304,24 @@ class HeldMessages:
 
 
 class _QueueLetters:
-    """Deletes the successful messages; the others become visible again at the end."""
+    """Deletes successful messages; the others become visible again at the end."""
 
     def __init__(self, messages: HeldMessages) -> None:
         self._messages = messages
-        self._given: list[str] = []
+        self._yielded: list[str] = []
 
     def __iter__(self) -> Iterator[bytes]:
         for handle, body in self._messages.receive():
-            self._given.append(handle)
+            self._yielded.append(handle)
             yield _unwrapped(body)
 
     def keep(self) -> None:
-        self._given.pop()
+        self._yielded.pop()
 
     def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
-        settled = self._given[:-1] if but_last else self._given
-        self._given = self._given[len(settled) :]
-        for handle in settled if went_well else ():
+        finished = self._yielded[:-1] if but_last else self._yielded
+        self._yielded = self._yielded[len(finished) :]
+        for handle in finished if went_well else ():
             self._messages.delete(handle)
 
     def close(self) -> None:
@@ -323,18 +329,18 @@ class _QueueLetters:
 
 
 def _unwrapped(body: str) -> bytes:
-    """Removes the envelope that SNS puts around a message, unless raw delivery is on."""
+    """Returns a message without SNS's envelope, which raw delivery leaves out."""
     try:
-        found = json.loads(body)
+        message = json.loads(body)
     except ValueError:
         return body.encode()
-    if isinstance(found, dict) and found.get("Type") == "Notification":
-        return str(found.get("Message", "")).encode()
+    if isinstance(message, dict) and message.get("Type") == "Notification":
+        return str(message.get("Message", "")).encode()
     return body.encode()
 
 
 class _BucketLetters:
-    """Each object's lines, in the order of their shards; they stay there, as in a file."""
+    """Yields each object's lines, in the shards' order; the objects stay, as a file does."""
 
     def __init__(self, client: Client, bucket: str, prefix: str) -> None:
         self._client = client

@@ -32,12 +32,12 @@ logger = logging.getLogger("watcher")
 class Dispatcher:
     """Hands each record to each handler, one after the other.
 
-    A handler's failure follows `on_error` and never keeps a record from another handler. Once
-    `shutdown` was requested, what is pending is not tried again; later nothing is, and whatever is
-    at work may raise Overdue. `check` raises where nothing may be delivered any more.
-    With `in_threads`, several deliver at once, each of them records of other shards. With
-    `times_handlers`, each handler's `durations` tell how long its calls take.
-    Raises UsageError for a file that can't be written.
+    A handler's failure follows `on_error`, and never keeps a record from another handler. After a
+    request of `shutdown`, pending records are not retried; once it is overdue, nothing is, and
+    running handlers may raise Overdue. `check` raises where delivery is no longer allowed (a lost
+    lease). With `in_threads`, several threads deliver, each of them records of other shards. With
+    `times_handlers`, each handler's `durations` hold the times of its calls. Raises UsageError for
+    a dead-letter file that can't be written.
     """
 
     def __init__(
@@ -52,18 +52,20 @@ class Dispatcher:
         times_handlers: bool = False,
     ) -> None:
         self.before_retry: Callable[[], object] = lambda: None
-        """Called in the loop's thread before what has failed is tried again, which may take long:
-        what was delivered before it can be saved meanwhile."""
+        """Called in the loop's thread before a retry, which may take long.
+
+        It can save what was delivered before.
+        """
         self.during_retry: Callable[[], object] = lambda: None
-        """Called in the loop's thread several times a second while it waits for that."""
+        """Called in the loop's thread several times a second during the wait for a retry."""
         self.shutdown = shutdown or Shutdown(clock=clock)
         self._handlers = handlers
         self._on_error = on_error
         self._failure_log = FailureLog(clock)
         self.given_up = GivenUp(on_error, self._failure_log)
-        """Where records end that a handler has failed on for good."""
+        """Takes the records that a handler has finally failed on."""
         self.retries = Retries(on_error, self._failure_log, clock)
-        """What handlers have failed on and are tried again with."""
+        """The current retries."""
         self._in_threads = in_threads
         self._check = check
         self._clock = clock
@@ -74,32 +76,32 @@ class Dispatcher:
         self._failing = threading.Lock()
         for handler in handlers:
             handler.finish = self._coroutines.finish
-        # Where several print, their lines take turns, record by record.
+        # With several handlers, their output alternates record by record.
         self._handle_page = handlers[0].handle_page if len(handlers) == 1 else None
         self._streams: set[str] = set()
         self._is_closing = False
         self._output_closed = False
-        # A child that a handler forks, and that comes back here, must not deliver as well.
+        # A child process that a handler forks, and that returns here, must not deliver too.
         process_start.in_forked_child(self._stop_in_child)
         self.failed: Counter[tuple[str, str]] = Counter()
-        """How many records of each table each handler has failed on, retries not counted."""
+        """The number of records that failed, without retries, by table and handler."""
         self._failed_to_close = 0
 
     @property
     def failures(self) -> int:
-        """The number of failures of handlers, on records and in `close`."""
+        """The number of handlers' failures, on records and in `close`."""
         return self.failed.total() + self._failed_to_close
 
     @property
     def unhandled(self) -> int:
-        """The number of records that handlers have failed on and that no dead letter keeps."""
+        """The number of failed records that are in no dead letter."""
         return self.failed.total() - self.given_up.dead_letter_count
 
     def processed(self, delivered: Mapping[str, int]) -> dict[tuple[str, str], int]:
-        """Returns how many of each table's delivered records each handler has processed.
+        """Returns the number of processed records of each table and handler.
 
-        Those that it has failed on, and those that wait in its batches, do not count. The keys are
-        the names of the table and the handler.
+        `delivered` has the delivered ones of each table; those failed or waiting in batches don't
+        count.
         """
         counts: Counter[tuple[str, str]] = Counter()
         for handler in self._handlers:
@@ -115,11 +117,11 @@ class Dispatcher:
         return [handler.name for handler in self._handlers]
 
     def durations(self) -> dict[str, Durations]:
-        """Returns how long each handler's calls took, where that is asked for."""
+        """Returns the times of each handler's calls, where they are measured."""
         return {each.name: each.durations for each in self._handlers if each.durations is not None}
 
     def _call_of(self, handler: Handler) -> Callable[[Record], object]:
-        """Returns the handler's call for one record, with a stopwatch where it needs one."""
+        """Returns the handler's call for one record, with a stopwatch if its calls are timed."""
         durations = handler.durations
         if durations is None or handler.times_itself:
             return handler.handle
@@ -135,7 +137,7 @@ class Dispatcher:
                 seconds = monotonic() - began
                 if seconds > quick:
                     durations.add(seconds)
-                else:  # spelled out, as it is called once a record
+                else:  # inlined: it runs for every record
                     counts[0] += 1
                     durations.seconds += seconds
 
@@ -144,8 +146,8 @@ class Dispatcher:
     def deliver(self, record: Record) -> None:
         """Calls every handler. Raises HandlerError under `stop`, OutputClosed.
 
-        They share the record, as a copy for each would cost more than its delivery. Only the
-        changes that a failed handler has made to it are undone.
+        They share the record: a copy for each would cost more than the delivery. Only a failed
+        handler's changes to it are undone.
         """
         fatal: HandlerError | None = None
         if self._check is not None:
@@ -167,13 +169,13 @@ class Dispatcher:
 
     @property
     def takes_pages(self) -> bool:
-        """True where `deliver_page` may be used; with a lease, each record is checked by itself."""
+        """True where `deliver_page` may be used; with a lease, each record needs its own check."""
         return self._handle_page is not None and self._check is None
 
     def deliver_page(self, page: RecordPage) -> bool:
-        """Delivers a page at once; False where each record has to be delivered by itself.
+        """Delivers a page in one call; False where each record has to be delivered separately.
 
-        It is also False after a failure, so that `deliver` finds the failing record. Raises
+        Also returns False after a failure, so that `deliver` finds the failed record. Raises
         OutputClosed.
         """
         if self._handle_page is None or not self.takes_pages:
@@ -200,7 +202,7 @@ class Dispatcher:
     ) -> None:
         """Retries the failed records until the handler succeeds or they are given up.
 
-        Any error that is not a Failure counts as one on these records. Raises as `deliver`.
+        An error other than Failure counts as a failure on these records. Raises as `deliver`.
         """
         while True:
             failure = error if isinstance(error, Failure) else Failure(records, error)
@@ -233,10 +235,10 @@ class Dispatcher:
             raise OutputClosed from error
 
     def _wait(self, seconds: float, handler: Handler, failure: Failure) -> bool:
-        """Waits before a retry; False where the run stops, and there is none.
+        """Waits before a retry; returns False where the watch stops and the retry is left out.
 
-        Records that the handler holds as pending are left to the next run at once. One that it
-        does not hold is left only when time is short, by raising Overdue.
+        Records that the handler holds as pending are left to the next run at once. A record that it
+        does not hold is abandoned, by raising Overdue, only when time is short.
         """
         shard_key = failure.records[0].shard_key
         retry = self.retries.under_way[shard_key]
@@ -248,21 +250,21 @@ class Dispatcher:
             left = end - retry.alive_at
             is_short = not self.shutdown.has_time_for_more or left > self.shutdown.seconds_left
             if self.shutdown.poll() and is_short:
-                which = which_of(failure.records)
+                records = which_of(failure.records)
                 raise Overdue(
-                    f"handler {handler.name} still fails on {which}, which is not handled"
+                    f"handler {handler.name} still fails on {records}, which is not handled"
                 )
             if left <= 0:
                 return True
             self._clock.sleep(min(left, HANDLER_TIMING.poll_seconds))
-            if not self._in_threads:  # else it keeps nobody waiting but its own shard
+            if not self._in_threads:  # in threads, only its own shard waits
                 with self.shutdown.may_interrupt(False):
                     self.during_retry()
         return False
 
     def _run_step(self, handler: Handler, step: Callable[[], None]) -> None:
-        """Has a handler work on the records that it holds, by the policy. Raises as `deliver`."""
-        # Where nothing waits it takes no lease: neither one that a standby has not, nor a late one.
+        """Runs a handler's step on the records that it holds. Raises as `deliver`."""
+        # A step without records needs no lease: a standby, or a late watch, has none.
         if self._check is not None and handler.waiting():
             self._check()
         with self.shutdown.may_interrupt():
@@ -272,10 +274,10 @@ class Dispatcher:
                 except Failure as failure:
                     self._apply_policy(handler, failure.records, failure)
 
-    # What handlers have taken and not processed yet
+    # Records that handlers hold unprocessed
 
     def start_stream(self, arn: str) -> None:
-        """Tells the handlers that records of this stream will come."""
+        """Calls each handler's `begin`, once per stream, before the stream's first record."""
         if arn not in self._streams:
             self._streams.add(arn)
             for handler in self._handlers:
@@ -287,7 +289,7 @@ class Dispatcher:
             self._run_step(handler, functools.partial(handler.page_end, shard_key))
 
     def tick(self, shard_key: ShardKey | None = None) -> None:
-        """Lets handlers process what has waited long enough, of a shard or of all.
+        """Has handlers process the batches, of a shard or of all, whose window has passed.
 
         Raises as `deliver`.
         """
@@ -296,9 +298,9 @@ class Dispatcher:
             self._run_step(handler, functools.partial(handler.tick, shard_key))
 
     def drain(self, shard_key: ShardKey | None = None) -> None:
-        """Has handlers process all that they hold of a shard (or of all), unless time is short.
+        """Has handlers process all records that they hold of a shard (or of all).
 
-        Raises as `deliver`.
+        Stops when time is short. Raises as `deliver`.
         """
         for handler in self._handlers:
             if not self.shutdown.has_time_for_more:
@@ -306,7 +308,7 @@ class Dispatcher:
             self._run_step(handler, functools.partial(handler.drain, shard_key))
 
     def first_pending(self, shard_key: ShardKey) -> str | None:
-        """Returns the first of a shard's delivered records that some handler has not processed."""
+        """Returns the number of a shard's first record that some handler has not processed."""
         numbers = [handler.first_pending(shard_key) for handler in self._handlers]
         return min((number for number in numbers if number), key=int, default=None)
 
@@ -316,7 +318,7 @@ class Dispatcher:
         return max((sum(each.waiting().values()) for each in self._handlers), default=0)
 
     def flush(self) -> None:
-        """Flushes what handlers have printed, and what they keep back.
+        """Flushes standard output and the handlers' buffers.
 
         Raises OutputClosed, HandlerError (a full disk).
         """
@@ -333,13 +335,13 @@ class Dispatcher:
                     raise HandlerError(text, handler=handler.name) from error
 
     def log_repeats(self) -> None:
-        """Logs how often known failures came again, where that is due."""
+        """Logs the number of repeats of known failures, when it is due."""
         if self._failure_log.repeats:
             with self._failing:
                 self._failure_log.log_repeats_if_due()
 
     def cancel(self) -> None:
-        """Cancels the coroutines at work in other threads, as there is no time left."""
+        """Cancels the coroutines in other threads: there is no time left for them."""
         self._coroutines.cancel()
 
     def close(self) -> None:
@@ -373,7 +375,7 @@ class Dispatcher:
             logger.warning("A handler's task goes on though it was cancelled, and is left alone")
         self._failure_log.close()
         self.given_up.close()
-        # The handlers' last prints; where that fails, the program's own last flush reports it.
+        # The handlers' last output; the program's own last flush reports an error.
         with (
             contextlib.suppress(OutputClosed, HandlerError, Overdue),
             self.shutdown.may_interrupt(),

@@ -21,14 +21,14 @@ _NESTED = 8  # an SNS envelope in a message in the aws CLI's output has four
 
 
 class FailedBatch(msgspec.Struct, frozen=True):
-    """The records of one shard on which a function failed, by their numbers alone."""
+    """The range of one shard's records on which a function failed; it holds no records."""
 
     stream: str = msgspec.field(name="streamArn")
     shard_id: str = msgspec.field(name="shardId")
     first: _Number = msgspec.field(name="startSequenceNumber")
     last: _Number = msgspec.field(name="endSequenceNumber")
     size: int = msgspec.field(name="batchSize", default=0)
-    """How many records the function had; the range may hold more, which it never had."""
+    """The number of records that the function got; the range may hold others too."""
     since: _Time | None = msgspec.field(name="approximateArrivalOfFirstRecord", default=None)
     until: _Time | None = msgspec.field(name="approximateArrivalOfLastRecord", default=None)
 
@@ -40,7 +40,7 @@ class FailedBatch(msgspec.Struct, frozen=True):
 
     @property
     def shard_key(self) -> ShardKey:
-        """The shard that it is of."""
+        """The shard of the range."""
         return ShardKey(self.stream, self.shard_id)
 
     def __str__(self) -> str:
@@ -48,15 +48,15 @@ class FailedBatch(msgspec.Struct, frozen=True):
 
 
 class UnreadableMessage(msgspec.Struct, frozen=True):
-    """A message that names no range, and why."""
+    """A message that names no range, and the reason."""
 
     reason: str
 
 
 def failed_batches(text: str) -> Iterator[FailedBatch | UnreadableMessage]:
-    """Yields what a text of messages names: JSON documents, one after another or a line each.
+    """Yields the ranges that messages name: JSON documents, one after another or a line each.
 
-    A message may be in SNS's envelope, or in the output of `aws sqs receive-message`.
+    A message may be in an SNS envelope, or in the output of `aws sqs receive-message`.
     """
     decoder, place = json.JSONDecoder(), 0
     while place < len(text):
@@ -74,7 +74,7 @@ def failed_batches(text: str) -> Iterator[FailedBatch | UnreadableMessage]:
 
 
 def _in(document: object, depth: int = 0) -> Iterator[FailedBatch | UnreadableMessage]:
-    """Looks into what SQS, SNS and the aws CLI put around a message."""
+    """Yields the ranges of a message inside what SQS, SNS and the aws CLI put around it."""
     match document:
         case _ if depth > _NESTED:
             yield UnreadableMessage("one message is in another, and so on")

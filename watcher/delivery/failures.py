@@ -1,4 +1,4 @@
-"""The policies for a handler that fails, and the lines that report it."""
+"""The policies for a handler that fails, and the log messages about failures."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from watcher.records.record import Record
 logger = logging.getLogger("watcher")
 
 _KINDS_MAX = 100
-# Where code is that is not the user's own.
+# The folders of code that is not the user's own.
 _PACKAGE = Path(__file__).parents[1]
-_OTHERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")})
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")})
 
-# The last: of a standard output that is closed (`>&-`).
+# EBADF: standard output is closed (`>&-`).
 _UNWRITABLE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE),
     errno.EBADF,
@@ -46,24 +46,27 @@ _FORMS = (
 
 
 class FailurePolicy(msgspec.Struct, frozen=True):
-    """The policy for a handler that raises: how often or how long to retry, and what then."""
+    """The policy for a handler that raises: retries by count or time, and the action after them."""
 
     then: str = "log"
-    """Once it is given up: `log`, `stop` or `dead-letter`."""
+    """The action after the last retry: `log`, `stop` or `dead-letter`."""
     retries: float = 0
-    """Infinite where no number of tries gives it up."""
+    """The number of retries; infinite for a limit by time, or none."""
     seconds: float = math.inf
-    """It is given up so long after it has failed first."""
+    """The time from the first failure until the record is given up."""
     dead_letters: str | Callable[[dict[str, Any]], object] = ""
-    """Where dead letters go: a file, `sqs://…`, `sns://…`, `s3://…`, or a function."""
+    """The destination of dead letters: a file, `sqs://…`, `sns://…`, `s3://…`, or a function."""
     aws: AwsConfig = AwsConfig()
-    """The way there, where that is AWS."""
+    """The connection to a destination at AWS."""
 
     @classmethod
     def parse(
         cls, policy: str | Callable[[dict[str, Any]], object], aws: AwsConfig | None = None
     ) -> FailurePolicy:
-        """From its text form, or a function for dead letters. Raises UsageError."""
+        """Returns the policy for a text such as `retry:15m,stop`, or a function for dead letters.
+
+        Raises UsageError.
+        """
         if not isinstance(policy, str):
             return cls("dead-letter", dead_letters=policy)
         first, _, rest = policy.partition(",")
@@ -85,33 +88,33 @@ class FailurePolicy(msgspec.Struct, frozen=True):
 
     @property
     def is_for_ever(self) -> bool:
-        """True where a handler is tried again until it succeeds."""
+        """True where a handler is retried until it succeeds."""
         return self.retries == self.seconds == math.inf
 
 
 class _Repeated(msgspec.Struct):
-    """An error that was logged, and comes again."""
+    """An error that was logged once, and has occurred again."""
 
     times: int = 0
-    """How often it came since."""
+    """The number of repeats since the last log message."""
     last: str = ""
-    """The record that it came with last, as a text."""
+    """The text for the record of the last repeat."""
 
 
 class FailureLog:
-    """Logs failures: an error of one type and place once; then how often it came again."""
+    """Logs an error of one type and place once, then the number of its repeats."""
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
         self._seen: dict[tuple[str, str, str], _Repeated] = {}
         self._due = 0.0
         self.repeats = 0
-        """How many errors are not logged yet."""
+        """The number of repeats that are not logged yet."""
 
     def error(
         self, handler: str, records: Sequence[Record], error: BaseException, then: str = ""
     ) -> None:
-        """Log that a handler has failed on records of one shard, and what is done then."""
+        """Logs that a handler failed on records of one shard, followed by the text `then`."""
         kind, which = _kind(error), which_of(records)
         if self._count_repeat((handler, kind, then), which):
             return
@@ -126,25 +129,25 @@ class FailureLog:
         )
 
     def _count_repeat(self, kind: tuple[str, str, str], which: str) -> bool:
-        """Count an error; True where it is a known one, which is logged later."""
+        """Counts an error; True for a known one, which is logged later."""
         if logger.isEnabledFor(logging.DEBUG):
             return False
         if len(self._seen) >= _KINDS_MAX:
             self._log_repeats()
             self._seen.clear()
-        found = self._seen.get(kind)
-        if found is None:
+        repeated = self._seen.get(kind)
+        if repeated is None:
             self._seen[kind] = _Repeated()
             self._due = self._due or self._clock.monotonic() + HANDLER_TIMING.log_again_seconds
             return False
-        found.times += 1
-        found.last = which
+        repeated.times += 1
+        repeated.last = which
         self.repeats += 1
         self.log_repeats_if_due()
         return True
 
     def log_repeats_if_due(self) -> None:
-        """Log how often known errors came again, now and then."""
+        """Logs the number of repeats of known errors, every few seconds at most."""
         if self._clock.monotonic() >= self._due:
             self._log_repeats()
 
@@ -160,26 +163,26 @@ class FailureLog:
         self._due = self._clock.monotonic() + HANDLER_TIMING.log_again_seconds
 
     def close(self) -> None:
-        """Log what is left."""
+        """Logs the remaining repeats."""
         self._log_repeats()
 
 
 class GivenUp:
-    """Takes the records that a handler has failed on for good: to the log, or to dead letters."""
+    """Takes records that a handler has finally failed on: logs them, or writes dead letters."""
 
     def __init__(self, on_error: FailurePolicy, log: FailureLog) -> None:
-        """Raises UsageError for a place that can't be written to."""
+        """Raises UsageError for a destination that can't be written to."""
         self._on_error = on_error
         self._log = log
         self.dead_letters: DeadLetters | None = None
-        """Where the policy has them go."""
+        """The destination of dead letters, if the policy has one."""
         self.dead_letter_count = 0
-        """How many went there."""
+        """The number of records written there."""
         if on_error.then == "dead-letter":
             self.dead_letters = open_dead_letters(on_error.dead_letters, on_error.aws)
 
     def take(self, handler: str, records: Sequence[Record], error: BaseException) -> None:
-        """Take records of one shard. Raises HandlerError where the watch is to end instead."""
+        """Takes records of one shard. Raises HandlerError where the watch has to end."""
         lasting = is_lasting(error)
         if self._on_error.then == "stop" or (lasting and self.dead_letters is None):
             about = [] if lasting else ["on_error"]
@@ -202,7 +205,7 @@ class GivenUp:
         self._log.error(handler, records, error)
 
     def close(self) -> None:
-        """Close what dead letters go to."""
+        """Closes the destination."""
         if self.dead_letters is not None:
             try:
                 self.dead_letters.close()
@@ -212,12 +215,12 @@ class GivenUp:
 
 
 def is_lasting(error: BaseException) -> bool:
-    """True where a disk is full or a file closed: all that follows would fail as well."""
+    """True for a full disk or a closed file: all further writes would fail too."""
     return isinstance(error, OSError) and error.errno in _UNWRITABLE
 
 
 def failure_text(handler: str, records: Sequence[Record], error: BaseException) -> str:
-    """Returns what has failed on what and why, for one line."""
+    """Returns one line: the handler, the records, the error and its place in the user's code."""
     reason = error_text(error).partition("\n")[0]
     text = f"handler {handler} failed on {which_of(records)}: {type(error).__name__}: {reason}"
     place = place_of(error)
@@ -225,7 +228,7 @@ def failure_text(handler: str, records: Sequence[Record], error: BaseException) 
 
 
 def which_of(records: Sequence[Record]) -> str:
-    """Returns what to call some records of one shard."""
+    """Returns the text for records of one shard: `record 42 of shard-1 (pk=…)`."""
     first, last = records[0].sequence_number, records[-1].sequence_number
     several = f"{len(records)} records from {first} to {last}"
     which = f"record {first}" if len(records) == 1 else several
@@ -238,12 +241,12 @@ def _kind(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """`handlers/mine.py:12`: where in the user's own code it was raised; empty where not there."""
+    """Returns the error's place in the user's code, such as `handlers/mine.py:12`; "" if none."""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         file = Path(frame.filename)
         is_ours = _PACKAGE in file.parents and file.parent.name != "builtin_handlers"
-        if not (is_ours or frame.filename.startswith((*_OTHERS, "<"))):
+        if not (is_ours or frame.filename.startswith((*_LIBRARIES, "<"))):
             return f"{os.path.relpath(file)}:{frame.lineno}"
     return ""
 
@@ -254,7 +257,7 @@ def _key(record: Record) -> str:
 
 
 def _dead_letter(handler: str, record: Record, error: BaseException) -> DeadLetter:
-    """One JSON line: the record's wire JSON as it came, and what went wrong with it."""
+    """Returns a dead letter: the record's original JSON, and what is known of the failure."""
     letter = {
         "record": record.raw,
         "shard_id": record.shard_id,

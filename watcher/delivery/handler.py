@@ -1,4 +1,4 @@
-"""The protocol that every handler keeps, and its form for a callable."""
+"""The interface that the dispatcher uses for every handler, and its form for a callable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from watcher.records.record import Record
 
 
 class Failure(Exception):
-    """A handler has failed on records of one shard: raised by what it was asked to do.
+    """Raised by a handler's method that failed on records of one shard.
 
-    They stay pending, and the handler lets their shard rest, until it is told to go on with them
-    or without them (`resume`).
+    They stay pending, and the handler pauses their shard, until `resume` retries or skips them.
     """
 
     def __init__(
@@ -32,37 +31,37 @@ class Failure(Exception):
         self.records = records
         self.error = error
         self.retry_in = retry_in
-        """After so many seconds they are worth another try; None: that is for the policy to say."""
+        """Seconds until the handler wants its retry; None: the failure policy decides."""
         self.is_final = is_final
-        """True where no further try can go well."""
+        """True where no retry can succeed."""
 
 
 class Handler:
-    """A callable that gets every record, under the name that messages call it by.
+    """A callable that gets every record, and the name that messages use for it.
 
-    One that does not settle each record as it comes overrides what is below. Its methods may raise
-    Failure; what `handle` raises beside it is a failure on that one record.
+    A handler that processes records later than `handle` returns (in batches) overrides the methods
+    below. They may raise Failure; any other error of `handle` is a failure on its one record.
     """
 
     handle: Callable[[Record], Any]
-    """Take one more record."""
+    """Processes, or accepts, one record."""
     begin: Callable[[str], Any]
-    """Records of the stream with this ARN are to come; of others, too, in a watch of several."""
+    """Called with a stream's ARN before its first record; a watch of several calls it for each."""
     close: Callable[[], Any]
-    """No more records come."""
+    """Called once, behind the last record."""
     flush_buffers: Callable[[], Any]
-    """Writes out what the handler buffers; `flush` calls it."""
+    """Writes out the handler's buffers; `flush` calls it."""
     finish: Callable[[object], object]
     """Awaits a coroutine that the handler returned; refuses a generator."""
     handle_page: Callable[[RecordPage], bool] | None = None
-    """A shortcut: take records of a shard together.
+    """A shortcut: handles several records of a shard in one call.
 
-    Where it answers False, or raises before any of them is out, each of them goes to `handle`.
+    Where it returns False, or raises before it has written any of them, `handle` gets each record.
     """
     durations: Durations | None = None
-    """How long its calls took; None: nobody asks."""
+    """The durations of its calls; None: not measured."""
     times_itself = False
-    """True for one that keeps `durations` itself, since `handle` is not where its work is done."""
+    """True for a handler that fills `durations` itself, as its work is not done in `handle`."""
 
     def __init__(
         self,
@@ -80,34 +79,34 @@ class Handler:
         self.flush_buffers = flush or _nothing
 
     def page_end(self, shard_key: ShardKey) -> None:
-        """Called after the last record at hand of a shard."""
+        """Called after the last record of a shard's page."""
 
     def tick(self, shard_key: ShardKey | None = None) -> None:
-        """Called periodically, so that batch windows run out."""
+        """Called periodically, so that batch windows end."""
 
     def drain(self, shard_key: ShardKey | None = None) -> None:
-        """Let what was taken of a shard (or of all) wait no longer."""
+        """Processes all records that it holds of a shard (or of all) without further waiting."""
 
     def flush(self) -> None:
-        """Bring out what was taken and is kept back; a checkpoint passes nothing before that.
+        """Writes out all that it buffers; a checkpoint is saved only after that.
 
-        Raises what is wrong with that, which is none of the records' fault.
+        Raises the write's error, which is no failure of a record.
         """
         self.finish(self.flush_buffers())
 
     def first_pending(self, shard_key: ShardKey) -> str | None:
-        """The sequence number of a shard's first record that is not settled yet, if there is one.
+        """Returns the sequence number of a shard's first unprocessed record, or None.
 
         A checkpoint stays before it.
         """
         return None
 
     def waiting(self) -> Mapping[ShardKey, int]:
-        """Shard → how many of its records are not settled yet."""
+        """Returns the number of unprocessed records of each shard."""
         return {}
 
     def resume(self, failure: Failure, *, given_up: bool) -> None:
-        """Go on after a failure: without its records, or with another try of them."""
+        """Goes on after a failure: with the next records if given up, else with a retry."""
         if not given_up:
             for record in failure.records:
                 self.finish(self.handle(record.as_it_came()))

@@ -26,7 +26,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 class Option(NamedTuple):
-    """An option of a handler's own: what its value is called (None: a switch), and its help."""
+    """An option of a handler: the name of its value in help (None: a switch), and its help."""
 
     metavar: str | None
     help: str
@@ -34,62 +34,61 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class HandlerModule:
-    """A module in a handlers folder: its name, where it is, and its docstring's first line."""
+    """A module in a handlers folder: its name, its file, and its docstring's first line."""
 
     name: str
     path: Path
     description: str
     options: Mapping[str, Option] = field(default_factory=dict)
-    """Those that its `OPTIONS` declares; the values given reach its `configure` by these names."""
+    """The options that its `OPTIONS` declares, by the parameters of its `configure`."""
     hidden: Path | None = None
-    """A module of the working folder that has its name, and is not taken in its place."""
+    """A module of the same name in `./handlers`, which is not used."""
 
     @property
     def flag(self) -> str:
-        """`print_summary` is chosen by `--print-summary`."""
+        """The command-line flag: `--print-summary` for `print_summary`."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def takes_value(self) -> bool:
-        """Whether its flag has a value: that of an option of its own name."""
+        """True where its flag takes a value: it has an option of its own name."""
         return self.name in self.options
 
     @property
     def is_built_in(self) -> bool:
-        """Whether it came with watcher."""
+        """True for a handler that ships with watcher."""
         return self.path.parent == built_in_folder().resolve()
 
     @property
     def is_here(self) -> bool:
-        """Whether it is one of the working folder's own."""
+        """True for a handler in the working folder's `handlers/`."""
         return not self.is_built_in and self.path.parent == Path("handlers").resolve()
 
     @property
     def initials(self) -> str | None:
-        """`print_summary` is also `-ps`; a name of one word has no short form."""
+        """The short flag: `-ps` for `print_summary`; None for a name of one word."""
         words = [word for word in self.name.split("_") if word]
         return "-" + "".join(word[0] for word in words) if len(words) > 1 else None
 
 
 def built_in_folder() -> Path:
-    """The `handlers/` of the project: beside the package in a checkout, inside it in a wheel."""
+    """Returns the project's `handlers/`: beside the package in a checkout, inside it in a wheel."""
     installed = _PACKAGE / "builtin_handlers"
     return installed if installed.is_dir() else _PACKAGE.parent / "handlers"
 
 
 def find(folders: Iterable[Path] = ()) -> dict[str, HandlerModule]:
-    """The handlers by name: the project's, those in `./handlers`, and in the given folders.
+    """Returns the handlers by name: built-in ones, those in `./handlers`, and in the given folders.
 
-    A given folder's module takes the place of one of the same name; one that only lies in
-    `./handlers` does not take a built-in one's. Raises UsageError for a given folder that is not
-    there.
+    A given folder's module replaces one of the same name; a module that is only in `./handlers`
+    does not replace a built-in one. Raises UsageError for a given folder that does not exist.
     """
     given = list(folders)
     for folder in given:
         if not folder.is_dir():
             raise UsageError("no folder to take handlers from", "handlers", folder)
-    asked_for = [folder.resolve() for folder in given]
-    places = [built_in_folder().resolve(), Path("handlers").resolve(), *asked_for]
+    resolved = [folder.resolve() for folder in given]
+    places = [built_in_folder().resolve(), Path("handlers").resolve(), *resolved]
     found: dict[str, HandlerModule] = {}
     for place in dict.fromkeys(places):
         for path in sorted(place.glob("*.py")):
@@ -97,14 +96,14 @@ def find(folders: Iterable[Path] = ()) -> dict[str, HandlerModule]:
             before = found.get(handler.name)
             if handler.name.startswith("_") or not handler.name.isidentifier():
                 continue
-            if before is not None and before.is_built_in and place not in asked_for:
+            if before is not None and before.is_built_in and place not in resolved:
                 handler = replace(before, hidden=path)
             found[handler.name] = handler
     return found
 
 
 def described(path: Path) -> HandlerModule:
-    """A handler by what its module says of itself, read without running anything of it."""
+    """Returns a handler's description, read from its source without running it."""
     name = path.stem.replace("-", "_")
     try:
         tree = ast.parse(path.read_bytes())
@@ -117,7 +116,7 @@ def described(path: Path) -> HandlerModule:
 
 
 def _options(tree: ast.Module) -> dict[str, Option]:
-    """`OPTIONS = {"out_file": ("PATH", "help")}`; none where it is not written like that."""
+    """Returns the options in `OPTIONS = {"out_file": ("PATH", "help")}`; none in another form."""
     for node in tree.body:
         match node:
             case ast.Assign([ast.Name("OPTIONS")], value) | ast.AnnAssign(
@@ -138,7 +137,7 @@ def _option(item: tuple[object, object]) -> tuple[str, Option]:
 
 
 def load(handler: HandlerModule, options: Mapping[str, Any] | None = None) -> Handler:
-    """Import a handler, and hand it the options given.
+    """Imports a handler, and calls its `configure` with the given options.
 
     Raises UsageError, naming the file, where it can't be used.
     """
@@ -147,8 +146,8 @@ def load(handler: HandlerModule, options: Mapping[str, Any] | None = None) -> Ha
             f"{handler.flag} is built in, and {os.path.relpath(handler.hidden)} is not used: "
             "rename it, or give --handlers handlers"
         )
-    # Beside its own file, so that it can import a `_shared.py` in the same folder; and one of the
-    # working folder, what lies there.
+    # It may import a `_shared.py` from its own folder, and a handler of the working folder also
+    # modules from there.
     for folder in (str(handler.path.parent), *([os.getcwd()] if handler.is_here else [])):
         if folder not in sys.path:
             sys.path.append(folder)
@@ -164,15 +163,15 @@ def load(handler: HandlerModule, options: Mapping[str, Any] | None = None) -> Ha
     except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {error_text(error)}"
         raise UsageError(f"handler {handler.path} can't be imported: {text}") from error
-    made = module_handler(module, handler.name, str(handler.path))
+    loaded = module_handler(module, handler.name, str(handler.path))
     if handler.is_built_in:
-        made.handle_page = getattr(module, "handle_page", None)
+        loaded.handle_page = getattr(module, "handle_page", None)
     _configure(handler, module, options or {})
-    return made
+    return loaded
 
 
 def module_handler(module: ModuleType, name: str, place: str) -> Handler:
-    """The handler that a module offers: its `handle`, and its `close` if it has one.
+    """Returns the handler that a module offers: its `handle`, with its `close` and `flush`.
 
     Raises UsageError, naming the place, where it can't be used.
     """
@@ -195,10 +194,10 @@ def module_handler(module: ModuleType, name: str, place: str) -> Handler:
 
 
 def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[..., object]:
-    """Import `package.module:function`; the folder one works in counts as well.
+    """Imports `package.module:function`, also from the working folder.
 
-    Raises UsageError where there is no such function, or one that a call with arguments of these
-    names does not run.
+    Raises UsageError where the function does not exist, or a call with arguments of these names
+    would not run it.
     """
     module_name, _, path = name.partition(":")
     if not module_name or not path or "/" in module_name:
@@ -216,14 +215,14 @@ def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[.
         found = getattr(found, part, None)
     if not callable(found):
         raise UsageError(f"{name}: {module_name} has no function {path}")
-    made: Callable[..., object] = found
-    if reason := unfit(made, *arguments, is_awaited=is_awaited):
+    loaded: Callable[..., object] = found
+    if reason := unfit(loaded, *arguments, is_awaited=is_awaited):
         raise UsageError(f"{name} {reason}")
-    return made
+    return loaded
 
 
 def _configure(handler: HandlerModule, module: ModuleType, options: Mapping[str, Any]) -> None:
-    """Call `configure(**options)` of a module that declares options."""
+    """Calls `configure(**options)` of a module that declares options."""
     if not hasattr(module, "OPTIONS"):
         return
     if not handler.options:

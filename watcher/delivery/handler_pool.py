@@ -1,4 +1,4 @@
-"""The threads in which handlers work where several shards' records are handled at once."""
+"""The threads in which handlers of several shards run at the same time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 Work = Callable[[], Iterator[None]]
-"""A generator of steps; after each of them another one may have its turn."""
+"""A generator of steps; after each of them the simulation may switch to another one."""
 
 
 class HandlerPool(Protocol):
@@ -18,21 +18,21 @@ class HandlerPool(Protocol):
     """The largest number of threads."""
 
     def submit(self, work: Work) -> None:
-        """Has the next free thread run this; work is begun in the order of its submission."""
+        """Runs this work in the next free thread, in the order of submission."""
 
     def close(self) -> None:
         """Refuses more work."""
 
 
 class ThreadHandlerPool:
-    """Up to `size` threads, started when they are needed; daemons, so that a program can end."""
+    """Up to `size` threads, started on demand; daemons, so that the program can end."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._works: SimpleQueue[Work | None] = SimpleQueue()
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._started = 0
         self.is_open = True
-        """False once it takes no more work."""
+        """False once `close` was called."""
         self._lock = threading.Lock()
 
     def submit(self, work: Work) -> None:
@@ -40,7 +40,7 @@ class ThreadHandlerPool:
         with self._lock:
             if not self.is_open:
                 return
-            self._works.put(work)
+            self._queue.put(work)
             if self._started < self.size:
                 self._started += 1
                 threading.Thread(target=self._run, name="watcher handler", daemon=True).start()
@@ -50,9 +50,9 @@ class ThreadHandlerPool:
         with self._lock:
             self.is_open = False
             for _ in range(self._started):
-                self._works.put(None)
+                self._queue.put(None)
 
     def _run(self) -> None:
-        while (work := self._works.get()) is not None:
+        while (work := self._queue.get()) is not None:
             for _ in work():
                 pass

@@ -1,4 +1,4 @@
-"""Runs AWS Lambda functions as they are: their event, their context, their answer.
+"""Runs AWS Lambda functions unchanged: with Lambda's event, context and answer.
 
 https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from watcher.delivery.handler import Handler
     from watcher.records.record import Record
 
-# The longest that a function may run on Lambda; here nothing ends it.
+# Lambda's time limit, which the context reports; nothing here ends a function.
 _TIMEOUT_SECONDS = 900.0
 _ARGUMENTS = ("event", "context")
 
@@ -72,7 +72,7 @@ def lambda_function(
     bisect: _Bisect = False,
     max_age: _MaxAge = None,
 ) -> "Handler":
-    """A handler that calls a Lambda function, `handler(event, context)`, batch by batch.
+    """Returns a handler that calls a Lambda function, `handler(event, context)`, batch by batch.
 
     `handler` is the function, or its name as Lambda has it (`app.handler`, or `app:handler`). A
     checkpoint never passes a record whose batch has neither succeeded nor been given up. Raises
@@ -112,7 +112,7 @@ def _imported(name: str) -> Callable[..., object]:
 
 
 class Context:
-    """The context that Lambda gives a function beside its event."""
+    """The context that Lambda passes to a function beside its event."""
 
     function_version = "$LATEST"
     memory_limit_in_mb = "128"
@@ -128,7 +128,7 @@ class Context:
         self._end = time.monotonic() + _TIMEOUT_SECONDS
 
     def get_remaining_time_in_millis(self) -> int:
-        """Returns the rest of Lambda's 15 minutes; nothing happens when they are over."""
+        """Returns the rest of Lambda's 15 minutes; no function is stopped after them."""
         return max(0, int((self._end - time.monotonic()) * 1000))
 
 
@@ -141,7 +141,7 @@ class _Runtime:
         self._function_name = name.replace(":", ".").rpartition(".")[2]
 
     def call(self, records: "Sequence[Record]") -> int:
-        """Calls the function with a shard's records; returns how many of the first it processed."""
+        """Calls the function with a shard's records; returns how many at the start succeeded."""
         event = {"Records": [lambda_record(record) for record in records]}
         region, account = [*records[0].stream.split(":"), "", "", "", "", ""][3:5]
         answer = self._handler(event, Context(self._function_name, region, account))
@@ -150,7 +150,7 @@ class _Runtime:
 
 
 def lambda_record(record: "Record") -> dict[str, Any]:
-    """A record exactly as Lambda puts it into an event.
+    """Returns a record exactly as Lambda puts it into an event.
 
     That is the wire's JSON (numbers of seconds, base64 text) with the stream's ARN.
     """
@@ -166,10 +166,10 @@ def lambda_record(record: "Record") -> dict[str, Any]:
 
 
 def processed(answer: object, numbers: Sequence[str]) -> int:
-    """Returns how many of the first records a function has processed, by its answer.
+    """Returns the number of processed records at a batch's start, by the function's answer.
 
-    These are all of them, or those before the first that `batchItemFailures` names.
-    Raises BadAnswerError where it names one that is not in the batch: all have failed.
+    That is all of them, or those before the first that `batchItemFailures` names. Raises
+    BadAnswerError where it names a record that is not in the batch: all have failed.
     """
     failures = answer.get("batchItemFailures") if isinstance(answer, dict) else None
     if not failures:

@@ -1,4 +1,4 @@
-"""Standard output as handlers leave it: brought out, full, or with nobody to read it any more."""
+"""Standard output for handlers: flushed, and checked for a full disk or a closed pipe."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from watcher.shutdown import Overdue
 
 
 class OutputClosed(Exception):
-    """Standard output is closed (`| head`): time to end, quietly."""
+    """The reader of standard output has gone (`| head`): the program ends without a message."""
 
 
 @contextmanager
 def whole() -> Iterator[None]:
-    """Standard output that takes all that is printed meanwhile, or raises.
+    """Replaces standard output with one that writes all that is printed, or raises.
 
-    Python's own, without a buffer (`python -u`), drops what a write cut short has left; and with
-    one, what a descriptor that does not wait has refused. Raises as `flush`.
+    Python's own, without a buffer (`python -u`), drops the rest of a partial write; with a buffer,
+    it drops what a non-blocking descriptor refuses. Raises as `flush`.
     """
     out = sys.stdout
     if out is not sys.__stdout__ or not isinstance(out, io.TextIOWrapper) or out.closed:
-        yield  # it is somebody's own
+        yield  # replaced by the program that calls us
         return
     with suppress(OSError):
         out.flush()
     file = WholeFile(out.fileno(), "w", closefd=False)
     buffer: Any = io.BufferedWriter(file) if hasattr(out.buffer, "raw") else file
-    sys.stdout = made = io.TextIOWrapper(
+    sys.stdout = replacement = io.TextIOWrapper(
         buffer,
         out.encoding,
         out.errors,
@@ -43,10 +43,10 @@ def whole() -> Iterator[None]:
     try:
         yield
     finally:
-        if sys.stdout is made:
+        if sys.stdout is replacement:
             sys.stdout = out
         try:
-            _flush(made)
+            _flush(replacement)
         except (OutputClosed, Overdue):
             pass
         finally:
@@ -54,13 +54,13 @@ def whole() -> Iterator[None]:
 
 
 def flush() -> None:
-    """Bring out what handlers have printed. Raises OutputClosed, HandlerError (disk full)."""
+    """Flushes standard output. Raises OutputClosed, HandlerError (disk full)."""
     if sys.stdout is not None:  # `>&-`
         _flush(sys.stdout)
 
 
 def _flush(out: TextIO) -> None:
-    if getattr(out, "closed", False):  # a handler's doing
+    if getattr(out, "closed", False):  # by a handler
         return
     try:
         out.flush()
@@ -73,7 +73,7 @@ def _flush(out: TextIO) -> None:
 
 
 def caused(error: BaseException) -> bool:
-    """Whether a handler's error is none of its own: nobody reads what it prints."""
+    """True where a handler's error only means that the reader of standard output has gone."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, BrokenPipeError):
         cause = cause.__cause__ or cause.__context__
@@ -81,10 +81,13 @@ def caused(error: BaseException) -> bool:
 
 
 def _is_closed() -> bool:
-    """Whether nobody reads our output any more; a flush can't tell, it may have nothing left."""
+    """Returns True if the reader of standard output has gone.
+
+    A flush can't tell: its buffer may be empty.
+    """
     try:
         descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):  # a handler has closed or replaced it
+    except (AttributeError, OSError, ValueError):  # closed or replaced by a handler
         return False
     poll = select.poll()
     poll.register(descriptor, 0)

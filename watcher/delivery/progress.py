@@ -1,4 +1,4 @@
-"""How far delivery has come: what counts, and where each shard's position stands."""
+"""Counts delivered records, and moves each shard's position behind them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class PositionStats(Protocol):
     """Keeps figures of each shard's progress."""
 
     def moved(self, shard_key: ShardKey, created: float | None, totals: Totals) -> None:
-        """Note when the last record delivered (or filtered out) of a shard was made."""
+        """Notes the creation time of a shard's last delivered (or filtered out) record."""
 
 
 class Progress:
-    """Counts the records delivered, tests which ones are, and moves positions behind them.
+    """Counts the delivered records, applies the filters, and moves the positions.
 
-    Both kinds of delivery hold one; it belongs to the loop's thread.
+    Both kinds of delivery have one; it belongs to the loop's thread.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """True once as many records were delivered as were asked for."""
+        """True once the requested number of records is delivered."""
         return self._totals.records >= self.limit
 
     @property
@@ -69,14 +69,14 @@ class Progress:
         self._is_within = is_within
 
     def opened(self, shard_key: ShardKey, page: Page) -> RecordPage:
-        """Returns a page's records as handlers are to see them; the filters see them as they came.
+        """Returns a page's records as handlers see them; the filters see the original.
 
-        Nothing of a record goes anywhere but through here: redaction has this one place.
+        Every record passes here on its way to a handler, so redaction needs no other place.
         """
         return RecordPage(page.body, shard_key, range(page.start, page.stop), self._redaction)
 
     def wire_filter(self, shard_key: ShardKey) -> WireFilter | None:
-        """Returns the test that a shard's records have to pass; None: every one is delivered."""
+        """Returns the test that a shard's records have to pass; None: all are delivered."""
         passes, is_within = self._wire_filter, self._is_within
         if is_within is None:
             return passes
@@ -85,20 +85,20 @@ class Progress:
     def count(
         self, table: str, kinds: Mapping[str, int] | list[str], records: int, filtered: int
     ) -> None:
-        """Counts a table's records: those delivered, also by kind, and those a filter left out."""
+        """Adds a table's delivered records, also by kind, and those that a filter left out."""
         if kinds:  # no table without a record
             self._totals.tables[table].update(kinds)
         self._totals.records += records
         self._totals.filtered += filtered
 
     def count_left_out(self, records: int) -> None:
-        """Count records that a worker has left out."""
+        """Adds records that a worker has left out."""
         self._totals.filtered += records
 
     def move(
         self, shard_key: ShardKey, shard: TrackedShard, number: str, created: float | None
     ) -> None:
-        """Move a shard's position behind the record of this number; one that is late moves none."""
+        """Moves a shard's position behind this sequence number; a late record moves nothing."""
         shard.move_behind(number)
         self._stats.moved(shard_key, created, self._totals)
         self._mark_dirty()

@@ -11,16 +11,16 @@ from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Finished, Page
 
 EndOfReading = tuple[ShardKey, Finished | None]
-"""A shard, and how its reading ended: with its end, or (None) as nobody reads it any more."""
+"""A shard, and the `Finished` message of its reader; None: nothing reads it any more."""
 
 
 class HandlerStep(NamedTuple):
-    """A handler's work for a shard, in its own thread; times are monotonic seconds."""
+    """A handler's current work for a shard, in its own thread; times are monotonic seconds."""
 
     shard: ShardKey
     since: float
     retried_at: float
-    """When it last tried the same again, or waited to; 0: it does not."""
+    """The time of the last retry of a failed record, or of the wait for it; 0: no retry."""
 
 
 class Delivery(Protocol):
@@ -32,62 +32,62 @@ class Delivery(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """True while the loop may receive more: what waits here is bounded."""
+        """True while the loop may submit more: the waiting records are bounded."""
 
     @property
     def is_complete(self) -> bool:
-        """True once as many records were delivered as were asked for."""
+        """True once the requested number of records is delivered (`--max-records`, for one)."""
 
     @property
     def undelivered(self) -> int:
-        """The number of records that were submitted and have not reached the handlers."""
+        """The number of submitted records that no handler has got yet."""
 
     def limit_to(self, count: int, is_within: Callable[[ShardKey, WireRecord], bool]) -> None:
-        """Deliver no more than so many records, and only those that pass this test."""
+        """Delivers at most `count` records, and only those for which `is_within` returns True."""
 
     def submit(
         self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
     ) -> None:
-        """Take a page of a shard in; `poll` delivers it.
+        """Accepts a page of a shard; `poll` delivers it.
 
-        With `then_drain`, nothing of it may wait in a handler's batch afterwards.
+        With `then_drain`, handlers process their open batches of this shard behind the page.
         """
 
     def submit_end(self, shard_key: ShardKey, message: Finished | None) -> None:
-        """Take in how a shard's reading ended; `poll` gives it back behind the shard's records."""
+        """Accepts the end of a shard's reading; `poll` returns it behind its last record."""
 
     def poll(self) -> Sequence[EndOfReading]:
-        """Deliver for a fraction of a second; returns the ends whose records all were delivered.
+        """Delivers for a fraction of a second; returns the ends whose records all are delivered.
 
-        Raises as `Dispatcher.deliver`; the position is then before the record that failed.
+        Raises as `Dispatcher.deliver`; the position then stands before the failed record.
         """
 
     def move_positions(self) -> None:
-        """Move the positions behind what was delivered by now. Raises as `Dispatcher.flush`."""
+        """Moves the positions behind the delivered records. Raises as `Dispatcher.flush`."""
 
     def reserve(self, items: ShardKey) -> bool:
-        """Hold changes back for a page of a table's items; True once nothing is at work."""
+        """Holds back a table's changes for a page of its items; True once no handler is at work."""
 
     def release(self) -> None:
-        """Let changes go on, unless items are still being delivered."""
+        """Lets changes go on, unless items are still being delivered."""
 
     def is_delivering(self, shard_key: ShardKey) -> bool:
-        """True while records of a shard (or items of a table) wait here, or are in hand."""
+        """True while records of a shard (or items of a table) wait, or a handler has one."""
 
     def has_changes_beside(self, items: ShardKey | None) -> bool:
-        """True while records wait here that are not among these items."""
+        """True while records other than these items wait for delivery."""
 
     def steps(self) -> Sequence[HandlerStep]:
-        """The work of handlers in their own threads, beside the loop."""
+        """Returns the current work of handlers that run in their own threads."""
 
     def drain(self) -> None:
-        """Begin nothing more, and let what is in hand end, as long as there is time.
+        """Starts no more records, and waits for those in hand while the stop timeout lasts.
 
-        Raises as `Dispatcher.deliver`, `Dispatcher.flush`.
+        Raises as `Dispatcher.deliver` and `Dispatcher.flush`.
         """
 
     def close(self) -> None:
-        """Close the handlers, at the end of a watch that may have failed.
+        """Closes the handlers, also at the end of a watch that failed.
 
         Raises as `Dispatcher.close`.
         """

@@ -1,4 +1,4 @@
-"""Reloads a handler module when its file changes, for someone who is writing it."""
+"""Reloads a handler module when its file changes, while you are writing it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ logger = logging.getLogger("watcher")
 
 
 class Reloading(Handler):
-    """The result of `load`, renewed when the file has changed; kept if it can't be loaded.
+    """The result of `load`, loaded again when the file changes, kept if that fails.
 
-    The newest takes what comes next, also what an older one has failed on and is tried again.
+    The newest version gets all further records, and the retries of an older version's failures.
     """
 
     def __init__(self, load: Callable[[], Handler], path: Path, clock: Clock = CLOCK) -> None:
@@ -30,8 +30,8 @@ class Reloading(Handler):
         self._path = path
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen = self._stamp()
-        self._look_due = 0.0
+        self._loaded_version = self._file_version()
+        self._check_due = 0.0
         self._current = self._loaded()
         super().__init__(self._current.name, self._handle, self._close)
 
@@ -46,32 +46,32 @@ class Reloading(Handler):
         self.finish(self._current.flush_buffers())
 
     def tick(self, shard_key: ShardKey | None = None) -> None:
-        """Look after the file."""
-        self._look()
+        """Checks the file."""
+        self._reload_if_changed()
 
     def page_end(self, shard_key: ShardKey) -> None:
-        """Look after the file."""
-        self._look()
+        """Checks the file."""
+        self._reload_if_changed()
 
     def resume(self, failure: Failure, *, given_up: bool) -> None:
         """See `Handler`."""
-        self._look()
+        self._reload_if_changed()
         super().resume(failure, given_up=given_up)
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         with self._lock:
             now = self._clock.monotonic()
-            if now < self._look_due:
+            if now < self._check_due:
                 return
-            self._look_due = now + HANDLER_TIMING.look_for_edit_seconds
-            stamp = self._stamp()
-            if stamp == self._seen or stamp is None:  # an editor may be about to put it back
+            self._check_due = now + HANDLER_TIMING.look_for_edit_seconds
+            version = self._file_version()
+            if version is None or version == self._loaded_version:  # None: an editor replaces it
                 return
             try:
-                self.flush()  # the new one knows nothing of what this one keeps back
-            except Exception:  # which the flush before the next save says, and ends the watch by
+                self.flush()  # the new module does not have this one's buffers
+            except Exception:  # the next save's flush raises it, and ends the watch
                 return
-            self._seen = stamp
+            self._loaded_version = version
             self._reload()
 
     def _reload(self) -> None:
@@ -91,13 +91,13 @@ class Reloading(Handler):
 
     def _loaded(self) -> Handler:
         before = sys.dont_write_bytecode
-        sys.dont_write_bytecode = True  # it goes by whole seconds: the next edit may be sooner
+        sys.dont_write_bytecode = True  # valid by whole seconds: misses a second edit
         try:
             return self._load()
         finally:
             sys.dont_write_bytecode = before
 
-    def _stamp(self) -> tuple[int, int, int] | None:
+    def _file_version(self) -> tuple[int, int, int] | None:
         try:
             found = self._path.stat()
         except OSError:

@@ -1,4 +1,4 @@
-"""A handler that is tried again: when, for how long, and the lines that say so."""
+"""Decides when a failed handler is retried, and logs about it."""
 
 from __future__ import annotations
 
@@ -19,47 +19,48 @@ from watcher.retry import Backoff
 logger = logging.getLogger("watcher")
 
 _PAUSES = Backoff(first_seconds=0.1, longest_seconds=60.0, jitter=0.2)
-# So long after the first failure it is logged again, and then every hour.
+# Seconds from the first failure to each further log message; after them, one every hour.
 _LOG_AFTER = (60.0, 300.0, 900.0)
 _LOG_EVERY = 3600.0
 
 
 class Retry(msgspec.Struct):
-    """Records of one shard that a handler has failed on and is tried again with."""
+    """Records of one shard that a handler failed on, and is retried with."""
 
     handler: str
     records: Sequence[Record]
     since: float
-    """When (monotonic) it failed on them first."""
+    """The time (monotonic) of the first failure."""
     alive_at: float
-    """When it was last called with them, or waited to be."""
+    """The time of the last call, or of the wait for it."""
     failures: int = 0
-    """How often it has failed on them, tries of its own not counted."""
+    """The number of failures that the policy counts: not those whose retry the handler itself set.
+    """
     tries: int = 0
-    """How often it was tried again."""
+    """The number of retries."""
     times_logged: int = 0
     is_age_logged: bool = False
 
     def is_of(self, handler: str, records: Sequence[Record]) -> bool:
-        """True for the same handler with the same records."""
+        """True for the same handler and the same records."""
         own = self.handler, self.records[0].sequence_number, len(self.records)
         return own == (handler, records[0].sequence_number, len(records))
 
 
 class Retries:
-    """Decides when a handler that has failed is tried again, by the policy or as it says itself."""
+    """Decides when a failed handler is retried: by the policy, or at a time that it sets itself."""
 
     def __init__(self, on_error: FailurePolicy, log: FailureLog, clock: Clock = CLOCK) -> None:
         self._on_error = on_error
-        self._log = log
+        self._failure_log = log
         self._clock = clock
         self.counts: Counter[str] = Counter()
-        """How often each handler was tried again."""
+        """The number of retries of each handler."""
         self.under_way: dict[ShardKey, Retry] = {}
-        """What is being tried again, of each shard."""
+        """The current retry of each shard."""
 
     def pause(self, handler: str, failure: Failure) -> float | None:
-        """Returns the seconds to wait before the next try; None where there is none."""
+        """Returns the seconds until the next retry; None: the records are given up."""
         retry = self._retry(handler, failure.records)
         pause = self._pause(retry, failure)
         if pause is None:
@@ -67,15 +68,15 @@ class Retries:
             return None
         retry.tries += 1
         self.counts[handler] += 1
-        self._tell(retry, failure.error)
+        self._log(retry, failure.error)
         return pause
 
     def _retry(self, handler: str, records: Sequence[Record]) -> Retry:
         shard_key, now = records[0].shard_key, self._clock.monotonic()
-        found = self.under_way.get(shard_key)
-        if found is None or not found.is_of(handler, records):
-            found = self.under_way[shard_key] = Retry(handler, records, now, now)
-        return found
+        current = self.under_way.get(shard_key)
+        if current is None or not current.is_of(handler, records):
+            current = self.under_way[shard_key] = Retry(handler, records, now, now)
+        return current
 
     def _pause(self, retry: Retry, failure: Failure) -> float | None:
         if failure.retry_in is not None:
@@ -89,12 +90,12 @@ class Retries:
             return None
         return min(_PAUSES.after(retry.failures), left)
 
-    def _tell(self, retry: Retry, error: BaseException) -> None:
-        """Log it at first, after some minutes, and where the records grow old."""
+    def _log(self, retry: Retry, error: BaseException) -> None:
+        """Logs the first retry, again after some minutes, and once the records get old."""
         lasted = self._clock.monotonic() - retry.since
         if retry.tries == 1:
             how = " until it succeeds" if self._on_error.is_for_ever else ""
-            self._log.error(retry.handler, retry.records, error, f"; trying again{how}")
+            self._failure_log.error(retry.handler, retry.records, error, f"; trying again{how}")
         elif lasted >= self._next_log_after(retry):
             while lasted >= self._next_log_after(retry):
                 retry.times_logged += 1
@@ -117,12 +118,12 @@ class Retries:
 
     @staticmethod
     def _next_log_after(retry: Retry) -> float:
-        """After how many seconds it is logged again."""
+        """Returns the seconds from the first failure to the next log message."""
         later = retry.times_logged - len(_LOG_AFTER)
         return _LOG_AFTER[retry.times_logged] if later < 0 else (later + 1) * _LOG_EVERY
 
     def succeeded(self, shard_key: ShardKey) -> None:
-        """Note that what was tried again of a shard went well."""
+        """Ends the retry of a shard, if there is one, and logs its success."""
         retry = self.under_way.pop(shard_key, None)
         if retry is not None:
             lasted = self._clock.monotonic() - retry.since
@@ -133,12 +134,12 @@ class Retries:
             )
 
     def lasting(self) -> dict[str, float]:
-        """Returns handler → how many seconds it has been tried again with the same records."""
+        """Returns, for each handler in a retry, the seconds since its first failure."""
         now = self._clock.monotonic()
-        found: dict[str, float] = {}
+        current: dict[str, float] = {}
         for retry in list(self.under_way.values()):
-            found[retry.handler] = max(now - retry.since, found.get(retry.handler, 0.0))
-        return found
+            current[retry.handler] = max(now - retry.since, current.get(retry.handler, 0.0))
+        return current
 
 
 def _span(seconds: float) -> str:

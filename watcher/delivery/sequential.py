@@ -1,4 +1,4 @@
-"""Delivery of one record after the other, in the loop's own thread."""
+"""Delivers one record after the other, in the loop's own thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from watcher.streams.messages import Finished, Page, WireFilter
 
 
 class _CurrentPage:
-    """The page that is being delivered, and how far that has come."""
+    """The page that is being delivered, and the progress in it."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class _CurrentPage:
         self.shard = shard
         self.page = page
         self.passed_before = passed_before
-        """How many records were counted before the page."""
+        """The total of delivered and filtered records before this page."""
         self.then_drain = then_drain
         self.left_out = 0
-        """How many of those that a worker has left out of it are counted."""
+        """The number of records counted so far that a worker left out of this page."""
         self.delivered_upto: tuple[RecordPage, int] | Page | None = None
-        """The last record delivered, or filtered out, since the position moved; or all of it."""
+        """The last record delivered or filtered out since the position moved; or the whole page."""
 
 
 class SequentialDelivery:
@@ -62,12 +62,12 @@ class SequentialDelivery:
         self._together = self._timing.first_together
         self._current_page: _CurrentPage | None = None
         self._steps: Iterator[None] = iter(())
-        """Delivers the current page; stops where the turn is over."""
+        """Delivers the current page; yields at the end of each turn."""
         self._turn_ends = 0.0
         self._undelivered = 0
         self._ends: list[EndOfReading] = []
-        # What was delivered one by one and is not counted yet: from which place on of which
-        # records, of which kinds each was, and how many of them a filter has left out.
+        # Records delivered one by one that are not in the totals yet: the page and the place of the
+        # first of them, the kind of each, and the number that a filter left out.
         self._uncounted = RecordPage(b"", ShardKey("", ""), range(0)), 0
         self._kinds: list[str] = []
         self._filtered = 0
@@ -84,7 +84,7 @@ class SequentialDelivery:
 
     @property
     def undelivered(self) -> int:
-        """See `Delivery`: of the last page."""
+        """See `Delivery`: counts the last page's."""
         return self._undelivered
 
     def limit_to(self, count: int, is_within: Callable[[ShardKey, WireRecord], bool]) -> None:
@@ -130,10 +130,10 @@ class SequentialDelivery:
         return self._current_page is None
 
     def release(self) -> None:
-        """See `Delivery`: nothing is held back beside the current page."""
+        """See `Delivery`: only the current page holds anything back."""
 
     def steps(self) -> Sequence[HandlerStep]:
-        """See `Delivery`: handlers work in the loop's thread alone."""
+        """See `Delivery`: handlers run in the loop's thread alone."""
         return ()
 
     def drain(self) -> None:
@@ -149,9 +149,9 @@ class SequentialDelivery:
     # The current page
 
     def _take_turn(self, current: _CurrentPage) -> None:
-        """Deliver on for a while.
+        """Delivers for one turn.
 
-        Once the shutdown was requested, what is left of the page stays where it is.
+        After a shutdown request, the rest of the page stays undelivered.
         """
         self._turn_ends = self._clock.monotonic() + self._timing.turn_seconds
         is_over = True
@@ -173,16 +173,16 @@ class SequentialDelivery:
                     self._current_page = None
 
     def _done(self, current: _CurrentPage) -> int:
-        """How many records of the page are delivered, or left out by a filter here."""
+        """Returns the number of the page's records that are delivered, or filtered out here."""
         return self._progress.passed - current.passed_before - current.left_out
 
     def _is_whole(self, current: _CurrentPage) -> bool:
         return self._done(current) == current.page.count
 
     def _one_by_one(self, records: RecordPage, wire_filter: WireFilter | None) -> Iterator[None]:
-        """Deliver each record by itself; stops where the turn is over.
+        """Delivers each record separately; yields at the end of each turn.
 
-        In the loop there is only what can't wait until then: it takes as long as many a handler.
+        This loop takes as long as many a handler: it does only what can't wait until its end.
         """
         deliver, shutdown = self._dispatcher.deliver, self._shutdown
         monotonic, kinds = self._clock.monotonic, self._kinds
@@ -202,7 +202,7 @@ class SequentialDelivery:
         self._count()
 
     def _count(self) -> None:
-        """Bring the totals up to what was delivered one by one."""
+        """Adds the records delivered one by one to the totals."""
         records, first = self._uncounted
         done = len(self._kinds) + self._filtered
         if done and self._current_page is not None:
@@ -214,9 +214,9 @@ class SequentialDelivery:
             self._current_page.delivered_upto = records, first + done - 1
 
     def _in_parts(self, records: RecordPage, wire_filter: WireFilter | None) -> Iterator[None]:
-        """A shortcut: as many together as take the handler no longer than a turn may be.
+        """Delivers as many records in one call as fit into a turn.
 
-        A slow reader of what is printed (a pipe's) gets a few at a time.
+        A slow reader of the handler's output (a pipe) makes the parts small.
         """
         monotonic, timing = self._clock.monotonic, self._timing
         while records and not self._shutdown.requested:
@@ -232,12 +232,12 @@ class SequentialDelivery:
                 yield
 
     def _deliver_together(self, part: RecordPage, wire_filter: WireFilter | None) -> bool:
-        """Deliver records together; False where each has to be by itself."""
+        """Delivers records in one call; False where each has to be delivered separately."""
         current, chosen = self._current_page, part
         if wire_filter is not None:
             try:
                 chosen = part.filtered(wire_filter)
-            except Exception:  # which is raised again, where its record's turn has come
+            except Exception:  # raised again when its record is delivered
                 return False
         if current is None or (chosen and not self._dispatcher.deliver_page(chosen)):
             return False
@@ -250,7 +250,7 @@ class SequentialDelivery:
         return True
 
     def move_positions(self) -> None:
-        """See `Delivery`: behind what has left the handlers, not behind what they keep back."""
+        """See `Delivery`: behind flushed records, not behind those that handlers buffer."""
         self._count()
         current = self._current_page
         if current is None or current.delivered_upto is None:

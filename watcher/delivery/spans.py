@@ -1,4 +1,4 @@
-"""A span for each batch that a function is called with, sent as the `OTEL_*` variables say."""
+"""Traces each call of a function as an OpenTelemetry span; the `OTEL_*` variables configure it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watcher.records.record import Record
 
 
 class Spans:
-    """Makes spans, and sends them from a thread, so that delivery never waits for a collector."""
+    """Creates spans, and sends them from a thread: delivery never waits for a collector."""
 
     def __init__(self, exporters: Sequence[str]) -> None:
         telemetry.forward_sdk_log()
@@ -28,9 +28,9 @@ class Spans:
     def around(
         self, name: str, call: Callable[[Sequence[Record]], int]
     ) -> Callable[[Sequence[Record]], int]:
-        """The same call, in a span of this name; what it begins itself is below that.
+        """Returns a function that runs `call` in a span of this name, with the call's own below it.
 
-        An error is recorded there; so is that only the first records went well.
+        The span records an error, and a call that processed only the first records.
         """
 
         def traced(records: Sequence[Record]) -> int:
@@ -56,7 +56,7 @@ class Spans:
         return traced
 
     def close(self) -> None:
-        """Send what is left, if that is possible soon."""
+        """Sends the remaining spans, within a time limit."""
         thread = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
         thread.start()
         thread.join(HANDLER_TIMING.spans_end_seconds)

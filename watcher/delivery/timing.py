@@ -7,49 +7,52 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class SequentialTiming:
-    """How long a turn of the delivery is, and how many records a handler takes together."""
+    """The length of a turn, and how many records a handler gets in one call."""
 
     turn_seconds: float = 0.2
-    """The time after which delivery returns to the loop: saves and listings must not wait."""
+    """The time after which delivery returns to the loop: saves and listings can't wait longer."""
     first_together: int = 16
-    """The records that a handler of pages takes together at first."""
+    """The number of records that a handler of pages gets in its first call."""
     most_together: int = 1024
-    """The most of them: about a page."""
+    """The largest number of records in one call: about a page."""
     quick_seconds: float = 0.02
-    """The time up to which a handler gets twice as many next; a slower one gets a quarter."""
+    """The call time up to which the next call gets twice as many records; a slower one, a quarter.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConcurrentTiming:
-    """The limits of memory, and of the time that one shard holds up others."""
+    """Limits of memory, and of the time that one shard delays others."""
 
     shard_bytes: int = 4 * 1024 * 1024
     """The size of a shard's waiting pages at which its reading pauses."""
     all_bytes: int = 64 * 1024 * 1024
-    """The same of all shards, beside twice `shard_bytes` for each thread."""
+    """The limit for all shards, in addition to twice `shard_bytes` for each thread."""
     turn_seconds: float = 0.5
     """The time after which a shard gives its thread to another one."""
     tick_seconds: float = 0.2
-    """The delay between checks of batches that have waited: as long as the loop's."""
+    """The delay between checks of waiting batches, the same as the loop's."""
     look_seconds: float = 0.02
-    """The wait of the loop for handlers that make room, or end."""
+    """The loop's delay between checks whether a handler has made room, or ended."""
     slow_seconds: float = 10.0
     """The time after which a handler's work on one record is logged."""
     last_seconds: float = 0.5
-    """The part of `--stop-timeout` in which cancelled tasks end."""
+    """The part of `--stop-timeout` that is kept for the end of cancelled tasks."""
     reserve_seconds: float = 5.0
-    """The time for which nothing new starts so that a snapshot's items get their turn; changes
-    then get as long."""
+    """The time for which no change starts, so that a snapshot's items get their turn.
+
+    Changes then get the same time.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class HandlerTiming:
-    """The limits of handlers and their retries, and what is logged about them."""
+    """Limits of handlers and of their retries, and the delays of log messages about them."""
 
     poll_seconds: float = 0.1
-    """The delay between checks, before a retry, whether the run stops."""
+    """The delay between checks, before a retry, whether the watch stops."""
     cancelled_seconds: float = 0.5
-    """The time in which cancelled tasks end."""
+    """The time that cancelled tasks get for their end."""
     look_for_edit_seconds: float = 0.2
     """The delay between `--reload`'s checks of handlers' files."""
     spans_end_seconds: float = 5.0
@@ -59,11 +62,11 @@ class HandlerTiming:
     warn_age_seconds: float = 18 * 3600.0
     """The age at which a retried record is worth a warning: its stream keeps it for 24 hours."""
     stale_age_seconds: float = 48 * 3600.0
-    """The age from which a record can't come from a stream, only from an old dead letter."""
+    """The age from which a record must come from an old dead letter, not from a stream."""
     letter_hidden_seconds: int = 900
-    """The time after which SQS gives a dead letter again, if `replay` is killed."""
+    """The time after which SQS shows a dead letter again, if `replay` is killed."""
     letter_poll_seconds: int = 1
-    """SQS's wait for a dead letter."""
+    """The time that SQS waits for a dead letter."""
 
 
 HANDLER_TIMING = HandlerTiming()
