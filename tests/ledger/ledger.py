@@ -16,6 +16,7 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import Condition, TablesClient, Written
 from watcher.records.record import native_item
+from watcher.streams.checkpoint_format import Token, TokenShard
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.undo_plan import is_same
 
@@ -118,6 +119,23 @@ class Ledger:
             if item is not None:
                 found[key] = native(item)
         return found
+
+    def token(self) -> Token:
+        """The position behind all that was written so far."""
+        last: dict[str, str] = {
+            each.shard_id: each.sequence_number for each in self.simulator.records
+        }
+        shards = [
+            TokenShard(
+                shard.id,
+                "after_sequence" if shard.id in last else "trim_horizon",
+                last.get(shard.id),
+                shard.parent,
+            )
+            for shard in self.simulator.shards
+            if not shard.is_gone
+        ]
+        return Token(self.simulator.stream_arn, [each.shard_id for each in shards], shards)
 
     def settle(self) -> None:
         """Some time without changes: what was written can't be late any more."""

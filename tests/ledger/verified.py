@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from tests.ledger.ledger import DisturbedTables, Item, Ledger
-from watcher.streams.checkpoint_format import Token, TokenShard
 from watcher.time_machine import copied_items
 from watcher.time_machine.copied_items import Form
 from watcher.time_machine.copies import CopyPosition
@@ -101,13 +100,13 @@ def _of_a_second(ledger: Ledger, chance: random.Random) -> HandCopy:
 
 
 def _at_a_position(ledger: Ledger, chance: random.Random) -> HandCopy:
-    copy = HandCopy(dict(ledger.now), CopyPosition(token=_token(ledger)))
+    copy = HandCopy(dict(ledger.now), CopyPosition(token=ledger.token()))
     ledger.write(chance.randint(0, 300))
     return copy
 
 
 def _while_it_is_copied(ledger: Ledger, chance: random.Random) -> HandCopy:
-    before, first = dict(ledger.now), _token(ledger)
+    before, first = dict(ledger.now), ledger.token()
     began = {key: len(past) for key, past in ledger.past.items()}
     ledger.write(chance.randint(0, 100))
     items = {}
@@ -119,21 +118,3 @@ def _while_it_is_copied(ledger: Ledger, chance: random.Random) -> HandCopy:
     ledger.clock.sleep(chance.choice((0, 30)))
     ledger.write(chance.randint(0, 300))
     return HandCopy(items, position)
-
-
-def _token(ledger: Ledger) -> Token:
-    """Behind all that was written so far."""
-    last: dict[str, str] = {
-        each.shard_id: each.sequence_number for each in ledger.simulator.records
-    }
-    shards = [
-        TokenShard(
-            shard.id,
-            "after_sequence" if shard.id in last else "trim_horizon",
-            last.get(shard.id),
-            shard.parent,
-        )
-        for shard in ledger.simulator.shards
-        if not shard.is_gone
-    ]
-    return Token(ledger.simulator.stream_arn, [each.shard_id for each in shards], shards)

@@ -32,7 +32,7 @@ from typing import IO, Final, NamedTuple, Self
 import msgspec
 
 from watcher.aws.model import CLOCKS_APART
-from watcher.errors import StreamError, UsageError
+from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.files import temporary_folder
 from watcher.pull.call_pool import CallPool
 from watcher.records.diff import ABSENT
@@ -129,6 +129,7 @@ class _Line(msgspec.Struct, array_like=True):
     old: msgspec.Raw = msgspec.Raw(b"null")
 
 
+_NO_ANSWER: Final = "no answer, as changes are missing: "
 _NOTHING: Final = b"null"
 _line: Final = msgspec.json.Decoder(_Line)
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
@@ -422,6 +423,8 @@ class Verifier:
             try:
                 (self._copy_reading,) = calls.start([self._read_copy], few=0)
                 self._read_table()
+            except DataLossError as error:
+                raise StreamError(_NO_ANSWER + str(error)) from error
             finally:
                 self._is_broken_off = True
                 calls.close(wait=False)
@@ -451,16 +454,17 @@ class Verifier:
         listing = self._stream.backlog(None, strict=False).listing
         # The service's time: with that of a clock here that is late, a copy could lack anything.
         start = listing.time - self._lag - self._limits.coarsest_stamp - CLOCKS_APART
-        self._since = start
         description, created = self._table.description, listing.created
         if (
             created is not None
             and created > start
             and description.created - created < self._limits.created_together
         ):
+            self._since = created
             self._sources.open(None)  # there was no table before its stream
         else:
-            self._sources.open(start.replace(microsecond=0))
+            self._since = start.replace(microsecond=0)
+            self._sources.open(self._since)
 
     def _is_sampled(self, item: Identity) -> bool:
         return self._sample == 1 or hash_of(item) < self._sampled_hashes
@@ -479,19 +483,30 @@ class Verifier:
         sources, at = self._sources, self.copy.position.at
         if at is not None:
             sources.wait_until_complete(at)
-        if self._since is None or not sources.retains(self._since, self._longest_scan):
+        is_kept = self._since is not None and sources.retains(self._since, self._longest_scan)
+        if not is_kept:
             # What leaves the stream during the scan has to be read before it.
             self._take(sources.records())
+            self._check_covered()
         scan_table(self, self._table, pace=self._pace, limits=self._limits)
         if not self._has_position:
             self._copy_reading.result()  # what came to it until it was read has to be known
         self._take(sources.newer_records())
         self._copy_reading.result()
-        if at is not None:
-            sources.check_covers(at.replace(microsecond=0))
+        if is_kept:
+            self._check_covered()
         sources.check_not_ended()
         if not sources.exact:
             raise UsageError(INEXACT_ARCHIVE)
+
+    def _check_covered(self) -> None:
+        """Raises StreamError where changes left the stream before they were read."""
+        # A shard whose position is by a number reports that itself.
+        if self.copy.position.token is None and self._since is not None:
+            try:
+                self._sources.check_covers(self._since)
+            except UsageError as error:
+                raise StreamError(f"{_NO_ANSWER}the reading took too long: {error}") from None
 
     @property
     def _longest_scan(self) -> timedelta:

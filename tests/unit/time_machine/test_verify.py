@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.memory import traced_memory
 from watcher.aws.client import StreamsClient
 from watcher.aws.tables import Description, TablesClient
-from watcher.errors import UsageError
+from watcher.errors import StreamError, UsageError
 from watcher.records.diff import ABSENT
 from watcher.time_machine.copied_items import (
     CauseKind,
@@ -434,6 +434,62 @@ class EndlessTables(DisturbedTables):
     def scan(self, *_: object, **__: object) -> Iterator[list[msgspec.Raw]]:
         while True:
             yield []
+
+
+@pytest.mark.parametrize(
+    ("age", "scan", "position"),
+    [
+        (11, 20, "a time"),  # the changes are read after the scan
+        (0, 30, "a time"),
+        (0, 30, "none"),
+        (0, 30, "a token"),
+    ],
+)
+def test_changes_that_leave_the_stream_during_a_scan_are_no_answer(
+    age: int, scan: int, position: str
+) -> None:
+    with Ledger(14) as ledger:
+        ledger.clock.sleep(3600)
+        ledger.write(40)
+        ledger.clock.sleep(120)
+        there, known = dict(ledger.now), ledger.token()
+        at = datetime.fromtimestamp(ledger.second - 60, UTC)
+        ledger.write(40)
+        ledger.clock.sleep(age * 3600)
+        copy = HandCopy(
+            there,
+            {
+                "a time": CopyPosition(at=at),
+                "none": CopyPosition(),
+                "a token": CopyPosition(token=known),
+            }[position],
+        )
+        slow = DisturbedTables(ledger, once(lambda: ledger.clock.sleep(scan * 3600)))
+        with pytest.raises(StreamError, match="no answer, as changes are missing: ") as failed:
+            Verifier(ledger.sources(slow), copy).run()
+        assert failed.value.exit_status == 3
+
+
+def test_a_time_that_leaves_the_stream_during_the_scan_is_read_before_it() -> None:
+    with Ledger(15) as ledger:
+        ledger.clock.sleep(3600)
+        ledger.write(100)
+        ledger.clock.sleep(120)
+        there, at = dict(ledger.now), datetime.fromtimestamp(ledger.second - 60, UTC)
+        ledger.write(100)
+        ledger.clock.sleep(23 * 3600)
+        for number in range(40):  # in all shards: the positions behind them live longer
+            ledger.change(f"item-{number}")
+        slow = DisturbedTables(ledger, once(lambda: ledger.clock.sleep(2 * 3600)))
+        copy = HandCopy(there, CopyPosition(at=at))
+        assert Verifier(ledger.sources(slow), copy).run().differing == 0
+        assert ledger.second - at.timestamp() > 24 * 3600
+
+
+def once(happens: Callable[[], object]) -> Callable[[], object]:
+    """Returns a call that does it the first time only."""
+    calls = iter([happens])
+    return lambda: next(calls, lambda: None)()
 
 
 class SizedTables(DisturbedTables):
