@@ -110,18 +110,10 @@ def build_manager(
     stats = StatsCollector(options.poll_max_seconds, workers.counters, clock, options.price)
     dispatcher = build_dispatcher(options, handlers, store, clock, pool=pool, displays=displays)
     saver = build_saver(store, streams, dispatcher, heartbeat, clock, totals=totals)
-    progress = Progress(
-        totals=totals,
-        stats=stats,
-        mark_dirty=saver.mark_dirty,
-        wire_filter=options.wire_filter,
-        redaction=options.redaction,
-        max_records=options.max_records,
-    )
     delivery = build_delivery(
         pool=pool,
         dispatcher=dispatcher,
-        progress=progress,
+        progress=build_progress(options, totals=totals, stats=stats, saver=saver),
         heartbeat=heartbeat,
         workers=workers,
         clock=clock,
@@ -200,6 +192,20 @@ def build_saver(
         delivered=lambda: totals.records,
         heartbeat=heartbeat,
         clock=clock,
+    )
+
+
+def build_progress(
+    options: WatchOptions, *, totals: Totals, stats: StatsCollector, saver: CheckpointSaver
+) -> Progress:
+    """Returns what tests the records, counts them, and moves the positions behind them."""
+    return Progress(
+        totals=totals,
+        stats=stats,
+        mark_dirty=saver.mark_dirty,
+        wire_filter=options.wire_filter,
+        redaction=options.redaction,
+        max_records=options.max_records,
     )
 
 
