@@ -371,6 +371,8 @@ class Stream:
             raise UsageError("the stream is closed: make another one, with its token")
 
     def _next(self) -> Record | None:
+        if self._options.page_filter is None:
+            return self._readers.pop()
         filtered = -1
         while filtered < self.filtered:  # others may follow the ones left out
             filtered = self.filtered

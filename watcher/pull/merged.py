@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
+from typing import TypeAlias
 
 import msgspec
 
@@ -34,6 +35,9 @@ class ShardBuffer(msgspec.Struct, eq=False):
     size_bytes: int
     """The size of the pages that hold them."""
 
+
+_Entry: TypeAlias = tuple[float, int, str, ShardBuffer, Record]
+"""A shard's next record, behind what it is merged by: its time, number and shard."""
 
 _due_at = attrgetter("due_at")
 
@@ -68,7 +72,7 @@ class MergedReader:
         self._size_bytes = 0
         self._drained: list[PooledShard] = []
         """Shards that have ended and of which all was taken; their children's turn may come."""
-        self._heap: list[tuple[float, int, str, ShardBuffer, Record]] = []
+        self._heap: list[_Entry] = []
         token = start if isinstance(start, Token) else None
         self._pool = ShardPool(
             arn,
@@ -141,16 +145,25 @@ class MergedReader:
 
     def pop_buffered(self) -> Record:
         """Returns the same record, without a request to the service before the next `poll`."""
-        *_, buffer, record = heapq.heappop(self._heap)
-        buffer.shard.is_held = False
-        buffer.shard.tracked.move_behind(record.sequence_number)
-        self._push_next(buffer)
+        *_, buffer, record = self._heap[0]
+        buffer.shard.tracked.move_behind(record.wire.dynamodb.SequenceNumber)
+        entry = self._next_entry(buffer)
+        if entry is not None:
+            heapq.heapreplace(self._heap, entry)
+        else:
+            heapq.heappop(self._heap)
+            self._on_taken(buffer)
         return record
 
     @property
     def next_at(self) -> float | None:
         """The creation time (epoch seconds) of the next record, if one was read already."""
         return self._heap[0][0] if self._heap else None
+
+    @property
+    def is_ready(self) -> bool:
+        """True if `poll` has nothing to read before it returns a time."""
+        return bool(self._heap)
 
     @property
     def allowed_in(self) -> float:
@@ -261,40 +274,49 @@ class MergedReader:
             records = itertools.chain.from_iterable(self._records(shard, page) for page in found)
             size_bytes = sum(len(page.body) for page in found)
             self._size_bytes += size_bytes
-            self._push_next(ShardBuffer(shard, records, size_bytes))
+            buffer = ShardBuffer(shard, records, size_bytes)
+            if (entry := self._next_entry(buffer)) is not None:
+                heapq.heappush(self._heap, entry)
+                shard.is_held = True
+            else:
+                self._on_taken(buffer)
             self._finish_drained()
 
     def _records(self, shard: PooledShard, page: Page) -> Iterator[Record]:
-        """Yields a page's records.
+        """Returns a page's records.
 
         What was left out counts with the record after it, and behind the last one by itself.
         """
         shard_key = ShardKey(self.arn, shard.tracked.id)
         records = pages.records(page.body, shard_key, page.start, page.stop)
+        return self._counted(shard, page, records) if page.left_out else records
+
+    def _counted(
+        self, shard: PooledShard, page: Page, records: Iterator[Record]
+    ) -> Iterator[Record]:
         left_out = 0
-        for record, upto in zip(records, page.left_out or itertools.repeat(0), strict=False):
+        for record, upto in zip(records, page.left_out, strict=False):
             self.left_out += upto - left_out
             left_out = upto
             yield record
-        if page.left_out:
-            self.left_out += page.left_out[-1] - left_out
-            shard.tracked.move_behind(page.last_sequence_number)
+        self.left_out += page.left_out[-1] - left_out
+        shard.tracked.move_behind(page.last_sequence_number)
 
-    def _push_next(self, buffer: ShardBuffer) -> None:
-        """Puts the shard's next record on the heap, if there is one."""
-        shard = buffer.shard
-        record = next(buffer.records, None)
-        if record is not None:
-            created = record["dynamodb"].get("ApproximateCreationDateTime")
-            seconds = created.timestamp() if created else 0.0
-            entry = (seconds, int(record.sequence_number), shard.tracked.id, buffer, record)
-            heapq.heappush(self._heap, entry)
-            shard.is_held = True
-        else:
-            self._size_bytes -= buffer.size_bytes
-            buffer.size_bytes = 0
-            if shard.has_ended:
-                self._drained.append(shard)
+    @staticmethod
+    def _next_entry(buffer: ShardBuffer) -> _Entry | None:
+        """Returns the heap's entry of a shard's next record; None where all are taken."""
+        if (record := next(buffer.records, None)) is None:
+            return None
+        change = record.wire.dynamodb  # not the record's dict, which takes far longer
+        seconds = change.ApproximateCreationDateTime or 0.0
+        return seconds, int(change.SequenceNumber), buffer.shard.tracked.id, buffer, record
+
+    def _on_taken(self, buffer: ShardBuffer) -> None:
+        """Frees the memory of a shard's records, and lets it be read again, or finished."""
+        buffer.shard.is_held = False
+        self._size_bytes -= buffer.size_bytes
+        if buffer.shard.has_ended:
+            self._drained.append(buffer.shard)
 
     def _finish_drained(self) -> None:
         """Goes on from shards that have ended to their children."""

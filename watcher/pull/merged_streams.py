@@ -7,7 +7,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from operator import itemgetter, methodcaller
+from operator import attrgetter, itemgetter, methodcaller
 
 from watcher.aws.arns import table_name
 from watcher.aws.background import BackgroundService
@@ -92,10 +92,19 @@ class MergedReaders:
 
         Raises StreamError where no stream can be read.
         """
+        if (reader := self._next_ready()) is not None:
+            return reader.pop()
         for at_once in self._polls():
             if found := self.poll(at_once=at_once):
                 return min(found, key=_time)[1].pop()
         return None
+
+    def _next_ready(self) -> MergedReader | None:
+        """Returns the reader of the next record; None unless no stream has to be polled for it."""
+        ready = [each for each in self.started.values() if each.is_ready]
+        if self.errors or len(ready) < len(self._services):
+            return None
+        return ready[0] if len(ready) == 1 else min(ready, key=attrgetter("next_at"))
 
     def _polls(self) -> Iterator[bool]:
         """Yields for each poll whether it reads all shards at once, until there is nothing now.

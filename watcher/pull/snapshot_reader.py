@@ -88,6 +88,12 @@ class SnapshotReader(MergedReader):
         return -math.inf if self._item_records else super().next_at
 
     @property
+    def is_ready(self) -> bool:
+        """See `MergedReader`; an item, or as many changes as may come before the next items."""
+        may_take_changes = self._items.is_done or self._changes_left > 0
+        return bool(self._item_records) or (may_take_changes and super().is_ready)
+
+    @property
     def token(self) -> Token:
         """See `MergedReader`."""
         token = super().token

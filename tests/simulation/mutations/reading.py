@@ -234,12 +234,12 @@ READING = [
     Mutant(
         "a pulled record moves the position with the one behind it",
         "MergedReader.pop_buffered",
-        after("_push_next", do="{0}.shard.tracked.position = {0}.shard.reader.position"),
+        after("_next_entry", do="{0}.shard.tracked.position = {0}.shard.reader.position"),
         "stream",
     ),
     Mutant(
         "a pulled shard ends with its last page, not with its last record",
-        "MergedReader._push_next",
+        "MergedReader._collect",
         after("is_held", do="if {object}.has_ended: self._drained.append({object})"),
         "stream",
     ),
