@@ -495,6 +495,8 @@ def end(until: "Moment | None", start: "Moment | Position") -> datetime | None:
 def _refuse_bad_tail(count: int | None, start: object, until: object) -> None:
     if count is None:
         return
+    if count == 0:
+        raise UsageError("give 1 or more; without it a watch begins with new changes", "tail", "0")
     refuse_bad_count("tail", count)
     if count > MOST_OF_TAIL:
         text = f"give {MOST_OF_TAIL:,} at most; --from takes a time or an age"

@@ -269,7 +269,7 @@ def test_the_query_command_prints_json_lines(
     server = fresh_dynamodb_local
     arn = server.create_table("shop")
     write(server, "shop", 0, 12, items=3)
-    sql = "SELECT event_name, count(*) AS n FROM changes GROUP BY 1 ORDER BY 1"
+    sql = "SELECT event_name, count(*) AS n FROM shop GROUP BY 1 ORDER BY 1"
 
     done = command("query", arn, sql, "--output", "json", "--endpoint-url", server.endpoint_url)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import typing
@@ -45,11 +46,7 @@ def explained(
                 word = error.token.keyword or error.token.value
             if word.startswith("-") and word not in _operands(words):
                 return unknown(word, words, arguments)
-            word = word.replace("\0", "")
-            refuse_pieces([word], words, arguments)
-            first = next((each.name for each in arguments if each.index is not None), "")
-            only = "; it is about one STREAM" if first == "STREAM" else ""
-            return UsageError(f"one word too many: {word}{only}")
+            return _one_too_many(word.replace("\0", ""), words, arguments)
         case MissingArgumentError(argument=Argument() as argument):
             if error.keyword is None:
                 missing = [argument.name]
@@ -68,6 +65,15 @@ def explained(
             kind, *_ = (*typing.get_args(argument.hint), argument.hint)  # int of int | None
             return UsageError(f"{given} is not {_KINDS.get(kind, 'what it can be')}")
     return UsageError(str(error))
+
+
+def _one_too_many(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> UsageError:
+    refuse_pieces([word], words, arguments)
+    first = next((each.name for each in arguments if each.index is not None), "")
+    only = "; it is about one STREAM" if first == "STREAM" else ""
+    if any("--table" in each.names for each in arguments):
+        only = f"; say --table {word}"
+    return UsageError(f"one word too many: {word}{only}")
 
 
 def refuse_pieces(
@@ -114,8 +120,12 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
     others = {name.strip("-"): name for name in synonyms.of(set(names.values()))}
-    if advice := synonyms.advice(word, names.values()):
-        return UsageError(f"unknown {word}; {advice}")
+    told = {each: synonyms.advice(each, names.values()) for each in _options(words)}
+    told = {each: text for each, text in told.items() if text and each not in names.values()}
+    if word in told:
+        pieces = [synonyms.of_name(each) for each in words[1:] if each[:1] != "-"]
+        advice = "; ".join(dict.fromkeys([*told.values(), *filter(None, pieces)]))
+        return UsageError(f"unknown {', '.join(told)}; {advice}")
     if _AGE.fullmatch(word):
         return UsageError(f"unknown {word}; an age has no minus: {word[1:]}")
     meant = word.strip("-")
@@ -123,9 +133,29 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     longer = None
     if near != meant:
         longer = next((each for each in (*names, *others) if _begins(each, meant)), None)
-    told = [({**others, **names})[each] for each in dict.fromkeys((near, longer)) if each]
-    advice = f"did you mean {_either(told)}?" if told else "--help lists the options"
-    return UsageError(f"unknown {word}; {advice}")
+    found = [({**others, **names})[each] for each in dict.fromkeys((near, longer)) if each]
+    advice = f"did you mean {_either(found)}?" if found else _of_parts(meant, names, others)
+    return UsageError(f"unknown {word}; {advice or '--help lists the options'}")
+
+
+def _options(words: Sequence[str]) -> list[str]:
+    """Returns the options of a line, without their values."""
+    before = itertools.takewhile(lambda word: word != "--", words)
+    return [word.partition("=")[0] for word in before if word[:1] == "-"]
+
+
+def _of_parts(word: str, names: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """Returns advice on an option by its parts: --exclude-table is near to --exclude; or ""."""
+    parts = [each for each in re.split("[-.]", word) if len(each) > 1]
+    told = [each for each in parts if each not in synonyms.NOUNS] or parts
+    for part in told if len(parts) > 1 else ():
+        for each in (part, part.removesuffix("s")):
+            if advice := synonyms.advice(f"--{each}", names.values()):
+                return advice
+            if each in names or each in others:
+                ours = names.get(each) or synonyms.OPTIONS[others[each]]
+                return f"did you mean {ours}?" if ours else "the table stands alone"
+    return ""
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Container, Iterable, Sequence
 
@@ -20,13 +21,10 @@ COMMANDS = {
 VERBS = {
     **dict.fromkeys(("rollback", "revert", "restore", "recover", "reset", "unwind"), "undo"),
     **dict.fromkeys(("rollout",), "undo"),
-    **dict.fromkeys(("diff", "blame", "audit", "show", "trace", "inspect", "item"), "history"),
+    **dict.fromkeys(("diff", "blame", "audit", "show", "trace", "inspect"), "history"),
     **dict.fromkeys(("log",), "history"),
-    **dict.fromkeys(("get", "dump", "scan", "backup", "snapshot", "items", "at"), "as-of"),
-    **dict.fromkeys(
-        ("describe", "info", "lag", "status", "health", "tree", "describe-stream"), "shards"
-    ),
-    **dict.fromkeys(("describe-table", "describe-streams"), "shards"),
+    **dict.fromkeys(("get", "dump", "scan", "backup", "snapshot", "at"), "as-of"),
+    **dict.fromkeys(("describe", "info", "lag", "status", "health", "tree", "explain"), "shards"),
     **dict.fromkeys(("stats", "top", "summary", "histogram", "group", "wc"), "count"),
     **dict.fromkeys(("sync", "copy", "clone"), "mirror"),
     **dict.fromkeys(("export", "sink", "lake"), "archive"),
@@ -36,19 +34,36 @@ VERBS = {
     **dict.fromkeys(("permissions", "iam"), "policy"),
     **dict.fromkeys(("example", "try", "quickstart"), "demo"),
     **dict.fromkeys(("init", "new", "scaffold"), "new-handler"),
-    **dict.fromkeys(("logs", "stream", "follow", "listen", "consume", "subscribe"), "watch"),
-    **dict.fromkeys(("run", "start", "read", "records", "changes", "events", "poll"), "watch"),
-    **dict.fromkeys(("cat", "open", "monitor", "observe", "get-records"), "watch"),
+    **dict.fromkeys(("stream", "follow", "listen", "consume", "subscribe"), "watch"),
+    **dict.fromkeys(("run", "start", "read", "poll"), "watch"),
+    **dict.fromkeys(("cat", "open", "monitor", "observe", "wait"), "watch"),
 }
 """Words that name the work of a command, and are no command."""
 
+NOUNS = {
+    **dict.fromkeys(("stream", "table"), ""),
+    **dict.fromkeys(("streams", "tables"), "streams"),
+    **dict.fromkeys(("shard", "shards"), "shards"),
+    **dict.fromkeys(("event", "events", "record", "records", "change", "changes"), "watch"),
+    **dict.fromkeys(("log", "logs", "tail"), "watch"),
+    "item": "history",
+    "items": "as-of",
+}
+"""Words between a verb and a table, as in `describe table orders`, and the command for them."""
+PROGRAMS = ("aws", "dynamodb", "dynamodbstreams", "watcher")
+
 TASKS = {
     "configure": "credentials are the aws CLI's: aws configure",
+    "config": "options come from watcher.toml: python -m watcher --help defaults",
     "login": "credentials are the aws CLI's: aws sso login",
     **dict.fromkeys(
-        ("enable", "create"),
+        ("enable", "create", "update"),
         "a stream is enabled by: aws dynamodb update-table --table-name TABLE "
         "--stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES",
+    ),
+    **dict.fromkeys(
+        ("delete", "drop", "put", "insert", "truncate"),
+        "a watch changes nothing; tables and items are the aws CLI's: aws dynamodb help",
     ),
     **dict.fromkeys(
         ("search", "find", "grep"), "say python -m watcher TABLE --grep TEXT, or --filter EXPR"
@@ -58,6 +73,10 @@ TASKS = {
 
 _SQL = "SQL is for: python -m watcher query STREAM 'SELECT ...'"
 NO_NAMES = {
+    r"(?:db\.)?([\w-]+)\.watch\(.*": r"say python -m watcher \1",
+    r"([\w.-]+)@([\w:.-]+)": r"say python -m watcher as-of \1 \2",
+    r"\\d\+? *([\w.-]*)": r"say python -m watcher shards \1",
+    r".*%[a-zA-Z].*": "say --template '{kind} {key} {new.NAME}' for lines of your own form",
     r"(?i)(select|with)\s.*": _SQL,
     r".*\.sql": _SQL,
     r".*\.py": "a function of yours is --call MODULE:FUNCTION",
@@ -87,6 +106,7 @@ OPTIONS = {
     "--count": "--max-records",
     "--max": "--max-records",
     "--head": "--max-records",
+    "--first": "--max-records",
     "--timeout": "--max-seconds",
     "--duration": "--max-seconds",
     "--max-time": "--max-seconds",
@@ -112,6 +132,7 @@ OPTIONS = {
     "-J": "--print-json",
     "--compact-output": "--print-json",
     "--jsonl": "--print-jsonl",
+    "--ndjson": "--print-jsonl",
     "--csv": "--print-csv",
     "--table": "--print-table",
     "--debezium": "--print-debezium",
@@ -144,6 +165,7 @@ OPTIONS = {
     "--topic": "",
     "--unit": "",
     "-u": "",
+    "-t": "",
 }
 """Options of other tools, and ours for them; those that a command has itself stay as they are."""
 
@@ -197,17 +219,21 @@ ADVICE = {
     "--last": _SINCE,
     "--from": "a watch begins in the past: python -m watcher STREAM --from 2h",
     "--at": _SINCE,
-    **dict.fromkeys(("-g", "-i"), _CHOOSE),
+    "--back": _SINCE,
+    "--hours": _SINCE,
+    **dict.fromkeys(("-g", "-i", "--exclude-key"), _CHOOSE),
     "--include": f"{_CHOOSE}, --jmespath PATH for a part of each",
     "-e": f"--no-follow ends at the newest change; {_CHOOSE}",
     **dict.fromkeys(("-r", "--reverse", "--desc"), _NEWEST),
-    **dict.fromkeys(("-G", "--group", "--group-id", "--after-cursor", "--cursor"), _POSITION),
+    "-r": f"say --jmespath PATH for a part of each change; {_NEWEST}",
+    **dict.fromkeys(("-G", "--group", "--cursor", "--start-after"), _POSITION),
     **dict.fromkeys(("--no-pager", "--no-cli-pager", "--no-paginate"), _UNPAGED),
     **dict.fromkeys(("--no-verify-ssl", "--ca-bundle", "--insecure"), _CERTIFICATES),
     "--timestamps": "every line of --print-summary begins with the change's time",
     **dict.fromkeys(("-l", "--selector"), f"{_LIST}; --tag NAME=VALUE watches those with a tag"),
     **dict.fromkeys(("-L", "--list"), _LIST),
-    **dict.fromkeys(("-t", "-C"), "the table stands alone: python -m watcher TABLE"),
+    "-A": "say --all for every table of the region; SQL is for python -m watcher query",
+    "-d": "say --print-diff for differences; docs/service.md runs a watch in the background",
     "-C": "the table stands alone: python -m watcher TABLE; --color always for colours in a pipe",
     "-c": "say --max-records N to stop after N; --print-json for a line each; "
     "SQL is for python -m watcher query",
@@ -215,27 +241,28 @@ ADVICE = {
     "--raw-output": "say --template '{new.NAME}' for bare texts",
     "--sort-keys": "say --print-json | jq -S .",
     "--html": "say python -m watcher report STREAM for a page to look at",
-    **dict.fromkeys(("--stop-at", "--stop"), "say --until TIME or --max-records N to end"),
+    "--stop": "say --until TIME or --max-records N to end",
     **{f"--{kind}": f"say --only {kind}" for kind in ("insert", "modify", "remove")},
     **{f"--{kind}s": f"say --only {kind}" for kind in ("insert", "update", "delete")},
     **dict.fromkeys(("--columns", "--fields", "--select", "--attributes"), _PARTS),
     "--log-level": "say -v for more status, -q for less",
-    **dict.fromkeys(("--sort", "--sort-by", "--order"), _NEWEST),
+    **dict.fromkeys(("--sort", "--order"), _NEWEST),
     "--all-regions": "say --region NAME; tables of other regions are named by their ARNs",
     "--account": "a table of another account is named by its ARN",
-    **dict.fromkeys(("--role-arn", "--role", "--assume-role"), _ROLE),
+    **dict.fromkeys(("--role", "--assume-role"), _ROLE),
     **dict.fromkeys(("--access-key", "--secret-key", "--session-token"), _KEYS),
     **dict.fromkeys(("--local", "--localstack"), _ENDPOINT),
-    **dict.fromkeys(("--stream-view-type", "--view-type", "--old", "--new", "--images"), _IMAGES),
+    **dict.fromkeys(("--view-type", "--old", "--new", "--images", "--full-document"), _IMAGES),
+    "--stream-view-type": _IMAGES,
     **dict.fromkeys(("--retry", "--max-retries"), "say --on-error POLICY: see --help failures"),
     **dict.fromkeys(("--exec", "--command", "--run", "--script"), _CALL),
     **dict.fromkeys(("--notify", "--slack", "--email"), "say --webhook URL or --sqs URL"),
     "--changed": "say --filter 'old.NAME <> new.NAME'",
-    "--pk-value": _KEY,
     "--yes": "nothing is written without --apply",
     "--json": "say --output json",
     "--table": "the table stands alone: python -m watcher shards TABLE",
     "--timeout-ms": "say --max-seconds N to end after N seconds",
+    "--env": "say --profile NAME for other credentials, --region NAME for another region",
 }
 """What to say instead of other tools' options that no single one of ours stands for."""
 
@@ -281,8 +308,8 @@ def translated(words: Sequence[str], known: Container[str], command: str) -> lis
 
 
 def of(known: Container[str]) -> list[str]:
-    """Returns other tools' options for which there is one of these."""
-    return [name for name, ours in OPTIONS.items() if ours and ours.split()[0] in known]
+    """Returns other tools' options for which there is one of these, or an operand."""
+    return [name for name, ours in OPTIONS.items() if not ours or ours.split()[0] in known]
 
 
 def refuse_count(words: Sequence[str]) -> None:
@@ -313,21 +340,56 @@ def of_value(value: str, choices: Container[str]) -> str:
         return ""
     if re.fullmatch(r"-\d+", value):
         return f"--tail {value[1:]}"
+    if value.startswith("s@"):  # kcat's
+        return f"--from {value[2:]}"
     if "." in value or "/" in value:
         return f"--print-jsonl > {value}"
-    return _OUTPUTS.get(value, "")
+    near = next((each for each in ("jsonl", "json", "csv") if each in value), "")
+    return _OUTPUTS.get(value, near and f"--output {near}")
 
 
 def of_name(text: str) -> str:
     """Returns what to say instead of a word that is no table's name; or ""."""
-    if told := next((told for each, told in NO_NAMES.items() if re.fullmatch(each, text)), ""):
-        return told
+    for pattern, told in NO_NAMES.items():
+        if found := re.fullmatch(pattern, text):
+            return found.expand(told) if found.re.groups else told
     names = re.findall(r"[\w.-]+", text)
     return f"did you mean: {' '.join(names)}" if names and re.search(r"[ ,]", text) else ""
 
 
+def task(words: Sequence[str]) -> str:
+    """Returns what to say where a line asks for work that an option or another program does."""
+    verb, *others = [*itertools.dropwhile(PROGRAMS.__contains__, words)] or [""]
+    return TASKS.get(verb.partition("-")[0], "") if others else ""
+
+
+def command_line_for(words: Sequence[str], commands: Iterable[str]) -> tuple[str, list[str]] | None:
+    """Returns the command and the words after it that a line of another tool's verbs asks for."""
+    commands = list(commands)
+    verb, *rest = [*itertools.dropwhile(PROGRAMS.__contains__, words)] or [""]
+    is_other = [verb, *rest] != [*words]
+    before, dash, noun = verb.partition("-")
+    if dash and before in VERBS and noun in NOUNS:
+        verb, rest = before, [noun, *rest]
+    near = command_for(verb, commands)
+    if near is None and not is_other:
+        return None
+    if verb not in commands and rest[1:] and rest[0] in commands:  # rollout undo orders
+        near, *rest = rest
+    elif verb not in commands and rest and rest[0] in NOUNS:
+        noun, *others = rest
+        if others and others[0][:1] != "-":
+            near, rest = NOUNS[noun] or near, others
+        elif NOUNS[noun] == "streams":
+            near, rest = "streams", others
+        elif verb == "get":
+            near, rest = NOUNS[noun] or near, ["TABLE", *others]
+    return near or "watch", rest
+
+
 def command_for(word: str, commands: Iterable[str]) -> str | None:
     """Returns the command that a word is near to: by its meaning or by its letters."""
-    near = {**{name: name for name in commands}, **COMMANDS, **VERBS}
+    nouns = {noun: near for noun, near in NOUNS.items() if near}
+    near = {**{name: name for name in commands}, **COMMANDS, **nouns, **VERBS}
     close = difflib.get_close_matches(word, near, 1, 0.8)
     return near[close[0]] if close else None

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from watcher.cli import command_line, handler_flags, live, options, output, synonyms
+from watcher.cli import handler_flags, live, options, output, synonyms
+from watcher.cli.command_line import COMMANDS, PROGRAM
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
@@ -27,14 +28,13 @@ logger = logging.getLogger("watcher")
 
 _FIRST = f"""\
 See every change of a DynamoDB table, live and in order. To begin with:
-  {command_line.PROGRAM} demo                      a small shop to look at; no AWS account needed
-  {command_line.PROGRAM} TABLE --print-summary     your own table, by its name or ARN
-  {command_line.PROGRAM} streams                   which streams there are
-  {command_line.PROGRAM} --help                    all that it can do
+  {PROGRAM} demo                      a small shop to look at; no AWS account needed
+  {PROGRAM} TABLE --print-summary     your own table, by its name or ARN
+  {PROGRAM} streams                   which streams there are
+  {PROGRAM} --help                    all that it can do
 """
 
-_A_TABLE = " (a table of this name may stand behind another)"
-_LISTED = ("streams", "tables")
+_A_TABLE = " (to watch a table of that name, put another one before it)"
 
 _ENGINE = options.option(
     "engine",
@@ -103,20 +103,22 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
 def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -> None:
     """Raises for `archve orders` and `rollback orders`, which hardly mean two tables."""
     word, *others = streams or ("",)
-    near = synonyms.command_for(word, command_line.COMMANDS) if others else None
-    if others and word in synonyms.TASKS:
-        raise UsageError(f"no command {word}; {synonyms.TASKS[word]}{_A_TABLE}")
-    if near is None:
+    if task := synonyms.task(streams):
+        raise UsageError(f"no command {word}; {task}{_A_TABLE}")
+    if not others or synonyms.command_line_for(streams, COMMANDS) is None:
         return
-    if others[0] in _LISTED:
-        near, others = "streams", others[1:]
-        words = [each for each in words if each not in _LISTED]
-    text = f"{near} is a command: it stands before all options"
-    if near != word:
-        name = [] if near == "watch" else [near]
-        line = shlex.join([*name, *(each for each in words if each not in (word, near))])
-        text = f"no command {word}; did you mean: {command_line.PROGRAM} {line}"
+    text = f"{word} is a command: it stands before all options"
+    if word not in COMMANDS:
+        from watcher.cli.invocation import suggestion
+
+        exact = next((each for each in map(synonyms.of_name, others) if PROGRAM in each), "")
+        line = exact.removeprefix("say ") or suggestion(_operands_first(streams, words))
+        text = f"no command {word}; did you mean: {line}"
     raise UsageError(f"{text}{_A_TABLE}")
+
+
+def _operands_first(streams: Sequence[str], words: Sequence[str]) -> list[str]:
+    return [*streams, *(each for each in words if each not in streams)]
 
 
 def _refuse_words_that_are_no_table(
@@ -136,10 +138,11 @@ def _refuse_words_that_are_no_table(
         if told := synonyms.of_name(name):
             hints[name] = told
     for name in streams[1:]:
-        if name in command_line.COMMANDS:
+        if name in COMMANDS:
             line = shlex.join([name, *(word for word in words if word != name)])
-            hints[name] = f"the command stands first: {command_line.PROGRAM} {line}"
-    other = "nothing is watched, as this may be meant for a command: see --help"
+            hints[name] = f"the command stands first: {PROGRAM} {line}"
+    rest = shlex.join(streams[1:])
+    other = f"it may be meant for a command: see --help; to watch the rest: {PROGRAM} {rest}"
     for name in dict.fromkeys([streams[0], *(each for each in streams if each in hints)]):
         if is_glob(name) or name.startswith("arn:"):
             continue
@@ -153,9 +156,9 @@ def _refuse_words_that_are_no_table(
 
 def _hint(streams: Sequence[str], error: str) -> str:
     """Returns what an unknown table's name may have meant; or ""."""
-    near = synonyms.command_for("".join(streams), command_line.COMMANDS)
-    if near and near != "watch":
-        return f"; or did you mean the command {near}?"
+    near = synonyms.command_for("".join(streams), COMMANDS)
+    if near:
+        return f"; or did you mean: {PROGRAM} {'' if near == 'watch' else f'{near} '}TABLE"
     blamed = [name for name in streams if repr(name) in error]
     told = [synonyms.TASKS.get(name) or synonyms.of_name(name) for name in blamed]
     return next((f"; {each}" for each in told if each), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -22,6 +23,7 @@ from watcher.records.wire import KINDS, SNAPSHOT, WireFilter, WireRecord, is_by_
 # Removals by time-to-live; they count as REMOVE, too.
 _TTL = "TTL"
 _ONLY = (*KINDS, _TTL, SNAPSHOT)
+_SECOND_PAIR = re.compile(r",[\w.-]+=(?!=)")
 
 
 def record_filter(
@@ -156,6 +158,10 @@ def _pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise UsageError("give NAME=VALUE", "key", text)
+    if more := _SECOND_PAIR.search(value):
+        first = f"{name}={value[: more.start()]}"
+        text = f"two parts of a key are two values: {first} and {value[more.start() + 1 :]}"
+        raise UsageError(f"{text}; a value with a comma and = goes into a filter", "key")
     return name, value
 
 

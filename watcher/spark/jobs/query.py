@@ -1,6 +1,7 @@
 """SQL over the changes of the last 24 hours."""
 
 import base64
+import re
 import sys
 from collections.abc import Sequence
 from typing import IO, Annotated
@@ -9,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import struct, to_json
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
+from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.declared import Parameter
 from watcher.errors import UsageError
@@ -53,6 +55,8 @@ def query(  # noqa: PLR0913 (its parameters are the options)
 ) -> int:
     """Runs SQL over the view `changes`, prints its rows to stdout, and returns their number.
 
+    A view with the table's name shows the same rows.
+
     Raises UsageError for SQL that Spark refuses, and whatever the source raises.
     """
     if output not in _OUTPUTS:
@@ -70,7 +74,8 @@ def query(  # noqa: PLR0913 (its parameters are the options)
         failOnDataLoss=fail_on_data_loss,
         **redacted,
     )
-    frame.createOrReplaceTempView("changes")
+    for name in {"changes", *re.findall(r"^[\w-]+$", table_name(stream))}:
+        frame.createOrReplaceTempView(f"`{name}`")
     with translating_errors():
         result = spark.sql(sql)
         return _print(result, output, sys.stdout, csv_raw=csv_raw)
