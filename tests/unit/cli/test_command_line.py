@@ -227,7 +227,7 @@ def test_a_text_with_a_space_is_one_word_too_many() -> None:
 
 
 def test_the_first_of_several_words_too_many_is_named() -> None:
-    with pytest.raises(UsageError, match="^one word too many: x; say --table x$"):
+    with pytest.raises(UsageError, match=r"^one word too many: x; say --table x$"):
         Invocation(CommandLine("streams", ["x", "y"]))
 
 
