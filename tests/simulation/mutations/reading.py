@@ -234,7 +234,10 @@ READING = [
     Mutant(
         "a pulled record moves the position with the one behind it",
         "MergedReader.pop_buffered",
-        after("_next_entry", do="{0}.shard.tracked.position = {0}.shard.reader.position"),
+        called(
+            "_next_entry",
+            becomes="({it}, setattr({0}.shard.tracked, 'position', {0}.shard.reader.position))[0]",
+        ),
         "stream",
     ),
     Mutant(
