@@ -88,7 +88,7 @@ def test_the_variables_that_are_set_are_options_too(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, value)
     invocation = Invocation(CommandLine("watch", ["orders"]))
     assert invocation.values["metrics_port"].endswith(str(PORT))
-    assert {*invocation.given.origins.values()} == {name for name, _ in named}
+    assert {*invocation.origins.defaults.values()} == {name for name, _ in named}
 
 
 def test_health_is_asked_for_where_it_is_served() -> None:

@@ -259,14 +259,14 @@ def test_every_parameter_of_watch_is_a_flag_of_the_command_line() -> None:
         "display",
         "stop",
     }
-    assert {each.name for each in options.of(watch)} == parameters
+    assert {each.name for each in options.declared_by(watch)} == parameters
 
 
 def test_help_of_watch_shows_plain_types_and_what_each_option_is_for() -> None:
     text = pydoc.plain(pydoc.render_doc(watch))
     assert "Annotated" not in text
     assert "Parameter(" not in text
-    for each in options.of(watch):
+    for each in options.declared_by(watch):
         assert re.search(rf"^ +{each.name}: \w", text, re.MULTILINE), each.name
 
 

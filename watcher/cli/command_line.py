@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from watcher.cli import completers, synonyms
-from watcher.cli.defaults import Defaults, Found
+from watcher.cli.defaults import Defaults, PeekedOption
 from watcher.cli.options import declaration, flags_of, names_of, negatives_of, option
 from watcher.declared import Parameter
 from watcher.errors import UsageError
@@ -148,7 +148,7 @@ class CommandLine:
         self.defaults = Defaults(name, COMMANDS, _options_of_all)
         self.has_defaults = name not in WITHOUT_DEFAULTS
 
-    def peek(self, parameter: inspect.Parameter) -> Found:
+    def peek(self, parameter: inspect.Parameter) -> PeekedOption:
         """Returns an option's texts before the parse.
 
         The parse reports invalid texts, and an option that the command does not have.
@@ -161,7 +161,7 @@ class CommandLine:
             if word.startswith("--") and flag.replace("_", "-") in flags:
                 texts.append(text if equals else next(words, ""))
         if texts or not self.has_defaults:
-            return Found(texts)
+            return PeekedOption(texts)
         (flag,) = flags
         return self.defaults.peek(flag.removeprefix("--"), declaration(parameter).metavar)
 

@@ -151,7 +151,7 @@ class Default(NamedTuple):
         return self.origin if self.variable else f"{self.origin}: {self.key}"
 
 
-class Found(NamedTuple):
+class PeekedOption(NamedTuple):
     """An option's texts, from the command line or from a default."""
 
     texts: Sequence[str] = ()
@@ -215,18 +215,18 @@ class Defaults:
         if refused:
             raise not_trusted(refused)
 
-    def peek(self, key: str, metavar: str | None) -> Found:
+    def peek(self, key: str, metavar: str | None) -> PeekedOption:
         """Returns an option's texts before the parse, and their source.
 
         Returns none from an untrusted file; the parse reports that and other mistakes.
         """
         written = [each for each in self._written() if each.key == key]
         if not written:
-            return Found()
+            return PeekedOption()
         last = written[-1]
         if last.is_untrusted and not is_harmless(metavar, last.value):
-            return Found()
-        return Found(_several(last.value), last.origin)
+            return PeekedOption()
+        return PeekedOption(_several(last.value), last.origin)
 
     def given_keys(self) -> list[str]:
         """Returns the options that have a default, as files and variables call them."""

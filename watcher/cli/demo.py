@@ -72,12 +72,12 @@ def demo_command(line: CommandLine) -> Callable[..., int]:
         _SECONDS,
         _KEEP,
         live.ON_A_TERMINAL,
-        *options.of(style.set_up),
-        *options.of(output.status_line),
+        *options.declared_by(style.set_up),
+        *options.declared_by(output.status_line),
     ]
 
-    def run(*, given: options.Asked, **values: object) -> int:
-        return _demo(handler_flags.Choice(handlers, given, values), values)
+    def run(*, origins: options.OriginsArgument, **values: object) -> int:
+        return _demo(handler_flags.Choice(handlers, origins, values), values)
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 

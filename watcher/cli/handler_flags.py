@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from watcher.cli import mistakes, options
 from watcher.cli.command_line import OF_ALL, CommandLine
 from watcher.cli.defaults import not_trusted
-from watcher.cli.options import Given, flag, names_of, negatives_of, option
+from watcher.cli.options import Origins, flag, names_of, negatives_of, option
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule, find, function
 from watcher.delivery.handler_modules import load as load_handler
@@ -91,7 +91,7 @@ _OUTPUT = option(
         "(plain JSON), csv, table, debezium",
     ),
 )
-CALLS = (_OUTPUT, _CALL, _RELOAD, _LAMBDA, *options.of(lambda_function))
+CALLS = (_OUTPUT, _CALL, _RELOAD, _LAMBDA, *options.declared_by(lambda_function))
 """The options that choose handlers beside the modules' flags."""
 
 
@@ -157,7 +157,10 @@ class Choice:
     """The handlers that a command line chooses, and their options. Raises UsageError."""
 
     def __init__(
-        self, handlers: Mapping[str, HandlerModule], given: Given, values: Mapping[str, Any]
+        self,
+        handlers: Mapping[str, HandlerModule],
+        origins: Origins,
+        values: Mapping[str, Any],
     ) -> None:
         # Those that are no options have an option of watcher's for their name.
         self._handlers = {
@@ -169,20 +172,20 @@ class Choice:
         self._own = {
             name.removeprefix(_OWN): value
             for name, value in values.items()
-            if name.startswith(_OWN) and name in (*given.typed, *given.origins)
+            if name.startswith(_OWN) and name in (*origins.typed, *origins.defaults)
         }
-        self._given = given
+        self._origins = origins
         choosing = (_CHOSEN, _OWN, _OUTPUT.name, _CALL.name, _LAMBDA.name)
         # If the command line says what to do, a default need not.
-        is_typed = any(name.startswith(choosing) for name in given.typed)
-        self._chosen = [*dict.fromkeys(self._in_order(given, is_typed))]
+        is_typed = any(name.startswith(choosing) for name in origins.typed)
+        self._chosen = [*dict.fromkeys(self._in_order(origins, is_typed))]
         for name in self._own:
-            if not is_typed or _OWN + name in given.typed:
+            if not is_typed or _OWN + name in origins.typed:
                 self._choose_owner(name)
         self._refuse_untrusted()
         if not self.has_lambda:
-            for each in options.of(lambda_function):
-                if each.name in given.typed and values[each.name] != each.default:
+            for each in options.declared_by(lambda_function):
+                if each.name in origins.typed and values[each.name] != each.default:
                     text = f"{flag(each.name)} is a setting of --lambda: give the function too"
                     raise UsageError(text)
 
@@ -202,19 +205,19 @@ class Choice:
 
     def _refuse_untrusted(self) -> None:
         """Raises if an untrusted file of the folder chose a module that the user did not type."""
-        untrusted = self._given.untrusted
+        untrusted = self._origins.untrusted
         for name, value in self._chosen:
             if name != _CHOSEN or self._handlers[value].is_built_in:
                 continue
             choosing = [name + value, *(_OWN + own for own in self._handlers[value].options)]
             refused = [each for each in choosing if each in untrusted]
-            if refused and not any(each in self._given.typed for each in choosing):
+            if refused and not any(each in self._origins.typed for each in choosing):
                 names = (each.removeprefix(_OWN).removeprefix(_CHOSEN) for each in refused)
                 raise not_trusted([each.replace("_", "-") for each in names])
 
-    def _in_order(self, given: Given, is_typed: bool) -> Iterator[tuple[str, str]]:
+    def _in_order(self, origins: Origins, is_typed: bool) -> Iterator[tuple[str, str]]:
         """Yields the chosen handlers in the order of the line, or of files and the environment."""
-        names = given.typed if is_typed else [*given.origins]
+        names = origins.typed if is_typed else [*origins.defaults]
         left = {each.name: list(self._values.get(each.name) or ()) for each in (_CALL, _LAMBDA)}
         for name in names:
             if name in left:
@@ -227,7 +230,7 @@ class Choice:
                 yield _CHOSEN, name.removeprefix(_CHOSEN)
 
     def _choose_owner(self, option_name: str) -> None:
-        """Adds the handler that declares a given option."""
+        """Chooses the handler that declares an option which the user gave."""
         owners = [each for each in self._handlers.values() if option_name in each.options]
         owners = [each for each in owners if each.name == option_name] or owners
         if any((_CHOSEN, owner.name) in self._chosen for owner in owners):
@@ -241,7 +244,7 @@ class Choice:
         """Returns the chosen handlers with their options; the default handler if none is chosen."""
         from watcher.delivery.handler import Handler
 
-        self._given.log_used(
+        self._origins.log_from_folder(
             os.path.relpath(handler.path)
             for name, value in self._chosen
             if name == _CHOSEN and (handler := self._handlers[value]).is_here

@@ -19,7 +19,7 @@ from watcher.cli.command_line import (
     parameters,
     sentence,
 )
-from watcher.cli.options import declaration, flags_of, is_switch, shown
+from watcher.cli.options import declaration, flags_of, is_switch, shown_names
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
@@ -152,7 +152,7 @@ def _rows(options: Sequence[Option]) -> Iterator[str]:
     for each in options:
         told = declaration(each)
         has_value = not (_is_operand(each) or is_switch(each))
-        label = "  " + ", ".join(shown(each)) + f" {told.metavar}" * has_value
+        label = "  " + ", ".join(shown_names(each)) + f" {told.metavar}" * has_value
         lines = textwrap.wrap(told.help or "", _WIDTH - _INDENT, break_on_hyphens=False)
         if len(label) > _INDENT - 2:
             yield label
@@ -174,10 +174,10 @@ def _front(
         yield from [*examples.splitlines(), ""]
     modules = [each for each in groups.get("handlers", ()) if _is_module(each)]
     others_built_in = {each.flag for each in find().values() if each.is_built_in} - {*_FIRST}
-    if modules := [each for each in modules if shown(each)[0] not in others_built_in]:
+    if modules := [each for each in modules if shown_names(each)[0] not in others_built_in]:
         yield "handlers (each gets every change):"
         for each in modules[: _HANDLERS if len(modules) > _HANDLERS else None]:
-            yield _row(", ".join(shown(each)), declaration(each).help or "", 20)
+            yield _row(", ".join(shown_names(each)), declaration(each).help or "", 20)
         if len(modules) > _HANDLERS:
             yield f"  and {len(modules) - _HANDLERS} more: --help handlers"
         text = "json, jsonl, csv, table, debezium; more handlers: --help handlers"
@@ -192,7 +192,7 @@ def _front(
         yield ""
     yield "options (--help GROUP shows them; --help all; -v, --verbose; -q, --quiet; -V):"
     for title in filter(GROUPS.__contains__, groups):
-        names = [shown(each)[0] for each in groups[title] if not _is_module(each)]
+        names = [shown_names(each)[0] for each in groups[title] if not _is_module(each)]
         yield _row(title, " ".join(names))
     if others:
         yield _row("defaults", "files and variables that options are taken from")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import io
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
@@ -20,10 +17,10 @@ from watcher.aws.arns import account_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
 from watcher.cli import completers, options, spark_commands
+from watcher.cli.output import written_file
 from watcher.declared import Parameter
 from watcher.delivery.handler import Handler
 from watcher.errors import StreamError, UsageError
-from watcher.files import replacing
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines, change_lines, path_text, summary_line
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
@@ -103,8 +100,11 @@ _Output = Annotated[
 def history_command(line: CommandLine) -> Callable[..., int]:
     """Prints an item's changes and its current state."""
     names = "start", "until", *options.REDACT, *options.AWS
-    parts = [*options.of(WatchOptions, *names, start="trim-horizon"), *_engine_options(line)]
-    return options.with_options(_history, parts, options.of(style.set_up))
+    parts = [
+        *options.declared_by(WatchOptions, *names, start="trim-horizon"),
+        *_engine_options(line),
+    ]
+    return options.with_options(_history, parts, options.declared_by(style.set_up))
 
 
 def _history(
@@ -318,7 +318,7 @@ _Wire = Annotated[bool, Parameter(help="items in DynamoDB's own JSON, with types
 def as_of_command(line: CommandLine) -> Callable[..., int]:
     """Prints a table's items as they were at a moment."""
     names = "filters", *options.REDACT, *options.AWS
-    parts = [*options.of(WatchOptions, *names), *_engine_options(line)]
+    parts = [*options.declared_by(WatchOptions, *names), *_engine_options(line)]
     form = Parameter(
         alias="-o",
         choices=_FORMS_BY_SPARK if _on_spark(line) else _FORMS,
@@ -327,7 +327,7 @@ def as_of_command(line: CommandLine) -> Callable[..., int]:
         "jsonl or parquet",
     )
     parts.append(options.option("output", str, None, form))
-    return options.with_options(_as_of, parts, options.of(style.set_up))
+    return options.with_options(_as_of, parts, options.declared_by(style.set_up))
 
 
 def _as_of(
@@ -342,49 +342,72 @@ def _as_of(
     **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
-    output = values["output"]
     *names, time = words if at is None else (*words, at)
     if not names:
         raise UsageError("name a stream and a time: as-of orders 14:05")
-    then = past_time(time, "TIME" if at is None else "at")
-    one, test = None if key is None else ItemKey(key), record_filter(values["filters"])
-    _refuse_two_places(output, to, to_table, dynamodb_json)
-    hidden = options.redaction(values)
+    moment = past_time(time, "TIME" if at is None else "at")
+    one_key = None if key is None else ItemKey(key)
+    place = _Destination(values["output"], to, to_table, dynamodb_json, csv_raw)
+    record_filter(values["filters"])  # a wrong one is refused before anything is read
+    _refuse_two_places(place)
     if to_table is not None:
         options.refuse_redaction(values, "a table takes items as they were")
     exports = open_baseline(baseline, values)
-    if values["engine"] == "spark":
-        options.refuse_redaction(values, "not for --engine spark")
-        form = _for_spark(output, to, to_table)
-        _log_moment(then, to)
-        count = spark_commands.as_of(
-            names,
-            at=then,
-            baseline=exports,
-            key=one,
-            filters=values["filters"],
-            output=form,
-            to=to,
-            wire=dynamodb_json,
-            values=values,
-        )
-        return _log_count(then, count, to)
-    if output == "parquet":
-        raise UsageError("it is Spark that writes it: --engine spark", "output", output)
+    if values["engine"] != "spark":
+        return _as_of_here(names, moment, one_key, exports, place, values)
+    options.refuse_redaction(values, "not for --engine spark")
+    form = _for_spark(place)
+    _log_moment(moment, to)
+    count = spark_commands.as_of(
+        names,
+        at=moment,
+        baseline=exports,
+        key=one_key,
+        filters=values["filters"],
+        output=form,
+        to=to,
+        wire=dynamodb_json,
+        values=values,
+    )
+    return _log_count(moment, count, to)
+
+
+class _Destination(NamedTuple):
+    """Where the items go, and in which form."""
+
+    output: str | None
+    to: str | None
+    to_table: str | None
+    wire: bool
+    csv_raw: bool
+
+
+def _as_of_here(
+    names: Sequence[str],
+    moment: datetime,
+    key: ItemKey | None,
+    exports: Baseline | None,
+    place: _Destination,
+    values: Mapping[str, Any],
+) -> int:
+    """Reads the items in this process, and writes them."""
+    if place.output == "parquet":
+        raise UsageError("it is Spark that writes it: --engine spark", "output", place.output)
+    redaction, test = options.redaction(values), record_filter(values["filters"])
     sources = Sources.named(names, options.connection(values), strict=True)
-    if to_table is not None and sources.stream is None:
+    if place.to_table is not None and sources.stream is None:
         raise UsageError("it is made like the stream's table: name the stream, too", "to_table")
-    with _target(to) as out:
-        _log_moment(then, to or to_table)
-        found = items_as_of(sources, then, one, test, exports)
-        found.redaction = hidden
-        if not found.exact and (dynamodb_json or to_table):
+    with nullcontext(sys.stdout) if place.to is None else written_file(place.to) as out:
+        _log_moment(moment, place.to or place.to_table)
+        found = items_as_of(sources, moment, key, test, exports)
+        found.redaction = redaction
+        if not found.exact and (place.wire or place.to_table):
             raise UsageError(INEXACT_ARCHIVE)
-        if to_table is not None:
-            count = copy_to_table(sources, to_table, found.images())
+        if place.to_table is not None:
+            count = copy_to_table(sources, place.to_table, found.images())
         else:
-            count = _write(found, output or "jsonl", dynamodb_json, out, csv_raw=csv_raw)
-    return _log_count(found.at, count, to or to_table)
+            count = _write(found, place, out)
+    return _log_count(found.at, count, place.to or place.to_table)
 
 
 def _log_moment(at: datetime, to: str | None) -> None:
@@ -399,12 +422,12 @@ def _log_count(at: datetime, count: int, to: str | None) -> int:
     return 0
 
 
-def _for_spark(output: str | None, to: str | None, to_table: str | None) -> str:
+def _for_spark(place: _Destination) -> str:
     """Returns the output format for Spark. Raises UsageError."""
-    if to_table is not None:
+    if place.to_table is not None:
         raise UsageError("not for --engine spark: give --to and a folder", "to_table")
-    form = output or ("jsonl" if to is None else "parquet")
-    if form == "parquet" and to is None:
+    form = place.output or ("jsonl" if place.to is None else "parquet")
+    if form == "parquet" and place.to is None:
         raise UsageError("give --to and a folder", "output", form)
     return form
 
@@ -421,19 +444,18 @@ def open_trail(values: Mapping[str, Any], who: options.Who = None) -> Trail | No
     return None if who is None else Trail(who, AwsConfig(values["region"], values["profile"]))
 
 
-def _refuse_two_places(
-    output: str | None, to: str | None, to_table: str | None, wire: bool
-) -> None:
-    if to_table is not None and (output or to or wire):
+def _refuse_two_places(place: _Destination) -> None:
+    if place.to_table is not None and (place.output or place.to or place.wire):
         raise UsageError("a table takes whole items: without --to, --output, --dynamodb-json")
-    if wire and output in ("csv", "table"):
-        raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", output)
+    if place.wire and place.output in ("csv", "table"):
+        raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", place.output)
 
 
-def _write(found: ItemsAsOf, form: str, wire: bool, out: IO[str], *, csv_raw: bool) -> int:
-    texts = (image.decode() for image in found.images()) if wire else _plain_items(found)
+def _write(found: ItemsAsOf, place: _Destination, out: IO[str]) -> int:
+    form = place.output or "jsonl"
     if form in ("csv", "table"):
-        return _write_rows(found, form, out, csv_raw=csv_raw)
+        return _write_rows(found, form, out, csv_raw=place.csv_raw)
+    texts = (image.decode() for image in found.images()) if place.wire else _plain_items(found)
     count = 0
     for text in texts:
         if form == "json":
@@ -471,29 +493,6 @@ def _json_cell(raw: bytes) -> str:
     return msgspec.json.decode(raw, type=str) if raw[:1] == b'"' else raw.decode()
 
 
-@contextmanager
-def _target(to: str | None) -> Iterator[IO[str]]:
-    """Yields standard output, or a file that appears once it is complete."""
-    if to is None:
-        yield sys.stdout
-        return
-    path = Path(to)
-    if path.is_dir():
-        raise UsageError(f"can't write {to}: it is a folder; name a file in it")
-    place = path.resolve()  # a link stays one
-    aside = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
-        with replacing(place, aside) as whole:
-            text = io.TextIOWrapper(
-                io.BufferedWriter(whole), encoding="utf-8", errors="backslashreplace"
-            )
-            yield text
-            text.flush()
-            text.detach().detach()
-    except OSError as error:
-        raise UsageError(f"can't write {to}: {error.strerror}") from None
-
-
 # `count`
 
 _By = Annotated[
@@ -527,13 +526,15 @@ def count_command(line: CommandLine) -> Callable[..., int]:
     """Counts changes by the dimensions of `--by`."""
     names = "start", "until", "only", "key", "filters", "grep", *options.REDACT, *options.AWS
     return options.with_options(
-        _count, options.of(WatchOptions, *names, start="trim-horizon"), options.of(style.set_up)
+        _count,
+        options.declared_by(WatchOptions, *names, start="trim-horizon"),
+        options.declared_by(style.set_up),
     )
 
 
 def _count(
     *sources: SOURCES,
-    given: options.Asked,
+    origins: options.OriginsArgument,
     by: _By = None,
     top: _Top = 20,
     who: options.Who = None,
@@ -541,12 +542,12 @@ def _count(
     csv_raw: CsvRaw = False,
     **values: options.Value,
 ) -> int:
-    given.log_used()
+    origins.log_from_folder()
     options.call(style.set_up, values)
     if top < 0:
         raise UsageError("give 0 (all) or more", "top", str(top))
-    names = counts.dimensions(by or (counts.CALLER if "who" in given.typed else "kind"))
-    hidden, trail = options.redaction(values), _trail_of(names, who, given, values)
+    names = counts.dimensions(by or (counts.CALLER if "who" in origins.typed else "kind"))
+    hidden, trail = options.redaction(values), _trail_of(names, who, origins, values)
     matches = options.record_filter(values)
     start, until = start_time(values["start"]), end(values["until"], values["start"])
     found = Sources.named(sources, options.connection(values))
@@ -571,14 +572,17 @@ def _count(
 
 
 def _trail_of(
-    names: Sequence[str], who: str | None, given: options.Given, values: Mapping[str, Any]
+    names: Sequence[str],
+    who: str | None,
+    origins: options.Origins,
+    values: Mapping[str, Any],
 ) -> Trail | None:
     """Opens the trail to count callers. Raises UsageError for one without the other."""
     if counts.CALLER in names:
         if who is None:
             raise UsageError("it takes a trail that names them: --who PLACE", "by", counts.CALLER)
         return open_trail(values, who)
-    if "who" in given.typed:  # a default is for other commands
+    if "who" in origins.typed:  # a default is for other commands
         text = f"nothing asks for callers: --by {','.join([*names, counts.CALLER])}"
         raise UsageError(text, "who", who)
     return None

@@ -16,14 +16,7 @@ from cyclopts import Parameter as CycloptsParameter
 
 from watcher.cli import mistakes, synonyms
 from watcher.cli.command_line import COMMANDS, OF_ALL, PROGRAM, CommandLine, command, parameters
-from watcher.cli.options import (
-    Given,
-    Value,
-    declaration,
-    names_of,
-    negatives_of,
-    shown,
-)
+from watcher.cli.options import Origins, Value, declaration, names_of, negatives_of, shown_names
 from watcher.errors import HandlerError, UsageError, WatcherError
 
 # Before a word that Cyclopts would take for an option that it does not know.
@@ -83,13 +76,13 @@ def _app(
 
 
 def _for_cyclopts(parameter: inspect.Parameter) -> inspect.Parameter:
-    told = declaration(parameter)
-    given = {each.name: getattr(told, each.name) for each in fields(told)}
-    given = {name: value for name, value in given.items() if value not in (None, ())}
-    if told.negative == ():
-        given["negative"] = ()
+    declared = declaration(parameter)
+    settings = {each.name: getattr(declared, each.name) for each in fields(declared)}
+    settings = {name: value for name, value in settings.items() if value not in (None, ())}
+    if declared.negative == ():
+        settings["negative"] = ()
     kind = (get_args(parameter.annotation) or (parameter.annotation,))[0]
-    return parameter.replace(annotation=Annotated[kind, CycloptsParameter(**given)])
+    return parameter.replace(annotation=Annotated[kind, CycloptsParameter(**settings)])
 
 
 def arguments(made: App) -> ArgumentCollection:
@@ -132,7 +125,7 @@ class Invocation:
         defaults = line.defaults
         # A short option may have its value with it: -n5.
         silent = [name for name in bound.kwargs if name not in (*typed, *defaults.origins)]
-        self.given = Given(
+        self.origins = Origins(
             [*typed, *silent], defaults.origins, defaults.of_folder, defaults.untrusted
         )
         self.operands: list[str] = list(map(_written, bound.args))
@@ -145,16 +138,17 @@ class Invocation:
         except UsageError as error:
             raise _refusal(line, error) from None
         bound.apply_defaults()
-        given = {name: value for name, value in bound.kwargs.items() if name not in unparsed}
-        self.values: dict[str, Any] = {name: _written(value) for name, value in given.items()}
+        self.values: dict[str, Any] = {
+            name: _written(value) for name, value in bound.kwargs.items() if name not in unparsed
+        }
         """The options by their parameters' names."""
-        self._unparsed = {"given": self.given} if "given" in unparsed else {}
+        self._unparsed = {"origins": self.origins} if "origins" in unparsed else {}
 
     def run(self) -> int:
         """Calls the command; returns its exit status."""
         general = [each.name for each in OF_ALL]
         if not self._unparsed:
-            self.given.log_used()
+            self.origins.log_from_folder()
         options = {name: value for name, value in self.values.items() if name not in general}
         status: int = self._command(*self.operands, **options, **self._unparsed)
         return status
@@ -163,11 +157,11 @@ class Invocation:
         """Returns an error's text with the options' names and the source of their values."""
         known = {each.name: each for each in parameters(self._line)}
         flags = {
-            name: shown(known[name])[0]
+            name: shown_names(known[name])[0]
             for name in (error.option or "", *error.about, *self._naming(error))
             if name in known
         }
-        origins = {flag: self.given.origins.get(name) for name, flag in flags.items()}
+        origins = {flag: self.origins.defaults.get(name) for name, flag in flags.items()}
         return mistakes.blamed(error, flags.get(error.option or "", error.option), origins)
 
     def _naming(self, error: WatcherError) -> list[str]:

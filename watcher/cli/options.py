@@ -39,27 +39,27 @@ REDACT = ("redact", "redact_file", "redact_key_file")
 """The options that say what nobody is to see."""
 
 
-class Given(NamedTuple):
-    """Where the values of a command's parameters come from; for a parameter named `given`."""
+class Origins(NamedTuple):
+    """Where the values of a command's options come from; a parameter `origins` gets it."""
 
     typed: Sequence[str]
     """The parameters that the command line gives, in its order and as often as it does."""
-    origins: Mapping[str, str]
+    defaults: Mapping[str, str]
     """The parameters that a file or a variable gives, and where that is."""
-    of_folder: Sequence[str] = ()
+    from_folder: Sequence[str] = ()
     """The options that the working folder's file gives, as it calls them."""
     untrusted: Sequence[str] = ()
     """The parameters that it gives without being trusted (see `cli/defaults.py`)."""
 
-    def log_used(self, modules: Iterable[str] = ()) -> None:
-        """Logs the options and modules from the working folder; a command with `given` calls it."""
-        parts = [f"watcher.toml ({', '.join(self.of_folder)})"] if self.of_folder else []
+    def log_from_folder(self, modules: Iterable[str] = ()) -> None:
+        """Logs the options and modules from the working folder."""
+        parts = [f"watcher.toml ({', '.join(self.from_folder)})"] if self.from_folder else []
         if parts := [*parts, *modules]:
             logger.info(f"From this folder: {', '.join(parts)}")
 
 
-Asked = Annotated[Given, Parameter(parse=False)]
-"""The type of a command's parameter `given`."""
+OriginsArgument = Annotated[Origins, Parameter(parse=False)]
+"""The type of a command's parameter `origins`."""
 Stream = Annotated[str, Parameter(help="a stream ARN, a table ARN or a table name")]
 """The STREAM that most commands are about."""
 Others = Annotated[str, Parameter(name="[STREAM…]", help="more streams, or globs such as 'shop-*'")]
@@ -95,15 +95,15 @@ def age(moment: datetime, now: datetime) -> str:
     return f"{minutes // 60}h {minutes % 60}m" if minutes >= 60 else f"{minutes}m"
 
 
-def option(name: str, kind: Type, default: object, told: Parameter) -> inspect.Parameter:
+def option(name: str, kind: Type, default: object, declaration: Parameter) -> inspect.Parameter:
     """Returns an option as a parameter of a command."""
     if kind in (int, float):
-        convert = _seconds if told.metavar == "SECONDS" else _number
-        told = replace(told, converter=convert)
-    if completer := completers.of(name, told.metavar):
-        told = replace(told, completer=told.completer or completer)
+        convert = _seconds if declaration.metavar == "SECONDS" else _number
+        declaration = replace(declaration, converter=convert)
+    if completer := completers.of(name, declaration.metavar):
+        declaration = replace(declaration, completer=declaration.completer or completer)
     # Where pydantic is loaded, Cyclopts has it look at defaults, too.
-    hint: Type = Annotated[kind | None if default is None else kind, told]
+    hint: Type = Annotated[kind | None if default is None else kind, declaration]
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, keyword, default=default, annotation=hint)
 
@@ -140,7 +140,7 @@ def negatives_of(parameter: inspect.Parameter) -> list[str]:
     return _several(negative)
 
 
-def shown(parameter: inspect.Parameter) -> list[str]:
+def shown_names(parameter: inspect.Parameter) -> list[str]:
     """Returns an option's names; for a switch that is on by default, those that turn it off."""
     return negatives_of(parameter) if parameter.default is True else names_of(parameter)
 
@@ -155,7 +155,9 @@ def _several(names: str | tuple[str, ...]) -> list[str]:
     return [names] if isinstance(names, str) else [*names]
 
 
-def of(function: Callable[..., object], *names: str, **own: str) -> Iterator[inspect.Parameter]:
+def declared_by(
+    function: Callable[..., object], *names: str, **own: str
+) -> Iterator[inspect.Parameter]:
     """Yields the options that a function or a class declares: all, or those with these names.
 
     `own` replaces defaults. If a parameter takes several types, the command line has the first.
@@ -164,22 +166,22 @@ def of(function: Callable[..., object], *names: str, **own: str) -> Iterator[ins
         is_option = typing.get_origin(parameter.annotation) is Annotated
         if not is_option or (names and name not in names):
             continue
-        kind, told = typing.get_args(parameter.annotation)
+        kind, declaration = typing.get_args(parameter.annotation)
         if typing.get_origin(kind) in (types.UnionType, typing.Union):
             kind = typing.get_args(kind)[0]
         if typing.get_origin(kind) is Literal:
-            kind, told = str, replace(told, choices=typing.get_args(kind))
+            kind, declaration = str, replace(declaration, choices=typing.get_args(kind))
         elif typing.get_origin(kind) is list:  # a text may hold several, with commas
             kind = list[str]
         if name in own:
-            text = re.sub("default .*", f"default {own[name]}", told.help or "")
-            told = replace(told, help=text)
-        yield option(name, kind, own.get(name, parameter.default), told)
+            text = re.sub("default .*", f"default {own[name]}", declaration.help or "")
+            declaration = replace(declaration, help=text)
+        yield option(name, kind, own.get(name, parameter.default), declaration)
 
 
 def values(function: Callable[..., object], options: Mapping[str, Value]) -> dict[str, Value]:
     """Returns the values that a function takes, as its keyword arguments."""
-    return {each.name: options[each.name] for each in of(function) if each.name in options}
+    return {each.name: options[each.name] for each in declared_by(function) if each.name in options}
 
 
 def call(function: Callable[..., _Result], options: Mapping[str, Any]) -> _Result:

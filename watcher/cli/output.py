@@ -7,13 +7,15 @@ import signal
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Annotated, Any, ClassVar
 
 from watcher.cli import logs
 from watcher.declared import Parameter
-from watcher.files import BrokenOff, WholeFile, give_up, raw
+from watcher.errors import UsageError
+from watcher.files import BrokenOff, WholeFile, give_up, raw, replacing
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -161,6 +163,32 @@ def _is_piped() -> bool:
     except (OSError, ValueError):  # there is no such stream
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+# A file that a command writes
+
+
+@contextmanager
+def written_file(name: str) -> Iterator[IO[str]]:
+    """Yields a file that takes its place once it is complete. Raises UsageError."""
+    path = Path(name)
+    if path.is_dir():
+        raise UsageError(f"can't write {name}: it is a folder; name a file in it")
+    place = path.resolve()  # a link stays one
+    try:
+        if place.exists() and not place.is_file():  # a pipe: nothing to replace
+            opened: AbstractContextManager[WholeFile] = WholeFile(str(place), "w")
+        else:
+            opened = replacing(place, place.with_name(f".{place.name}.{os.getpid()}"))
+        with opened as file:
+            text = io.TextIOWrapper(
+                io.BufferedWriter(file), encoding="utf-8", errors="backslashreplace"
+            )
+            yield text
+            text.flush()
+            text.detach().detach()
+    except OSError as error:
+        raise UsageError(f"can't write {name}: {error.strerror}") from None
 
 
 # Standard output, from the start to the end

@@ -70,7 +70,7 @@ _Apply = Annotated[
 
 def positions_command(line: CommandLine) -> Callable[..., int]:
     """Shows a checkpoint, compares two, copies one, or moves it back: first as a plan."""
-    return options.with_options(_positions, options.of(WatchOptions, *options.AWS))
+    return options.with_options(_positions, options.declared_by(WatchOptions, *options.AWS))
 
 
 def _positions(
@@ -83,10 +83,10 @@ def _positions(
     table: _Table = None,
     apply: _Apply = False,
     output: options.Output = "text",
-    given: options.Asked,
+    origins: options.OriginsArgument,
     **values: options.Value,
 ) -> int:
-    _refuse_misplaced(action, store, other, given)
+    _refuse_misplaced(action, store, other, origins)
     connection = options.connection(values)
     if action == "rewind":
         return _rewind(store, to, table, _How(connection, apply, output))
@@ -101,19 +101,19 @@ def _positions(
     return 1 if found else 0
 
 
-def _refuse_misplaced(action: str, store: str, other: str | None, given: options.Given) -> None:
+def _refuse_misplaced(action: str, store: str, other: str | None, origins: options.Origins) -> None:
     """Raises UsageError for an option that an action lacks or does not take."""
-    if "apply" in given.origins:
-        raise UsageError(f"it has to be typed; it is from {given.origins['apply']}", "apply")
+    if "apply" in origins.defaults:
+        raise UsageError(f"it has to be typed; it is from {origins.defaults['apply']}", "apply")
     if (other is None) == (action in ("copy", "diff")):
         raise UsageError(f"{action} is about {'one store' if other else 'two stores: give OTHER'}")
     if other == store:
         raise UsageError(f"{store} twice: give another store")
     belongs = {"to": ("rewind",), "table": ("rewind",), "apply": ("rewind", "copy")}
     for name, actions in belongs.items():
-        if name in given.typed and action not in actions:
+        if name in origins.typed and action not in actions:
             raise UsageError(f"it goes with {' and '.join(actions)}", name)
-    if action == "rewind" and "to" not in given.typed:
+    if action == "rewind" and "to" not in origins.typed:
         raise UsageError("give a time such as 2h, or trim-horizon", "to")
 
 

@@ -64,23 +64,23 @@ _File = Annotated[
 def replay_command(line: CommandLine) -> Callable[..., int]:
     """Hands the records of a file to handlers, with the options of a watch."""
     handlers = handler_flags.found(line)
-    parts = [*delivery_options(), *options.of(WatchOptions, "region", "profile")]
+    parts = [*delivery_options(), *options.declared_by(WatchOptions, "region", "profile")]
 
-    def run(file: _File, /, *, given: options.Asked, **values: object) -> int:
-        return _replay(file, handler_flags.Choice(handlers, given, values), values)
+    def run(file: _File, /, *, origins: options.OriginsArgument, **values: object) -> int:
+        return _replay(file, handler_flags.Choice(handlers, origins, values), values)
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
 def delivery_options() -> Iterator[inspect.Parameter]:
     """Yields the options of a watch that choose records and handle failures."""
-    yield from options.of(
+    yield from options.declared_by(
         WatchOptions,
         *("until", "only", "key", "filters", "grep", "on_error", "stop_timeout"),
         *options.REDACT,
     )
-    yield from options.of(style.set_up)
-    yield from options.of(output.status_line)
+    yield from options.declared_by(style.set_up)
+    yield from options.declared_by(output.status_line)
     yield from handler_flags.CALLS
 
 
@@ -309,7 +309,7 @@ _DryRun = Annotated[
 def redrive_command(line: CommandLine) -> Callable[..., int]:
     """Fetches the records of failed batches, and hands them to handlers."""
     handlers = handler_flags.found(line)
-    parts = [*delivery_options(), *options.of(WatchOptions, *options.AWS)]
+    parts = [*delivery_options(), *options.declared_by(WatchOptions, *options.AWS)]
 
     def run(
         place: _Place,
@@ -317,14 +317,14 @@ def redrive_command(line: CommandLine) -> Callable[..., int]:
         *,
         archive: _ArchiveFolder = None,
         dry_run: _DryRun = False,
-        given: options.Asked,
+        origins: options.OriginsArgument,
         **values: object,
     ) -> int:
-        choice = handler_flags.Choice(handlers, given, values)
+        choice = handler_flags.Choice(handlers, origins, values)
         if not (choice.chosen or dry_run):
             raise UsageError("choose the handlers to redrive to, such as --lambda app.handler")
         if dry_run:
-            given.log_used()
+            origins.log_from_folder()
         return _redrive(place, archive, None if dry_run else choice, values)
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)

@@ -5,26 +5,26 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from watcher import files
 from watcher.aws.arns import short_table_names, table_name, table_of
 from watcher.aws.connect import Clients
 from watcher.aws.model import Listing
 from watcher.aws.retry import retry_at_start
 from watcher.cli import completers, options
 from watcher.cli.history_commands import open_trail
+from watcher.cli.output import written_file
 from watcher.declared import Parameter
 from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
 from watcher.formatting.terminal import write_text
 from watcher.formatting.text import grouped
+from watcher.observability.watch_stats import Totals
 from watcher.options import WatchOptions
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
@@ -32,6 +32,7 @@ from watcher.records.redaction import Redaction
 from watcher.report.page import LATEST_OF_ALL, LATEST_OF_ITEM, LatestChanges, Report, page
 from watcher.report.pictures import bars
 from watcher.report.summary import Summary, UnreadableChangeError, change_of_record, change_of_row
+from watcher.shutdown import exit_status, in_charge
 from watcher.time_machine import archives
 from watcher.time_machine.archives import ALL_COLUMNS, Archive
 from watcher.time_machine.callers import Callers, ChangeKey, Trail
@@ -70,43 +71,45 @@ _Output = Annotated[
 def report_command(line: CommandLine) -> Callable[..., int]:
     """Writes changes to an HTML page."""
     names = ("start", "until", *_CHOICE, "fail_on_data_loss", *options.REDACT, *options.AWS)
-    return options.with_options(_report, options.of(WatchOptions, *names, start="trim-horizon"))
+    return options.with_options(
+        _report, options.declared_by(WatchOptions, *names, start="trim-horizon")
+    )
 
 
 def _report(
     source: _Source,
     /,
     *others: options.Others,
-    given: options.Asked,
+    origins: options.OriginsArgument,
     output: _Output = "report.html",
     who: options.Who = None,
     **values: object,
 ) -> int:
-    given.log_used()
-    target, hidden = _target(output), options.redaction(values)
+    origins.log_from_folder()
+    target, hidden = _checked_target(output), options.redaction(values)
     paths = [each for each in (source, *others) if source_path(each)]
     if others and paths:
         raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
     if not paths:
         report = _of_streams((source, *others), values, open_trail(values, who))
     elif Path(source).is_dir():
-        _refuse(given, _STREAM_ONLY, "a folder")
+        _refuse(origins, _STREAM_ONLY, "a folder")
         report = _of_folder(source, values, hidden)
     else:
-        _refuse(given, _STREAM_ONLY, "a file")
+        _refuse(origins, _STREAM_ONLY, "a file")
         report = _of_file(source, values, hidden)
     _write(page(report), target)
     changes, shards = report.summary.changes, len(report.shards)
     counts = grouped(changes, "change")
     counts += f", {grouped(shards, 'shard')}" if shards else ""
     logger.info(f"Wrote {target or 'the page'}: {counts}")
-    return 0
+    return exit_status(0 if paths else in_charge().signal, ends_by_itself=True)
 
 
-def _refuse(given: options.Given, names: Iterable[str], what: str) -> None:
+def _refuse(origins: options.Origins, names: Iterable[str], what: str) -> None:
     """Raises for typed options that this source does not use; a default may be for other runs."""
     for name in names:
-        if name in given.typed:
+        if name in origins.typed:
             raise UsageError(f"for streams only; {what} is read whole", name)
 
 
@@ -160,57 +163,71 @@ def _name(record: Record) -> tuple[str, str, str]:
     return record.stream, record.shard_id, record.sequence_number
 
 
+class _StreamChanges:
+    """The changes of streams, as a report counts and shows them."""
+
+    def __init__(self, values: Mapping[str, Any], callers: _WithCallers | None) -> None:
+        self.summary = Summary()
+        self.latest = _latest(values)
+        self.arns: list[str] = []
+        self._callers = callers
+        self._by_table: Counter[str] = Counter()
+
+    def add(self, record: Record) -> None:
+        """Adds a change, unless the filters drop it."""
+        shown = record if self._callers is None else self._callers.shown(record)
+        if shown is not None:
+            self.summary.add(change_of_record(shown))
+            self.latest.add(shown)
+            self._by_table[table_of(record.stream)] += 1
+
+    def notes(self, filtered: int, values: Mapping[str, Any]) -> list[str]:
+        """Describes what was read."""
+        until = f" --until {values['until']}" if values["until"] else ""
+        notes = [f"Read with --from {values['start']}{until}.", *_choice(values, filtered)]
+        if len(self.arns) > 1:
+            names, tables = short_table_names(self._by_table), self._by_table.most_common()
+            counts = ", ".join(f"{count:,} of {names[arn]}" for arn, count in tables)
+            notes.append(f"Changes by table: {counts or 'none'}.")
+        return notes
+
+
 def _of_streams(sources: Sequence[str], values: dict[str, Any], trail: Trail | None) -> Report:
     """Reads everything up to now; Ctrl-C makes a report of the changes read until then."""
-    summary, latest = Summary(), _latest(values)
-    arns: list[str] = []
-    tables: Counter[str] = Counter()
     callers = None if trail is None else _WithCallers(trail, values)
-
-    def add(record: Record) -> None:
-        if (shown := record if callers is None else callers.shown(record)) is not None:
-            summary.add(change_of_record(shown))
-            latest.add(shown)
-            tables[table_of(record.stream)] += 1
-
+    changes = _StreamChanges(values, callers)
     own = {} if callers is None else dict.fromkeys((*options.FILTERS, *options.REDACT))
-    handlers = [Handler("report", add, begin=arns.append)]
+    handlers = [Handler("report", changes.add, begin=changes.arns.append)]
     totals = watch(sources, handlers, follow=False, **{**values, **own})
-    if not arns:  # it was told to end before it had begun
+    if not changes.arns:  # it was told to end before it had begun
         raise WatcherError("ended before the service has answered: there is nothing to report")
-    listing = _listing(arns, Clients(options.connection(values)))
-    warnings = []
-    if totals.stopped:
-        warnings.append("The reading was ended before all was read: the latest changes are not in.")
-    if totals.losses:
-        warnings.append(
-            f"DATA LOSS: at {grouped(totals.losses, 'place')} changes were gone "
-            "before they were read; what watcher printed then says where."
-        )
-    warnings += _unreadable(totals.failures)
-    until = f" --until {values['until']}" if values["until"] else ""
+    listing = _listing(changes.arns, Clients(options.connection(values)))
     filtered = totals.filtered if callers is None else callers.filtered
-    notes = [f"Read with --from {values['start']}{until}.", *_choice(values, filtered)]
-    if len(arns) > 1:
-        names = short_table_names(tables)
-        counts = ", ".join(f"{count:,} of {names[arn]}" for arn, count in tables.most_common())
-        notes.append(f"Changes by table: {counts or 'none'}.")
-    title = f"Changes of {listing.table}"
-    origin = ", ".join(arns)
-    shards = bars(summary.shards, listing)
     report = Report(
-        title=title,
-        origin=origin,
-        summary=summary,
-        latest=latest,
+        title=f"Changes of {listing.table}",
+        origin=", ".join(changes.arns),
+        summary=changes.summary,
+        latest=changes.latest,
         item=_item(values),
-        shards=shards,
-        notes=notes,
-        warnings=warnings,
+        shards=bars(changes.summary.shards, listing),
+        notes=changes.notes(filtered, values),
+        warnings=[*_warnings(totals)],
     )
     if callers is not None:
         callers.add_to(report)
     return report
+
+
+def _warnings(totals: Totals) -> Iterator[str]:
+    """Yields what is missing from a report of streams."""
+    if totals.stopped:
+        yield "The reading was ended before all was read: the latest changes are not in."
+    if totals.losses:
+        yield (
+            f"DATA LOSS: at {grouped(totals.losses, 'place')} changes were gone "
+            "before they were read; what watcher printed then says where."
+        )
+    yield from _unreadable(totals.failures)
 
 
 def _listing(arns: Sequence[str], clients: Clients) -> Listing:
@@ -309,52 +326,43 @@ def _item(values: Mapping[str, Any]) -> str:
     return ", ".join(values["key"] or ())
 
 
-def _choice(values: dict[str, Any], filtered: int) -> list[str]:
+def _choice(values: Mapping[str, Any], filtered: int) -> list[str]:
     """Returns a note on the filters, as the user typed them.
 
     With a redaction the note leaves out their values: some may be redacted ones.
     """
-    given = [f"--only {each}" for each in values["only"] or ()]
-    given += [f"--key {each}" for each in values["key"] or ()]
-    given += [f"--filter {each}" for each in values["filters"] or ()]
-    given += [f"--grep {values['grep']}"] * bool(values["grep"])
-    if not given:
+    chosen = [f"--only {each}" for each in values["only"] or ()]
+    chosen += [f"--key {each}" for each in values["key"] or ()]
+    chosen += [f"--filter {each}" for each in values["filters"] or ()]
+    chosen += [f"--grep {values['grep']}"] * bool(values["grep"])
+    if not chosen:
         return []
     if options.redaction(values) is not None:
-        given = list(dict.fromkeys(each.split()[0] for each in given))
-    return [f"Filtered by {' '.join(given)}; {filtered:,} other changes are left out."]
+        chosen = list(dict.fromkeys(each.split()[0] for each in chosen))
+    return [f"Filtered by {' '.join(chosen)}; {filtered:,} other changes are left out."]
 
 
 def _unreadable(count: int) -> list[str]:
     return [f"{count:,} changes could not be read, and are in no number here."] if count else []
 
 
-def _target(output: str) -> Path | None:
+def _checked_target(name: str) -> str | None:
     """Returns the file to write; None for stdout. Raises UsageError before the reading."""
-    if output == "-":
+    if name == "-":
         return None
-    path = Path(output)
+    path = Path(name)
     if path.is_dir():
-        raise UsageError(f"can't write {output}: it is a folder; name a file in it")
+        raise UsageError(f"can't write {name}: it is a folder; name a file in it")
     if not path.resolve().parent.is_dir():
-        raise UsageError(f"can't write {output}: there is no such folder")
+        raise UsageError(f"can't write {name}: there is no such folder")
     if not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
-        raise UsageError(f"can't write {output}: no permission")
-    return path
+        raise UsageError(f"can't write {name}: no permission")
+    return name
 
 
-def _write(text: str, target: Path | None) -> None:
-    """Writes the page beside the target, then replaces it: no reader sees half a page."""
+def _write(text: str, target: str | None) -> None:
     if target is None:
         write_text(text)
-        return
-    content = text.encode("utf-8", "backslashreplace")
-    place = target.resolve()  # a link stays one
-    try:
-        if place.exists() and not stat.S_ISREG(place.stat().st_mode):
-            with files.WholeFile(os.fspath(place), "w") as file:  # a pipe: nothing to replace
-                file.write(content)
-            return
-        files.replace(place, content, place.with_name(f".{place.name}.{os.getpid()}"))
-    except OSError as error:
-        raise UsageError(f"can't write {target}: {error.strerror}") from None
+    else:
+        with written_file(target) as file:
+            file.write(text)

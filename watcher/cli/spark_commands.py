@@ -45,7 +45,7 @@ _REDACTING = ("archive", "query")
 
 def session_options() -> list[inspect.Parameter]:
     """Returns the options of Spark's session."""
-    return list(options.of(module("session").start))
+    return list(options.declared_by(module("session").start))
 
 
 def module(name: str) -> ModuleType:
@@ -60,8 +60,8 @@ def _job(name: str) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
     """Returns a job, and its command's options: its own, Spark's and AWS's."""
     function: Callable[..., Any] = getattr(module("jobs"), name)
     names = (*options.REDACT, *options.AWS) if name in _REDACTING else options.AWS
-    aws = options.of(WatchOptions, *names)
-    return function, [*options.of(function), *session_options(), *aws]
+    aws = options.declared_by(WatchOptions, *names)
+    return function, [*options.declared_by(function), *session_options(), *aws]
 
 
 def _run(
@@ -165,7 +165,7 @@ def replicate_command(line: CommandLine) -> Callable[..., int]:
         totals = _run(function, stream, values=values)
         return _ended(totals, once=values["once"], goes_on=True)
 
-    return options.with_options(run, parts, options.of(WatchOptions, *options.REDACT))
+    return options.with_options(run, parts, options.declared_by(WatchOptions, *options.REDACT))
 
 
 def metrics_command(line: CommandLine) -> Callable[..., int]:
@@ -189,11 +189,11 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
     mirror = importlib.import_module("watcher.mirror.job").mirror
 
     def run(stream: options.Stream, /, **values: object) -> int:
-        given = options.values(mirror, values)
-        given.update((name, values[name]) for name in options.REDACT)
+        own = options.values(mirror, values)
+        own.update((name, values[name]) for name in options.REDACT)
         before = os.umask(0o077)  # neither library has an option for it
         try:
-            done = mirror(stream, **given, connection=options.connection(values))
+            done = mirror(stream, **own, connection=options.connection(values))
         finally:
             os.umask(before)
         text = f"{counted(done.items, 'item')} copied, {counted(done.changes, 'change')} applied"
@@ -204,8 +204,8 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
             logger.info(f"Done: {text}")
         return status
 
-    parts = options.of(WatchOptions, *options.REDACT, *options.AWS)
-    return options.with_options(run, options.of(mirror), parts)
+    parts = options.declared_by(WatchOptions, *options.REDACT, *options.AWS)
+    return options.with_options(run, options.declared_by(mirror), parts)
 
 
 # The default command with --engine spark: the handlers on executors
@@ -237,20 +237,23 @@ def watch_on_spark(
     """Returns the default command on Spark, with the options of the watch and of Spark."""
     parts = [*parts, *session_options()]
 
-    def run(*streams: options.Streams, given: options.Asked, **values: object) -> int:
-        return _watch(streams, Choice(handlers, given, values), given, values)
+    def run(*streams: options.Streams, origins: options.OriginsArgument, **values: object) -> int:
+        return _watch(streams, Choice(handlers, origins, values), origins, values)
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
 def _watch(
-    streams: Sequence[str], choice: Choice, given: options.Given, values: dict[str, Any]
+    streams: Sequence[str],
+    choice: Choice,
+    origins: options.Origins,
+    values: dict[str, Any],
 ) -> int:
     from watcher.aws.discovery import WantedStreams
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session, once = module("session"), not values["follow"]
-    _refuse(choice, given, values["checkpoint"])
+    _refuse(choice, origins, values["checkpoint"])
     refuse_bad_seconds("stop_timeout", values["stop_timeout"])
     several = WantedStreams.parse(streams).are_several
     load = functools.partial(_load, choice, values, several)
@@ -280,8 +283,8 @@ def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler
     return choice.load(handler_flags.DEFAULT_HANDLER)
 
 
-def _refuse(choice: Choice, given: options.Given, checkpoint: str | None) -> None:
-    for name in given.typed:  # a default is not for this run in particular
+def _refuse(choice: Choice, origins: options.Origins, checkpoint: str | None) -> None:
+    for name in origins.typed:  # a default is not for this run in particular
         is_unused = name in declared(WatchOptions).parameters and name not in _USED
         if name in _NOT_HERE or is_unused:
             advice = _NOT_HERE.get(name, "leave --engine out")

@@ -49,7 +49,7 @@ _Table = Annotated[
 
 def streams_command(line: CommandLine) -> Callable[..., int]:
     """Prints a line per stream: table, label, ARN, view type, open shards, newest change's age."""
-    return options.with_options(_streams, options.of(WatchOptions, *options.AWS))
+    return options.with_options(_streams, options.declared_by(WatchOptions, *options.AWS))
 
 
 def _streams(*, table: _Table = None, output: options.Output = "text", **values: object) -> int:
@@ -191,7 +191,7 @@ class _Form(Enum):
 
 def shards_command(line: CommandLine) -> Callable[..., int]:
     """Shows a stream's shards, each below its parent."""
-    return options.with_options(_shards, options.of(WatchOptions, "price", *options.AWS))
+    return options.with_options(_shards, options.declared_by(WatchOptions, "price", *options.AWS))
 
 
 def _shards(

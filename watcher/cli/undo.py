@@ -6,7 +6,7 @@ import logging
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +36,7 @@ from watcher.time_machine.undo import (
 from watcher.time_machine.undo_log import Outcome
 from watcher.time_machine.undo_plan import (
     AS_BEFORE,
+    CallerFilter,
     ChangeFilter,
     UndoStep,
     caller_filter,
@@ -121,8 +122,8 @@ _Force = Annotated[
 def undo_command(line: CommandLine) -> Callable[..., int]:
     """Puts items back, or prints the plan."""
     names = "only", "key", "filters", "grep", *options.REDACT, *options.AWS
-    parts = options.of(WatchOptions, *names)
-    return options.with_options(_undo, parts, options.of(style.set_up))
+    parts = options.declared_by(WatchOptions, *names)
+    return options.with_options(_undo, parts, options.declared_by(style.set_up))
 
 
 def _undo(  # noqa: PLR0913 (its parameters are the options)
@@ -137,64 +138,65 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
     rate: _Rate = RATE,
     force_conflicts: _Force = False,
     output: _Output = "text",
-    given: options.Asked,
+    origins: options.OriginsArgument,
     **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
     options.refuse_redaction(values, "an undo writes items back as they were")
     connection = options.connection(values)
-    _refuse_untyped(given)
+    _refuse_untyped(origins)
     # A default for watches, such as `from` in watcher.toml, is not meant for this.
     start, until = (
-        each if name in given.typed else None for name, each in (("start", start), ("until", until))
+        each if name in origins.typed else None
+        for name, each in (("start", start), ("until", until))
     )
+    place = None if to is None else Path(to)
     if apply is not None:
-        _refuse_with_plan(sources, given, "apply", "to")
+        _refuse_with_plan(sources, origins, "apply", "to")
         if force_conflicts and not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UsageError("it asks, which takes a terminal", "force_conflicts")
         plan = open_plan(Path(apply), connection)
         logger.info(f"Undoes {_about(plan)}")
         return _apply(plan, rate, force_conflicts and _confirmed(plan), output)
     for name in ("rate", "force_conflicts"):
-        if name in given.typed:
+        if name in origins.typed:
             raise UsageError("it goes with --apply: nothing is written before", name)
-    place = None if to is None else Path(to)
     if revert is not None:
-        _refuse_with_plan(sources, given, "revert")
+        _refuse_with_plan(sources, origins, "revert")
         return _show(plan_revert(Path(revert), connection, place), output)
     if not sources:
         raise UsageError("name a stream, or a plan with --apply or --revert")
-    if only_by is None and "who" not in given.typed:  # a default is for other commands
+    if only_by is None and "who" not in origins.typed:  # a default is for other commands
         who = None
     by = caller_filter(only_by, who, AwsConfig(values["region"], values["profile"]))
-    changes = ChangeFilter(
-        start,
-        until,
-        by=by,
-        only=values["only"] or None,
-        key=values["key"] or None,
-        filters=values["filters"] or None,
-        grep=values["grep"] or None,
-    )
+    changes = _change_filter(start, until, by, values)
     named = Sources.named(sources, connection, strict=True)
     return _show(plan_undo(named, changes, place), output)
 
 
-def _refuse_untyped(given: options.Given) -> None:
+def _change_filter(
+    start: str | None, until: str | None, by: CallerFilter | None, values: Mapping[str, Any]
+) -> ChangeFilter:
+    """Returns the filter of the changes to undo. Raises UsageError."""
+    only, key, filters, grep = (values[name] or None for name in ("only", "key", "filters", "grep"))
+    return ChangeFilter(start, until, by=by, only=only, key=key, filters=filters, grep=grep)
+
+
+def _refuse_untyped(origins: options.Origins) -> None:
     """Raises UsageError if a file or a variable asks for writes: the user has to type that."""
     for name in ("apply", "force_conflicts", "only_by"):
-        if name in given.origins:
-            raise UsageError(f"it has to be typed; it is from {given.origins[name]}", name)
+        if name in origins.defaults:
+            raise UsageError(f"it has to be typed; it is from {origins.defaults[name]}", name)
 
 
 def _refuse_with_plan(
-    sources: Sequence[str], given: options.Given, option: str, *more: str
+    sources: Sequence[str], origins: options.Origins, option: str, *more: str
 ) -> None:
     """Raises UsageError for options that choose changes beside a plan's file."""
     if sources:
         raise UsageError(f"{sources[0]} is in the plan already: give its file alone", option)
     for name in ("start", "until", "who", "only_by", *_CHOICE, *more):
-        if name in given.typed:
+        if name in origins.typed:
             raise UsageError("a plan is done, or taken back, as a whole", name)
 
 

@@ -155,10 +155,10 @@ def verify_command(line: CommandLine) -> Callable[..., int]:
     """Compares a table with a copy."""
     return options.with_options(
         _compare,
-        options.of(_Comparison),
-        options.of(WatchOptions, *options.REDACT, *options.AWS, "metrics_port"),
-        options.of(style.set_up),
-        options.of(status_line),
+        options.declared_by(_Comparison),
+        options.declared_by(WatchOptions, *options.REDACT, *options.AWS, "metrics_port"),
+        options.declared_by(style.set_up),
+        options.declared_by(status_line),
     )
 
 

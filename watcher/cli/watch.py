@@ -65,10 +65,10 @@ _WHO = options.option(
 def every_option() -> list[inspect.Parameter]:
     """Returns the options of a watch, without those of handlers."""
     return [
-        *options.of(WatchOptions),
-        *options.of(style.set_up),
-        *options.of(style.set_prefix),
-        *options.of(output.status_line),
+        *options.declared_by(WatchOptions),
+        *options.declared_by(style.set_up),
+        *options.declared_by(style.set_prefix),
+        *options.declared_by(output.status_line),
         *handler_flags.CALLS,
         *live.OPTIONS,
         _ENGINE,
@@ -84,15 +84,15 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
         return watch_on_spark(handlers, parts)
     parts.append(_WHO)
 
-    def run(*streams: options.Streams, given: options.Asked, **values: object) -> int:
-        if not (streams or given.typed or values["everything"]):
+    def run(*streams: options.Streams, origins: options.OriginsArgument, **values: object) -> int:
+        if not (streams or origins.typed or values["everything"]):
             sys.stderr.write(_FIRST)
             return UsageError.exit_status
         _refuse_a_command_misspelled(streams, line.words)
         _refuse_an_option_behind_dashes(streams)
         _refuse_words_that_are_no_table(streams, line.words, values)
         try:
-            return _watch(streams, handlers, given, values)
+            return _watch(streams, handlers, origins, values)
         except StreamError as error:
             error.add(_hint(streams, str(error)))
             raise
@@ -174,15 +174,15 @@ def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:
 def _watch(
     streams: Sequence[str],
     handlers: dict[str, HandlerModule],
-    given: options.Given,
+    origins: options.Origins,
     values: dict[str, Any],
 ) -> int:
     options.call(style.set_up, values)
     options.call(style.set_prefix, values)
-    if given.typed.count("checkpoint") > 1:  # one of them would stay as it is, and nobody say so
+    if origins.typed.count("checkpoint") > 1:  # one of them would stay as it is, and nobody say so
         raise UsageError("give one: it holds all streams of a watch", "checkpoint")
-    choice = handler_flags.Choice(handlers, given, values)
-    if "who" in given.typed:  # a default is for other commands
+    choice = handler_flags.Choice(handlers, origins, values)
+    if "who" in origins.typed:  # a default is for other commands
         return _with_callers(streams, choice, values)
     if choice.has_lambda:
         handler_flags.set_region(streams, values["region"])

@@ -51,7 +51,7 @@ def parsed(*arguments: str) -> SimpleNamespace:
     """The options, and as `chosen` what is to be done with each change."""
     words = CommandLine("watch", ["orders", *arguments])
     line, handlers = Invocation(words), handler_flags.found(words)
-    return SimpleNamespace(**line.values, chosen=Choice(handlers, line.given, line.values).chosen)
+    return SimpleNamespace(**line.values, chosen=Choice(handlers, line.origins, line.values).chosen)
 
 
 def test_the_command_line_wins_over_the_environment_the_project_and_the_user(
@@ -221,7 +221,7 @@ def handle(record): ...
 
 def loaded(*arguments: str) -> list[str]:
     line = Invocation(CommandLine("watch", ["orders", *arguments]))
-    return [each.name for each in Choice(find(), line.given, line.values).load()]
+    return [each.name for each in Choice(find(), line.origins, line.values).load()]
 
 
 def test_a_default_for_a_handlers_option_chooses_it_only_where_nothing_else_is_chosen(
@@ -338,7 +338,7 @@ def test_a_user_without_a_home_or_kept_out_of_it_has_no_file(
     for home in ("/proc/1/cwd/nowhere", str(tmp_path / "\udcff")):
         monkeypatch.setenv("XDG_CONFIG_HOME", home)
         assert CommandLine("watch").peek(LOG_FORMAT).last is None
-        assert Invocation(CommandLine("watch", ["orders"])).given.origins == {}
+        assert Invocation(CommandLine("watch", ["orders"])).origins.defaults == {}
 
 
 def test_the_version_of_an_image_is_no_default() -> None:

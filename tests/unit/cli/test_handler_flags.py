@@ -25,7 +25,7 @@ def handle(record):
 def chosen(*arguments: str) -> list[Any]:
     """What each of the chosen handlers was configured with."""
     line = Invocation(CommandLine("watch", ["orders", *arguments]))
-    loaded = Choice(handler_modules.find(), line.given, line.values).load()
+    loaded = Choice(handler_modules.find(), line.origins, line.values).load()
     return [observer.handle(None) for observer in loaded]  # type: ignore[arg-type]
 
 
@@ -88,7 +88,7 @@ def test_an_option_of_watchers_own_is_refused_by_the_files_name(folder: Path) ->
 
 def names(*words: str) -> list[str]:
     line = Invocation(CommandLine("watch", ["orders", *words]))
-    return Choice(handler_modules.find(), line.given, line.values).chosen
+    return Choice(handler_modules.find(), line.origins, line.values).chosen
 
 
 def test_a_short_name_is_that_of_the_help(folder: Path) -> None:
@@ -121,5 +121,5 @@ def test_a_module_that_is_called_like_an_option_is_passed_over(folder: Path, wor
 def test_an_empty_name_of_a_function_is_shown(folder: Path, option: str) -> None:
     line = Invocation(CommandLine("watch", ["orders", option, ""]))
     with pytest.raises(UsageError) as caught:
-        Choice(handler_modules.find(), line.given, line.values).load()
+        Choice(handler_modules.find(), line.origins, line.values).load()
     assert line.explain(caught.value).startswith(f"{option}: '': give MODULE")

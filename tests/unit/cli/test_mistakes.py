@@ -63,7 +63,7 @@ def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
     defaults.trust(Path("watcher.toml"), b"level = 5")
     line = Invocation(CommandLine("watch", ["orders"]))
     with pytest.raises(UsageError) as caught:
-        Choice(find(), line.given, line.values).load()
+        Choice(find(), line.origins, line.values).load()
     text = words.format(level=5)
     assert line.explain(caught.value) == f"handler cfg: {text} (--level is from watcher.toml)"
 
@@ -85,7 +85,7 @@ def test_a_program_that_has_loaded_pydantic_can_leave_out_any_option(
             flag = each.names[:1] if each.index is None else ()
             words += [*flag, *(each.get_choices() or ["x"])[:1]]
     line = Invocation(CommandLine(name, words))
-    assert set(line.given.typed) <= {"to", "checkpoint"}
+    assert set(line.origins.typed) <= {"to", "checkpoint"}
 
 
 @pytest.mark.parametrize("word", ["none", "null"])
