@@ -354,7 +354,9 @@ def _as_of(
         options.refuse_redaction(values, "a table takes items as they were")
     exports = open_baseline(baseline, values)
     if values["engine"] != "spark":
-        return _as_of_here(names, moment, one_key, exports, place, values)
+        return _as_of_here(
+            names, at=moment, key=one_key, baseline=exports, place=place, values=values
+        )
     options.refuse_redaction(values, "not for --engine spark")
     form = _for_spark(place)
     _log_moment(moment, to)
@@ -398,8 +400,8 @@ def _as_of_here(
     if place.to_table is not None and sources.stream is None:
         raise UsageError("it is made like the stream's table: name the stream, too", "to_table")
     with nullcontext(sys.stdout) if place.to is None else written_file(place.to) as out:
-        _log_moment(moment, place.to or place.to_table)
-        found = items_as_of(sources, moment, key, test, exports)
+        _log_moment(at, place.to or place.to_table)
+        found = items_as_of(sources, at, key, test, baseline)
         found.redaction = redaction
         if not found.exact and (place.wire or place.to_table):
             raise UsageError(INEXACT_ARCHIVE)
