@@ -386,9 +386,10 @@ class _Destination(NamedTuple):
 
 def _as_of_here(
     names: Sequence[str],
-    moment: datetime,
+    *,
+    at: datetime,
     key: ItemKey | None,
-    exports: Baseline | None,
+    baseline: Baseline | None,
     place: _Destination,
     values: Mapping[str, Any],
 ) -> int:
