@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -24,18 +25,66 @@ class HandCopy:
     """A copy as a test says it is."""
 
     label = "copy"
-    form = Form.WIRE
     columns = None
 
-    def __init__(self, items: dict[str, Item], position: CopyPosition | None = None) -> None:
+    def __init__(
+        self,
+        items: dict[str, Item],
+        position: CopyPosition | None = None,
+        form: Form = Form.WIRE,
+    ) -> None:
         self.held = items
         self.position = position or CopyPosition()
+        self.form = form
 
     def items(self) -> Iterator[Item]:
-        return iter(self.held.values())
+        return (copied(each, self.form) for each in self.held.values())
 
     def as_copied(self, item: copied_items.Item) -> copied_items.Item:
         return item
+
+
+def copied(item: Item, form: Form) -> Item:
+    """The item as a copy of this form has it."""
+    return {name: value_of(value, form) for name, value in item.items()}
+
+
+def value_of(value: Item, form: Form) -> Item:
+    ((kind, content),) = value.items()
+    if form is Form.WIRE:
+        return value
+    match kind:
+        case "SS" | "NS" | "BS":
+            part = "N" if kind == "NS" else "S"
+            made: Item = {"L": [{part: each} for each in reversed(content)]}
+        case "L":
+            made = {"L": [value_of(each, Form.JSON) for each in content]}
+        case "M":
+            made = {"M": copied(content, Form.JSON)}
+        case "B":
+            made = {"S": content}
+        case _:
+            made = value
+    if form is Form.TEXT:
+        if "N" in made or "BOOL" in made:
+            return {"S": str(content)}
+        if "L" in made or "M" in made:
+            return {"S": json.dumps(plain(made))}
+    return made
+
+
+def plain(value: Item) -> object:
+    ((kind, content),) = value.items()
+    match kind:
+        case "L":
+            return [plain(each) for each in content]
+        case "M":
+            return {name: plain(each) for name, each in content.items()}
+        case "N":
+            return json.loads(content)
+        case "NULL":
+            return None
+    return content
 
 
 def verify_while_written(seed: int) -> None:
@@ -47,6 +96,7 @@ def verify_while_written(seed: int) -> None:
         copy = chance.choice((_lagging, _of_a_second, _at_a_position, _while_it_is_copied))(
             ledger, chance
         )
+        copy.form = chance.choice((*Form, Form.JSON))
         limits = TimeMachineLimits(
             partitions=chance.choice((1, 7, 30)),
             partition_bytes=chance.choice((5_000, 16_000_000)),

@@ -14,7 +14,7 @@ import pytest
 
 from tests.ledger.faulty_copies import KINDS, faulty
 from tests.ledger.ledger import DisturbedTables, Item, Ledger, a_value, an_item
-from tests.ledger.verified import HandCopy, verify_while_written
+from tests.ledger.verified import HandCopy, copied, verify_while_written
 from tests.support.hand_clock import HandClock
 from tests.support.memory import traced_memory
 from watcher.aws.client import StreamsClient
@@ -216,49 +216,6 @@ def test_items_of_one_text_are_equal_and_most_equal_ones_have_one(form: Form) ->
     sets: Item = {"v": {"L": [{"SS": ["b", "a"]}, {"M": {"n": {"B": "AAE="}}}]}}
     assert wanted_text(sets, Form.JSON) == copied_text(listed, Form.JSON)
     assert wanted_text({"v": {"S": "x"}}, Form.TEXT) is None
-
-
-def copied(item: Item, form: Form) -> Item:
-    """The item as a copy of this form has it."""
-    return {name: value_of(value, form) for name, value in item.items()}
-
-
-def value_of(value: Item, form: Form) -> Item:
-    ((kind, content),) = value.items()
-    if form is Form.WIRE:
-        return value
-    match kind:
-        case "SS" | "NS" | "BS":
-            part = "N" if kind == "NS" else "S"
-            made: Item = {"L": [{part: each} for each in reversed(content)]}
-        case "L":
-            made = {"L": [value_of(each, Form.JSON) for each in content]}
-        case "M":
-            made = {"M": copied(content, Form.JSON)}
-        case "B":
-            made = {"S": content}
-        case _:
-            made = value
-    if form is Form.TEXT:
-        if "N" in made or "BOOL" in made:
-            return {"S": str(content)}
-        if "L" in made or "M" in made:
-            return {"S": json.dumps(plain(made))}
-    return made
-
-
-def plain(value: Item) -> object:
-    ((kind, content),) = value.items()
-    match kind:
-        case "L":
-            return [plain(each) for each in content]
-        case "M":
-            return {name: plain(each) for name, each in content.items()}
-        case "N":
-            return json.loads(content)
-        case "NULL":
-            return None
-    return content
 
 
 @pytest.mark.parametrize("seed", range(12))
