@@ -89,6 +89,7 @@ COMMANDS = [
 REFUSED = [
     ("undo", "orders", "--from", "2h"),
     ("verify", "orders", "--with", "copy.jsonl"),
+    ("report", "orders", "--verify", "differences.json"),
     ("as-of", "orders", "1m", "--to-table", "other"),
     ("as-of", "lake", "1m", "--engine", "spark"),
     ("replicate", "orders", "--to", "other", "--checkpoint", "there"),

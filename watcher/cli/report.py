@@ -29,7 +29,14 @@ from watcher.options import WatchOptions
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.records.redaction import Redaction
-from watcher.report.page import LATEST_OF_ALL, LATEST_OF_ITEM, LatestChanges, Report, page
+from watcher.report.page import (
+    LATEST_OF_ALL,
+    LATEST_OF_ITEM,
+    ComparedCopy,
+    LatestChanges,
+    Report,
+    page,
+)
 from watcher.report.pictures import bars
 from watcher.report.summary import Summary, UnreadableChangeError, change_of_record, change_of_row
 from watcher.shutdown import exit_status, in_charge
@@ -66,6 +73,14 @@ _Output = Annotated[
         help="the file to write, or to replace; - for stdout; default report.html",
     ),
 ]
+_Verify = Annotated[
+    str | None,
+    Parameter(
+        metavar="FILE",
+        completer=completers.files,
+        help="add the differences of a copy, from a file that verify -o json wrote",
+    ),
+]
 
 
 def report_command(line: CommandLine) -> Callable[..., int]:
@@ -83,9 +98,11 @@ def _report(
     origins: options.OriginsArgument,
     output: _Output = "report.html",
     who: options.Who = None,
+    verify: _Verify = None,
     **values: object,
 ) -> int:
     origins.log_from_folder()
+    compared = None if verify is None else _compared(verify, values)
     target, hidden = _checked_target(output), options.redaction(values)
     paths = [each for each in (source, *others) if source_path(each)]
     if others and paths:
@@ -98,12 +115,23 @@ def _report(
     else:
         _refuse(origins, _STREAM_ONLY, "a file")
         report = _of_file(source, values, hidden)
+    report.compared = compared
     _write(page(report), target)
     changes, shards = report.summary.changes, len(report.shards)
     counts = grouped(changes, "change")
     counts += f", {grouped(shards, 'shard')}" if shards else ""
     logger.info(f"Wrote {target or 'the page'}: {counts}")
     return exit_status(0 if paths else in_charge().signal, ends_by_itself=True)
+
+
+def _compared(path: str, values: dict[str, Any]) -> ComparedCopy:
+    options.refuse_redaction(values, "--verify shows both values of what differs")
+    with open_lines(path) as file:
+        try:
+            return msgspec.json.decode(b"".join(file), type=ComparedCopy)
+        except msgspec.DecodeError as error:
+            text = f"it is not what verify -o json writes: {error}"
+            raise UsageError(text, "verify", path) from None
 
 
 def _refuse(origins: options.Origins, names: Iterable[str], what: str) -> None:

@@ -39,7 +39,7 @@ from watcher.sockets import url
 from watcher.streams.lineage import RETENTION
 from watcher.streams.start_times import parse_time
 from watcher.time_machine.archives import Archive, is_archive
-from watcher.time_machine.copied_items import Cause, CauseKind, Change, CopyDifference
+from watcher.time_machine.copied_items import Cause, CauseKind, CopyDifference
 from watcher.time_machine.copies import Copy, FileCopy, SqliteCopy, TableCopy, copy_path, is_mirror
 from watcher.time_machine.processed_log import (
     LogFault,
@@ -479,7 +479,8 @@ def _mirror(to: str) -> Copy:
 
 def _print(verifier: Verifier, found: Verification, output: str) -> None:
     if output == "json":
-        write_json(msgspec.json.format(msgspec.json.encode(_document(found))).decode() + "\n")
+        document = _document(verifier, found)
+        write_json(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
     else:
         name = table_name(verifier.table)
         of = "" if found.sample == 1 else f" in a sample of {100 * found.sample:g}%"
@@ -497,7 +498,7 @@ def _print(verifier: Verifier, found: Verification, output: str) -> None:
 
 def _line(item: DifferentItem, difference: CopyDifference) -> str:
     key = printable_key(wire_item(msgspec.json.encode(item.key)))
-    return f"{key}   {_sides(item, difference)}   {_reason(difference.cause)}"
+    return f"{key}   {_sides(item, difference)}   {_reason(difference.cause, _painted)}"
 
 
 def _sides(item: DifferentItem, difference: CopyDifference) -> str:
@@ -525,7 +526,7 @@ def _alone(value: Attribute) -> str:
     return shown_pair(native(value), None)[0]
 
 
-def _reason(cause: Cause) -> str:
+def _reason(cause: Cause, shown_kind: Callable[[str], str] = str) -> str:
     text = cause.kind.value
     if cause.change is None:
         return text
@@ -535,17 +536,20 @@ def _reason(cause: Cause) -> str:
     if cause.alike:
         others = grouped(cause.alike, "other change")
         text += f"; {others} would explain it as well"
-    return f"change {_change(cause.change)} {text}"
-
-
-def _change(change: Change) -> str:
+    change = cause.change
     when = "" if change.at is None else f" {shown_time(creation_time(change.at))}"
-    kind = paint(change.kind, change.kind)
-    return f"{shortened(change.number, _ID_CHARACTERS)} ({kind}{when})"
+    number = shortened(change.number, _ID_CHARACTERS)
+    return f"change {number} ({shown_kind(change.kind)}{when}) {text}"
 
 
-def _document(found: Verification) -> dict[str, Any]:
+def _painted(kind: str) -> str:
+    return paint(kind, kind)
+
+
+def _document(verifier: Verifier, found: Verification) -> dict[str, Any]:
     return {
+        "table": table_name(verifier.table),
+        "copy": verifier.copy.label,
         "at": time_text(found.at),
         "items": found.items,
         "sample": found.sample,
@@ -565,6 +569,7 @@ def _row(item: DifferentItem, difference: CopyDifference) -> dict[str, Any]:
         "attribute": name,
         "there": None if isinstance(there, Absent) else there,
         "here": None if isinstance(here, Absent) else here,
+        "difference": _sides(item, difference),
         "cause": cause.kind.name.lower(),
         "reason": _reason(cause),
         "change": None,

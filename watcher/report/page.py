@@ -21,7 +21,8 @@ from watcher.errors import WatcherError
 from watcher.formatting.differences import DescribedDifference, described
 from watcher.formatting.text import grouped
 from watcher.formatting.values import printable_key
-from watcher.records.record import Record
+from watcher.records.keys import WireKey
+from watcher.records.record import Record, wire_item
 from watcher.records.wire import KINDS
 from watcher.report import pictures
 from watcher.report.pictures import Bar, document, element, lineage_rows, minute, second
@@ -142,11 +143,34 @@ _TOP = 20
 _BUCKETS_SHOWN = 300
 _NAME_SHOWN = 200
 _SHARDS_SHOWN = 500
+_DIFFERENCES_SHOWN = 1_000
 _ROWS_SHOWN = 40
 _SHARDS_LISTED = 1_000
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 _Name = TypeVar("_Name", Key, str)
+
+
+class CopyDifference(msgspec.Struct):
+    """A difference of a copy, as `verify -o json` writes it."""
+
+    key: WireKey
+    difference: str
+    """The attribute and both its values, in words."""
+    reason: str
+    """The change that the copy lacks, or what else explains it, in words."""
+
+
+class ComparedCopy(msgspec.Struct):
+    """A comparison of the table with a copy, as `verify -o json` writes it."""
+
+    table: str
+    copy: str
+    at: str
+    items: int
+    sample: float
+    differ: int
+    differences: list[CopyDifference]
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -170,12 +194,15 @@ class Report(msgspec.Struct, kw_only=True):
     """Tells who made a change; None where nobody has asked."""
     callers: Sequence[tuple[str, int]] = ()
     """The callers, the busiest first, with their changes."""
+    compared: ComparedCopy | None = None
+    """A comparison with a copy; None where there is none."""
 
 
 def page(report: Report, made: datetime | None = None) -> str:
     """Returns the report as HTML, with `made` (default: now) as its time."""
     summary = report.summary
     main = element("main")
+    main.extend([_copy(report.compared)] if report.compared else [])
     if summary.changes:
         latest_changes = section(report.latest, report.item, report.who)
         main.extend([latest_changes] if report.item else [])
@@ -363,6 +390,33 @@ def _ttl(summary: Summary) -> Element:
         row.append(element("td", element("code", _key(key))))
         table.append(row)
     section.append(table)
+    return section
+
+
+def _copy(compared: ComparedCopy) -> Element:
+    section = element("section", element("h2", "Differences of the copy"))
+    of = "" if compared.sample == 1 else f" in a sample of {100 * compared.sample:g}%"
+    section.append(
+        _quiet(
+            f"{compared.table} at {compared.at}, and {compared.copy}: {compared.items:,} items"
+            f"{of}, {compared.differ:,} differ. A cause follows from the changes; it is no proof."
+        )
+    )
+    if not compared.differences:
+        return section
+    section.append(element("ol", class_="changes"))
+    for each in compared.differences[:_DIFFERENCES_SHOWN]:
+        name = printable_key(wire_item(msgspec.json.encode(each.key)))
+        section[-1].append(
+            element(
+                "li",
+                element("p", element("code", _shortened(name))),
+                element("ul", element("li", _shortened(each.difference))),
+                element("p", _shortened(each.reason), class_="quiet"),
+            )
+        )
+    if (count := len(compared.differences)) > _DIFFERENCES_SHOWN:
+        section.append(_quiet(f"The first {_DIFFERENCES_SHOWN:,} of {count:,} differences."))
     return section
 
 
