@@ -126,6 +126,14 @@ class WatchOptions:
             help="first the items that exist (SNAPSHOT), with the changes made meanwhile",
         ),
     ] = False
+    snapshot_limit: Annotated[
+        float | None,
+        Parameter(
+            metavar="UNITS",
+            group="start",
+            help="with --snapshot: read units a second for each table's scan",
+        ),
+    ] = None
     only: Annotated[
         Union[list["Kind"], "Kind", "Iterable[Kind]", None],
         Parameter(
@@ -337,6 +345,7 @@ class WatchOptions:
         _refuse_bad_tail(self.tail, self.start, self.until)
         if self.snapshot and self.tail is not None:
             raise UsageError("it begins with the items: leave out --tail", "snapshot")
+        refuse_bad_limit(self.snapshot_limit)
         on_stale(self.on_stale)
         price(self.price)
         for name in ("max_records", "processes", "concurrency"):
@@ -451,6 +460,12 @@ def refuse_bad_seconds(option: str, value: object) -> None:
     if not (isinstance(value, int | float) and 0 < value < math.inf):
         text = f"{value:g}" if isinstance(value, int | float) else repr(value)
         raise UsageError("give more than 0 seconds", option, text)
+
+
+def refuse_bad_limit(units: float | None) -> None:
+    """Raises UsageError for a number that can't be a limit."""
+    if units is not None and not units > 0:
+        raise UsageError("give more than 0 read units a second", "snapshot_limit", f"{units:g}")
 
 
 def price(dollars: float) -> float:

@@ -21,7 +21,7 @@ from watcher.aws.model import Latest, Position, Service
 from watcher.aws.tables import TableItems
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, UsageError, refuse_text_for_bool
-from watcher.options import OnStale, poll_seconds, position
+from watcher.options import OnStale, poll_seconds, position, refuse_bad_limit
 from watcher.options import on_stale as checked_policy
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
@@ -115,6 +115,7 @@ class StreamOptions(TypedDict, total=False):
     redact_file: str | os.PathLike[str] | None
     redact_key_file: str | os.PathLike[str] | None
     snapshot: bool
+    snapshot_limit: float | None
     on_stale: OnStale
     fail_on_data_loss: bool
     poll_max: float | None
@@ -155,6 +156,7 @@ class Stream:
         redact_file: str | os.PathLike[str] | None = None,
         redact_key_file: str | os.PathLike[str] | None = None,
         snapshot: bool = False,
+        snapshot_limit: float | None = None,
         on_stale: OnStale = "trim-horizon",
         fail_on_data_loss: bool = False,
         poll_max: float | None = None,
@@ -164,6 +166,7 @@ class Stream:
     ) -> None:
         refuse_text_for_bool("snapshot", snapshot)
         refuse_text_for_bool("fail_on_data_loss", fail_on_data_loss)
+        refuse_bad_limit(snapshot_limit)
         test, on_stale = record_filter(filters, key, only, grep), checked_policy(on_stale)
         hidden = redaction(redact, redact_file, redact_key_file)
         asked = WantedStreams.parse(stream)
@@ -183,6 +186,7 @@ class Stream:
             poll_max_seconds=poll_seconds(poll_max),
             stream_count=len(found),
             on_stale=on_stale,
+            snapshot_limit=snapshot_limit,
             page_filter=None if test is None else test.matching_indexes,
         )
         self._set_up(

@@ -118,7 +118,7 @@ def test_alternators_table_is_found_behind_its_stream(naming: str) -> None:
             asked = StreamSource.connected(text, connection)
             assert asked.table.name == "orders"
             items = TableItems(connection, asked.arn, StreamsClient(connection).table)
-            assert items.key_names() == ["pk"]
+            assert [*items.describe().types] == ["pk"]
 
 
 def test_an_alternators_items_are_told_by_its_streams_id() -> None:

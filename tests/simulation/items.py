@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from tests.simulation.ledger import Ledger
 from tests.simulator.model import Table
+from tests.simulator.tables import hash_of
+from watcher.aws.tables import SEGMENT_BYTES, Description
 from watcher.errors import TransientError
 
 
@@ -23,19 +26,28 @@ class SimulatedItems:
         self._wait = wait
         self._fails = fails
 
-    def key_names(self) -> list[str]:
-        return list(self._table.key_names)
+    in_threads = False
 
-    def page(self, after: Any) -> tuple[list[msgspec.Raw], Any]:
+    def describe(self) -> Description:
+        count = len(self._table.names())
+        # Some tables are so large that they are scanned in segments.
+        size = (self._page - 1) * SEGMENT_BYTES
+        keys = [{"AttributeName": "pk", "KeyType": "HASH"}]
+        attributes = [{"AttributeName": "pk", "AttributeType": "S"}]
+        made = datetime.fromtimestamp(0, UTC)
+        return Description(keys, attributes, size, made, "arn now", items=count)
+
+    def page(self, after: Any, segment: int, segments: int) -> tuple[list[msgspec.Raw], Any, float]:
         self._wait()
         if self._fails():
             raise TransientError("throttled", throttled=True)
         last = "" if after is None else after["pk"]["S"]
-        left = sorted(name for name in self._table.names() if name > last)
+        names = self._table.names()
+        left = sorted(each for each in names if each > last and hash_of(each) % segments == segment)
         items = [msgspec.Raw(self._table.image_of(name).encode()) for name in left[: self._page]]
         self._wait()
         more = len(left) > self._page
-        return items, {"pk": {"S": left[self._page - 1]}} if more else None
+        return items, {"pk": {"S": left[self._page - 1]}} if more else None, 1.0
 
 
 class Told:

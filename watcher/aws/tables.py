@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -29,6 +30,7 @@ from watcher.aws.json_text import read
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.retry import RetryingClient
 from watcher.aws.timing import TABLES, TableTiming
+from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     StreamError,
     TransientError,
@@ -41,6 +43,14 @@ BATCH = 25
 
 UNIT_BYTES = 4096
 """How much of a table a unit of a consistent read reads."""
+_PAGE_UNITS = 256
+"""The read units of a scan's page, of 1 MB."""
+SEGMENT_BYTES = 1024 * 1024
+"""A scan gets a further segment for each so many bytes of the table: a page's."""
+MOST_SEGMENTS = 8
+"""The most segments of a scan: memory holds a page of each."""
+_CREDIT_SECONDS = 1.0
+"""A scan that was kept waiting catches up with so much of its read units at once."""
 
 Item = dict[str, dict[str, Any]]
 Write = dict[str, Any]
@@ -54,11 +64,14 @@ class Description(msgspec.Struct, frozen=True):
     keys: list[dict[str, str]]
     attributes: list[dict[str, str]]
     size: int
+    """In bytes, as it was within the last six hours."""
     created: datetime
     identity: str
     """Another one where the table was deleted and created anew, or is in another region."""
     is_replicated: bool = False
     """True for a replica of a global table."""
+    items: int = 0
+    """The number of items, as old as `size`."""
 
     @property
     def arn(self) -> str:
@@ -115,6 +128,42 @@ class _ScanPage(msgspec.Struct):
 
 
 _scan_page = msgspec.json.Decoder(_ScanPage)
+
+
+class ReadPace:
+    """Keeps a table's scan, in however many threads, to so many read units a second."""
+
+    def __init__(self, limit: float | None, clock: Clock = CLOCK) -> None:
+        self.units = 0.0
+        """The units that were used so far."""
+        self.due = 0.0
+        """When (monotonic) the next page is due."""
+        self.limit = limit
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def segments(self, size: int) -> int:
+        """Returns how many segments to scan a table of so many bytes in."""
+        count = min(MOST_SEGMENTS, 1 + size // SEGMENT_BYTES)
+        if self.limit is not None:
+            # Else the first pages alone take many seconds' units.
+            count = min(count, int(self.limit) // _PAGE_UNITS)
+        return max(1, count)
+
+    def note(self, units: float) -> float:
+        """Notes what a page took; returns the seconds until the next one is due."""
+        with self._lock:
+            now = self._clock.monotonic()
+            self.units += units
+            if self.limit is not None:
+                began = max(self.due, now - _CREDIT_SECONDS) if self.due else now
+                self.due = began + units / self.limit
+            return max(0.0, self.due - now)
+
+    def on_units(self, units: float) -> None:
+        """Notes what a page took, and waits until the next one is due."""
+        if wait := self.note(units):
+            self._clock.sleep(wait)
 
 
 class TablesClient:
@@ -321,10 +370,10 @@ class TablesClient:
 
     def page(
         self, table: str, after: Key | None, **query: object
-    ) -> tuple[list[msgspec.Raw], Key | None]:
-        """The items behind a key, as they are, and the key of the last (None: of all there are)."""
+    ) -> tuple[list[msgspec.Raw], Key | None, float]:
+        """The items behind a key, the key of the last (None: of all), and the units that took."""
         page = self._page(table, after, **query)
-        return page.Items, page.LastEvaluatedKey or None
+        return page.Items, page.LastEvaluatedKey or None, page.units
 
     def _page(self, table: str, after: Key | None, **query: object) -> _ScanPage:
         if after:
@@ -383,6 +432,7 @@ def _description(table: dict[str, Any]) -> Description:
         table["CreationDateTime"],
         f"{table['TableArn']} {own}",
         bool(table.get("Replicas")),
+        table.get("ItemCount", 0),
     )
 
 
@@ -394,6 +444,9 @@ class TableItems:
     Both raise StreamError, TransientError.
     """
 
+    in_threads = True
+    """Pages may be asked for in several threads."""
+
     def __init__(self, connection: AwsConfig, arn: str, called: Callable[[str], str]) -> None:
         self._connection = connection
         self._arn = arn
@@ -401,8 +454,8 @@ class TableItems:
         self._client: TablesClient | None = None
         self._table = ""
 
-    def key_names(self) -> list[str]:
-        """The names of the key's attributes."""
+    def describe(self) -> Description:
+        """The table as it is now."""
         self._client = self._client or TablesClient(
             self._connection,
             region_in(self._arn),
@@ -411,9 +464,14 @@ class TableItems:
             timing=TableTiming(patience_seconds=0.0),
         )
         self._table, description = self._client.named(self._called(self._arn))
-        return [*description.types]
+        return description
 
-    def page(self, after: Key | None) -> tuple[list[msgspec.Raw], Key | None]:
-        """The items behind this key, by a consistent read, and the key of the last one."""
+    def page(
+        self, after: Key | None, segment: int, segments: int
+    ) -> tuple[list[msgspec.Raw], Key | None, float]:
+        """The items of a segment behind this key, by a consistent read; as `TablesClient.page`."""
         assert self._client is not None
-        return self._client.page(self._table, after)
+        query: dict[str, object] = {"ReturnConsumedCapacity": "TOTAL"}
+        if segments > 1:
+            query |= {"Segment": segment, "TotalSegments": segments}
+        return self._client.page(self._table, after, **query)

@@ -52,8 +52,10 @@ def _parts(now: WatchStats, rate: float) -> list[str]:
         parts = [bar(now.done), records, f"{rate:,.0f}/s", f"{shards.finished}/{total} shards"]
         if now.reached is not None and shards.open:
             parts.append(f"up to {style.time_text(creation_time(now.reached))}")
+    if now.snapshot is not None:
+        parts.insert(0, f"snapshot {bar(now.snapshot)}")
     if now.filtered:
-        parts.insert(2, f"{now.filtered:,} filtered out")
+        parts.insert(-1, f"{now.filtered:,} filtered out")
     if logger.isEnabledFor(logging.DEBUG):
         parts.append(str(now.bill))
     if now.throttles:

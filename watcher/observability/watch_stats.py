@@ -134,6 +134,8 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     """False where the last save of the positions failed."""
     done: float | None = None
     """The share delivered of all that is to be read (0 to 1); None where the watch has no end."""
+    snapshot: float | None = None
+    """The share read of the tables' items (0 to 1); None where nothing is left to read."""
     reached: float | None = None
     """The creation time (epoch seconds) that all shards being read have reached, where known."""
 

@@ -37,6 +37,8 @@ class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
     """True to end where all is read that was there at the beginning; see `end_detector`."""
     page_filter: PageFilter | None = None
     """Returns the places of the records that match; the others may be left out."""
+    snapshot_limit: float | None = None
+    """The most read units a second for a table's items."""
     timing: Timing = TIMING
 
 

@@ -7,6 +7,7 @@ import math
 from collections import deque
 
 from watcher.aws.model import AfterSequence, Position, Service
+from watcher.aws.tables import ReadPace
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
 from watcher.pull.call_pool import CallPool
@@ -52,7 +53,10 @@ class SnapshotReader(MergedReader):
             stored = TokenSnapshot(done=True)
         elif self._restarts_snapshot:
             stored = None
-        self._items = TableSnapshot(arn, items, stored, clock, redaction=redaction)
+        pace = ReadPace(options.snapshot_limit, clock)
+        self._items = TableSnapshot(
+            arn, items, stored, clock, redaction=redaction, pace=pace, calls=calls
+        )
         self._item_records: deque[Record] = deque()
         self._changes_left = 0
         self._failures = 0
@@ -101,7 +105,8 @@ class SnapshotReader(MergedReader):
         return token
 
     def _is_items_turn(self) -> bool:
-        if self._items.is_done or self._clock.monotonic() < self._retry_at:
+        due = max(self._retry_at, self._items.due)
+        if self._items.is_done or self._clock.monotonic() < due:
             return False
         return not self._pool.coordinator.lineage.awaits_latest
 

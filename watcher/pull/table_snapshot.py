@@ -2,13 +2,15 @@
 
 The rule, for each item: what a SNAPSHOT shows is never older than a change handed over before it.
 For that, no change is handed over while a page is asked for, and all of a page comes before the
-next change. A change that was handed over before had been made before, so that a consistent read
-sees it. Nothing has to be remembered. After a SNAPSHOT changes may come that it shows already.
+next change. A page of a large table is one of each of its segments, asked for side by side. A
+change that was handed over before had been made before, so that a consistent read sees it. Nothing
+has to be remembered. After a SNAPSHOT changes may come that it shows already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -16,14 +18,15 @@ import msgspec
 from watcher.aws.json_text import read
 from watcher.aws.model import AfterSequence, ShardKey, TrimHorizon
 from watcher.clock import CLOCK, Clock
-from watcher.errors import UsageError
+from watcher.errors import TransientError, UsageError
+from watcher.pull.call_pool import CallPool
 from watcher.records.wire import SNAPSHOT
-from watcher.streams.checkpoint_format import TokenSnapshot
+from watcher.streams.checkpoint_format import TokenSegment, TokenSnapshot
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page
 
 if TYPE_CHECKING:
-    from watcher.aws.tables import Key
+    from watcher.aws.tables import Description, Key, ReadPace
     from watcher.records.redaction import Redaction
 
 SHARD_ID = "snapshot"
@@ -36,13 +39,20 @@ _value = msgspec.json.Decoder(dict[str, str])
 class Items(Protocol):
     """A table's items; see `aws.tables.TableItems`. Both raise StreamError, TransientError."""
 
-    def key_names(self) -> list[str]:
-        """The names of the key's attributes."""
+    @property
+    def in_threads(self) -> bool:
+        """True if pages may be asked for in several threads."""
 
-    def page(self, after: Key | None) -> tuple[list[msgspec.Raw], Key | None]:
-        """The items behind this key, by a consistent read, and the key of the last one.
+    def describe(self) -> Description:
+        """The table as it is now."""
 
-        Each item is the wire's JSON; where there are no more, the key is None.
+    def page(
+        self, after: Key | None, segment: int, segments: int
+    ) -> tuple[list[msgspec.Raw], Key | None, float]:
+        """The items of a segment behind this key, by a consistent read, and the key of the last.
+
+        Each item is the wire's JSON; where there are no more, the key is None. The number is that
+        of the read units.
         """
 
 
@@ -57,6 +67,8 @@ class TableSnapshot:
         clock: Clock = CLOCK,
         *,
         redaction: Redaction | None = None,
+        pace: ReadPace,
+        calls: CallPool,
     ) -> None:
         """The `redaction` is of those who are to see no key in a token."""
         self.shard_key = ShardKey(arn, SHARD_ID)
@@ -65,10 +77,15 @@ class TableSnapshot:
         self._table = items
         self._clock = clock
         self._redaction = redaction
+        self._pace = pace
+        self._calls = calls
+        self._described: Description | None = None
         self._names: list[str] = []
-        # Of the page at hand: what came before it, its items' keys, and what comes after it.
+        self._segments = 1
+        # Of the page at hand: what came before it, its items' segments and keys, and what comes
+        # after it.
         self._before = stored or TokenSnapshot()
-        self._keys: list[Key] = []
+        self._keys: list[tuple[int, Key]] = []
         self._after = self._before
 
     @property
@@ -81,17 +98,53 @@ class TableSnapshot:
         """The number of items read."""
         return self._after.items
 
+    @property
+    def share(self) -> float:
+        """The share of all items that was read, as far as the table's own count is right."""
+        count = self._described.items if self._described is not None else 0
+        return 1.0 if self.is_done else min(self.items / count, 0.99) if count else 0.0
+
+    @property
+    def due(self) -> float:
+        """When (monotonic) the next page is due."""
+        return self._pace.due
+
     def read(self) -> Page:
         """The next page, as records; it may hold none. Raises as `Items`, and UsageError."""
-        self._names = self._names or self._table.key_names()
+        self._described = self._described or self._table.describe()
+        self._names = [*self._described.types]
         self._refuse_hidden_keys()
-        items, last = self._table.page(self._after.after)
-        self._before = before = self._after
-        self._keys = []
-        records = [self._record(item, before.items + place) for place, item in enumerate(items, 1)]
-        count = before.items + len(items)
-        self._after = TokenSnapshot(after=last, items=count, done=last is None)
+        before, segments = self._after, self._after.split(self._pace.segments(self._described.size))
+        self._segments, found = len(segments), self._pages(segments)
+        self._before, self._keys = before, []
+        records: list[Mapping[str, Any]] = []
+        units = 0.0
+        for number, (items, last, used) in found.items():
+            for item in items:
+                records.append(self._record(item, before.items + len(records) + 1, number))
+            segments[number] = TokenSegment(last, last is None)
+            units += used
+        self._pace.note(units)
+        count = before.items + len(records)
+        self._after = TokenSnapshot.of(segments, count)
         return Page(0, len(records), str(count), msgspec.json.encode({"Records": records}))
+
+    def _pages(
+        self, segments: list[TokenSegment]
+    ) -> dict[int, tuple[list[msgspec.Raw], Key | None, float]]:
+        """Returns a page of each segment that is left and answers. Raises where none does."""
+        left = [number for number, each in enumerate(segments) if not each.done]
+        ask = partial(self._table.page, segments=len(segments))
+        answers = self._calls.start([partial(ask, segments[each].after, each) for each in left])
+        found, failed = {}, None
+        for number, answer in zip(left, answers, strict=True):
+            try:
+                found[number] = answer.result()
+            except TransientError as error:
+                failed = error
+        if failed is not None and not found:
+            raise failed
+        return found
 
     def _refuse_hidden_keys(self) -> None:
         hidden = [name for name in self._names if self._redaction and self._redaction.hides(name)]
@@ -102,10 +155,11 @@ class TableSnapshot:
                 "redact",
             )
 
-    def _record(self, item: msgspec.Raw, number: int) -> Mapping[str, Any]:
+    def _record(self, item: msgspec.Raw, number: int, segment: int) -> Mapping[str, Any]:
         image = read(_item, bytes(item))
         keys = {name: image[name] for name in self._names}
-        self._keys.append({name: read(_value, bytes(raw)) for name, raw in keys.items()})
+        key = {name: read(_value, bytes(raw)) for name, raw in keys.items()}
+        self._keys.append((segment, key))
         return {
             "eventName": SNAPSHOT,
             "eventSource": "aws:dynamodb",
@@ -129,4 +183,7 @@ class TableSnapshot:
             return self._after
         if not count:
             return before
-        return TokenSnapshot(after=self._keys[count - 1], items=number)
+        segments = before.split(self._segments)
+        for segment, key in self._keys[:count]:
+            segments[segment] = TokenSegment(key)
+        return TokenSnapshot.of(segments, number)

@@ -82,6 +82,8 @@ class StreamStats(NamedTuple):
     """The manager's own calls of a service; several streams may share one."""
     catch_up_after: datetime | None = None
     """Up to when it is read; None: without an end."""
+    snapshot: float | None = None
+    """The share read of the table's items; None where they are not asked for."""
 
 
 class StatsCollector:
@@ -213,6 +215,7 @@ class StatsCollector:
             saved=totals.saved,
             done=self._share_done(streams, waiting),
             reached=min(reached, default=None),
+            snapshot=_share_scanned(streams),
         )
 
     def _lag(self, shard: ShardStats, now: float, service_time: float) -> float:
@@ -258,6 +261,12 @@ def _ends(stream: StreamStats, shards: Collection[ShardKey]) -> dict[ShardKey, f
         if parent in ends and (opened := opened_at(child.id)):
             ends[parent] = min(ends[parent], opened.timestamp())
     return ends
+
+
+def _share_scanned(streams: Sequence[StreamStats]) -> float | None:
+    """The share of all tables' items, each table counting the same; None where none are left."""
+    shares = [stream.snapshot for stream in streams if stream.snapshot is not None]
+    return sum(shares) / len(shares) if any(share < 1 for share in shares) else None
 
 
 def _share(shard: ShardStats, end: float) -> float:

@@ -58,7 +58,7 @@ class TableSnapshots:
         self._goes_on = False
         for stream in streams if now >= self._due else ():
             snapshot = stream.snapshot
-            if snapshot is None or not stream.snapshot_is_due:
+            if snapshot is None or not stream.snapshot_is_due or now < snapshot.due:
                 continue
             if not delivery.reserve(snapshot.shard_key):
                 return None
@@ -94,6 +94,7 @@ class TableSnapshots:
         self._items, self._changes_come = snapshot.shard_key, None
         self._begun.add(stream.arn)
         if snapshot.is_done:
+            stream.end_scan()
             count = counted(snapshot.items, "item")
             logger.info(f"Snapshot of {stream.table}: {count}, then changes alone")
         return page

@@ -19,6 +19,7 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.aws.retry import retry_at_start
+from watcher.aws.tables import MOST_SEGMENTS, ReadPace
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError
 from watcher.options import WatchOptions
@@ -84,6 +85,7 @@ class WatchedStream:
         """The shards that a worker reads, or is to read again."""
         self.snapshot: TableSnapshot | None = None
         """The table's items that are delivered, where that is asked for."""
+        self._calls = CallPool(threads=items is not None and items.in_threads, most=MOST_SEGMENTS)
         self._known_closed: set[str] = set()  # of those that are assigned
         self._items = items
         self._settings = settings
@@ -231,7 +233,13 @@ class WatchedStream:
                 None if anew else stored,
                 self._clock,
                 redaction=None if settings.checkpoint is None else settings.redaction,
+                pace=ReadPace(settings.snapshot_limit, self._clock),
+                calls=self._calls,
             )
+
+    def end_scan(self) -> None:
+        """End the threads that have read the items."""
+        self._calls.close()
 
     @property
     def snapshot_is_due(self) -> bool:
@@ -329,7 +337,12 @@ class WatchedStream:
         """Returns what the figures of the watch are made of."""
         now = self.coordinator.now.timestamp()
         return StreamStats(
-            self.arn, self.coordinator.lineage, now, self.service.counters, self.catch_up_after
+            self.arn,
+            self.coordinator.lineage,
+            now,
+            self.service.counters,
+            self.catch_up_after,
+            None if self.snapshot is None else self.snapshot.share,
         )
 
     def token(self, first_pending: Callable[[ShardKey], str | None]) -> Token | None:

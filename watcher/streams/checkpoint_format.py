@@ -50,14 +50,44 @@ class TokenShard(msgspec.Struct, omit_defaults=True):
         self.iterator_type, self.sequence_number, self.time = "at_sequence", number, None
 
 
-class TokenSnapshot(msgspec.Struct, omit_defaults=True):
-    """The progress of handing a table's items over; bloop does not look at it."""
+class TokenSegment(msgspec.Struct, omit_defaults=True):
+    """The progress of one of the segments of a scan."""
 
     after: dict[str, dict[str, str]] | None = None
-    """The key (wire types) of the last one."""
+    """The key (wire types) of the last item."""
+    done: bool = False
+
+
+class TokenSnapshot(msgspec.Struct, omit_defaults=True):
+    """The progress of handing a table's items over; bloop does not look at it.
+
+    A watcher that knows of no `segments` begins again: it reads more than it must, never less.
+    """
+
+    after: dict[str, dict[str, str]] | None = None
+    """The key (wire types) of the last one, where the scan has a single segment."""
     items: int = 0
     """The number of items handed over."""
     done: bool = False
+    segments: list[TokenSegment] | None = None
+    """Where the scan has several: all of them, in order."""
+
+    @classmethod
+    def of(cls, segments: Sequence[TokenSegment], items: int) -> TokenSnapshot:
+        """Returns what stands for these segments."""
+        if all(each.done for each in segments):
+            return cls(items=items, done=True)
+        if len(segments) == 1:
+            return cls(after=segments[0].after, items=items)
+        return cls(items=items, segments=[*segments])
+
+    def split(self, count: int) -> list[TokenSegment]:
+        """Returns its segments: as many as it has, or where it has not begun, so many."""
+        if self.segments is not None:
+            return [*self.segments]
+        if self.after is None and not self.done:
+            return [TokenSegment()] * count
+        return [TokenSegment(self.after, self.done)]
 
 
 class Token(msgspec.Struct, omit_defaults=True):

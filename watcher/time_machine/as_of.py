@@ -224,7 +224,7 @@ def items_as_of(
         item = table.tables.get(table.name, wire_item(_encode(wire)))
         found.on_items([] if item is None else [image_of(item)])
     else:
-        scan_table(found, table, limits=limits)
+        scan_table(found, table)
     _take(found, sources.newer_records(), key)
     sources.check_covers(at)
     sources.check_not_ended()

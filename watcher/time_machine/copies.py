@@ -17,11 +17,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from watcher.aws.json_text import mend, read
+from watcher.aws.tables import ReadPace
 from watcher.errors import UsageError
 from watcher.streams.checkpoint_format import Token
 from watcher.time_machine.copied_items import Form, Item, plain_value
 from watcher.time_machine.sources import source_path
-from watcher.time_machine.table import ReadPace, TableHandle
+from watcher.time_machine.table import TableHandle
 from watcher.version import install
 
 _BATCH: Final = 2_000

@@ -13,10 +13,6 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     scan_time: timedelta = timedelta(hours=12)
     """The longest scan to expect: changes that stay in the stream so long are read after it."""
-    segment_bytes: int = 1024 * 1024
-    """A scan gets a further thread for each so many bytes of the table: a page's."""
-    max_segments: int = 8
-    """The most threads of a scan: each holds a page in memory."""
     coarsest_stamp: timedelta = timedelta(minutes=1)
     """The steps of DynamoDB Local's times; the service's are seconds."""
     created_together: timedelta = timedelta(seconds=5)
@@ -31,8 +27,6 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The most bytes of those items."""
     history_bytes: int = 4 * 1024 * 1024
     """The changes of an item that are looked through for a difference's cause: the newest."""
-    page_units: int = 256
-    """The read units of a scan's page, of 1 MB."""
     writes_at_once: int = 25
     """The items that are logged, and written, before the next ones are read."""
     write_threads: int = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -11,10 +10,9 @@ import msgspec
 
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
-from watcher.aws.tables import UNIT_BYTES, Description, TablesClient
+from watcher.aws.tables import UNIT_BYTES, Description, ReadPace, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.pull.call_pool import CallPool
-from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 
 
 class TableHandle(NamedTuple):
@@ -30,28 +28,6 @@ class TableHandle(NamedTuple):
     def read_units(self) -> int:
         """An estimate of the read units that a scan takes."""
         return max(1, -(-self.description.size // UNIT_BYTES))
-
-
-class ReadPace:
-    """Keeps a table's scan, in however many threads, to so many read units a second."""
-
-    def __init__(self, limit: float | None, clock: Clock = CLOCK) -> None:
-        self.limit = limit
-        self.units = 0.0
-        """The units that were used so far."""
-        self._clock = clock
-        self._began: float | None = None
-        self._lock = threading.Lock()
-
-    def on_units(self, units: float) -> None:
-        """Notes what a page took, and waits until the next one is due."""
-        with self._lock:
-            now = self._clock.monotonic()
-            self._began = now if self._began is None else self._began
-            self.units += units
-            due = now if self.limit is None else self._began + self.units / self.limit
-        if due > now:
-            self._clock.sleep(due - now)
 
 
 def open_table(arn: str, connection: AwsConfig) -> TableHandle:
@@ -73,17 +49,13 @@ def scan_table(
     table: TableHandle,
     *,
     pace: ReadPace | None = None,
-    limits: TimeMachineLimits = LIMITS,
 ) -> None:
     """Scans a whole table, a large one in several segments."""
-    segments = min(limits.max_segments, 1 + table.description.size // limits.segment_bytes)
-    if pace is not None and pace.limit is not None:
-        # Else the first pages alone take many seconds' units.
-        segments = max(1, min(segments, int(pace.limit) // limits.page_units))
-    on_units = None if pace is None else pace.on_units
+    pace = pace or ReadPace(None, table.clock)
+    segments = pace.segments(table.description.size)
     scan_segments(
         found,
-        lambda segment: table.tables.scan(table.name, segment, segments, on_units=on_units),
+        lambda segment: table.tables.scan(table.name, segment, segments, on_units=pace.on_units),
         segments,
     )
 

@@ -32,6 +32,7 @@ from typing import IO, Final, NamedTuple, Self
 import msgspec
 
 from watcher.aws.model import CLOCKS_APART
+from watcher.aws.tables import ReadPace
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.files import temporary_folder
 from watcher.pull.call_pool import CallPool
@@ -57,7 +58,7 @@ from watcher.time_machine.copies import Copy, item_of_image
 from watcher.time_machine.item_keys import Identity, identity
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.table import ReadPace, TableHandle, scan_table
+from watcher.time_machine.table import TableHandle, scan_table
 from watcher.time_machine.undo_log import RunHeader, save_plan
 from watcher.time_machine.undo_plan import UndoStep, is_same
 
@@ -488,7 +489,7 @@ class Verifier:
             # What leaves the stream during the scan has to be read before it.
             self._take(sources.records())
             self._check_covered()
-        scan_table(self, self._table, pace=self._pace, limits=self._limits)
+        scan_table(self, self._table, pace=self._pace)
         if not self._has_position:
             self._copy_reading.result()  # what came to it until it was read has to be known
         self._take(sources.newer_records())

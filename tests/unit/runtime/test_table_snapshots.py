@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ import pytest
 from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.play import ARN, Memory, Play, PlayedService, Seen, Step, page
 from watcher.aws.model import Latest
+from watcher.aws.tables import SEGMENT_BYTES, Description
 from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.errors import DeniedError, StreamError, TransientError, UsageError
 from watcher.records.record import Record
@@ -21,27 +22,32 @@ from watcher.streams.messages import Started
 
 
 class Table:
-    """Two items a page; `asked` tells after which key."""
+    """Two items a page of a segment; `asked` tells after which key."""
 
-    def __init__(self, count: int = 5) -> None:
+    in_threads = False
+
+    def __init__(self, count: int = 5, segments: int = 1) -> None:
+        self.size = (segments - 1) * SEGMENT_BYTES
         self.rows = [{"pk": {"S": f"k{number}"}, "n": {"N": "7"}} for number in range(count)]
         self.asked: list[str | None] = []
         self.errors: list[Exception] = []
 
-    def key_names(self) -> list[str]:
-        return ["pk"]
+    def describe(self) -> Description:
+        keys = [{"AttributeName": "pk", "KeyType": "HASH"}]
+        attributes = [{"AttributeName": "pk", "AttributeType": "S"}]
+        made = datetime.fromtimestamp(0, UTC)
+        return Description(keys, attributes, self.size, made, "arn now", items=len(self.rows))
 
-    def page(self, after: Any) -> Any:
+    def page(self, after: Any, segment: int, segments: int) -> Any:
         self.asked.append(None if after is None else after["pk"]["S"])
         if self.errors:
             raise self.errors.pop(0)
-        keys = [row["pk"] for row in self.rows]
+        rows = self.rows[segment::segments]
+        keys = [row["pk"] for row in rows]
         first = 0 if after is None else keys.index(after["pk"]) + 1
-        rows = self.rows[first : first + 2]
-        more = first + 2 < len(self.rows)
-        return [msgspec.Raw(msgspec.json.encode(row)) for row in rows], (
-            {"pk": rows[-1]["pk"]} if more else None
-        )
+        found = rows[first : first + 2]
+        last = {"pk": found[-1]["pk"]} if first + 2 < len(rows) else None
+        return [msgspec.Raw(msgspec.json.encode(row)) for row in found], last, 1.0
 
 
 class Told:
@@ -93,6 +99,35 @@ def test_a_watch_that_ends_in_the_middle_of_a_page_goes_on_behind_the_last_item(
     play(table, told, store=made.store).run(2.0)
     assert told.items == ALL
     assert table.asked == [None, "k1", "k2"]
+
+
+def test_each_segment_goes_on_behind_its_last_item() -> None:
+    table, told = Table(11, segments=3), Told()
+    made = play(table, told, max_records=9).run(2.0)
+    stored = made.store.token.snapshot
+    assert stored is not None and stored.items == 9 and stored.segments is not None
+    assert [each.after and each.after["pk"]["S"] for each in stored.segments] == ["k9", "k7", "k5"]
+    assert told.items == ["k0", "k3", "k1", "k4", "k2", "k5", "k6", "k9", "k7"]
+    # Scanned in as many segments as before, whatever the table's size is now.
+    smaller = Table(11)
+    made = play(smaller, told, store=made.store).run(2.0)
+    assert sorted(told.items) == sorted(row["pk"]["S"] for row in table.rows)
+    assert smaller.asked == ["k9", "k7", "k5"]
+    assert made.store.token.snapshot == TokenSnapshot(items=11, done=True)
+
+
+def test_a_segment_that_is_refused_is_asked_for_again_and_the_others_come() -> None:
+    table, told = Table(6, segments=3), Told()
+    table.errors = [TransientError("throttled")]
+    play(table, told).run(2.0)
+    assert told.items == ["k1", "k4", "k2", "k5", "k0", "k3"]
+
+
+def test_a_limit_keeps_the_scan_to_so_many_read_units_a_second() -> None:
+    table, told, counts = Table(20), Told(), list[int]()
+    made = play(table, told, snapshot_limit=0.5)
+    made.run(*[each for _ in range(5) for each in (4.0, lambda: counts.append(len(told.lines)))])
+    assert counts == [6, 10, 14, 18, 20] or counts == [4, 8, 12, 16, 20]
 
 
 def test_the_items_wait_until_all_changes_from_now_on_are_read() -> None:
@@ -200,18 +235,18 @@ def test_filters_hold_for_items_too() -> None:
     assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
 
 
-@pytest.mark.parametrize("threads", [0, 3])
-def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int) -> None:
-    told, table = Told(), Table(40)
+@pytest.mark.parametrize(("threads", "segments"), [(0, 1), (3, 1), (0, 4)])
+def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int, segments: int) -> None:
+    told, table = Told(), Table(40, segments)
     ask = table.page
     inside = list[str]()
     beside = list[list[str]]()
 
-    def page_of(after: Any) -> Any:
+    def page_of(after: Any, segment: int, segments: int) -> Any:
         told.lines.append("ask")
         beside.append([*inside])
         made.clock.sleep(0.05)
-        return ask(after)
+        return ask(after, segment, segments)
 
     def observe(record: Record) -> None:
         inside.append(record.event_name)
@@ -237,12 +272,12 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int) -> 
         yield from [0.2] * 5
 
     made.follow(steps())
-    assert told.lines.count("ask") == 20
-    for place in (place for place, line in enumerate(told.lines) if line == "ask"):
-        assert [line[0] for line in told.lines[place + 1 : place + 3]] == ["S", "S"]
+    told_in_turn = "".join(line[0] for line in told.lines)
+    page_and_items = "a" * segments + "SS" * segments
+    between = told_in_turn.split(page_and_items)
+    assert len(between) == 1 + 20 // segments and set("".join(between)) <= set("IMR")
     assert not any(beside), "nothing else is at work then"
-    between = "".join(line[0] for line in told.lines).split("aSS")
-    assert sum(map(bool, between)) > 5, "and the changes came in between, not after it all"
+    assert sum(map(bool, between)) > 2, "and the changes came in between, not after it all"
     assert made.store.token.snapshot == TokenSnapshot(items=40, done=True)
 
 
