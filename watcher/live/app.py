@@ -11,7 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
+import msgspec
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
@@ -19,16 +21,25 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Footer, Input, Static
 
 from watcher.aws.model import Listing
-from watcher.errors import UsageError
+from watcher.errors import UsageError, WatcherError
+from watcher.files import replace
 from watcher.formatting.terminal import painted_alone
 from watcher.formatting.text import counted, printable
-from watcher.live.changes import ChangeBuffer, ChangeLine, ChangeList, parse_search
+from watcher.live.changes import (
+    MAX_FILTERS,
+    ChangeBuffer,
+    ChangeLine,
+    ChangeList,
+    Filters,
+    parse_search,
+)
 from watcher.live.screens import (
     ChangeScreen,
     HistoryScreen,
     KeysScreen,
     ShardsScreen,
     TablesScreen,
+    ViewsScreen,
     change_text,
 )
 from watcher.observability.watch_stats import Display, Rate, Totals, WatchStats
@@ -40,6 +51,7 @@ _FRAME_SECONDS = 0.1
 # From so many columns on, the change under the cursor is shown beside the list.
 _WIDE = 100
 _NOTE_SECONDS = 10.0
+_NAME = "a name for these filters"
 
 RunWatch = Callable[[Callable[[Record], None], Display, threading.Event], Totals | None]
 """Runs a watch with a handler and a display until the event is set."""
@@ -57,6 +69,33 @@ class LatestStats(Display):
 
     def close(self) -> None:
         """Does nothing: there is nothing to release."""
+
+
+class SavedViews:
+    """The user's views, each a name and its filters, in a file of the state folder."""
+
+    def __init__(self) -> None:
+        home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        self._file = Path(home, "watcher", "views.json")
+
+    def load(self) -> dict[str, list[str]]:
+        """Returns the filters of each view. Raises UsageError for an unreadable file."""
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, list[str]])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError) as error:
+            raise UsageError(f"can't read {self._file}: {error}") from error
+
+    def save(self, name: str, filters: Sequence[str]) -> None:
+        """Adds a view, or replaces the one of this name. Raises UsageError if it can't."""
+        views = {**self.load(), name: [*filters]}
+        content = msgspec.json.format(msgspec.json.encode(views), indent=2)
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            replace(self._file, content, self._file.with_suffix(".new"))
+        except OSError as error:
+            raise UsageError(f"can't write {self._file}: {error.strerror}") from error
 
 
 class LiveView(App[Totals | None]):
@@ -83,6 +122,9 @@ class LiveView(App[Totals | None]):
         Binding("question_mark", "keys", "Keys"),
         Binding("q,ctrl+c", "end", "End"),
         Binding("escape", "clear", "Clear", show=False),
+        Binding("v", "views", "Views", show=False),
+        Binding("w", "save_view", "Save the view", show=False),
+        *(Binding(f"{n}", f"filter({n})", show=False) for n in range(1, MAX_FILTERS + 1)),
         Binding("ctrl+z", "suspend_process", "To the shell", show=False),
     ]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
@@ -108,9 +150,10 @@ class LiveView(App[Totals | None]):
         self._totals: Totals | None = None
         self.watch_thread = threading.Thread(target=self._run_watch, name="watcher live")
         self._rate = Rate()
+        self._views = SavedViews()
         self._note = ""
         self._note_until = math.inf
-        self._filter = ""
+        self.filters = Filters(lambda text: parse_search(text, lambda arn: self.buffer.tables[arn]))
         self._beside: ChangeLine | None = None
         self._figures = Text()
         self._streams: dict[str, None] = {}
@@ -123,7 +166,7 @@ class LiveView(App[Totals | None]):
             yield ChangeList(self.buffer)
             with VerticalScroll(id="beside", can_focus=False):
                 yield Static(id="change")
-        yield Input(placeholder='text, NAME=VALUE, or {"eventName": ["REMOVE"]}', id="search")
+        yield Input(id="search")
         yield Static(id="notes")
         yield Footer(compact=True)
 
@@ -209,7 +252,8 @@ class LiveView(App[Totals | None]):
             self.query_one("#notes", Static).update(Text(printable(text)))
 
     def _show_filter(self) -> None:
-        self.note(f"only {self._filter} (Escape clears it)" if self._filter else "", math.inf)
+        text = str(self.filters)
+        self.note(f"only {text} (1-9: on and off; Escape clears)" if text else "", math.inf)
 
     def on_change_list_opened(self, message: ChangeList.Opened) -> None:
         """Opens the change that the user chose."""
@@ -217,36 +261,83 @@ class LiveView(App[Totals | None]):
         self.push_screen(ChangeScreen(self.buffer.tables[entry.table], entry.record))
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Applies a search to the list."""
+        """Adds a filter to the list, or saves the filters under a name."""
+        text = message.value.strip()
         try:
-            names = self.buffer.tables
-            self.changes.search(parse_search(message.value, lambda arn: names[arn]))
-        except UsageError as error:
+            if text and self._box.placeholder == _NAME:
+                self._views.save(text, self.filters.on)
+                self.note(f"saved: {text} (v shows the views)")
+            elif text:
+                self.filters.add(text)
+                self._filter()
+        except WatcherError as error:
             self.note(f"error: {error}")
             return
-        self._filter = message.value.strip()
+        self._close_box()
+
+    def _filter(self) -> None:
+        self.changes.search(self.filters.test)
         self._show_filter()
-        self._close_search()
 
     def action_clear(self) -> None:
-        """Closes the search box and keeps the search as it was; without a box, clears it."""
-        if self.query_one("#search").has_class("open"):
-            self._close_search()
+        """Closes the box and keeps the filters as they were; without a box, clears them."""
+        if self._box.has_class("open"):
+            self._close_box()
+            self._show_filter()
             return
-        self._filter = ""
-        self.query_one("#search", Input).value = ""
-        self.changes.search(None)
-        self._show_filter()
+        self.filters.clear()
+        self._filter()
 
-    def _close_search(self) -> None:
-        self.query_one("#search").remove_class("open")
+    def action_filter(self, number: int) -> None:
+        """Turns a filter on or off."""
+        self.filters.toggle(number)
+        self._filter()
+
+    @property
+    def _box(self) -> Input:
+        return self.query_one("#search", Input)
+
+    def _close_box(self) -> None:
+        self._box.remove_class("open")
         self.changes.focus()
 
+    def _open_box(self, placeholder: str) -> None:
+        self._box.value, self._box.placeholder = "", placeholder
+        self._box.add_class("open")
+        self._box.focus()
+
     def action_search(self) -> None:
-        """Opens the search box."""
-        box = self.query_one("#search", Input)
-        box.add_class("open")
-        box.focus()
+        """Opens the box for one more filter."""
+        self._open_box('text, NAME=VALUE, or {"eventName": ["REMOVE"]}')
+
+    def action_save_view(self) -> None:
+        """Opens the box for the name under which the filters are saved."""
+        if self.is_web:
+            self.note("error: a browser saves no views: save it in a terminal, with --live")
+        elif self.filters.on:
+            self._open_box(_NAME)
+        else:
+            self.note("error: there is no filter to save: / adds one")
+
+    def action_views(self) -> None:
+        """Opens the choice of saved views."""
+
+        def show(texts: list[str] | None) -> None:
+            if texts:
+                self.filters.clear()
+                for text in texts:
+                    self.filters.add(text)
+                self._filter()
+
+        try:
+            views = self._views.load()
+        except WatcherError as error:
+            self.note(f"error: {error}")
+            return
+        if views:
+            self.push_screen(ViewsScreen(views), show)
+        else:
+            self.note("there are no saved views: w saves the filters under a name")
 
     def action_pause(self) -> None:
         """Stops following, or follows again."""

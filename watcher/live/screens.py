@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Label, SelectionList, Static, Tree
+from textual.widgets import Label, OptionList, SelectionList, Static, Tree
 from textual.widgets.tree import TreeNode
 
 from watcher.aws.arns import short_table_names, table_of
@@ -31,14 +31,16 @@ _FEW, _ANY = 18, 1_000
 KEYS = """\
 space      pause and follow again
 up, down   one by one; page up, page down; g first, G or End newest
-/          show only what matches: text, NAME=VALUE of a key, or a filter pattern {…}
+/          one more filter: text, NAME=VALUE of a key, or a filter pattern {…}
+1 to 9     a filter on and off
+w, v       save the filters under a name; show a saved view
 Enter      the change, attribute by attribute
 k          the history of this item
 s          shards, and how far behind each is
 t          tables on and off
 y          copy the wire JSON of this change
 q          end the watch
-Escape     back; in the list, clear the filter
+Escape     back; in the list, clear the filters
 Ctrl-Z     to the shell; fg comes back
 """
 
@@ -258,3 +260,27 @@ class TablesScreen(ModalScreen[set[str]]):
         """Returns the tables that are off."""
         on = {*self.query_one(SelectionList).selected}
         self.dismiss({*self._tables} - on)
+
+
+class ViewsScreen(ModalScreen[list[str]]):
+    """The choice of saved views; it returns the filters of the chosen one."""
+
+    BINDINGS = [Binding("escape,q,v", "app.pop_screen", "Back")]
+    DEFAULT_CSS = """
+    ViewsScreen { align: center middle; }
+    ViewsScreen > OptionList { width: 80%; height: auto; border: round $accent; }
+    """
+
+    def __init__(self, views: Mapping[str, list[str]]) -> None:
+        super().__init__()
+        self._views = [*views.values()]
+        self._names = [*views]
+
+    def compose(self) -> ComposeResult:
+        """Builds a line for each view, with its filters."""
+        named = zip(self._names, self._views, strict=True)
+        yield OptionList(*(Text(printable(f"{name}: {', '.join(on)}")) for name, on in named))
+
+    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+        """Returns the chosen view's filters."""
+        self.dismiss(self._views[message.option_index])

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,8 +187,7 @@ def test_a_search_is_for_what_there_is_and_what_is_to_come() -> None:
         await pilot.press("enter")
         assert "error" in str(case.view.query_one("#notes", Static).content)
         assert case.view.changes.shown == 2
-        case.view.query_one("#search", Input).value = ""
-        await pilot.press("enter")
+        await pilot.press("escape", "escape")
         assert case.view.changes.shown == 5
 
     case.run(play)
@@ -200,7 +200,7 @@ def test_escape_clears_the_filter() -> None:
         case.give(record(1), record(2, note="Fox"))
         await pilot.press("slash", *"fox", "enter")
         notes = case.view.query_one("#notes", Static)
-        assert "only fox" in str(notes.content)
+        assert "only 1 fox" in str(notes.content)
         await pilot.press("escape")
         assert case.view.changes.shown == 2
         assert str(notes.content) == ""
@@ -218,9 +218,35 @@ def test_a_message_goes_after_a_while_and_a_filter_stays() -> None:
         notes = case.view.query_one("#notes", Static)
         while "copied" in str(notes.content):
             await asyncio.sleep(0.01)
-        assert "only fox" in str(notes.content)
+        assert "only 1 fox" in str(notes.content)
 
     case.run(play)
+
+
+def test_filters_add_up_are_turned_off_and_on_and_saved_as_a_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1), record(2, note="Fox"), record(3, note="fox hole"))
+        notes = case.view.query_one("#notes", Static)
+        await pilot.press("v")
+        assert "there are no saved views" in str(notes.content)
+        await pilot.press("slash", *"fox", "enter", "slash", *"hole", "enter")
+        assert case.view.changes.shown == 1
+        await pilot.press("2")
+        assert case.view.changes.shown == 2
+        assert "only 1 fox, 2 hole (off)" in str(notes.content)
+        await pilot.press("w", *"foxes", "enter", "escape")
+        assert case.view.changes.shown == 3
+        await pilot.press("v", "enter")
+        assert case.view.changes.shown == 2
+        assert "only 1 fox (" in str(notes.content)
+
+    case.run(play)
+    assert json.loads((tmp_path / "watcher" / "views.json").read_text()) == {"foxes": ["fox"]}
 
 
 @pytest.mark.parametrize(("columns", "is_beside"), [(80, False), (100, True)])
