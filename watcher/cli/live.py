@@ -82,7 +82,10 @@ def view(
         from watcher.live.watch_process import WatchProcess
         from watcher.live.web import serve
 
-        return serve(WatchProcess(watch), viewer_words(sys.argv[1:]), values["live_web"])
+        title = ", ".join(streams) or "all streams"
+        return serve(
+            WatchProcess(watch), viewer_words(sys.argv[1:]), values["live_web"], title=title
+        )
     if not (sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ):
         raise UsageError("it is for a terminal: standard output is none", "live")
     if is_viewer():

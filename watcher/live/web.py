@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import html
 import ipaddress
 import logging
+import re
 import secrets
 import signal
 import socket
@@ -34,28 +36,44 @@ _POLICY = (
     "img-src 'self' data:; connect-src 'self' {scheme}://{host}; frame-ancestors 'none'; "
     "base-uri 'none'; form-action 'none'"
 )
+# The template loads a font from another server, which the policy refuses; it has no title, is as wide
+# as a desktop on a phone, and gets no keys before a click.
+_FONT = re.compile(r"<link[^>]*fonts\.googleapis[^>]*>")
+_HEAD = """<title>{title} - watcher</title>
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <script>
+      addEventListener("DOMContentLoaded", () => {{
+        const focus = () => {{
+          const keys = document.querySelector(".xterm-helper-textarea");
+          if (keys) keys.focus(); else setTimeout(focus, 50);
+        }};
+        focus();
+      }});
+    </script>"""
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def serve(watch: WatchProcess, words: Sequence[str], address: str) -> Totals | None:
+def serve(watch: WatchProcess, words: Sequence[str], address: str, *, title: str) -> Totals | None:
     """Serves a watch until Ctrl-C or SIGTERM; `words` are the program that shows it.
 
     Raises UsageError if it can't listen, and the watch's error.
     """
     try:
         with listening(address, "live_web") as made:
-            return asyncio.run(_serve(watch, words, made))
+            return asyncio.run(_serve(watch, words, made, title))
     finally:
         watch.close()
 
 
-async def _serve(watch: WatchProcess, words: Sequence[str], made: socket.socket) -> Totals | None:
+async def _serve(
+    watch: WatchProcess, words: Sequence[str], made: socket.socket, title: str
+) -> Totals | None:
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, ended.set)
     shared = SharedWatch(watch, lambda: loop.call_soon_threadsafe(ended.set))
     try:
-        server = _ViewServer(words, shared, made)
+        server = _ViewServer(words, shared, made, title)
         runner = web.AppRunner(server.application())
         await runner.setup()
         try:
@@ -79,9 +97,11 @@ class _ViewServer(Server):
     page has the path of its WebSocket, which is a secret as well.
     """
 
-    def __init__(self, words: Sequence[str], shared: SharedWatch, made: socket.socket) -> None:
+    def __init__(
+        self, words: Sequence[str], shared: SharedWatch, made: socket.socket, title: str
+    ) -> None:
         host, port = made.getsockname()[:2]
-        super().__init__("", host, port, title="watcher", public_url=url(made))
+        super().__init__("", host, port, title=title, public_url=url(made))
         self._words = words
         self._shared = shared
         self._is_local = ipaddress.ip_address(host).is_loopback
@@ -152,7 +172,9 @@ class _ViewServer(Server):
             "config": {"static": {"url": "/static/"}},
             "application": {"name": self.title},
         }
-        return aiohttp_jinja2.render_template("app_index.html", request, context)
+        page = aiohttp_jinja2.render_string("app_index.html", request, context)
+        head = _HEAD.format(title=html.escape(self.title))
+        return web.Response(text=_FONT.sub(head, page, 1), content_type="text/html")
 
     def _refuse_when_full(self) -> None:
         if self._viewers >= VIEWERS_MAX:

@@ -215,6 +215,11 @@ async def _look(program: str, url: str) -> None:
         host = url.partition("?")[0]
         assert loaded
         assert all(each.startswith(host) for each in loaded.splitlines()), loaded
+        assert "googleapis" not in await tab.value("document.documentElement.outerHTML")
+        assert (await tab.value("document.title")).endswith("orders - watcher")
+        while await tab.value("document.activeElement.className") != "xterm-helper-textarea":
+            await asyncio.sleep(0.1)
+        assert await tab.value("document.querySelector('meta[name=viewport]').content")
 
 
 class Tab:
