@@ -36,8 +36,8 @@ _POLICY = (
     "img-src 'self' data:; connect-src 'self' {scheme}://{host}; frame-ancestors 'none'; "
     "base-uri 'none'; form-action 'none'"
 )
-# The template loads a font from another server, which the policy refuses; it has no title, is as wide
-# as a desktop on a phone, and gets no keys before a click.
+# The template loads a font from another server, which the policy refuses. It has no title, is as
+# wide as a desktop on a phone, and gets no keys before a click.
 _FONT = re.compile(r"<link[^>]*fonts\.googleapis[^>]*>")
 _HEAD = """<title>{title} - watcher</title>
     <meta name="viewport" content="width=device-width, initial-scale=1">
