@@ -19,7 +19,7 @@ from watcher.formatting.values import printable_key
 MOST = 40
 """A column is as wide as the longest text in it so far, up to this."""
 NARROW = 80
-"""With fewer columns there is no room for dates, and less for keys."""
+"""The fewest columns with room for dates and whole keys."""
 
 on_a_terminal = sys.stdout.isatty()
 widths: list[int] = []

@@ -89,14 +89,7 @@ def _demo(choice: handler_flags.Choice, values: dict[str, Any]) -> int:
     handlers = choice.load(None if values["live"] else _DEFAULT_HANDLER)
     if importlib.util.find_spec("moto") is None:
         raise UsageError(f"the demo needs the embedded DynamoDB: {install('demo')}")
-    # Nothing here may reach a real account, whatever this shell is logged in to.
-    account = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
-    reach = {
-        "AWS_DEFAULT_REGION": _REGION,
-        "AWS_ACCESS_KEY_ID": "demo",
-        "AWS_SECRET_ACCESS_KEY": "demo",
-    }
-    os.environ.update(reach, AWS_EC2_METADATA_DISABLED="true")
+    account, reach = _isolate_from_aws()
     # The shop stands in a session of its own: Ctrl-C is for the watch.
     settings = str(CHANGES), str(values["seconds"])
     command = [*safe_path.interpreter(), "-m", "watcher.cli.shop", *settings]
@@ -123,6 +116,18 @@ def _demo(choice: handler_flags.Choice, values: dict[str, Any]) -> int:
     if totals is None or values["live"] or values["keep"]:
         return 0  # the user has ended it
     return status_of(totals, ends_by_itself=True)
+
+
+def _isolate_from_aws() -> tuple[dict[str, str], dict[str, str]]:
+    """Keeps the demo from any real account; returns the variables before, and the demo's own."""
+    account = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
+    reach = {
+        "AWS_DEFAULT_REGION": _REGION,
+        "AWS_ACCESS_KEY_ID": "demo",
+        "AWS_SECRET_ACCESS_KEY": "demo",
+    }
+    os.environ.update(reach, AWS_EC2_METADATA_DISABLED="true")
+    return account, reach
 
 
 def _keep(

@@ -132,11 +132,8 @@ def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterato
         short = short if owners[handler.initials] == handler.name else []
         if not handler.takes_value:
             names.update((handler.flag, *short))
-            told = Parameter(
-                name=(handler.flag, *short), negative=(), group="handlers", help=handler.description
-            )
-            yield option(_CHOSEN + handler.name, bool, False, told)
-        for name, (metavar, text) in handler.options.items():
+            yield _switch(handler, short)
+        for name in handler.options:
             if name in own:  # one that several declare is theirs together
                 continue
             if flag(name) in names or not name.isidentifier():
@@ -146,11 +143,24 @@ def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterato
                 )
             own.add(name)
             names.add(flag(name))
-            group = "output" if handler.is_built_in and handler.takes_value else "handlers"
-            told = Parameter(name=flag(name), metavar=metavar, group=group, help=text)
-            kind, default = (bool, False) if metavar is None else (str, None)
-            yield option(_OWN + name, kind, default, told)
+            yield _own_option(handler, name)
     yield _FOLDERS
+
+
+def _switch(handler: HandlerModule, short: Sequence[str]) -> Option:
+    """Returns the flag that chooses a handler."""
+    names = (handler.flag, *short)
+    declaration = Parameter(name=names, negative=(), group="handlers", help=handler.description)
+    return option(_CHOSEN + handler.name, bool, False, declaration)
+
+
+def _own_option(handler: HandlerModule, name: str) -> Option:
+    """Returns an option that a handler declares for itself."""
+    metavar, text = handler.options[name]
+    group = "output" if handler.is_built_in and handler.takes_value else "handlers"
+    declaration = Parameter(name=flag(name), metavar=metavar, group=group, help=text)
+    kind, default = (bool, False) if metavar is None else (str, None)
+    return option(_OWN + name, kind, default, declaration)
 
 
 class Choice:

@@ -38,7 +38,7 @@ from watcher.time_machine import counts
 from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
 from watcher.time_machine.callers import Answer, Callers, ChangeKey, Trail
 from watcher.time_machine.counts import CountRow, Counts
-from watcher.time_machine.exports import Baseline
+from watcher.time_machine.exports import Baseline, open_baseline
 from watcher.time_machine.history import History, item_history
 from watcher.time_machine.item_keys import ItemKey, check_key_values
 from watcher.time_machine.sources import Sources, past_time, records_until, start_time
@@ -121,7 +121,7 @@ def _history(
     wanted, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
     _log_times(start, until)
-    exports = open_baseline(baseline, values)
+    exports = open_baseline(baseline, values["region"], values["profile"])
     table = ""
     if values["engine"] == "spark":
         found = spark_commands.history(
@@ -352,7 +352,7 @@ def _as_of(
     _refuse_two_places(place)
     if to_table is not None:
         options.refuse_redaction(values, "a table takes items as they were")
-    exports = open_baseline(baseline, values)
+    exports = open_baseline(baseline, values["region"], values["profile"])
     if values["engine"] != "spark":
         return _as_of_here(
             names, at=moment, key=one_key, baseline=exports, place=place, values=values
@@ -375,7 +375,7 @@ def _as_of(
 
 
 class _Destination(NamedTuple):
-    """Where the items go, and in which form."""
+    """The place and the format of the items to write."""
 
     output: str | None
     to: str | None
@@ -433,13 +433,6 @@ def _for_spark(place: _Destination) -> str:
     if form == "parquet" and place.to is None:
         raise UsageError("give --to and a folder", "output", form)
     return form
-
-
-def open_baseline(baseline: list[str] | None, values: Mapping[str, Any]) -> Baseline | None:
-    """Opens the exports that --baseline names."""
-    if not baseline:
-        return None
-    return Baseline(baseline, AwsConfig(values["region"], values["profile"]))
 
 
 def open_trail(values: Mapping[str, Any], who: options.Who = None) -> Trail | None:

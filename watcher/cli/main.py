@@ -70,13 +70,7 @@ def _run(name: str, words: Sequence[str]) -> int:
             return 1
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        # Of a temporary file, which has no name; a checkpoint's, or a dead letter's, is told there.
-        place = error.filename or "the folder of temporary files"
-        text = (
-            f"{error.strerror}: {place} is full; free some space, or set TMPDIR to another folder"
-        )
-        logger.error(text, extra={"exit_status": ResourceError.exit_status})
-        return ResourceError.exit_status
+        return _log_full_disk(error)
     except WatcherError as error:
         logger.error(
             invocation.explain(error) if invocation else str(error),
@@ -84,6 +78,14 @@ def _run(name: str, words: Sequence[str]) -> int:
             extra={"exit_status": error.exit_status},
         )
         return error.exit_status
+
+
+def _log_full_disk(error: OSError) -> int:
+    # A temporary file has no name; the error of a checkpoint or a dead letter is another one.
+    place = error.filename or "the folder of temporary files"
+    text = f"{error.strerror}: {place} is full; free some space, or set TMPDIR to another folder"
+    logger.error(text, extra={"exit_status": ResourceError.exit_status})
+    return ResourceError.exit_status
 
 
 def _text_asked_for(line: CommandLine) -> str | None:

@@ -40,7 +40,7 @@ REDACT = ("redact", "redact_file", "redact_key_file")
 
 
 class Origins(NamedTuple):
-    """Where the values of a command's options come from; a parameter `origins` gets it."""
+    """The origins of a command's option values; a command gets them as its parameter `origins`."""
 
     typed: Sequence[str]
     """The parameters that the command line gives, in its order and as often as it does."""
@@ -63,14 +63,14 @@ OriginsArgument = Annotated[Origins, Parameter(parse=False)]
 Stream = Annotated[str, Parameter(help="a stream ARN, a table ARN or a table name")]
 """The STREAM that most commands are about."""
 Others = Annotated[str, Parameter(name="[STREAM…]", help="more streams, or globs such as 'shop-*'")]
-"""The further ones of a command that has to have one."""
+"""The further streams of a command that takes at least one."""
 Streams = Annotated[
     str,
     Parameter(
         name="STREAM", help="a stream ARN, a table ARN, a table name, or a glob such as 'shop-*'"
     ),
 ]
-"""Each STREAM of a command that is about several."""
+"""Each STREAM of a command that takes several."""
 TRAIL = Parameter(
     metavar="PLACE",
     completer=completers.files,
@@ -86,7 +86,7 @@ Output = Annotated[
         alias="-o", metavar="FORMAT", choices=("text", "json"), help="text (default) or json"
     ),
 ]
-"""How a command prints what there is."""
+"""The option of a command's output format."""
 
 
 def age(moment: datetime, now: datetime) -> str:

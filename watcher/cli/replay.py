@@ -140,7 +140,7 @@ class RecordSource(Protocol):
     filtered: int
     """Records that were filtered out, counted by who takes them."""
     unreadable: int
-    """What is no record, or names none."""
+    """The lines that are no record, or the messages that name none."""
 
     def __iter__(self) -> Iterator[Record]:
         """Yields the records."""
@@ -153,7 +153,7 @@ class Delivery:
     source: RecordSource
     matches: Callable[[Record], bool] | None
     redaction: Redaction | None
-    """What of the records that pass the matches nobody is to see."""
+    """Hides parts of the records that pass the matches."""
     dispatcher: Dispatcher
     status: ReplayStatus | None
     letters: LetterSource | None = None

@@ -207,7 +207,7 @@ class _ShopShard:
     hashes: range
     first: int
     last: int | None = None
-    """Its last sequence number; None as long as it is open."""
+    """The shard's last sequence number; None while it is open."""
     records: list[dict[str, Any]] = field(default_factory=list)
     id: str = field(init=False)
 

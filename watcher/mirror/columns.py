@@ -18,7 +18,7 @@ Item = dict[str, dict[str, Any]]
 """`{"PK": {"S": "user-1"}}`, binary values in base64."""
 
 KIND: Final = b"dynamodb"
-"""Of a column's field: the one type of attributes that it has grown from."""
+"""The key, in a column's metadata, of the one attribute type that the column grew from."""
 _DECIMAL: Final = pa.decimal128(38, 18)
 _GROWN: Final[Mapping[str, pa.DataType]] = {
     **dict.fromkeys(("S", "M", "L", "NS", "BS"), pa.string()),

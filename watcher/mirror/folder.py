@@ -33,7 +33,7 @@ class Folder:
         self.filesystem = filesystem
         self.path = path
         self.options = options
-        """How delta-rs reaches the same place."""
+        """The options with which delta-rs reaches the same folder."""
 
     @classmethod
     def at(cls, to: str) -> Folder:

@@ -215,18 +215,7 @@ class IcebergMirror(MirrorTable):
                 "schema-id": metadata.current_schema_id,
             }
         )
-        is_as_opened = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": parent}
-        newest = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
-        done = self._catalog.commit_table(
-            self.table,
-            (
-                AssertTableUUID(uuid=metadata.table_uuid),
-                AssertRefSnapshotId.model_validate(is_as_opened),
-            ),
-            (AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(newest)),
-        )
-        self.table.metadata = done.metadata
-        self.table.metadata_location = done.metadata_location
+        self._commit_snapshot(snapshot)
         for each in removed:
             del self._entries[each.path], self._files[each.path]
         self._entries.update(zip((each.path for each in added), new, strict=True))
@@ -235,6 +224,23 @@ class IcebergMirror(MirrorTable):
         if state is not None:
             self.state = state
         self._write_hint()
+
+    def _commit_snapshot(self, snapshot: Snapshot) -> None:
+        """Makes the snapshot the newest one, unless another writer has committed since."""
+        parent = {"type": "assert-ref-snapshot-id", "ref": "main"}
+        newest = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot.snapshot_id}
+        done = self._catalog.commit_table(
+            self.table,
+            (
+                AssertTableUUID(uuid=self.table.metadata.table_uuid),
+                AssertRefSnapshotId.model_validate(
+                    {**parent, "snapshot-id": snapshot.parent_snapshot_id}
+                ),
+            ),
+            (AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(newest)),
+        )
+        self.table.metadata = done.metadata
+        self.table.metadata_location = done.metadata_location
 
     def _write_manifests(
         self,

@@ -27,18 +27,18 @@ from watcher.mirror.parts import PART, DataFile, PartFiles, part_of
 
 @dataclass(frozen=True, kw_only=True)
 class StorageLimits:
-    """How much is kept for readers of older versions."""
+    """The limits of the files kept for readers of older versions."""
 
     replaced_share: float = 2.0
-    """So many times the table's bytes, at most …"""
+    """The most replaced bytes to keep, as a multiple of the table's bytes …"""
     replaced_bytes: int = 16 * 1024 * 1024
-    """… or so many, where the table is small."""
+    """… or this number of bytes, if that is more."""
     at_least: timedelta = timedelta(minutes=5)
-    """Not less than so long, whatever it takes: a reader may be in the middle of a version."""
+    """The shortest time to keep a version: a reader may be in the middle of it."""
     commits: int = 10
-    """Nor fewer commits: one of the newest has the mirror's state."""
+    """The fewest commits to keep: one of the newest has the mirror's state."""
     at_most: timedelta = timedelta(weeks=1)
-    """Nothing is kept for longer."""
+    """The longest time to keep a version."""
     unfinished_after: timedelta = timedelta(hours=1)
     """A file that no commit names is then garbage: its writer was killed."""
 
@@ -101,7 +101,7 @@ class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
     copied: bool = False
     """True once all items are copied that existed when the mirror began."""
     copied_at: datetime | None = None
-    """When the copy ended; None in mirrors of earlier versions."""
+    """The time when the copy ended; None in mirrors of earlier versions."""
     number: int = 0
     """The commit's number, among the mirror's own."""
     redaction: str = ""
@@ -114,30 +114,30 @@ class MirrorLimits:
     """Sizes and pauses of a mirror."""
 
     items: int = 20_000
-    """Items or changes in a commit, at most …"""
+    """The most items or changes of a commit …"""
     image_bytes: int = 32 * 1024 * 1024
-    """… or so many bytes of them."""
+    """… and their most bytes."""
     segment_bytes: int = 100 * 1024 * 1024
-    """The copy scans one segment for each …"""
+    """The bytes of a table for which the copy scans one more segment …"""
     segments: int = 8
-    """… up to so many side by side."""
+    """… up to this number side by side."""
     poll_seconds: float = 0.2
     """Between two looks for a change, where there was none."""
     idle_commit_seconds: float = 600.0
     """A position is stored by then, though nothing changes: the stream keeps a day."""
     tidy_after: timedelta = timedelta(days=1)
-    """What is too old goes that often, also where little was replaced."""
+    """The time between two deletions of old versions where little was replaced."""
     storage: StorageLimits = field(default_factory=StorageLimits)
     part_bytes: int = 5 * 1024
-    """The rows of a part take so many, beside what each file takes, …"""
+    """The bytes of a part's rows, without the file's own …"""
     parts: int = 4096
-    """… up to so many parts."""
+    """… up to this number of parts."""
     part_rows: int = 16
-    """A part has no less on average."""
+    """The fewest rows of a part, on average."""
     chunk_bytes: int = 32 * 1024 * 1024
-    """What is held in memory while a table is split, of compressed rows; and …"""
+    """The bytes of compressed rows in memory while a table is split …"""
     merge_bytes: int = 2 * 1024 * 1024
-    """… of the parts that are changed together."""
+    """… and of the parts that one commit changes together."""
     recent_commits: int = 50
     """The state is looked for in so many first: others (OPTIMIZE) may come in between."""
 

@@ -31,12 +31,12 @@ class HeartbeatState(NamedTuple):
     """The last signs of life; times are monotonic seconds, the same for all of a machine."""
 
     progressed_at: float
-    """When the loop last came round."""
+    """The time of the loop's last turn."""
     tried_at: float
-    """When it last attempted something, maybe the same again: as late, or later."""
+    """The time of the last attempt, also of a retry: at or after the last turn."""
     phase: Phase
     stopping_since: float
-    """When it was told to stop, which takes its own time; 0: it was not."""
+    """The time when the watch was told to stop; 0 if it was not."""
 
     def not_before(self, moment: float) -> HeartbeatState:
         """Returns this for a process that could see nothing before a moment."""
@@ -64,11 +64,11 @@ class Heartbeat:
             return Heartbeat(memoryview(mmap.mmap(-1, 8 * _SIZE)).cast("d"))
 
     def beat(self) -> None:
-        """Note that the loop came round."""
+        """Notes a turn of the loop."""
         self._cells[_PROGRESSED_AT] = self._cells[_TRIED_AT] = self._clock.monotonic()
 
     def try_again(self) -> None:
-        """Note that the loop attempts something again, and has not come round."""
+        """Notes an attempt within a turn of the loop."""
         self._cells[_TRIED_AT] = self._clock.monotonic()
 
     def enter(self, phase: Phase) -> Phase:
@@ -115,7 +115,7 @@ class ProbeAnswers(NamedTuple):
     """Problems that a restart may solve."""
     ready: list[str]
     remark: str = ""
-    """What a watch that is ready does instead of delivering."""
+    """The work of a ready watch that does not deliver: standing by."""
 
 
 def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers:

@@ -35,7 +35,7 @@ class Lease(StrEnum):
     STANDING_BY = "standing by"
     """Another watch holds it; this one can take over."""
     UNUSABLE = "unusable"
-    """It has run out or is lost, or a standby could not take it over."""
+    """The lease has run out or is lost, or a standby could not take it over."""
 
 
 DURATIONS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 300.0)
@@ -69,18 +69,18 @@ class Totals(msgspec.Struct):
     tables: defaultdict[str, Counter[str]] = msgspec.field(
         default_factory=lambda: defaultdict(Counter)
     )
-    """Those delivered of each table, by kind of change."""
+    """The records delivered of each table, by kind of change."""
     shards: int = 0
     restarts: int = 0
     losses: int = 0
     saved: bool = True
     """False where the last save of the positions failed."""
     failures: int = 0
-    """How often a handler has failed for good, on a record or as it was closed."""
+    """The failures of handlers for good, on a record or in `close`."""
     dead_letters: int = 0
-    """How many of these are kept as dead letters."""
+    """The number of these failures that are kept as dead letters."""
     unhandled: int = 0
-    """How many of them are records that are kept nowhere."""
+    """The number of these failures whose records are kept nowhere."""
     bill: Bill = Bill(0, None)
     """The cost of the reading."""
     stopped: bool = False
@@ -93,7 +93,7 @@ class Totals(msgspec.Struct):
 
 
 class Shards(msgspec.Struct, frozen=True):
-    """How many shards there are: being read, read to their end, waiting for their parent's end."""
+    """The numbers of shards: being read, read to their end, waiting for their parent's end."""
 
     open: int = 0
     finished: int = 0
@@ -111,14 +111,14 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     failed: dict[tuple[str, str], int] = {}
     """Records that each handler has failed on, retries not counted; as `handled`."""
     durations: dict[str, Durations] = {}
-    """How long each handler's calls took."""
+    """The durations of each handler's calls."""
     retries: dict[str, int] = {}
-    """How often each handler was tried again."""
+    """The number of each handler's retries."""
     retrying: dict[str, float] = {}
-    """For how many seconds each handler has been tried again with the same records."""
+    """The seconds since each handler's first failure on its present records."""
     shards: Shards = Shards()
     lags: dict[ShardKey, float] = {}
-    """For each shard being read, how many seconds old what is delivered of it is; 0: caught up."""
+    """The age of each shard's last delivered record, in seconds; 0 for one that is caught up."""
     queued: int = 0
     """Records that were read and are not delivered yet."""
     calls: dict[str, int] = {}
@@ -172,11 +172,11 @@ class Display(Protocol):
         """Take the newest figures, a few times a second; must not block."""
 
     def close(self) -> None:
-        """Nothing more comes. May be called twice, and from a signal handler."""
+        """Ends the display. May be called twice, and from a signal handler."""
 
 
 class Rate:
-    """How fast a count has grown lately."""
+    """The growth of a count per second, over the last seconds."""
 
     def __init__(self) -> None:
         self._counts: deque[tuple[float, int]] = deque()

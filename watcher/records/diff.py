@@ -22,7 +22,7 @@ Attribute: TypeAlias = Mapping[str, Any]
 """An attribute's value on the wire: `{"N": "1"}`."""
 
 Content: TypeAlias = Any
-"""What a value on the wire holds; its kind tells the type: `N` a text, `M` a map, `L` a list."""
+"""The content of a value on the wire, by its kind: `N` a text, `M` a map, `L` a list."""
 _Same = TypeVar("_Same")
 
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])

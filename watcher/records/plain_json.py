@@ -49,7 +49,7 @@ class _Value(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 Plain: TypeAlias = Raw | str | list["Plain"] | dict[str, "Plain"] | None
-"""What msgspec encodes as plain JSON; Raw where the wire's bytes are that already."""
+"""A value that msgspec encodes as plain JSON; Raw where the wire's bytes are plain JSON."""
 
 _item: Final = msgspec.json.Decoder(dict[str, _Value])
 _value: Final = msgspec.json.Decoder(_Value)

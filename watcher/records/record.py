@@ -256,7 +256,7 @@ class _LazyDict(dict[str, Any]):
 
     __slots__ = ("_unmade",)
     _unmade: WireChange | WireRecord | None
-    """What the other values are made of; None once all are made, and this is a dict like any."""
+    """The wire record that values are decoded from on demand; None once all are decoded."""
 
     _NAMES: ClassVar[tuple[str, ...]]
     """The names of the values, in AWS's order."""

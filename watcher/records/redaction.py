@@ -91,7 +91,7 @@ class _Deep(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One of the rules: where, and what is done there."""
+    """A redaction rule: the path, and the action."""
 
     path: Sequence[_Name | _Index | _Deep]
     """Empty for a pattern of values."""
@@ -106,7 +106,7 @@ class Rule(NamedTuple):
 
 
 _States: TypeAlias = frozenset[tuple[int, int]]
-"""Which rules are how far along their paths."""
+"""The position of each rule along its path."""
 
 
 class Redaction:

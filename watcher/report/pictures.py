@@ -78,7 +78,7 @@ class Bar(NamedTuple):
     begin: float
     end: float
     is_open: bool | None
-    """None where no listing tells."""
+    """True for an open shard; None without a listing."""
     changes: int
 
 

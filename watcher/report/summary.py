@@ -37,7 +37,7 @@ class CountedChange(NamedTuple):
     """The part of one change that a report counts."""
 
     kind: str
-    """One of KINDS."""
+    """The kind of change, one of KINDS."""
     seconds: float | None
     """The time of the change (epoch); None where it is unknown."""
     key: Key

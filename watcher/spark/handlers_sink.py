@@ -45,9 +45,9 @@ class HandlersTask(msgspec.Struct, frozen=True):
     address: tuple[str, int]
     authkey: bytes
     test: RecordFilter | None = None
-    """Which records go to the handlers."""
+    """The filter of the records; None hands over all."""
     redaction: Redaction | None = None
-    """What of those nobody is to see."""
+    """Hides parts of these records."""
 
     def shown(self, record: Record) -> Record | None:
         """Returns a record as handlers are to see it; None where it is not for them.
@@ -69,7 +69,7 @@ class Printed(WriterCommitMessage):
         self.text = text
         self.error = error
         self.unhandled = unhandled
-        """How many records a handler has failed on that are kept nowhere."""
+        """The number of records that a handler failed on and that are kept nowhere."""
 
 
 class _Stdout(io.TextIOWrapper):
@@ -200,7 +200,7 @@ class Printer:
         self.error: HandlerError | None = None
         """Why what was printed is not out: a full disk."""
         self.unhandled = 0
-        """How many records handlers have failed on that are kept nowhere."""
+        """The number of records that handlers failed on and that are kept nowhere."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:

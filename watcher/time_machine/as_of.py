@@ -27,7 +27,7 @@ from watcher.records.filters import record_filter
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
 from watcher.streams.start_times import Moment
-from watcher.time_machine.exports import Baseline, ExportLine
+from watcher.time_machine.exports import Baseline, ExportLine, open_baseline
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.sources import Sources, past_time
@@ -61,7 +61,7 @@ class ItemsAsOf:
         self.key_names = tuple(key_names)
         """The key's attributes; of an archive alone they are known from its first change on."""
         self.redaction: Redaction | None = None
-        """What of the items nobody is to see; a filter sees them whole."""
+        """Hides parts of the items; filters see them unredacted."""
         self.exact = True
         """False where types are lost: an archive's plain JSON does not tell a set from a list."""
         self._matches = matches
@@ -185,9 +185,7 @@ def as_of(
     then = past_time(at, "at")
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
     one = None if key is None else ItemKey(key)
-    folders = [baseline] if isinstance(baseline, str) else list(baseline)
-    # The endpoint is DynamoDB's, not S3's.
-    exports = Baseline(folders, AwsConfig(region, profile)) if folders else None
+    exports = open_baseline(baseline, region, profile)
     found = items_as_of(opened, then, one, record_filter(filters), exports)
     found.redaction = hidden
     return found

@@ -56,7 +56,7 @@ _keys: Final = msgspec.json.Decoder(dict[str, dict[str, str]])
 
 
 class Certainty(enum.Enum):
-    """How far a trail tells who made a change."""
+    """The certainty with which a trail names a change's caller."""
 
     CERTAIN = "certain"
     """One caller wrote this key in these seconds."""
@@ -69,7 +69,7 @@ class Certainty(enum.Enum):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Who made a change, as far as is known."""
+    """The callers that may have made a change, and the certainty."""
 
     certainty: Certainty
     callers: tuple[Caller, ...] = ()

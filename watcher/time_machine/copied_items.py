@@ -39,7 +39,7 @@ _json: Final = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal)
 
 
 class Form(Enum):
-    """How much of a value's type a copy keeps."""
+    """The part of a value's type that a copy keeps."""
 
     WIRE = "all of it"
     JSON = "JSON's: a set is a list, a binary value is base64"
@@ -229,10 +229,10 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     """One change of an item."""
 
     number: str
-    """Its sequence number."""
+    """The change's sequence number."""
     kind: str
     at: float | None
-    """Its time in epoch seconds."""
+    """The change's time in epoch seconds."""
     after: msgspec.Raw | None
     """The item after it; None after a removal."""
 
@@ -260,16 +260,16 @@ class Cause(NamedTuple):
     change: Change | None = None
     """The change that is missing there, was applied twice or too late."""
     more: int = 0
-    """How many later changes are missing as well."""
+    """The number of later changes that the copy lacks, too."""
     alike: int = 0
-    """How many other changes would explain the difference as well."""
+    """The number of other changes that would explain the difference, too."""
 
 
 class CopyDifference(NamedTuple):
     """One difference of a copy."""
 
     attribute: str | None
-    """None where the whole item is only on one side, or there several times."""
+    """The attribute; None for an item that is only on one side, or several times in the copy."""
     there: Value
     here: Value
     cause: Cause
@@ -323,29 +323,17 @@ def copy_differences(
     columns: frozenset[str] | None = None,
 ) -> list[CopyDifference]:
     """Returns how a copy's item differs from every state that it may have; empty if it is one."""
-    apart: dict[int, list[str]] = {}
-    for at in history.allowed():
-        state = history.states[at]
-        if state is None or copied is None:
-            if state is copied:
-                return []
-            continue
-        names = (state.keys() | copied.keys()) if columns is None else columns
-        apart[at] = [
-            name
-            for name in sorted(names)
-            if not reads_as(state.get(name, ABSENT), copied.get(name, ABSENT), form)
-        ]
-        if not apart[at]:
-            return []
-    if not apart:  # it is only on one side
+    differing = _differing_names(history, copied, form, columns)
+    if differing is None:
+        return []
+    if not differing:  # it is only on one side
         if copied is None:
             return [CopyDifference(None, ABSENT, ABSENT, _only_here(history))]
-        whole = _only_there(history, copied, form, columns)
-        return [CopyDifference(None, ABSENT, ABSENT, whole)]
+        cause = _only_there(history, copied, form, columns)
+        return [CopyDifference(None, ABSENT, ABSENT, cause)]
     assert copied is not None
     # The state that explains most of it; the newest of several.
-    nearest = min(apart, key=lambda at: (len(apart[at]), -at))
+    nearest = min(differing, key=lambda at: (len(differing[at]), -at))
     state = history.states[nearest]
     assert state is not None
     causes = _Attributes(history, copied, form, nearest)
@@ -354,13 +342,38 @@ def copy_differences(
         for each in history.states[:nearest]
     )
     found = []
-    for name in apart[nearest]:
+    for name in differing[nearest]:
         here = state.get(name, ABSENT)
         there = copied.get(name, ABSENT)
         if form is Form.TEXT:
             there = ABSENT if _is_null(there) else _as_number(there, here)
         found.append(CopyDifference(name, there, here, causes.cause(name, there)))
     return found
+
+
+def _differing_names(
+    history: ItemHistory, copied: Item | None, form: Form, columns: frozenset[str] | None
+) -> dict[int, list[str]] | None:
+    """Returns the attributes in which a copy differs from each state; None if it is equal to one.
+
+    States on one side only, where the other side has no item, are left out.
+    """
+    differing: dict[int, list[str]] = {}
+    for at in history.allowed():
+        state = history.states[at]
+        if state is None or copied is None:
+            if state is copied:
+                return None
+            continue
+        names = (state.keys() | copied.keys()) if columns is None else columns
+        differing[at] = [
+            name
+            for name in sorted(names)
+            if not reads_as(state.get(name, ABSENT), copied.get(name, ABSENT), form)
+        ]
+        if not differing[at]:
+            return None
+    return differing
 
 
 def _as_number(there: Value, here: Value) -> Value:

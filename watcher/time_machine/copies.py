@@ -37,7 +37,7 @@ def item_of_image(image: bytes | msgspec.Raw) -> Item:
 
 
 class CopyPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the stream is in a copy. With neither a token nor a time, nobody knows."""
+    """The part of the stream that is in a copy; unknown with neither a token nor a time."""
 
     token: Token | None = None
     """The positions up to which all changes are in it."""
@@ -54,11 +54,11 @@ class Copy(Protocol):
 
     @property
     def label(self) -> str:
-        """Its name in the report: `mirror at version 41`."""
+        """The copy's name in the report: `mirror at version 41`."""
 
     @property
     def form(self) -> Form:
-        """How much of a value's type it keeps."""
+        """The part of a value's type that the copy keeps."""
 
     @property
     def columns(self) -> frozenset[str] | None:
@@ -66,7 +66,7 @@ class Copy(Protocol):
 
     @property
     def position(self) -> CopyPosition:
-        """How much of the stream is in it."""
+        """The part of the stream that the copy holds."""
 
     def items(self) -> Iterator[Item]:
         """Yields its items. Raises UsageError, StreamError."""

@@ -37,7 +37,7 @@ class _Manifest(msgspec.Struct, rename="camel"):
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """One of an export's files."""
+    """A file of an export."""
 
     location: str
     """The file's path or URL."""
@@ -195,3 +195,13 @@ class Baseline:
         """Yields the items changed since, the latest first: of each item the first line counts."""
         for each in reversed(self.later):
             yield from each.lines()
+
+
+def open_baseline(
+    exports: str | Sequence[str] | None, region: str | None, profile: str | None
+) -> Baseline | None:
+    """Opens a table's export and those after it; None without one. Raises UsageError."""
+    if not exports:
+        return None
+    places = [exports] if isinstance(exports, str) else exports
+    return Baseline(places, AwsConfig(region, profile))  # an endpoint is DynamoDB's, not S3's

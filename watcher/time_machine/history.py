@@ -17,7 +17,7 @@ from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
 from watcher.streams.start_times import Moment
 from watcher.time_machine.callers import Answer, Trail
-from watcher.time_machine.exports import Baseline
+from watcher.time_machine.exports import Baseline, open_baseline
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources, past_time, records_until, start_time
 
@@ -34,7 +34,7 @@ class History:
         self.gaps = gaps
         """One line for each stretch of time whose changes may be missing."""
         self.answers: list[Answer] = []
-        """Who made each of the records' changes, in their order; empty without a trail."""
+        """The callers of the records' changes, in their order; empty without a trail."""
         self.now: dict[str, Any] | None = None
         """The item as it is now, in native values as in `record.new`; None where there is none."""
         self.now_wire: dict[str, Any] | None = None
@@ -119,8 +119,7 @@ def history(  # noqa: PLR0913 (its parameters are the options)
     first = start_time(start)
     last = None if until is None else past_time(until, "until")
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url))
-    folders = [baseline] if isinstance(baseline, str) else list(baseline)
-    exports = Baseline(folders, AwsConfig(region, profile)) if folders else None
+    exports = open_baseline(baseline, region, profile)
     trail = None if who is None else Trail(who, AwsConfig(region, profile))
     found = item_history(opened, ItemKey(key), first, last, exports)
     if trail is not None:

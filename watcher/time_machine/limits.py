@@ -32,11 +32,11 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_threads: int = 8
     """The writes under way at once: enough for the default rate at 50 ms a write."""
     retried_for: timedelta = timedelta(minutes=10)
-    """How long a write, whose run was killed, may have been tried again before."""
+    """The longest time for which a killed run may have retried a write."""
     clock_error: timedelta = timedelta(seconds=10)
-    """How wrong this machine's clock may be beside the stream's."""
+    """The largest difference between this machine's clock and the stream's."""
     log_delay: timedelta = timedelta(minutes=15)
-    """How late CloudTrail delivers a call: about 5 minutes, as a rule at most 15."""
+    """The delay of CloudTrail's log files: about 5 minutes, as a rule at most 15."""
     latest_log: timedelta = timedelta(minutes=30)
     """A call is looked for in the log files that are delivered so long after it."""
     log_bytes: int = 512 * 1024 * 1024

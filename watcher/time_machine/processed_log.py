@@ -83,10 +83,10 @@ class LogCheck(NamedTuple):
     """The outcome."""
 
     changes: int
-    """How many it should have had, or has had."""
+    """The number of changes that the consumer should have processed, or has."""
     faults: list[LogFault]
     unknown: int
-    """How many lines are of no change that the stream holds."""
+    """The number of lines whose change the stream does not hold."""
     since: datetime | None
     """The time of the oldest change that it should have had; None where the log names none."""
 

@@ -79,17 +79,17 @@ class Redrive:
         self._is_whole = True
         self._passed = 0
         self.records = 0
-        """How many were given out."""
+        """The number of records handed out."""
         self.filtered = 0
-        """How many of these nobody wanted, counted by whoever takes them."""
+        """The number of these that filters dropped; the caller counts them."""
         self.unreadable = 0
-        """How many messages name no range, counted by whoever reads them."""
+        """The number of messages that name no range; the caller counts them."""
         self.begun = 0
-        """How many ranges were begun."""
+        """The number of ranges begun."""
         self.done = 0
-        """How many ranges were handled whole."""
+        """The number of ranges whose records were all handled."""
         self.lost = 0
-        """How many ranges are not there any more."""
+        """The number of ranges that have left the stream."""
 
     @property
     def batches(self) -> Sequence[FailedBatch]:
