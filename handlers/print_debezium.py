@@ -9,7 +9,7 @@ import time
 import msgspec
 
 from watcher import Record, __version__
-from watcher.formatting.terminal import write_json
+from watcher.formatting.text import write_json
 from watcher.records.plain_json import plain_json
 
 OPERATIONS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d", "SNAPSHOT": "r"}

@@ -3,7 +3,7 @@
 from watcher import Record
 from watcher.formatting.differences import change_lines
 from watcher.formatting.style import highlighted, table_prefix
-from watcher.formatting.terminal import write_text
+from watcher.formatting.text import write_text
 
 
 def handle(record: Record) -> None:

@@ -8,7 +8,7 @@ from watcher import Record
 from watcher.files import WholeFile, append_lines
 from watcher.formatting.plain_records import plain_record
 from watcher.formatting.style import are_tables_shown
-from watcher.formatting.terminal import write_json
+from watcher.formatting.text import write_json
 from watcher.records.page import RecordPage
 
 OPTIONS = {

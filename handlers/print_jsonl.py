@@ -2,7 +2,7 @@
 
 from watcher import Record
 from watcher.formatting.plain_records import plain_line
-from watcher.formatting.terminal import write_json
+from watcher.formatting.text import write_json
 
 
 def handle(record: Record) -> None:

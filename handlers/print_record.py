@@ -3,7 +3,7 @@
 from watcher import Record
 from watcher.formatting.differences import shown_item
 from watcher.formatting.style import highlighted, paint, shown_time, table_prefix
-from watcher.formatting.terminal import write_text
+from watcher.formatting.text import write_text
 
 
 def handle(record: Record) -> None:

@@ -3,7 +3,7 @@
 from watcher import Record
 from watcher.formatting.differences import BY_TTL, summary_beginning, summary_line
 from watcher.formatting.style import highlighted
-from watcher.formatting.terminal import write_text
+from watcher.formatting.text import write_text
 from watcher.formatting.values import printable_wire_key
 from watcher.records.page import RecordPage
 from watcher.records.record import creation_time

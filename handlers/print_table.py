@@ -13,7 +13,7 @@ from watcher.formatting.style import (
     shown_time,
     time_of_day,
 )
-from watcher.formatting.terminal import write_text
+from watcher.formatting.text import write_text
 from watcher.formatting.values import printable_key
 
 MOST = 40

@@ -9,10 +9,9 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
-from watcher.aws.client import StreamsClient
+from watcher.aws.client import CallRateLimiter, StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
-from watcher.aws.describe_stream_limit import CallRateLimiter
 from watcher.aws.model import AfterSequence, Position, TrimHorizon
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record

@@ -226,7 +226,7 @@ OTHERS = {
 
 
 def test_there_is_one_way_to_a_terminal() -> None:
-    """Item data goes through `formatting/terminal.py`."""
+    """Item data goes through `formatting/text.py`."""
     found = []
     for place in (ROOT / "watcher" / "cli", ROOT / "watcher" / "spark", ROOT / "handlers"):
         for path in sorted(place.rglob("*.py")):

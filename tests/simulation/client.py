@@ -13,8 +13,8 @@ from botocore.parsers import ResponseParserError
 
 from tests.simulation.probe import probed
 from tests.simulator.service import Reply, Service
+from watcher.aws.client import CallRateLimiter
 from watcher.aws.counters import Counters
-from watcher.aws.describe_stream_limit import CallRateLimiter
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_watcher_error
 from watcher.aws.listings import read_listing, to_shard

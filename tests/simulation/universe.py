@@ -13,7 +13,7 @@ from tests.simulation.scheduler import EPOCH, Scheduler, Trace, VirtualClock
 from tests.simulator.faults import Faults
 from tests.simulator.model import Shard, World
 from tests.simulator.service import Service
-from watcher.aws.describe_stream_limit import CallRateLimiter
+from watcher.aws.client import CallRateLimiter
 from watcher.aws.model import Latest, Position
 
 TABLE = "orders"

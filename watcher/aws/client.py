@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from functools import partial
@@ -30,7 +32,6 @@ from watcher.aws.credentials import (
     session,
 )
 from watcher.aws.deadline import limit_answers, with_deadline
-from watcher.aws.describe_stream_limit import call_limiter_for
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
 from watcher.aws.fast_http import RawPages, Shortcut
@@ -55,7 +56,7 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.aws.timing import CallTiming
-from watcher.clock import no_later
+from watcher.clock import CLOCK, Clock, no_later
 from watcher.errors import (
     ShardNotFoundError,
     StreamError,
@@ -65,6 +66,40 @@ from watcher.errors import (
     WatcherError,
 )
 from watcher.version import __version__
+
+# DescribeStream allows 10 calls a second, for all programs of an account in a region together.
+_CALLS = 4
+# A little more than a second, since calls arrive later than they are sent, and not evenly.
+_SECONDS = 1.05
+
+
+class CallRateLimiter:
+    """Lets `calls` begin within any `seconds`; more have to wait. For several threads at once."""
+
+    def __init__(
+        self, clock: Clock = CLOCK, calls: int = _CALLS, seconds: float = _SECONDS
+    ) -> None:
+        self._clock = clock
+        self._calls = calls
+        self._seconds = seconds
+        self._begun: deque[float] = deque()
+        self._lock = threading.Lock()
+
+    def turn(self) -> float:
+        """Takes the next turn; returns the seconds until it comes. Later callers come after it."""
+        with self._lock:
+            now = moment = self._clock.monotonic()
+            if len(self._begun) == self._calls:
+                moment = max(now, self._begun.popleft() + self._seconds)
+            self._begun.append(moment)
+        return moment - now
+
+
+@functools.cache
+def call_limiter_for(endpoint: str) -> CallRateLimiter:
+    """Returns the program's one limiter of DescribeStream for an endpoint."""
+    return CallRateLimiter()
+
 
 # So many calls at the same time, where some get no answer; of more urllib3 says on stderr that it
 # keeps no connection.

@@ -88,7 +88,7 @@ def _policy(
     queue: _Queue = None,
     **values: object,
 ) -> int:
-    from watcher.formatting.terminal import write_json
+    from watcher.formatting.text import write_json
 
     if not streams and not (values["everything"] or values["tags"] or for_ == "streams"):
         raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")

@@ -25,8 +25,7 @@ from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines, change_lines, path_text, summary_line
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import shown_time, time_text
-from watcher.formatting.terminal import write_json, write_text
-from watcher.formatting.text import counted, grouped
+from watcher.formatting.text import counted, grouped, write_json, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions, end
 from watcher.records.diff import ABSENT, Absent, Attribute, changed_values, differences

@@ -19,8 +19,7 @@ from watcher.clock import CLOCK
 from watcher.declared import Parameter
 from watcher.errors import ServiceError, StreamError, UsageError
 from watcher.formatting.style import time_text
-from watcher.formatting.terminal import write_json, write_text
-from watcher.formatting.text import grouped, printable
+from watcher.formatting.text import grouped, printable, write_json, write_text
 from watcher.options import WatchOptions
 from watcher.pull.rewind import rewound
 from watcher.stores.open_store import claimed, read_positions

@@ -32,8 +32,7 @@ from watcher.delivery.output import OutputClosed
 from watcher.errors import UsageError
 from watcher.formatting import style
 from watcher.formatting.style import time_text
-from watcher.formatting.terminal import write_text
-from watcher.formatting.text import grouped, printable
+from watcher.formatting.text import grouped, printable, write_text
 from watcher.observability.watch_stats import Rate
 from watcher.options import WatchOptions, end
 from watcher.records.filters import record_filter

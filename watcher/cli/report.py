@@ -22,8 +22,7 @@ from watcher.cli.output import written_file
 from watcher.declared import Parameter
 from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
-from watcher.formatting.terminal import write_text
-from watcher.formatting.text import grouped
+from watcher.formatting.text import grouped, write_text
 from watcher.observability.watch_stats import Totals
 from watcher.options import WatchOptions
 from watcher.records.record import Record

@@ -19,8 +19,7 @@ from watcher.cli import options
 from watcher.declared import Parameter
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.differences import shortened
-from watcher.formatting.terminal import write_json
-from watcher.formatting.text import counted, printable
+from watcher.formatting.text import counted, printable, write_json
 from watcher.options import WatchOptions
 from watcher.options import price as checked_price
 
@@ -55,7 +54,7 @@ def streams_command(line: CommandLine) -> Callable[..., int]:
 def _streams(*, table: _Table = None, output: options.Output = "text", **values: object) -> int:
     from watcher.aws.arns import region_in
     from watcher.aws.client import StreamsClient
-    from watcher.formatting.terminal import write_json, write_text
+    from watcher.formatting.text import write_json, write_text
 
     streams = StreamsClient(options.connection(values), table and region_in(table))
     names = _names(streams, table)

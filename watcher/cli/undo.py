@@ -20,8 +20,7 @@ from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
 from watcher.formatting.style import paint, time_text
-from watcher.formatting.terminal import write_json, write_text
-from watcher.formatting.text import grouped
+from watcher.formatting.text import grouped, write_json, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
 from watcher.records.record import wire_item

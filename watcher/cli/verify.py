@@ -25,8 +25,7 @@ from watcher.errors import UsageError, WatcherError, blame
 from watcher.formatting import style
 from watcher.formatting.differences import path_text, shortened, shown_pair
 from watcher.formatting.style import paint, shown_time, time_text
-from watcher.formatting.terminal import write_json, write_text
-from watcher.formatting.text import grouped, printable
+from watcher.formatting.text import grouped, printable, write_json, write_text
 from watcher.formatting.values import printable_key
 from watcher.observability.exporter import listening_at
 from watcher.observability.instruments import VerifyMetrics

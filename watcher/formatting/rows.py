@@ -12,8 +12,7 @@ from typing import IO, Annotated
 from watcher.declared import Parameter
 from watcher.files import is_terminal
 from watcher.formatting.style import max_characters
-from watcher.formatting.terminal import write_text
-from watcher.formatting.text import printable
+from watcher.formatting.text import printable, write_text
 
 CsvRaw = Annotated[
     bool,

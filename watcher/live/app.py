@@ -23,8 +23,7 @@ from textual.widgets import Footer, Input, Static
 from watcher.aws.model import Listing
 from watcher.errors import UsageError, WatcherError
 from watcher.files import replace
-from watcher.formatting.terminal import painted_alone
-from watcher.formatting.text import counted, printable
+from watcher.formatting.text import counted, painted_alone, printable
 from watcher.live.changes import (
     MAX_FILTERS,
     ChangeBuffer,

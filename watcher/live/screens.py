@@ -18,8 +18,7 @@ from watcher.aws.arns import short_table_names, table_of
 from watcher.aws.model import Listing, ShardKey, opened_at
 from watcher.errors import WatcherError
 from watcher.formatting.differences import change_lines, shortened, shown_item
-from watcher.formatting.terminal import painted_alone
-from watcher.formatting.text import printable
+from watcher.formatting.text import painted_alone, printable
 from watcher.records.record import Record
 
 # Each level of the tree is indented by so much; the mark that folds a line is as wide.

@@ -15,7 +15,7 @@ from pyspark.sql import functions as sql
 
 from watcher.aws.model import CLOCKS_APART
 from watcher.errors import StreamError, UsageError
-from watcher.formatting.terminal import write_json
+from watcher.formatting.text import write_json
 from watcher.records.filters import record_filter
 from watcher.records.plain_json import plain_json
 from watcher.records.record import Record

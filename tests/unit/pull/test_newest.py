@@ -10,7 +10,7 @@ from tests.simulation.client import Credentials, SimulatedClient
 from tests.simulator.faults import Faults
 from tests.simulator.model import World
 from tests.simulator.service import Service
-from watcher.aws.describe_stream_limit import CallRateLimiter
+from watcher.aws.client import CallRateLimiter
 from watcher.pull.newest import newest_change
 
 NOW = 1_790_000_000.0

@@ -12,7 +12,7 @@ from pyspark.sql.functions import window
 from watcher.aws.config import AwsConfig
 from watcher.declared import Parameter
 from watcher.errors import UsageError
-from watcher.formatting.terminal import write_json, write_text
+from watcher.formatting.text import write_json, write_text
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (

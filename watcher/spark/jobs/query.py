@@ -15,7 +15,7 @@ from watcher.aws.config import AwsConfig
 from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
-from watcher.formatting.terminal import write_json
+from watcher.formatting.text import write_json
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import all_changes

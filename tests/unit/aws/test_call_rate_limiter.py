@@ -3,7 +3,7 @@
 import threading
 
 from tests.support.hand_clock import HandClock
-from watcher.aws.describe_stream_limit import CallRateLimiter, call_limiter_for
+from watcher.aws.client import CallRateLimiter, call_limiter_for
 
 
 def test_as_many_as_are_allowed_go_at_once_and_the_others_in_their_turn() -> None:
