@@ -16,7 +16,7 @@ from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import Done, Run
 from tests.support.hostile_text import HOSTILE, refuse_steering
 from watcher.files import WholeFile
-from watcher.spark import handlers_sink
+from watcher.spark import compat, handlers_sink
 
 pytestmark = pytest.mark.spark
 
@@ -88,6 +88,29 @@ def test_handlers_run_on_executors_in_order(command: Run, sim: RemoteSimulator) 
     numbers = [json.loads(line)["dynamodb"]["SequenceNumber"] for line in done.out.splitlines()]
     assert judge(sim.records, numbers) == ([], [], [], [])
     assert "Done: 800 changes" in done.err
+
+
+@pytest.mark.skipif(not compat.HAS_ADMISSION_CONTROL, reason="needs Spark 4.2")
+def test_a_snapshot_brings_the_items_first_and_once(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.bulk(60, keys=20, remove_every=4)
+    sim.advance(60)
+    there = 20 - 0
+    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1", "--engine", "spark"]
+    options = [*place, "--no-follow", "--print-json", "--checkpoint", str(tmp_path / "state")]
+
+    first = command(sim.stream_arn, *options, "--snapshot", "--filter", "v >= 1")
+    sim.bulk(5, keys=5, begin=60)
+    sim.advance(60)
+    second = command(sim.stream_arn, *options, "--snapshot")
+    refused = command(sim.stream_arn, *options, "--snapshot", "--from", "1h")
+
+    items = [json.loads(line) for line in first.out.splitlines()]
+    assert {each["eventName"] for each in items} == {"SNAPSHOT"}
+    assert len({each["dynamodb"]["SequenceNumber"] for each in items}) == len(items) == there
+    assert [json.loads(line)["eventName"] for line in second.out.splitlines()] == ["MODIFY"] * 5
+    assert refused.status == 2 and "leave out --from" in refused.err
 
 
 def test_each_process_closes_its_handlers_once_at_the_end(

@@ -217,7 +217,7 @@ _NOT_HERE = {
     "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude", "yes"), "name the tables, or globs of them"),
     "strict": "there each name has to have a stream",
-    **dict.fromkeys(("snapshot", "on_stale"), "run it without --engine"),
+    "on_stale": "run it without --engine",
     "poll_max": "Spark reads as it can",
     "reload": "each executor has loaded its own",
     "concurrency": "Spark's tasks run side by side",
@@ -227,7 +227,10 @@ _NOT_HERE = {
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
 
-_FOR_THE_JOB = ("start", "checkpoint", "on_error", "stop_timeout", "fail_on_data_loss")
+_FOR_THE_JOB = (
+    *("start", "snapshot", "checkpoint", "on_error"),
+    *("stop_timeout", "fail_on_data_loss"),
+)
 _USED = {*_FOR_THE_JOB, "follow", *options.FILTERS, *options.REDACT, *options.AWS}
 
 
@@ -253,7 +256,7 @@ def _watch(
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session, once = module("session"), not values["follow"]
-    _refuse(choice, origins, values["checkpoint"])
+    _refuse(choice, origins, values)
     refuse_bad_seconds("stop_timeout", values["stop_timeout"])
     several = WantedStreams.parse(streams).are_several
     load = functools.partial(_load, choice, values, several)
@@ -283,12 +286,15 @@ def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler
     return choice.load(handler_flags.DEFAULT_HANDLER)
 
 
-def _refuse(choice: Choice, origins: options.Origins, checkpoint: str | None) -> None:
+def _refuse(choice: Choice, origins: options.Origins, values: dict[str, Any]) -> None:
     for name in origins.typed:  # a default is not for this run in particular
         is_unused = name in declared(WatchOptions).parameters and name not in _USED
         if name in _NOT_HERE or is_unused:
             advice = _NOT_HERE.get(name, "leave --engine out")
             raise UsageError(f"not for --engine spark: {advice}", name)
+    if values["snapshot"] and values["start"] != "latest":
+        raise UsageError("on Spark it begins now: leave out --from", "snapshot")
+    checkpoint = values["checkpoint"]
     if checkpoint and checkpoint.startswith(SCHEME):
         text = "on Spark a checkpoint is a folder; choose one, or run without --engine"
         raise UsageError(text, "checkpoint", checkpoint)

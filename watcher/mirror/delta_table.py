@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -18,21 +18,33 @@ from deltalake.transaction import AddAction, RemoveAction
 from watcher.errors import UsageError
 from watcher.mirror.folder import Folder
 from watcher.mirror.parts import DataFile
-from watcher.mirror.table import (
-    LIMITS,
-    Commit,
-    Merge,
-    MirrorLimits,
-    MirrorState,
-    MirrorTable,
-    Retention,
-)
+from watcher.mirror.table import LIMITS, Commit, MirrorLimits, MirrorState, MirrorTable
 
 _STATE: Final = "watcher"
 _APP: Final = "watcher-mirror"
 # Readers of older versions are served by what Retention keeps; each checkpoint names all files
 # that were removed in this time.
 _PROPERTIES: Final = {"delta.deletedFileRetentionDuration": "interval 15 minutes"}
+
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+
+
+class _Remove(msgspec.Struct):
+    path: str
+    size: int | None = None
+
+
+class _CommitInfo(msgspec.Struct):
+    timestamp: int = 0
+
+
+class _Action(msgspec.Struct):
+    remove: _Remove | None = None
+    commitInfo: _CommitInfo | None = None
+
+
+_action: Final = msgspec.json.Decoder(_Action)
 
 
 class DeltaMirror(MirrorTable):
@@ -42,11 +54,10 @@ class DeltaMirror(MirrorTable):
         super().__init__(to, limits)
         self._folder = folder
         self._table: DeltaTable | None = None
-        self._retention = Retention(limits.storage)
-        self._log = DeltaLog(folder, self._retention)
+        self._log = folder.inner("_delta_log")
         self._known_files: dict[str, DataFile] | None = None
         self._options = {**folder.options}
-        with self._translated_errors():
+        with self.translated_errors():
             if DeltaTable.is_deltatable(to, self._options):
                 self._table = DeltaTable(to, storage_options=self._options)
                 self.state = self._found_state(self._table)
@@ -92,22 +103,6 @@ class DeltaMirror(MirrorTable):
         if new:
             self._table.alter.add_columns(new)
 
-    def merge(self, merge: Merge, state: MirrorState) -> None:
-        """Applies changes to the parts that they are of. Raises WatcherError."""
-        with self._translated_errors():
-            super().merge(merge, state)
-
-    def tidy(self, now: datetime) -> None:
-        """Deletes what was replaced, where that has become much, and once a day."""
-        assert self._table is not None and self.state is not None
-        live = self.files()
-        size = sum(each.size for each in live.values())
-        is_late = now - self.state.tidied >= self.limits.tidy_after
-        if is_late or self._retention.is_due(size):
-            with self._translated_errors():
-                self._log.tidy(self._table, live, size, now)
-            self.state = msgspec.structs.replace(self.state, tidied=now)
-
     def files(self) -> dict[str, DataFile]:
         """Returns the files of the newest version, by their paths."""
         assert self._table is not None
@@ -148,7 +143,8 @@ class DeltaMirror(MirrorTable):
         for each in removed:
             files.pop(each.path, None)
         files.update((each.path, each) for each in added)
-        self._log.count(self.version, sum(each.size for each in removed))
+        log_bytes = self._log.size(f"{self.version:020}.json")
+        self.retention.count(log_bytes + sum(each.size for each in removed))
         if state is not None:
             self.state = state
 
@@ -166,7 +162,7 @@ class DeltaMirror(MirrorTable):
         mode: Literal["append", "overwrite"],
         schema_mode: Literal["overwrite"] | None = None,
     ) -> None:
-        with self._translated_errors():
+        with self.translated_errors():
             write_deltalake(
                 self._table or self.to,
                 rows,
@@ -194,76 +190,26 @@ class DeltaMirror(MirrorTable):
             f"{self.to} is a Delta table that mirror has not made: choose another folder"
         )
 
-    @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except CommitFailedError as error:
-            raise self.changed_by_others() from error
-        except (DeltaError, OSError) as error:
-            raise self.error_of(error) from error
+    # Older versions
 
-
-def _properties(state: MirrorState) -> CommitProperties:
-    # The application's transaction: of two that begin at one state, only one is let through.
-    return CommitProperties(
-        custom_metadata={_STATE: msgspec.json.encode(state).decode()},
-        app_transactions=[Transaction(_APP, state.number)],
-    )
-
-
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\..*parquet")
-
-
-class _Remove(msgspec.Struct):
-    path: str
-    size: int | None = None
-
-
-class _CommitInfo(msgspec.Struct):
-    timestamp: int = 0
-
-
-class _Action(msgspec.Struct):
-    remove: _Remove | None = None
-    commitInfo: _CommitInfo | None = None
-
-
-_action: Final = msgspec.json.Decoder(_Action)
-
-
-class DeltaLog:
-    """The folder of one table, and what `retention` keeps in it."""
-
-    def __init__(self, folder: Folder, retention: Retention) -> None:
-        self._folder = folder
-        self._log = folder.inner("_delta_log")
-        self._retention = retention
-
-    def count(self, version: int, replaced_bytes: int) -> None:
-        """Counts what a commit has replaced, and its own size."""
-        self._retention.count(replaced_bytes + self._log.size(f"{version:020}.json"))
-
-    def tidy(
-        self, table: DeltaTable, live: Collection[str], live_bytes: int, now: datetime
-    ) -> None:
+    def delete_replaced(self, live_bytes: int, now: datetime) -> None:
         """Deletes the files that only too old versions need, and these versions' log."""
-        table.create_checkpoint()  # what reads the log from here on needs no commit before
-        self._retention.tidied()
+        assert self._table is not None
+        self._table.create_checkpoint()  # what reads the log from here on needs no commit before
+        self.retention.tidied()
         names = [info.base_name for info in self._log.files()]
         versions = _versions(_COMMIT, names)
         removed: dict[int, set[str]] = {}
         commits = self._commits(versions, removed)
-        oldest = self._retention.oldest(commits, live_bytes, now)
+        oldest = self.retention.oldest(commits, live_bytes, now)
         if oldest is None:
             oldest = versions[0]
         for version in versions:
             if version not in removed:
-                removed[version] = self._read(version)[1]
-        needed = set(live).union(*(paths for each, paths in removed.items() if each > oldest))
-        replaced = set[str]().union(*(paths for each, paths in removed.items() if each <= oldest))
-        abandoned = now - self._retention.limits.unfinished_after
+                removed[version] = self._read_commit(version)[1]
+        needed = set(self.files()).union(*(removed[each] for each in versions if each > oldest))
+        replaced = set[str]().union(*(removed[each] for each in versions if each <= oldest))
+        abandoned = now - self.retention.limits.unfinished_after
         for info in self._folder.files():
             name = info.base_name
             if name in needed or not name.endswith(".parquet"):
@@ -280,10 +226,10 @@ class DeltaLog:
     def _commits(self, versions: list[int], removed: dict[int, set[str]]) -> Iterator[Commit]:
         """Yields the commits, the newest first, and notes the files that each has removed."""
         for version in reversed(versions):
-            commit, removed[version] = self._read(version)
+            commit, removed[version] = self._read_commit(version)
             yield commit
 
-    def _read(self, version: int) -> tuple[Commit, set[str]]:
+    def _read_commit(self, version: int) -> tuple[Commit, set[str]]:
         text = self._log.read(f"{version:020}.json")
         actions = [_action.decode(line) for line in text.splitlines() if line]
         removed = [each.remove for each in actions if each.remove is not None]
@@ -291,6 +237,24 @@ class DeltaLog:
         size = len(text) + sum(each.size or 0 for each in removed)
         commit = Commit(version, datetime.fromtimestamp(made / 1000, UTC), size)
         return commit, {each.path for each in removed}
+
+    @contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        """Raises delta-rs's errors as WatcherError."""
+        try:
+            yield
+        except CommitFailedError as error:
+            raise self.changed_by_others() from error
+        except (DeltaError, OSError) as error:
+            raise self.error_of(error) from error
+
+
+def _properties(state: MirrorState) -> CommitProperties:
+    # The application's transaction: of two that begin at one state, only one is let through.
+    return CommitProperties(
+        custom_metadata={_STATE: msgspec.json.encode(state).decode()},
+        app_transactions=[Transaction(_APP, state.number)],
+    )
 
 
 def _versions(pattern: re.Pattern[str], names: list[str]) -> list[int]:

@@ -62,15 +62,7 @@ from watcher.errors import UsageError
 from watcher.mirror.columns import KIND
 from watcher.mirror.folder import Folder
 from watcher.mirror.parts import DataFile
-from watcher.mirror.table import (
-    LIMITS,
-    Commit,
-    Merge,
-    MirrorLimits,
-    MirrorState,
-    MirrorTable,
-    Retention,
-)
+from watcher.mirror.table import LIMITS, Commit, MirrorLimits, MirrorState, MirrorTable
 
 _STATE: Final = "watcher"
 _METADATA_BYTES: Final = "watcher-metadata-bytes"
@@ -103,11 +95,10 @@ class IcebergMirror(MirrorTable):
         self._catalog = catalog
         self._identifier = identifier
         self._location = location
-        self._retention = Retention(limits.storage)
         self._table: Table | None = None
         self._entries: dict[str, ManifestEntry] = {}
         self._files: dict[str, DataFile] = {}
-        with self._translated_errors():
+        with self.translated_errors():
             if catalog.table_exists(identifier):
                 self._open(catalog.load_table(identifier))
 
@@ -146,7 +137,7 @@ class IcebergMirror(MirrorTable):
         """Creates it, instead of what a copy that was killed has left. Raises WatcherError."""
         before = self.state.number if self.state else 0
         made = iceberg_schema(schema)
-        with self._translated_errors():
+        with self.translated_errors():
             if self._table is not None:
                 self._catalog.purge_table(self._identifier)
             self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
@@ -160,7 +151,7 @@ class IcebergMirror(MirrorTable):
 
     def append(self, rows: pa.Table, state: MirrorState) -> None:
         """Appends rows (there may be none), and stores the stream's position."""
-        with self._translated_errors():
+        with self.translated_errors():
             added = [self.part_files.write_copied(rows, self.schema)] if rows.num_rows else []
             self.commit([], added, self.next_state(state))
 
@@ -169,14 +160,9 @@ class IcebergMirror(MirrorTable):
         has = {field.name for field in self.table.schema().fields}
         new = [(each, iceberg_type(each)) for each in columns if each.name not in has]
         if new:
-            with self._translated_errors(), self.table.update_schema() as update:
+            with self.translated_errors(), self.table.update_schema() as update:
                 for field, kind in new:
                     update.add_column(field.name, kind, doc=comment(field))
-
-    def merge(self, merge: Merge, state: MirrorState) -> None:
-        """Applies changes to the parts that they are of. Raises WatcherError."""
-        with self._translated_errors():
-            super().merge(merge, state)
 
     def files(self) -> dict[str, DataFile]:
         """Returns the files of the newest version, by their paths."""
@@ -186,7 +172,7 @@ class IcebergMirror(MirrorTable):
         self, removed: Sequence[DataFile], added: Sequence[DataFile], state: MirrorState | None
     ) -> None:
         """Replaces files, in one snapshot; without a state, by files with the same rows."""
-        with self._translated_errors():
+        with self.translated_errors():
             self._commit(removed, added, state)
 
     def _commit(
@@ -220,7 +206,7 @@ class IcebergMirror(MirrorTable):
             del self._entries[each.path], self._files[each.path]
         self._entries.update(zip((each.path for each in added), new, strict=True))
         self._files.update((each.path, each) for each in added)
-        self._retention.count(_replaced_bytes(snapshot))
+        self.retention.count(_replaced_bytes(snapshot))
         if state is not None:
             self.state = state
         self._write_hint()
@@ -361,21 +347,12 @@ class IcebergMirror(MirrorTable):
 
     # Older versions
 
-    def tidy(self, now: datetime) -> None:
-        """Deletes what was replaced, where that has become much, and once a day."""
-        assert self.state is not None
-        size = sum(each.size for each in self._files.values())
-        is_late = now - self.state.tidied >= self.limits.tidy_after
-        if is_late or self._retention.is_due(size):
-            with self._translated_errors():
-                self._tidy(size, now)
-            self.state = msgspec.structs.replace(self.state, tidied=now)
-
-    def _tidy(self, live_bytes: int, now: datetime) -> None:
-        self._retention.tidied()
+    def delete_replaced(self, live_bytes: int, now: datetime) -> None:
+        """Expires older snapshots, and deletes what only they need."""
+        self.retention.tidied()
         metadata = self.table.metadata
         snapshots = sorted(metadata.snapshots, key=_number, reverse=True)
-        oldest = self._retention.oldest(map(_commit, snapshots), live_bytes, now) or 0
+        oldest = self.retention.oldest(map(_commit, snapshots), live_bytes, now) or 0
         named = {each.snapshot_id for each in metadata.refs.values()}  # branches and tags
         kept = [each for each in snapshots if _number(each) >= oldest or each.snapshot_id in named]
         expired = [each for each in snapshots if each not in kept]
@@ -396,7 +373,7 @@ class IcebergMirror(MirrorTable):
         self._delete(folder, lists | current, gone, now)
 
     def _delete(self, folder: Folder, needed: set[str], gone: set[str], now: datetime) -> None:
-        abandoned = now - self._retention.limits.unfinished_after
+        abandoned = now - self.retention.limits.unfinished_after
         for info in folder.files():
             name = info.base_name
             if name not in needed and (name in gone or info.mtime < abandoned):
@@ -437,7 +414,8 @@ class IcebergMirror(MirrorTable):
         }
 
     @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
+        """Raises PyIceberg's errors as WatcherError."""
         try:
             yield
         except CommitFailedException as error:

@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -175,6 +176,7 @@ class MirrorTable(ABC):
     def __init__(self, to: str, limits: MirrorLimits) -> None:
         self.to = to
         self.limits = limits
+        self.retention = Retention(limits.storage)
         self.state: MirrorState | None = None
         self.stored_at: datetime | None = None
         """The time of the commit in which an opened table's state was found."""
@@ -221,14 +223,32 @@ class MirrorTable(ABC):
         """Replaces files, at once; without a state, by files with the same rows."""
 
     @abstractmethod
+    def delete_replaced(self, live_bytes: int, now: datetime) -> None:
+        """Deletes what only older versions need than those that `retention` keeps."""
+
+    @abstractmethod
+    def translated_errors(self) -> AbstractContextManager[None]:
+        """Raises the errors of the format's library as WatcherError."""
+
     def tidy(self, now: datetime) -> None:
         """Deletes what was replaced, where that has become much, and once a day."""
+        assert self.state is not None
+        live_bytes = sum(each.size for each in self.files().values())
+        is_late = now - self.state.tidied >= self.limits.tidy_after
+        if is_late or self.retention.is_due(live_bytes):
+            with self.translated_errors():
+                self.delete_replaced(live_bytes, now)
+            self.state = msgspec.structs.replace(self.state, tidied=now)
 
     def merge(self, merge: Merge, state: MirrorState) -> None:
         """Applies changes to the parts that they are of.
 
         Raises WatcherError, also where another program has changed the table at the same time.
         """
+        with self.translated_errors():
+            self._merge(merge, state)
+
+    def _merge(self, merge: Merge, state: MirrorState) -> None:
         parts = self._suitable_parts(merge)
         removed: list[DataFile] = []
         added: list[DataFile] = []

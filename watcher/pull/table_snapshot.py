@@ -9,7 +9,7 @@ has to be remembered. After a SNAPSHOT changes may come that it shows already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -156,21 +156,11 @@ class TableSnapshot:
             )
 
     def _record(self, item: msgspec.Raw, number: int, segment: int) -> Mapping[str, Any]:
-        image = read(_item, bytes(item))
-        keys = {name: image[name] for name in self._names}
+        record = snapshot_record(item, self._names, number=number, time=self._clock.time())
+        keys = record["dynamodb"]["Keys"]
         key = {name: read(_value, bytes(raw)) for name, raw in keys.items()}
         self._keys.append((segment, key))
-        return {
-            "eventName": SNAPSHOT,
-            "eventSource": "aws:dynamodb",
-            "dynamodb": {
-                "ApproximateCreationDateTime": int(self._clock.time()),
-                "Keys": keys,
-                "NewImage": item,
-                "SequenceNumber": str(number),
-                "StreamViewType": "NEW_IMAGE",
-            },
-        }
+        return record
 
     def stored(self, unsettled: str | None = None) -> TokenSnapshot:
         """Where to go on: behind what was handed over, and before what is not settled yet."""
@@ -187,3 +177,21 @@ class TableSnapshot:
         for segment, key in self._keys[:count]:
             segments[segment] = TokenSegment(key)
         return TokenSnapshot.of(segments, number)
+
+
+def snapshot_record(
+    item: msgspec.Raw, keys: Sequence[str], *, number: int, time: float
+) -> Mapping[str, Any]:
+    """Returns an item as a SNAPSHOT record; `keys` are the names of its key's attributes."""
+    image = read(_item, bytes(item))
+    return {
+        "eventName": SNAPSHOT,
+        "eventSource": "aws:dynamodb",
+        "dynamodb": {
+            "ApproximateCreationDateTime": int(time),
+            "Keys": {name: image[name] for name in keys},
+            "NewImage": item,
+            "SequenceNumber": str(number),
+            "StreamViewType": "NEW_IMAGE",
+        },
+    }

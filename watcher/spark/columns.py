@@ -212,6 +212,16 @@ def _text(shape: Shape) -> str:
 # Records as Arrow batches
 
 
+def without(batch: pa.RecordBatch, *names: str) -> pa.RecordBatch:
+    """Returns rows with nulls in these columns, where they are among theirs."""
+    for name in names:
+        place = batch.schema.get_field_index(name)
+        if place >= 0:
+            field = batch.schema.field(place)
+            batch = batch.set_column(place, field, pa.nulls(len(batch), field.type))
+    return batch
+
+
 class _Changes(NamedTuple):
     """Records that become rows."""
 

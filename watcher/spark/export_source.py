@@ -15,7 +15,7 @@ from watcher.aws.arns import region_in, table_name
 from watcher.errors import UsageError
 from watcher.records.wire import WireChange, WireRecord
 from watcher.spark import compat, options
-from watcher.spark.columns import ArrowEncoder, columns, ddl, refuse_unfit_types
+from watcher.spark.columns import ArrowEncoder, columns, ddl, refuse_unfit_types, without
 from watcher.spark.options import SourceOptions
 from watcher.spark.picklable import SparkPicklable
 from watcher.time_machine.exports import DataFile, Export, ExportLine
@@ -63,7 +63,7 @@ class ExportReader(SparkPicklable, DataSourceReader):
         lines = export.lines_of(partition.file)
         while some := list(islice(lines, _ROWS)):
             batch = encoder.encode_records([self._record(export, line) for line in some], "", table)
-            yield _without(batch, "sequence_number", "shard_id")
+            yield without(batch, "sequence_number", "shard_id")
 
     def _record(self, export: Export, line: ExportLine) -> WireRecord:
         region = region_in(export.table_arn)
@@ -121,12 +121,3 @@ def _parsed(given: Mapping[str, str]) -> tuple[SourceOptions, str, list[str]]:
     if not place:
         raise UsageError("give the export's folder, AWSDynamoDB/EXPORT-ID: .load(folder)")
     return options.parse({**rest, "stream": "export"}, streaming=False), place, names
-
-
-def _without(batch: pa.RecordBatch, *names: str) -> pa.RecordBatch:
-    for name in names:
-        place = batch.schema.get_field_index(name)
-        if place >= 0:
-            field = batch.schema.field(place)
-            batch = batch.set_column(place, field, pa.nulls(len(batch), field.type))
-    return batch

@@ -120,10 +120,8 @@ def _refuse_misplaced(values: Mapping[str, str], *, streaming: bool) -> None:
     for name in _STREAMING:
         if not streaming and name in values:
             raise UsageError(f"{name} is for spark.readStream")
-    if values.get("snapshot", "").lower() == "true":
-        for name in ("startingPosition", "wireRecords"):
-            if name in values:
-                raise UsageError(f"snapshot and {name} exclude each other")
+    if values.get("snapshot", "").lower() == "true" and "startingPosition" in values:
+        raise UsageError("snapshot and startingPosition exclude each other")
     if "schemaLocation" in values and values.get("inferSchema", "").lower() != "true":
         raise UsageError("schemaLocation is for inferSchema=true")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 import msgspec
 
 from watcher.aws.background import BackgroundService
 from watcher.aws.connect import connect, for_worker
-from watcher.aws.model import Service, TrimHorizon, opened_at
+from watcher.aws.model import AfterSequence, AtTime, Service, TrimHorizon, opened_at
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
@@ -18,22 +20,24 @@ from watcher.pull import executor
 from watcher.pull.ranges import Range
 from watcher.runtime.stream_successor import StreamEnd
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
-from watcher.spark import micro_batch, offsets, progress
+from watcher.spark import micro_batch, offsets
 from watcher.spark.buffered_shard import BufferedPage, BufferedShard, ReaderEvent, unread_since
 from watcher.spark.deferred_range import DeferredRange
 from watcher.spark.event_time import EventTimeAlignment, EventTimeLimit
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
-from watcher.spark.progress import Report
 from watcher.spark.read_ahead import ReadAhead, ReadAheadDriver, ReaderThreads
 from watcher.spark.succession import StreamSuccession
 from watcher.spark.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ShardEnd
-from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
+from watcher.streams.lineage import RETENTION, Lineage, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.timing import TIMING as CORE_TIMING
 
 logger = logging.getLogger("watcher")
+
+Report: TypeAlias = dict[str, int]
+"""Figures of a query's progress, by their names."""
 
 
 class _StoppingPoint(msgspec.Struct, frozen=True):
@@ -296,7 +300,7 @@ class Planner:
             unfinished = [] if self._coordinator is None else self._coordinator.lineage.unfinished
             unstarted = [each for each in unfinished if each.status is ShardStatus.WAITING]
             figures = {
-                **progress.backlog(shards, unstarted, self._planned, self._clock.time()),
+                **_backlog(shards, unstarted, self._planned, self._clock.time()),
                 "data_losses": len(self._losses.lines),
                 "shards_finished": self._finished,
                 "shards_left_behind": len(self._alignment.left_behind),
@@ -429,3 +433,63 @@ class Planner:
         """True once each shard was read once, or tried to."""
         shards = self._ahead.shards.values()
         return all(shard.attempted for shard in shards if shard.reader is not None)
+
+
+# Progress
+
+
+def _backlog(
+    shards: Iterable[BufferedShard],
+    unstarted: Iterable[TrackedShard],
+    planned: Mapping[str, ShardOffset],
+    now: float,
+) -> Report:
+    """Returns the figures of what comes after the newest micro-batch, whose end is `planned`.
+
+    `unstarted` are shards that wait for their turn.
+    """
+    shards = list(shards)
+    waiting = [
+        page for shard in shards for page in shard.pages if _is_left(page, planned.get(shard.id))
+    ]
+    deferred = [
+        each.deferred
+        for each in shards
+        if each.deferred and _is_left(each.deferred, planned.get(each.id))
+    ]
+    times = [each.created for each in waiting] + [each.created for each in deferred]
+    finished = {name for name, each in planned.items() if each.finished}
+    unread = [
+        shard.tracked
+        for shard in shards
+        if not shard.attempted and not shard.pages and shard.id not in finished
+    ]
+    times += _opened([*unread, *unstarted], now)
+    return {
+        "buffered_bytes": sum(each.size for each in waiting),
+        "buffered_records": sum(each.count for each in waiting),
+        "lag_seconds": max(0, round(now - min(times))) if times else 0,
+    }
+
+
+def _is_left(held: BufferedPage | DeferredRange, planned: ShardOffset | None) -> bool:
+    return (
+        planned is None
+        or not isinstance(planned.position, AfterSequence)
+        or int(held.upto) > int(planned.position.sequence_number)
+    )
+
+
+def _opened(unread: Iterable[TrackedShard], now: float) -> Iterator[float]:
+    """Yields when the first record may have been made of shards that were not read yet."""
+    kept = now - RETENTION.total_seconds()
+    for each in unread:
+        if (since := _oldest_unread(each)) is not None:
+            yield max(kept, since.timestamp())
+
+
+def _oldest_unread(shard: TrackedShard) -> datetime | None:
+    """Returns a time before which no record of a shard is unread, where one is known."""
+    if isinstance(shard.position, AtTime):
+        return shard.position.time
+    return opened_at(shard.id) or shard.since

@@ -20,7 +20,7 @@ from watcher.spark.compat import ReadLimit, ReadMaxRows, SupportsTriggerAvailabl
 from watcher.spark.offsets import OffsetJson
 from watcher.spark.options import SourceOptions, wanted_streams
 from watcher.spark.picklable import SparkPicklable
-from watcher.spark.progress import Report
+from watcher.spark.planner import Report
 from watcher.spark.stream_reader import StreamReader
 from watcher.spark.timing import TIMING, Timing
 

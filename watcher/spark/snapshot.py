@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from watcher.aws.arns import region_in, table_name
+from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.tables import Description, for_task, tables
-from watcher.records.wire import SNAPSHOT, WireChange, WireRecord
+from watcher.pull.table_snapshot import SHARD_ID, snapshot_record
 from watcher.spark import compat
-from watcher.spark.columns import ArrowEncoder
+from watcher.spark.columns import ArrowEncoder, without
 from watcher.spark.offsets import Snapshot
 from watcher.spark.options import SourceOptions
+from watcher.streams.messages import Page
 
 # A task that fails reads its part again: some minutes' worth.
 _PART_BYTES: Final = 128 * 1024 * 1024
 _PARTS_MAX: Final = 10_000
-_SHARD_ID: Final = "snapshot"
 
-_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -73,31 +73,29 @@ class SnapshotRows:
         """Yields a row for each item; an item has no sequence number."""
         encoder = ArrowEncoder(self._options, self._schema)
         client = for_task(_in_region(self._options.connection, partition.arn))
-        for items in client.scan(partition.table, partition.part, partition.of.parts):
+        count, parts = 0, partition.of.parts
+        for items in client.scan(partition.table, partition.part, parts):
             if not items:
                 continue
-            records = [self._record(item, partition) for item in items]
-            batch = encoder.encode_records(records, _SHARD_ID, table_name(partition.arn))
-            place = batch.schema.get_field_index("sequence_number")
-            if place >= 0:
-                field = batch.schema.field(place)
-                batch = batch.set_column(place, field, pa.nulls(len(batch), field.type))
-            yield batch
+            # The numbers of a part rise, and no other part has them.
+            numbers = range(partition.part + count * parts, sys.maxsize, parts)
+            records = [
+                self._record(item, number, partition)
+                for item, number in zip(items, numbers, strict=False)
+            ]
+            count += len(items)
+            page = Page(
+                0, len(records), str(numbers[len(items) - 1]), _encode({"Records": records})
+            )
+            batch = encoder.encode(page, SHARD_ID, partition.arn)
+            yield without(batch, "sequence_number")
 
-    def _record(self, item: msgspec.Raw, partition: SnapshotPartition) -> WireRecord:
-        image = _shallow.decode(item)
-        keys = msgspec.Raw(_encode({name: image[name] for name in partition.keys}))
-        change = WireChange(
-            "", partition.of.time.timestamp(), keys, item, StreamViewType="NEW_IMAGE"
-        )
-        record = WireRecord(
-            change,
-            eventName=SNAPSHOT,
-            eventSource="aws:dynamodb",
-            awsRegion=region_in(partition.arn),
-        )
-        redaction = self._options.redaction
-        return record if redaction is None else redaction.wire(record)
+    def _record(
+        self, item: msgspec.Raw, number: int, partition: SnapshotPartition
+    ) -> Mapping[str, Any]:
+        time = partition.of.time.timestamp()
+        record = snapshot_record(item, partition.keys, number=number, time=time)
+        return {**record, "awsRegion": region_in(partition.arn)}
 
 
 def _in_region(connection: AwsConfig, arn: str) -> AwsConfig:

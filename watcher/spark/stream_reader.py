@@ -25,8 +25,7 @@ from watcher.spark.compat import (
 from watcher.spark.offsets import Offset, OffsetJson
 from watcher.spark.options import SourceOptions
 from watcher.spark.picklable import SparkPicklable
-from watcher.spark.planner import Planner
-from watcher.spark.progress import Report
+from watcher.spark.planner import Planner, Report
 from watcher.spark.snapshot import SnapshotPartition, SnapshotRows
 from watcher.spark.tasks import (
     BufferedRange,

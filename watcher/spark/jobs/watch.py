@@ -39,6 +39,7 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
     test: RecordFilter | None = None,
     redaction: Redaction | None = None,
     start: str = "latest",
+    snapshot: bool = False,
     checkpoint: str | None = None,
     once: bool = False,
     on_error: str | None = None,
@@ -50,7 +51,7 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
     """Hands every change to the handlers that `load` makes, in each executor's processes.
 
     `stream` may name several, with commas between them. The handlers get the records that pass the
-    `test`, redacted.
+    `test`, redacted. A `snapshot` is the table's items, as a new query's first batch.
 
     The job prints what the handlers print, batch by batch. After a crash it delivers a whole batch
     again. Each process has its own handlers, with their own state, and calls `close` at the end;
@@ -81,7 +82,8 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
         spark,
         stream,
         connection,
-        startingPosition=start,
+        startingPosition=None if snapshot else start,
+        snapshot=snapshot,
         wireRecords=True,
         columns="event_source_arn,shard_id,record",
         failOnDataLoss=fail_on_data_loss,
