@@ -20,7 +20,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from tests.simulator import Written
+from tests.simulator import Written, judge
 from tests.simulator.control import Control
 from watcher.mirror.copy import CATALOG
 
@@ -33,6 +33,9 @@ class Killed(ABC):
     """A folder, and the command that writes it."""
 
     words: list[str]
+    goes_on: tuple[str, ...] = ("--every", "1s")
+    ends: tuple[str, ...] = ("--once",)
+    """What makes it end up to now."""
     begins: str
     """What the command says when it begins."""
     has_days: bool
@@ -43,9 +46,14 @@ class Killed(ABC):
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @abstractmethod
+    def command(self, stream: str, *, once: bool) -> list[str]:
+        """The words of the command line."""
+        more = self.ends if once else self.goes_on
+        return [*self.words, stream, "--to", str(self.path), *more]
+
     def prepare(self, sim: Control) -> None:
-        """Write what is to be there before it begins."""
+        """Write what is to be there before it begins: by default nothing."""
+        del sim
 
     def is_gone(self, error: Exception) -> bool:
         """Whether a reader had listed a file that is not there any more, as the docs say it may."""
@@ -84,9 +92,6 @@ class ArchiveFolder(Killed):
         self.words = ["archive"]
         self._kept = place / "lake.checkpoint"
 
-    def prepare(self, sim: Control) -> None:
-        """Nothing: it begins with the oldest change there is."""
-
     def is_gone(self, error: Exception) -> bool:
         return isinstance(error, FileNotFoundError) or "No such file" in str(error)
 
@@ -121,14 +126,10 @@ class ArchiveFolder(Killed):
         }
 
     def state(self) -> str:
-        begun, done = (
-            max((int(name) for name in _names(self._kept / log) if name.isdecimal()), default=0)
-            for log in ("offsets", "commits")
-        )
         files = Counter(path.name.partition("-")[0] for path in self.path.glob("*/*.parquet"))
         told = ", ".join(f"{count} {name} files" for name, count in sorted(files.items()))
         left = [name for name in ("unfinished", "compacted") if _names(self._kept / name)]
-        return f"batch {begun} begun, {done} noted; {told}" + "".join(f", {n} left" for n in left)
+        return f"{_batches(self._kept)}; {told}" + "".join(f", {n} left" for n in left)
 
     def compare(self, sim: Control, remove_every: int) -> list[str]:
         """Every change that was written is a row, once, whatever reads it, and nothing else."""
@@ -262,7 +263,65 @@ class IcebergFolder(MirrorFolder):
             catalog.close()
 
 
-MIRRORS: Final[Mapping[str, Callable[[Path], MirrorFolder]]] = {
+_HANDLER: Final = '''"""Note each record's number."""
+import os
+
+numbers = os.open({path!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
+def handle(record):
+    os.write(numbers, record.sequence_number.encode() + b"\\n")
+'''
+
+
+class HandledNumbers(Killed):
+    """Of a watch's handler on Spark, which notes the changes that it was called with."""
+
+    begins = "Starting Spark"
+    has_days = False
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place / "numbers")
+        self._kept = place / "checkpoint"
+        (place / "handlers").mkdir()
+        (place / "handlers" / "note.py").write_text(_HANDLER.format(path=str(self.path)))
+        self.words = ["--engine", "spark", "--handlers", str(place / "handlers"), "--note"]
+        self.words += ["--checkpoint", str(self._kept), "--from", "trim-horizon"]
+
+    def command(self, stream: str, *, once: bool) -> list[str]:
+        return [stream, *self.words, *(["--no-follow"] if once else [])]
+
+    def is_there(self) -> bool:
+        return self.path.exists()
+
+    def moments(self) -> dict[str, Callable[[], object]]:
+        """A batch is planned, its records are handled, and Spark has noted it."""
+        return {
+            "as a batch was begun": lambda: _names(self._kept / "offsets"),
+            "as records were handled": lambda: _time(self.path),
+            "as Spark noted a batch": lambda: _names(self._kept / "commits"),
+        }
+
+    def readers(self) -> dict[str, Callable[[tuple[str, ...]], Rows]]:
+        """Nobody reads what a handler does."""
+        return {}
+
+    def state(self) -> str:
+        return _batches(self._kept)
+
+    def compare(self, sim: Control, remove_every: int) -> list[str]:
+        """Each change was handled, an item's in their order; after a kill some come again."""
+        found = judge(sim.records, self.path.read_text().split())
+        print(f"{len(sim.records)} changes, {len(found.repeated)} of them handled again")
+        wrong = {"lost": found.lost, "unknown": found.unknown, "out of order": found.out_of_order}
+        return [
+            f"{len(numbers)} {what}: {numbers[:3]}" for what, numbers in wrong.items() if numbers
+        ]
+
+
+JOBS: Final[Mapping[str, Callable[[Path], Killed]]] = {
+    "archive": ArchiveFolder,
+    "watch": HandledNumbers,
     "mirror": partial(MirrorFolder, history=False),
     "mirror-history": partial(MirrorFolder, history=True),
     "mirror-iceberg": partial(IcebergFolder, history=False),
@@ -318,6 +377,14 @@ def _in_duckdb(orders: pa.Table | pa.dataset.Dataset, columns: tuple[str, ...]) 
 
 def _tuples(table: pa.Table) -> Rows:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _batches(checkpoint: Path) -> str:
+    begun, done = (
+        max((int(name) for name in _names(checkpoint / log) if name.isdecimal()), default=0)
+        for log in ("offsets", "commits")
+    )
+    return f"batch {begun} begun, {done} noted"
 
 
 def _names(folder: Path) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""`scripts/kills`: `archive` and `mirror`, killed all through their lives, then compared.
+"""`scripts/kills`: `archive`, `mirror`, a watch on Spark, killed all through their lives.
 
 The real command runs on a simulator that is written to all the time, whose shards split and rotate
 and whose days pass. Its process group (driver, JVM, Python workers) gets SIGKILL: at moments spread
@@ -28,7 +28,7 @@ from typing import Any
 from tests.chaos import ROOT
 from tests.simulator import Simulator
 from tests.simulator.control import RemoteSimulator
-from tests.soak.killed import MIRRORS, ArchiveFolder, Killed, Rows
+from tests.soak.killed import JOBS, Killed, Rows
 
 # Its JVM lives for seconds, as those of tests do.
 _SETTINGS = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(ROOT / "tests" / "spark" / "conf")}
@@ -132,7 +132,7 @@ class Kills:
 
     def kill(self, aim: str) -> str:
         """Start it, and kill it at that moment; what was going on."""
-        with self._started("--every", "1s") as job:
+        with self._started(once=False) as job:
             began = time.monotonic()
             if aim == _ONE_PROCESS:
                 time.sleep(self._rng.uniform(0.0, _LONGEST_SECONDS))
@@ -164,7 +164,7 @@ class Kills:
 
     def finish(self) -> None:
         """Run it up to now."""
-        with self._started("--once") as job:
+        with self._started(once=True) as job:
             status = job.wait(_LAST_SECONDS)
         assert status == 0, f"status {status}:\n{self._said()}"
 
@@ -178,10 +178,10 @@ class Kills:
                 time.sleep(0.001)
 
     @contextmanager
-    def _started(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    def _started(self, *, once: bool) -> Iterator[subprocess.Popen[bytes]]:
         """The command, once it has begun; nothing of it is left afterwards."""
         size = self._log.stat().st_size if self._log.exists() else 0
-        words = [*self._folder.words, self._sim.stream_arn, "--to", str(self._folder.path), *more]
+        words = self._folder.command(self._sim.stream_arn, once=once)
         with open(self._log, "ab") as log:
             job = subprocess.Popen(
                 [sys.executable, "-m", "watcher", *words],
@@ -271,7 +271,7 @@ def run(folder: Killed, kills: int, rate: int, seed: int, place: Path) -> list[s
 def main(arguments: list[str] | None = None) -> int:
     """Run it; 1 where anything is wrong."""
     parser = argparse.ArgumentParser(prog="scripts/kills", description=__doc__)
-    parser.add_argument("job", choices=["archive", *MIRRORS])
+    parser.add_argument("job", choices=[*JOBS])
     parser.add_argument("--kills", type=int, default=14, metavar="N", help="default 14")
     parser.add_argument("--rate", type=int, default=300, metavar="N", help="changes a second")
     parser.add_argument("--seed", type=int, help="default by chance")
@@ -282,9 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{options.job}, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
         place = Path(name)
-        mirror = MIRRORS.get(options.job)
-        folder = mirror(place) if mirror else ArchiveFolder(place)
-        wrong = run(folder, options.kills, options.rate, seed, place)
+        wrong = run(JOBS[options.job](place), options.kills, options.rate, seed, place)
     for each in wrong[:20]:
         print(f"BAD: {each}")
     print("nothing is wrong" if not wrong else f"{len(wrong)} things are wrong")
