@@ -14,13 +14,14 @@ import argparse
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tests.chaos import ROOT
 from tests.simulator import Simulator
 from tests.simulator.control import RemoteSimulator
 from tests.soak.killed import JOBS, Killed, Rows
+from tests.soak.samples import memory_of
 
 # Its JVM lives for seconds, as those of tests do.
 _SETTINGS = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(ROOT / "tests" / "spark" / "conf")}
@@ -47,6 +49,11 @@ _DAY_SECONDS = 16.0
 _STEP_SECONDS = 5 * 3600
 _MOST_SHARDS = 6
 _AGAIN = 5
+_SAMPLE_SECONDS = 5.0
+
+
+Usage = Mapping[str, Mapping[str, int]]
+"""What processes take, by their kind."""
 
 
 class Writer:
@@ -162,6 +169,17 @@ class Kills:
         assert status > 0 and told, f"{name} was killed: status {status}\n{self._said()}"
         return f"{name} was killed, and it ends with {status}: {told[-1]:.150}"
 
+    def leave(self, minutes: float) -> list[Usage]:
+        """Leave it alone for so long; what its processes took meanwhile."""
+        found = []
+        with self._started(once=False) as job:
+            until = time.monotonic() + 60 * minutes
+            while (left := until - time.monotonic()) > 0:
+                time.sleep(min(left, _SAMPLE_SECONDS))
+                assert job.poll() is None, f"ended by itself:\n{self._said()}"
+                found.append(usage_of(job.pid))
+        return found
+
     def finish(self) -> None:
         """Run it up to now."""
         with self._started(once=True) as job:
@@ -205,6 +223,36 @@ class Kills:
         return self._log.read_text()[-3000:]
 
 
+def usage_of(group: int) -> Usage:
+    """What the processes of a group take now, by what each runs."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for pid, name in processes_of(group).items():
+        kind = "the JVM" if name.startswith("java") else "Python"
+        place = Path(f"/proc/{pid}")
+        with suppress(OSError):
+            ends = [os.readlink(each) for each in (place / "fd").iterdir()]
+            took = {
+                "processes": 1,
+                "MB": round(memory_of(pid)),
+                "threads": len(list((place / "task").iterdir())),
+                "sockets": sum(each.startswith("socket:") for each in ends),
+                "files": len(ends),
+            }
+            found[kind] += Counter(took)
+    return found
+
+
+def print_growth(samples: list[Usage]) -> None:
+    """Each figure's median in the quarters of the time, the first minutes left out."""
+    steady = samples[len(samples) // 8 :]
+    size = max(1, len(steady) // 4)
+    parts = [steady[at : at + size] for at in range(0, 4 * size, size)]
+    for kind in samples[-1]:
+        for name in samples[-1][kind]:
+            medians = [statistics.median(each[kind][name] for each in part) for part in parts]
+            print(f"{kind}, {name}: {' '.join(f'{each:g}' for each in medians)}", flush=True)
+
+
 def processes_of(group: int) -> dict[int, str]:
     """The processes of a group, and what each runs."""
     found = {}
@@ -241,7 +289,9 @@ def again(seconds: float, do: Callable[[], object]) -> Iterator[None]:
         raise failed[0]
 
 
-def run(folder: Killed, kills: int, rate: int, seed: int, place: Path) -> list[str]:
+def run(
+    folder: Killed, kills: int, rate: int, seed: int, place: Path, minutes: float = 0.0
+) -> list[str]:
     """All of it, told as it goes; what is wrong."""
     with Simulator.spawn(shards=2, seed=seed) as sim:
         writer, reader = Writer(sim, rate, seed), Reader(folder)
@@ -257,6 +307,8 @@ def run(folder: Killed, kills: int, rate: int, seed: int, place: Path) -> list[s
                 for number in range(kills):
                     told = job.kill(aims[number % len(aims)])
                     print(f"kill {number + 1:2}: {told}; {len(reader.seen)} rows", flush=True)
+                if minutes:
+                    print_growth(job.leave(minutes))
             sim.advance(2)
             job.finish()
         wrong = folder.compare(sim, _REMOVE_EVERY)
@@ -273,6 +325,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/kills", description=__doc__)
     parser.add_argument("job", choices=[*JOBS])
     parser.add_argument("--kills", type=int, default=14, metavar="N", help="default 14")
+    parser.add_argument(
+        "--then-leave", type=float, default=0.0, metavar="MINUTES", help="and see whether it grows"
+    )
     parser.add_argument("--rate", type=int, default=300, metavar="N", help="changes a second")
     parser.add_argument("--seed", type=int, help="default by chance")
     options = parser.parse_args(arguments)
@@ -282,7 +337,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{options.job}, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
         place = Path(name)
-        wrong = run(JOBS[options.job](place), options.kills, options.rate, seed, place)
+        folder = JOBS[options.job](place)
+        minutes = options.then_leave
+        wrong = run(folder, options.kills, options.rate, seed, place, minutes)
     for each in wrong[:20]:
         print(f"BAD: {each}")
     print("nothing is wrong" if not wrong else f"{len(wrong)} things are wrong")
