@@ -75,7 +75,7 @@ class DeltaMirror(MirrorTable):
 
     @property
     def version(self) -> int:
-        """The version that was opened, or written last."""
+        """Returns the version that was opened, or written last."""
         assert self._table is not None
         return int(self._table.version())
 

@@ -120,7 +120,7 @@ class IcebergMirror(MirrorTable):
 
     @property
     def version(self) -> int:
-        """The number of its newest commit."""
+        """Returns the number of its newest commit."""
         return int(self.table.metadata.next_sequence_number()) - 1
 
     def rows(self) -> pyarrow.dataset.Dataset:
@@ -235,7 +235,7 @@ class IcebergMirror(MirrorTable):
         added: Sequence[ManifestEntry],
         removed: Sequence[ManifestEntry],
     ) -> list[ManifestFile]:
-        """Writes one of all live files, and one of those that are removed: `tidy` reads that."""
+        """Writes a manifest of the live files, and one of the removed files, which `tidy` reads."""
         found: list[ManifestFile] = []
         for live, gone in (((kept, added), ()), (((), ()), removed)):
             if not (live[0] or live[1] or gone):

@@ -194,7 +194,7 @@ class MirrorTable(ABC):
     @property
     @abstractmethod
     def version(self) -> int:
-        """The version that was opened, or written last."""
+        """Returns the version that was opened, or written last."""
 
     @abstractmethod
     def create(self, schema: pa.Schema, state: MirrorState) -> None:

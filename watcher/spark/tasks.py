@@ -33,7 +33,7 @@ KeysOf = Callable[[AwsConfig, str], Keys | None]
 
 
 def no_keys(connection: AwsConfig, arn: str) -> None:
-    """For executors that have keys of their own."""
+    """Returns no keys: the executors have their own."""
 
 
 class BufferedRange(msgspec.Struct, frozen=True):
