@@ -138,7 +138,7 @@ class _Admission:
         return list(itertools.islice(shard.pages, taken.pages))
 
     def _open(self, shard: BufferedShard) -> None:
-        """Opens a shard whose turn has come: all of its parent is in this micro-batch or one before."""
+        """Opens a shard once its whole parent is in this micro-batch or one before."""
         if shard.for_executors or shard.pages:
             heapq.heappush(self._heap, (shard.since, shard.id))
         else:
