@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,19 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.integration.conftest import fresh_dynamodb_local
+from tests.simulator import Simulator
 from tests.spark.conftest import PATIENCE
 from tests.support.dynamodb_local import DynamoDBLocal
 from watcher.errors import UsageError
+from watcher.records.record import Record
 from watcher.spark import compat, offsets
+from watcher.spark.columns import columns
+from watcher.spark.offsets import Snapshot
 from watcher.spark.options import parse
+from watcher.spark.snapshot import SnapshotRows, partitions
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
 
@@ -109,3 +116,33 @@ def test_a_snapshot_is_its_own_beginning() -> None:
         parse(
             {"stream": "orders", "snapshot": "true", "startingPosition": "latest"}, streaming=True
         )
+
+
+@pytest.mark.parametrize("redact", [None, "v=mask"])
+def test_items_as_wire_records_have_numbers_of_their_own_in_every_part(redact: str | None) -> None:
+    given = {"stream": "orders", "snapshot": "true", "wireRecords": "true"}
+    given |= {
+        "columns": "event_source_arn,shard_id,record",
+        **({"redact": redact} if redact else {}),
+    }
+    with Simulator.spawn(table="orders") as sim:
+        sim.bulk(50, keys=20)
+        given |= {"endpointUrl": sim.endpoint, "region": "us-east-1"}
+        options = parse(given, streaming=True)
+        schema = StructType([StructField(name, StringType()) for name in columns(options)])
+        of = Snapshot(3, datetime(2026, 11, 24, tzinfo=UTC))
+        rows = [
+            row
+            for partition in partitions(sim.stream_arn, options.connection, of)
+            for batch in SnapshotRows(options, schema).read(partition)
+            for row in batch.to_pylist()
+        ]
+        last = {each.key: each.version for each in sim.records}
+        arn = sim.stream_arn
+
+    records = [Record.from_json(row["record"].encode(), row["shard_id"], arn) for row in rows]
+    assert {record.event_name for record in records} == {"SNAPSHOT"}
+    found = {str(record.key["pk"]): record.new and record.new["v"] for record in records}
+    assert found == (dict.fromkeys(last, "***") if redact else last)
+    assert len({record.sequence_number for record in records}) == len(records) == len(last)
+    assert {row["event_source_arn"] for row in rows} == {arn}
