@@ -18,12 +18,16 @@ from tests.order import pytest_collection_modifyitems as pytest_collection_modif
 from tests.order import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.simulator import Simulator
 from tests.spark import home
+from tests.support import prefork
 from watcher.formatting import style
 
 # Same examples everywhere; `HYPOTHESIS_PROFILE=search` looks further by hand.
 settings.register_profile("same", derandomize=True, deadline=None, max_examples=60)
 settings.register_profile("search", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+# A third of the time of many a test.
+prefork.keep_what_botocore_repeats()
 
 # A script that runs the tests in its background has them ignore Ctrl-C, and all that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import functools
 import gc
 import importlib
 import json
@@ -294,11 +295,28 @@ def _import_all() -> None:
             importlib.import_module(name)
     for name in _NOT_YET:
         del sys.modules[name]
+    keep_what_botocore_repeats()
     _keep_service_models()
     gc.collect()
     gc.freeze()
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"what is imported has started {threads - 1} threads: none would be forked"
+
+
+def keep_what_botocore_repeats() -> None:
+    """For each session botocore looks at 120 functions and their events, half of what one costs."""
+    from botocore import hooks
+
+    hooks.accepts_kwargs = functools.cache(hooks.accepts_kwargs)
+    aliases, names = hooks.EventAliaser, dict[str, str]()
+    make = aliases.__init__
+
+    def make_with_known_names(self: Any, emitter: Any, event_aliases: Any = None) -> None:
+        make(self, emitter, event_aliases)
+        if self._event_aliases == hooks.EVENT_ALIASES:
+            self._alias_name_cache = names
+
+    aliases.__init__ = make_with_known_names
 
 
 def _keep_service_models() -> None:
