@@ -336,7 +336,8 @@ def keep_what_botocore_repeats() -> None:
     from botocore import hooks
 
     hooks.accepts_kwargs = functools.cache(hooks.accepts_kwargs)
-    aliases, names = hooks.EventAliaser, dict[str, str]()
+    names = dict[str, str]()
+    aliases: Any = hooks.EventAliaser
     make = aliases.__init__
 
     def make_with_known_names(self: Any, emitter: Any, event_aliases: Any = None) -> None:
