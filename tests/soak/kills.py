@@ -1,7 +1,7 @@
 """`scripts/kills`: `archive`, `mirror`, a watch on Spark, killed all through their lives.
 
 The real command runs on a simulator that is written to all the time, whose shards split and rotate
-and whose days pass. Its process group (driver, JVM, Python workers) gets SIGKILL: at moments spread
+and whose days pass. Its processes (driver, JVM, Python workers) get SIGKILL: at moments spread
 over its life, and in the middle of what it does to its folder; and a single one of its processes,
 after which it goes on, or ends with an error. Meanwhile others read the folder: no row may be there
 twice, none may go, and no reader may fail. In the end, after a run up to now, it
@@ -217,16 +217,20 @@ class Kills:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
+            while left := processes_of(job.pid):
+                for victim in left:
+                    with suppress(ProcessLookupError):
+                        os.kill(victim, signal.SIGKILL)
             job.wait()
 
     def _said(self) -> str:
         return self._log.read_text()[-3000:]
 
 
-def usage_of(group: int) -> Usage:
-    """What the processes of a group take now, by what each runs."""
+def usage_of(session: int) -> Usage:
+    """What the processes of a session take now, by what each runs."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    for pid, name in processes_of(group).items():
+    for pid, name in processes_of(session).items():
         kind = "the JVM" if name.startswith("java") else "Python"
         place = Path(f"/proc/{pid}")
         with suppress(OSError):
@@ -253,13 +257,13 @@ def print_growth(samples: list[Usage]) -> None:
             print(f"{kind}, {name}: {' '.join(f'{each:g}' for each in medians)}", flush=True)
 
 
-def processes_of(group: int) -> dict[int, str]:
-    """The processes of a group, and what each runs."""
+def processes_of(session: int) -> dict[int, str]:
+    """The processes of a session, and what each runs: Spark's workers are a group of their own."""
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            state, _, its_group, *_ = (place / "stat").read_text().rpartition(")")[2].split()
-            if int(its_group) == group and state != "Z":
+            state, _, _, of, *_ = (place / "stat").read_text().rpartition(")")[2].split()
+            if int(of) == session and state != "Z":
                 words = (place / "cmdline").read_text().split("\0")
                 found[int(place.name)] = " ".join(Path(each).name for each in words[:4])[:60]
     return found
