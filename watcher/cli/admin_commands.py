@@ -76,7 +76,7 @@ _Queue = Annotated[
 
 def policy_command(line: CommandLine) -> Callable[..., int]:
     """Prints the permissions that a watch with these options, or another command, needs."""
-    handlers, parts = handler_flags.found(line), every_option()
+    handlers, parts = handler_flags.find_handlers(line), every_option()
     return options.with_options(_policy, handler_flags.flags(handlers.values(), parts), parts)
 
 

@@ -67,7 +67,7 @@ _KEEP = options.option(
 
 def demo_command(line: CommandLine) -> Callable[..., int]:
     """Shows a shop's changes for some 20 seconds, or until Ctrl-C."""
-    handlers = handler_flags.found(line)
+    handlers = handler_flags.find_handlers(line)
     parts = [
         _SECONDS,
         _KEEP,

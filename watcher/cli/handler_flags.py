@@ -100,7 +100,7 @@ def of_handler(name: str) -> str:
     return _OWN + name
 
 
-def found(line: CommandLine) -> dict[str, HandlerModule]:
+def find_handlers(line: CommandLine) -> dict[str, HandlerModule]:
     """Returns the handler modules that a command line can choose from. Raises UsageError."""
     folders, origin = line.peek(_FOLDERS)
     try:

@@ -105,7 +105,7 @@ def page(line: CommandLine, topic: str = "") -> str:
     usage = " ".join(["usage:", PROGRAM, *([] if is_watch else [name]), *operands, "[options]\n"])
     top = f"{usage}\n{textwrap.fill(sentence(name), _WIDTH)}\n"
     if topic:
-        told = {"arguments": taken, **groups}
+        shown = {"arguments": taken, **groups}
         if topic != "all" and topic not in groups:
             near = difflib.get_close_matches(topic, [*groups, *TOPICS, *COMMANDS], 1)
             advice = f"did you mean {near[0]}?" if near else "see --help"
@@ -113,14 +113,14 @@ def page(line: CommandLine, topic: str = "") -> str:
                 advice = f"another service is --endpoint-url http://{topic}:PORT"
             raise UsageError(f"no help on {topic}: {advice}")
         if topic == "all":
-            return top + _sections(told)
+            return top + _sections(shown)
         return usage + _sections({topic: groups[topic]})
     if is_watch:
         return top + "\n" + "\n".join(_front(groups, _EXAMPLES, _SUMMARIES)) + "\n"
     own = {"arguments": taken} if taken else {}
-    whole = top + _sections(own | groups)
-    if whole.count("\n") <= _LINES:
-        return whole
+    text = top + _sections(own | groups)
+    if text.count("\n") <= _LINES:
+        return text
     own["options"] = groups.pop("options")
     return top + _sections(own) + "\n" + "\n".join(_front(groups)) + "\n"
 
@@ -150,10 +150,10 @@ def _sections(groups: Mapping[str, Sequence[Option]]) -> str:
 def _rows(options: Sequence[Option]) -> Iterator[str]:
     """Yields options with their help beside them, or below where their names are long."""
     for each in options:
-        told = declaration(each)
+        declared = declaration(each)
         has_value = not (_is_operand(each) or is_switch(each))
-        label = "  " + ", ".join(shown_names(each)) + f" {told.metavar}" * has_value
-        lines = textwrap.wrap(told.help or "", _WIDTH - _INDENT, break_on_hyphens=False)
+        label = "  " + ", ".join(shown_names(each)) + f" {declared.metavar}" * has_value
+        lines = textwrap.wrap(declared.help or "", _WIDTH - _INDENT, break_on_hyphens=False)
         if len(label) > _INDENT - 2:
             yield label
             label = ""

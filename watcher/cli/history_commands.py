@@ -117,7 +117,7 @@ def _history(
 ) -> int:
     options.call(style.set_up, values)
     hidden, trail = options.redaction(values), open_trail(values, who)
-    wanted, start = ItemKey(key or ()), start_time(values["start"])
+    item_key, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
     _log_times(start, until)
     exports = open_baseline(baseline, values["region"], values["profile"])
@@ -125,7 +125,7 @@ def _history(
     if values["engine"] == "spark":
         found = spark_commands.history(
             sources,
-            key=wanted,
+            key=item_key,
             start=start,
             until=until,
             baseline=exports,
@@ -134,7 +134,7 @@ def _history(
     else:
         read = Sources.named(sources, options.connection(values))
         table = read.table_arn
-        found = item_history(read, wanted, start, until, exports)
+        found = item_history(read, item_key, start, until, exports)
     if trail is not None:
         found.add_callers(trail, table)
     if hidden is not None:

@@ -62,7 +62,7 @@ _File = Annotated[
 
 def replay_command(line: CommandLine) -> Callable[..., int]:
     """Hands the records of a file to handlers, with the options of a watch."""
-    handlers = handler_flags.found(line)
+    handlers = handler_flags.find_handlers(line)
     parts = [*delivery_options(), *options.declared_by(WatchOptions, "region", "profile")]
 
     def run(file: _File, /, *, origins: options.OriginsArgument, **values: object) -> int:
@@ -307,7 +307,7 @@ _DryRun = Annotated[
 
 def redrive_command(line: CommandLine) -> Callable[..., int]:
     """Fetches the records of failed batches, and hands them to handlers."""
-    handlers = handler_flags.found(line)
+    handlers = handler_flags.find_handlers(line)
     parts = [*delivery_options(), *options.declared_by(WatchOptions, *options.AWS)]
 
     def run(
@@ -342,7 +342,7 @@ def _redrive(
     shutdown = Shutdown(values["stop_timeout"])
     try:
         with _open_messages(place, aws, shutdown) as messages:
-            step = _Run(messages, values, files, redaction)
+            step = _RedriveRun(messages, values, files, redaction)
             with blaming(place) if messages.queue else nullcontext():
                 if choice is not None:
                     return step.hand_over(choice, on_error, shutdown)
@@ -432,7 +432,7 @@ def _read(
     return _Messages(held, unreadable, queue)
 
 
-class _Run:
+class _RedriveRun:
     """Fetches the records that messages name, and hands them to handlers."""
 
     def __init__(

@@ -22,7 +22,7 @@ import boto3
 from moto.server import ThreadedMotoServer
 
 from watcher.aws.config import Client
-from watcher.cli.shop_streams import ShopClock, ShopShards, lineage, set_up
+from watcher.cli.shop_streams import ShopClock, ShopShards, shards_of, set_up
 
 Write: TypeAlias = Callable[[], object]
 
@@ -48,7 +48,7 @@ def main(changes: int, seconds: float) -> None:
     stream = live_the_past(dynamodb)
     opened = datetime.now(UTC).isoformat()
     print(json.dumps({"endpoint": endpoint, "opened": opened}), flush=True)
-    trade(dynamodb, lineage(stream), changes, seconds / changes, seen)
+    trade(dynamodb, shards_of(stream), changes, seconds / changes, seen)
 
 
 def trade(

@@ -115,14 +115,14 @@ class ShopStreams(DynamoDBStreamsHandler):
     def describe_stream(self) -> ActionResult:
         """Returns all shards on one page."""
         arn = self._get_param("StreamArn")
-        shards = [each.described() for each in lineage(arn).shards]
+        shards = [each.described() for each in shards_of(arn).shards]
         described = self.backend.describe_stream(arn)
         return ActionResult({"StreamDescription": {**described, "Shards": shards}})
 
     def get_shard_iterator(self) -> ActionResult:
         """Returns an iterator for any of the five iterator types."""
         arn, name = self._get_param("StreamArn"), self._get_param("ShardId")
-        records = lineage(arn).shard(name).records
+        records = shards_of(arn).shard(name).records
         number = int(self._get_param("SequenceNumber", 0))
         match self._get_param("ShardIteratorType"):
             case "TRIM_HORIZON":
@@ -142,7 +142,7 @@ class ShopStreams(DynamoDBStreamsHandler):
     def get_records(self) -> ActionResult:
         """Returns a page; a closed shard's last one has no next iterator."""
         arn, name, place = self._get_param("ShardIterator").split("|")
-        shard = lineage(arn).shard(name)
+        shard = shards_of(arn).shard(name)
         has_ended = shard.last is not None
         end = int(place) + int(self._get_param("Limit", 1000))
         page = shard.records[int(place) : end]
@@ -160,7 +160,7 @@ def _number(record: dict[str, Any]) -> int:
     return int(record["dynamodb"]["SequenceNumber"])
 
 
-def lineage(arn: str) -> ShopShards:
+def shards_of(arn: str) -> ShopShards:
     """Returns the shards of a stream. Raises the service's errors."""
     _, _, _, region, account, resource = arn.split(":", 5)
     _, name, _, label = resource.split("/")

@@ -270,7 +270,7 @@ def _tree(listing: Listing, form: _Form) -> Tree:
 
     name = listing.arn if form is _Form.WHOLE else listing.table
     title = f"{name} ({listing.status.lower()}, {listing.view_type})"
-    whole = Tree(Text(printable(title)))
+    root = Tree(Text(printable(title)))
     branches: dict[str, Tree] = {}
     known = {shard.id: shard for shard in listing.shards}
     parents = {shard.parent for shard in listing.shards}
@@ -284,9 +284,9 @@ def _tree(listing: Listing, form: _Form) -> Tree:
         for each in reversed(missing):
             # A parent with a child has ended, though it may still look open.
             is_open = each.end is None and each.id not in parents
-            place = branches.get(each.parent or "", whole)
+            place = branches.get(each.parent or "", root)
             branches[each.id] = place.add(_line(each, listing.time, is_open, form))
-    return whole
+    return root
 
 
 def _line(shard: Shard, now: datetime, is_open: bool, form: _Form) -> Text:

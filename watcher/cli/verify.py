@@ -562,7 +562,8 @@ def _document(verifier: Verifier, found: Verification) -> dict[str, Any]:
 
 def _row(item: DifferentItem, difference: CopyDifference) -> dict[str, Any]:
     cause, name = difference.cause, difference.attribute
-    there, here = (item.there, item.here) if name is None else (difference.there, difference.here)
+    of_attribute = difference.in_copy, difference.in_table
+    there, here = (item.there, item.here) if name is None else of_attribute
     row = {
         "key": item.key,
         "attribute": name,

@@ -77,7 +77,7 @@ def every_option() -> list[inspect.Parameter]:
 
 def watch_command(line: CommandLine) -> Callable[..., int]:
     """Watches until it is stopped; the engine and the handlers found add options."""
-    handlers, parts = handler_flags.found(line), every_option()
+    handlers, parts = handler_flags.find_handlers(line), every_option()
     if line.peek(_ENGINE).last == "spark":
         from watcher.cli.spark_commands import watch_on_spark
 

@@ -181,11 +181,11 @@ class IcebergMirror(MirrorTable):
         metadata = self.table.metadata
         number = metadata.next_sequence_number()
         snapshot_id, parent = metadata.new_snapshot_id(), metadata.current_snapshot_id
-        gone = [self._entries[each.path] for each in removed]
+        removed_entries = [self._entries[each.path] for each in removed]
         new = [self._entry(each, snapshot_id, number) for each in added]
         names = {each.path for each in removed}
         kept = [entry for path, entry in self._entries.items() if path not in names]
-        manifests = self._write_manifests(snapshot_id, kept, new, gone)
+        manifests = self._write_manifests(snapshot_id, kept, new, removed_entries)
         listed = self._metadata_path(f"snap-{snapshot_id}-0-{uuid4()}.avro")
         with write_manifest_list(
             _VERSION, self.table.io.new_output(listed), snapshot_id, parent, number, _CODEC
@@ -272,11 +272,11 @@ class IcebergMirror(MirrorTable):
         figures["added-files-size"] = sum(each.size for each in added)
         figures["removed-files-size"] = sum(each.size for each in removed)
         figures["total-files-size"] = sum(each.size for each in live)
-        told = {name: str(value) for name, value in figures.items()}
+        properties = {name: str(value) for name, value in figures.items()}
         if state is not None:
-            told[_STATE] = msgspec.json.encode(state).decode()
+            properties[_STATE] = msgspec.json.encode(state).decode()
         operation = Operation.APPEND if not removed else Operation.OVERWRITE
-        return Summary(Operation.REPLACE if state is None else operation, **told)
+        return Summary(Operation.REPLACE if state is None else operation, **properties)
 
     def _entry(self, file: DataFile, snapshot_id: int, number: int) -> ManifestEntry:
         made = IcebergFile.from_args(

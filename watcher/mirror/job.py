@@ -145,8 +145,8 @@ class MirrorJob:
         )
 
     def _refuse_view(self, listing: Listing) -> None:
-        wanted = "NEW_AND_OLD_IMAGES" if self._history else "NEW"
-        if wanted not in listing.view_type:
+        needed_view = "NEW_AND_OLD_IMAGES" if self._history else "NEW"
+        if needed_view not in listing.view_type:
             raise StreamError(
                 f"the stream's view type is {listing.view_type}: set NEW_AND_OLD_IMAGES to "
                 + ("keep every version" if self._history else "mirror a table")

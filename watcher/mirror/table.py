@@ -314,19 +314,19 @@ class MirrorTable(ABC):
     def _suitable_parts(self, merge: Merge) -> int:
         """Returns the number of parts; splits the table again if the old number doesn't fit."""
         files = [each for each in self.files().values() if each.level is None]
-        wanted = self._wanted_parts(files)
+        target_parts = self._wanted_parts(files)
         found = {each.parts for each in files}
         if len(found) == 1 and (has := next(iter(found))) is not None:
-            if has / 4 <= wanted <= has * 1.5:
+            if has / 4 <= target_parts <= has * 1.5:
                 return has
         elif not files:
-            return wanted
-        logger.info(f"Parting {self.to} into {wanted} files")
+            return target_parts
+        logger.info(f"Parting {self.to} into {target_parts} files")
         new = self.part_files.part_anew(
-            files, self.schema, merge.keys, wanted, has_ended=merge.has_ended
+            files, self.schema, merge.keys, target_parts, has_ended=merge.has_ended
         )
         self.commit(files, list(new), None)
-        return wanted
+        return target_parts
 
     def _wanted_parts(self, files: Sequence[DataFile]) -> int:
         own = sum(_COLUMN_BYTES + 3 * len(name) for name in self.schema.names)

@@ -167,8 +167,8 @@ class Exporter(Display):
         self.close()
         passed = time.monotonic() - (self._heartbeat.state().stopping_since or time.monotonic())
         timing = self._timing
-        left = min(timing.end_seconds - passed, timing.most_end_seconds)
-        self.process.join(max(timing.least_end_seconds, left))
+        seconds_left = min(timing.end_seconds - passed, timing.most_end_seconds)
+        self.process.join(max(timing.least_end_seconds, seconds_left))
         if self.process.is_alive():
             self.process.kill()
             self.process.join()

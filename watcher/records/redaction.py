@@ -166,21 +166,21 @@ class Redaction:
         ):  # an emulator's way to leave out an image
             return raw
         attributes = read(_members, raw)
-        left: dict[str, msgspec.Raw] = {}
+        kept: dict[str, msgspec.Raw] = {}
         for name, value in attributes.items():
             method, states = self._first(name)
             if not (method or states or self._patterns):
-                left[name] = value
+                kept[name] = value
                 continue
             if self._is_named(name):
                 continue
             decoded = _decoded(value)
             made = self._redacted(decoded, method, states)
             if made is not None:
-                left[name] = value if made is decoded else msgspec.Raw(_encode(made))
-        if len(left) == len(attributes) and all(left[name] is attributes[name] for name in left):
+                kept[name] = value if made is decoded else msgspec.Raw(_encode(made))
+        if len(kept) == len(attributes) and all(kept[name] is attributes[name] for name in kept):
             return raw
-        return _encode(left)
+        return _encode(kept)
 
     def hides(self, name: str) -> bool:
         """Returns True where a key attribute of this name may be redacted."""
@@ -269,19 +269,19 @@ class Redaction:
     def _set(self, value: _Value, states: _States) -> _Value | None:
         """Redacts members of a set; it is one of texts if any of them becomes one."""
         ((kind, content),) = value.items()
-        left: list[_Value] = []
+        kept: list[_Value] = []
         for at, member in enumerate(content):
             one = {kind[0]: member}
             made = self._redacted(one, self._after(states, at)[0], frozenset())
             if made is not None:
-                left.append(made)
-        if not left and content:
+                kept.append(made)
+        if not kept and content:
             return None
-        kinds = {next(iter(each)) for each in left}
+        kinds = {next(iter(each)) for each in kept}
         if kinds <= {kind[0]}:
-            members = list(dict.fromkeys(each[kind[0]] for each in left))
+            members = list(dict.fromkeys(each[kind[0]] for each in kept))
             return value if members == content else {kind: members}
-        return {"SS": list(dict.fromkeys(next(iter(each.values())) for each in left))}
+        return {"SS": list(dict.fromkeys(next(iter(each.values())) for each in kept))}
 
     def _is_named(self, name: str) -> bool:
         """Returns True for a name that says what is private: its attribute is left out."""

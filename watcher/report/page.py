@@ -357,18 +357,18 @@ def _imprecise(busiest: Busiest[_Name]) -> list[Element]:
     ]
 
 
-def _ranking(name: str, rows: Sequence[tuple[str, int]], whole: int) -> Element:
+def _ranking(name: str, rows: Sequence[tuple[str, int]], total: int) -> Element:
     """Builds a table of names with their counts, and bars as long as their shares."""
     header = _header(name, "changes", "share")
     header.append(element("td", class_="bar"))
     table = element("table", header)
     for text, changes in rows:
-        bar = element("i", style=f"width:{min(100.0, 100 * changes / whole):.2f}%")
+        bar = element("i", style=f"width:{min(100.0, 100 * changes / total):.2f}%")
         row = element(
             "tr",
             element("th", element("code", text), class_="key", scope="row"),
             element("td", f"{changes:,}", class_="count"),
-            element("td", _share(changes, whole), class_="count"),
+            element("td", _share(changes, total), class_="count"),
             element("td", element("div", bar, aria_hidden="true"), class_="bar"),
         )
         table.append(row)
@@ -439,7 +439,7 @@ def _shards(report: Report) -> Element:
         legend = element("p", _legend("open", "open"), _legend("closed", "closed"))
         legend.set("class", "legend quiet")
         section.append(legend)
-    section.append(element("figure", pictures.lineage(shown), class_="lineage"))
+    section.append(element("figure", pictures.lineage_figure(shown), class_="lineage"))
     section.append(_shard_table(report.shards))
     return section
 
@@ -473,8 +473,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _NAME_SHOWN else f"{text[:_NAME_SHOWN]}… ({len(text):,} characters)"
 
 
-def _share(count: int, whole: int) -> str:
-    return f"{100 * count / whole:.1f} %"
+def _share(count: int, total: int) -> str:
+    return f"{100 * count / total:.1f} %"
 
 
 def _width(seconds: int) -> str:

@@ -232,7 +232,7 @@ def in_words(counts: Counter[str]) -> str:
     return f"{grouped(counts.total(), 'change')}: {kinds}"
 
 
-def lineage(rows: Sequence[Sequence[Bar]]) -> Element:
+def lineage_figure(rows: Sequence[Sequence[Bar]]) -> Element:
     """Draws shards as bars in time, row by row; there is at least one shard."""
     shards = [bar for row in rows for bar in row]
     begin = min(bar.begin for bar in shards)

@@ -67,9 +67,9 @@ class ArchivesAsOf:
         is_later = self._baseline.time < second_end
         if is_later:
             first = self._baseline.time.replace(microsecond=0) - CLOCKS_APART
-            chosen = _between(self._changes, first, second_end)
+            selected = _between(self._changes, first, second_end)
         else:
-            chosen = _between(self._changes, second_end, self._baseline.time + _SECOND)
+            selected = _between(self._changes, second_end, self._baseline.time + _SECOND)
         key = self._key
 
         def states(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,7 +84,7 @@ class ArchivesAsOf:
         pick = sql.max_by if is_later else sql.min_by
         order = sql.struct("at", "number")
         return (
-            chosen.mapInArrow(states, _STATES)
+            selected.mapInArrow(states, _STATES)
             .groupBy("id")
             .agg(pick(sql.struct("image", "exact"), order).alias("state"))
             .select("id", "state.image", "state.exact")
@@ -167,7 +167,7 @@ def history(
 ) -> History:
     """Returns one item's history out of archives. Raises UsageError."""
     last = None if until is None else until + timedelta(microseconds=1)
-    chosen = _between(changes(spark, archives), start, last)
+    selected = _between(changes(spark, archives), start, last)
 
     def of_item(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in map(pa.RecordBatch.to_pylist, batches):
@@ -181,7 +181,7 @@ def history(
                 [pa.array(column, pa.string()) for column in texts], ["raw", "shard"]
             )
 
-    rows = chosen.mapInArrow(of_item, "raw string, shard string").collect()
+    rows = selected.mapInArrow(of_item, "raw string, shard string").collect()
     records: dict[str, Record] = {}
     for row in rows:
         record = Record.from_json(row.raw.encode(), row.shard)

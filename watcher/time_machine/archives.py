@@ -45,12 +45,14 @@ class Archive:
     def __init__(self, folder: Path, formats: Collection[str] = ("parquet",)) -> None:
         self._folder = folder
         try:
-            whole = _whole(folder / _LOG)
+            complete_files = _complete_files(folder / _LOG)
             self.files = [
-                path for path in _data_files(folder) if whole is None or path.name in whole
+                path
+                for path in _data_files(folder)
+                if complete_files is None or path.name in complete_files
             ]
-            if whole is not None:
-                self._check_complete(whole)
+            if complete_files is not None:
+                self._check_complete(complete_files)
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"can't read the archive {folder}: {error}") from None
         # Before the first change there is only Spark's log, or a checkpoint beside the folder.
@@ -69,14 +71,14 @@ class Archive:
         if kinds == {"parquet"} and not _has_pyarrow():
             raise UsageError(f"an archive is read with pyarrow: {install('spark')}")
 
-    def _check_complete(self, whole: dict[str, int]) -> None:
+    def _check_complete(self, complete_files: dict[str, int]) -> None:
         """Raises UsageError where files are missing: without them answers would be wrong."""
         sizes = {path.name: path.stat().st_size for path in self.files}
-        wrong = [name for name, size in whole.items() if sizes.get(name) != size]
+        wrong = [name for name, size in complete_files.items() if sizes.get(name) != size]
         if wrong:
             raise UsageError(
-                f"{self._folder} is not whole: {len(wrong)} of its {len(whole)} files are missing "
-                f"or changed since they were written, such as {wrong[0]}"
+                f"{self._folder} is not whole: {len(wrong)} of its {len(complete_files)} files are "
+                f"missing or changed since they were written, such as {wrong[0]}"
             )
 
     def rows(self, columns: Sequence[str] = _COUNTED) -> Iterator[dict[str, Any]]:
@@ -113,7 +115,7 @@ def _data_files(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _whole(log: Path) -> dict[str, int] | None:
+def _complete_files(log: Path) -> dict[str, int] | None:
     """Returns the names and sizes of the files that Spark's log calls complete; None without a log.
 
     Names identify the files (each holds a UUID), and stay true where the folder was moved.
@@ -152,12 +154,12 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         raise UsageError(f"can't read {path}: {reason}") from None
 
 
-def _parquet_rows(path: Path, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _parquet_rows(path: Path, column_names: Sequence[str]) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet
 
     # pyarrow.dataset would hold whole row groups in memory: images may be large.
     with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-        columns = [name for name in wanted if name in file.schema_arrow.names]
+        columns = [name for name in column_names if name in file.schema_arrow.names]
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
             yield from batch.to_pylist()
 
@@ -189,8 +191,8 @@ def read_records(archive: Archive, start: datetime | None = None) -> Iterator[Ar
     The files of a day have no order: memory holds one day's records. Raises UsageError.
     """
     for rows in archive.days():
-        chosen = [row for row in rows if start is None or _time(row) >= start]
-        for row in sorted(chosen, key=lambda row: (_time(row), int(row_number(row)))):
+        selected = [row for row in rows if start is None or _time(row) >= start]
+        for row in sorted(selected, key=lambda row: (_time(row), int(row_number(row)))):
             yield archived_record(row)
 
 

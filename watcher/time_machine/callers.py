@@ -314,17 +314,17 @@ def _without_call(changes: Sequence[int], calls: Sequence[int]) -> set[int]:
     """
     found: set[int] = set()
     cluster: list[int] = []
-    left, is_short = iter(calls), False
-    call = next(left, None)
+    remaining, is_short = iter(calls), False
+    call = next(remaining, None)
     for second in changes:
         if cluster and second > cluster[-1] + 2 * APART:
             found.update(cluster if is_short else ())
             cluster, is_short = [], False
         cluster.append(second)
         while call is not None and call < second - APART:
-            call = next(left, None)
+            call = next(remaining, None)
         if call is not None and call <= second + APART:
-            call = next(left, None)
+            call = next(remaining, None)
         else:
             is_short = True
     found.update(cluster if is_short else ())
@@ -510,33 +510,36 @@ class Trail:
         if self._tree.is_file(self.place):
             yield LogFile(self.place, _delivered(self.place))
             return
-        yield from self._below(self.place, _Wanted(tables, first, end))
+        yield from self._below(self.place, _TrailRange(tables, first, end))
 
-    def _below(self, folder: str, wanted: _Wanted) -> Iterator[LogFile]:
+    def _below(self, folder: str, time_range: _TrailRange) -> Iterator[LogFile]:
         parts = folder.split("/")
-        after = wanted.first_name(parts)
+        after = time_range.first_name(parts)
         folders: list[str] = []
         for name, is_folder in self._tree.entries(folder, after):
             file = LogFile(f"{folder}/{name}", _delivered(name))
             if is_folder:
                 folders.append(name)
-            elif file.delivered is not None and file.delivered > wanted.end:
+            elif file.delivered is not None and file.delivered > time_range.end:
                 if after:  # a day's files are in the order of their times
                     break
-            elif name.endswith(_ENDINGS) and _may_hold(file, wanted.first, wanted.end):
+            elif name.endswith(_ENDINGS) and _may_hold(file, time_range.first, time_range.end):
                 yield file
-        for name in wanted.folders(parts, folders):
-            yield from self._below(f"{folder}/{name}", wanted)
+        for name in time_range.folders(parts, folders):
+            yield from self._below(f"{folder}/{name}", time_range)
 
     def _contents(self, files: Sequence[LogFile]) -> Iterator[tuple[LogFile, Callable[[], bytes]]]:
         """Yields the files with their contents, some of which are read ahead."""
         pool = CallPool(most=self._limits.log_threads)
-        left = deque(files)
+        remaining = deque(files)
         ahead: deque[tuple[LogFile, Future[bytes]]] = deque()
         try:
-            while left or ahead:
+            while remaining or ahead:
                 if len(ahead) <= self._limits.log_threads:
-                    some = [left.popleft() for _ in range(min(len(left), self._limits.log_threads))]
+                    some = [
+                        remaining.popleft()
+                        for _ in range(min(len(remaining), self._limits.log_threads))
+                    ]
                     calls = [partial(self._content, each.location) for each in some]
                     ahead.extend(zip(some, pool.start(calls), strict=True))
                 file, future = ahead.popleft()
@@ -556,7 +559,7 @@ def _no_place(error: OSError, place: str) -> UsageError:
     return UsageError(f"can't read it: {error.strerror or error}", "who", place)
 
 
-class _Wanted:
+class _TrailRange:
     """The folders of a trail's layout that may hold files delivered between two times.
 
     `AWSLogs/[o-ORGANIZATION/]ACCOUNT/CloudTrail/REGION/YYYY/MM/DD/`
@@ -614,9 +617,9 @@ def _below_region(parts: Sequence[str]) -> Sequence[str] | None:
     return None
 
 
-def _only(wanted: set[str], names: Sequence[str]) -> list[str]:
+def _only(existing: set[str], names: Sequence[str]) -> list[str]:
     """Returns the names that are wanted; all of them where none is."""
-    return [each for each in names if each in wanted] or list(names)
+    return [each for each in names if each in existing] or list(names)
 
 
 class _Tree(Protocol):
@@ -668,12 +671,12 @@ def _delivered(name: str) -> datetime | None:
 def _unpacked(packed: bytes, most: int) -> bytes:
     """Returns what a gzip file holds. Raises EOFError, ValueError, zlib.error for a broken one."""
     parts: list[bytes] = []
-    left = most
+    remaining = most
     while packed:
         member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        parts.append(member.decompress(packed, left + 1))
-        left -= len(parts[-1])
-        if left < 0:
+        parts.append(member.decompress(packed, remaining + 1))
+        remaining -= len(parts[-1])
+        if remaining < 0:
             raise ValueError(f"more than {most:,} bytes, which is no log file of CloudTrail's")
         if not member.eof:
             raise EOFError("it ends too early")

@@ -46,19 +46,19 @@ class Form(Enum):
     TEXT = "a column's: numbers may be text, lists and maps JSON text, null is nothing"
 
 
-def reads_as(wanted: Value, copied: Value, form: Form) -> bool:
+def reads_as(expected: Value, copied: Value, form: Form) -> bool:
     """Returns True where a copy of this form has this value for the wanted one."""
-    if wanted == copied:  # most often, and fast
+    if expected == copied:  # most often, and fast
         return True
     if form is Form.TEXT:
-        wanted, copied = (ABSENT if _is_null(each) else each for each in (wanted, copied))
-    if isinstance(wanted, Absent) or isinstance(copied, Absent):
-        return wanted is copied
-    return same(wanted, copied) if form is Form.WIRE else _reads_as(wanted, copied, form)
+        expected, copied = (ABSENT if _is_null(each) else each for each in (expected, copied))
+    if isinstance(expected, Absent) or isinstance(copied, Absent):
+        return expected is copied
+    return same(expected, copied) if form is Form.WIRE else _reads_as(expected, copied, form)
 
 
-def _reads_as(wanted: Attribute, copied: Attribute, form: Form) -> bool:
-    kind, content = _part(wanted)
+def _reads_as(expected: Attribute, copied: Attribute, form: Form) -> bool:
+    kind, content = _part(expected)
     found_kind, found = _part(copied)
     if form is Form.TEXT and found_kind == "S" and kind in ("M", "L", *_SETS):
         found_kind, found = _part(parsed_value(found))
@@ -72,21 +72,23 @@ def _reads_as(wanted: Attribute, copied: Attribute, form: Form) -> bool:
         return bool(content == found)
     if form is Form.TEXT and kind != found_kind:
         return _is_text(kind, content, found_kind, found)
-    return same(wanted, copied)
+    return same(expected, copied)
 
 
-def _lists_equal(wanted: Sequence[Attribute], copied: Sequence[Attribute], form: Form) -> bool:
-    return len(wanted) == len(copied) and all(
-        reads_as(one, other, form) for one, other in zip(wanted, copied, strict=True)
+def _lists_equal(expected: Sequence[Attribute], copied: Sequence[Attribute], form: Form) -> bool:
+    return len(expected) == len(copied) and all(
+        reads_as(one, other, form) for one, other in zip(expected, copied, strict=True)
     )
 
 
 def items_equal(
-    wanted: Item, copied: Item, form: Form, columns: frozenset[str] | None = None
+    expected: Item, copied: Item, form: Form, columns: frozenset[str] | None = None
 ) -> bool:
     """Returns True where a copy of this form has this item; only `columns` count, if given."""
-    names = (wanted.keys() | copied.keys()) if columns is None else columns
-    return all(reads_as(wanted.get(name, ABSENT), copied.get(name, ABSENT), form) for name in names)
+    names = (expected.keys() | copied.keys()) if columns is None else columns
+    return all(
+        reads_as(expected.get(name, ABSENT), copied.get(name, ABSENT), form) for name in names
+    )
 
 
 def wanted_text(item: Item, form: Form) -> bytes | None:
@@ -270,8 +272,8 @@ class CopyDifference(NamedTuple):
 
     attribute: str | None
     """The attribute; None for an item that is only on one side, or several times in the copy."""
-    there: Value
-    here: Value
+    in_copy: Value
+    in_table: Value
     cause: Cause
 
 
@@ -343,11 +345,11 @@ def copy_differences(
     )
     found = []
     for name in differing[nearest]:
-        here = state.get(name, ABSENT)
-        there = copied.get(name, ABSENT)
+        in_table = state.get(name, ABSENT)
+        in_copy = copied.get(name, ABSENT)
         if form is Form.TEXT:
-            there = ABSENT if _is_null(there) else _as_number(there, here)
-        found.append(CopyDifference(name, there, here, causes.cause(name, there)))
+            in_copy = ABSENT if _is_null(in_copy) else _as_number(in_copy, in_table)
+        found.append(CopyDifference(name, in_copy, in_table, causes.cause(name, in_copy)))
     return found
 
 
@@ -376,12 +378,12 @@ def _differing_names(
     return differing
 
 
-def _as_number(there: Value, here: Value) -> Value:
+def _as_number(in_copy: Value, in_table: Value) -> Value:
     """Returns a text that is a number as one, where one is wanted."""
-    if isinstance(there, Absent) or isinstance(here, Absent) or "N" not in here:
-        return there
-    text = there.get("S")
-    return {"N": text} if text is not None and isinstance(to_number(text), Decimal) else there
+    if isinstance(in_copy, Absent) or isinstance(in_table, Absent) or "N" not in in_table:
+        return in_copy
+    text = in_copy.get("S")
+    return {"N": text} if text is not None and isinstance(to_number(text), Decimal) else in_copy
 
 
 def _only_there(
@@ -400,9 +402,9 @@ def _only_there(
     causes = _Attributes(history, copied, form, removed - 1)
     names = (last.keys() | copied.keys()) if columns is None else columns
     for name in names:
-        there = copied.get(name, ABSENT)
-        differs = not reads_as(last.get(name, ABSENT), there, form)
-        if differs and causes.cause(name, there).kind is CauseKind.UNEXPLAINED:
+        in_copy = copied.get(name, ABSENT)
+        differs = not reads_as(last.get(name, ABSENT), in_copy, form)
+        if differs and causes.cause(name, in_copy).kind is CauseKind.UNEXPLAINED:
             return Cause(CauseKind.UNEXPLAINED)
     return Cause(CauseKind.MISSING, history.changes[removed - 1])
 
@@ -472,20 +474,20 @@ class _Attributes:
         before, after = self._history.states[at - 1] or {}, self._history.states[at] or {}
         for other in (before.keys() | after.keys()) - self._history.keys - {name}:
             was, now = before.get(other, ABSENT), after.get(other, ABSENT)
-            there = self._copied.get(other, ABSENT)
+            in_copy = self._copied.get(other, ABSENT)
             if same(was, now):
                 continue
-            if reads_as(now, there, self._form) or self._contains(at, other, there):
+            if reads_as(now, in_copy, self._form) or self._contains(at, other, in_copy):
                 return True
         return False
 
-    def _contains(self, at: int, name: str, there: Value) -> bool:
+    def _contains(self, at: int, name: str, in_copy: Value) -> bool:
         """Returns True where a sum, list or set holds this change among later ones."""
         values = self._history.values(name, self._at)
-        if reads_as(values[-1], there, self._form):
+        if reads_as(values[-1], in_copy, self._form):
             return _is_kept(values[at - 1], values[at], values[-1])
         # It is off by another change, and by that one alone.
-        effects = self._effects(name, _as_number(there, values[-1]))
+        effects = self._effects(name, _as_number(in_copy, values[-1]))
         return bool(effects) and effects.get(at) is not CauseKind.MISSING
 
     def _effects(self, name: str, found: Value) -> dict[int, CauseKind]:
@@ -515,17 +517,17 @@ class _Attributes:
             return None
         return Cause(effects[alike[0]], self._history.changes[alike[0] - 1], alike=len(alike) - 1)
 
-    def _of_value(self, wanted: Value, found: Value) -> Cause | None:
+    def _of_value(self, expected: Value, found: Value) -> Cause | None:
         """Returns what the value itself shows."""
-        if isinstance(wanted, Absent) or isinstance(found, Absent):
+        if isinstance(expected, Absent) or isinstance(found, Absent):
             return None
-        (kind, content), (found_kind, other) = _part(wanted), _part(found)
+        (kind, content), (found_kind, other) = _part(expected), _part(found)
         if kind == "N" and _is_cut(to_number(content), to_number(str(other))):
             return Cause(CauseKind.CUT)
         members = _set_in(kind, found_kind, other) if kind in _SETS else None
         if members is not None and members < _members(kind, content):
             return Cause(CauseKind.LACKS_MEMBERS)
-        if kind != found_kind and reads_as(wanted, found, Form.TEXT):
+        if kind != found_kind and reads_as(expected, found, Form.TEXT):
             return Cause(CauseKind.OTHER_TYPE)
         if kind != found_kind and {kind, found_kind} == {"SS", "NS"}:
             numbers = frozenset(map(to_number, content)), frozenset(map(to_number, other))
@@ -538,19 +540,19 @@ _EXACT: Final = Context(prec=1_000, traps=[])
 _ROUNDINGS: Final = (ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, ROUND_HALF_EVEN)
 
 
-def _is_cut(whole: Decimal | str, part: Decimal | str) -> bool:
+def _is_cut(exact: Decimal | str, part: Decimal | str) -> bool:
     """Returns True where a number has lost digits: rounded, cut, or through a float."""
-    if isinstance(whole, str) or isinstance(part, str) or whole == part:
+    if isinstance(exact, str) or isinstance(part, str) or exact == part:
         return False
-    if Decimal(repr(float(whole))) == part or Decimal(float(whole)) == part:
+    if Decimal(repr(float(exact))) == part or Decimal(float(exact)) == part:
         return True
     exponent = part.as_tuple().exponent
     assert isinstance(exponent, int)
     unit = Decimal((0, (1,), exponent))
     if part.is_zero():
-        return whole.copy_abs() < unit
+        return exact.copy_abs() < unit
     with localcontext(_EXACT):
-        return any(whole.quantize(unit, rounding=each) == part for each in _ROUNDINGS)
+        return any(exact.quantize(unit, rounding=each) == part for each in _ROUNDINGS)
 
 
 def _number(value: Value) -> Decimal | None:
@@ -560,16 +562,16 @@ def _number(value: Value) -> Decimal | None:
     return made if isinstance(made, Decimal) else None
 
 
-def _adds(sign: int, before: Value, after: Value, wanted: Value, found: Value) -> bool:
+def _adds(sign: int, before: Value, after: Value, expected: Value, found: Value) -> bool:
     """Returns True where the copy is off by what a change added, once too often or too rarely."""
-    if isinstance(wanted, Absent) or isinstance(found, Absent) or "N" not in found:
+    if isinstance(expected, Absent) or isinstance(found, Absent) or "N" not in found:
         return False
-    numbers = [_number(each) for each in (before, after, wanted, found)]
+    numbers = [_number(each) for each in (before, after, expected, found)]
     if any(each is None for each in numbers):
         return False
-    old, new, here, there = (each for each in numbers if each is not None)
+    old, new, in_table, in_copy = (each for each in numbers if each is not None)
     with localcontext(_EXACT):
-        return there - here == sign * (new - old)
+        return in_copy - in_table == sign * (new - old)
 
 
 def _list(value: Value) -> list[Any] | None:
@@ -579,33 +581,33 @@ def _list(value: Value) -> list[Any] | None:
     return list(found) if found is not None else None
 
 
-def _appends(twice: bool, before: Value, after: Value, wanted: Value, found: Value) -> bool:
+def _appends(twice: bool, before: Value, after: Value, expected: Value, found: Value) -> bool:
     """Returns True where what a change appended is there twice, or is lacking."""
-    lists = [_list(each) for each in (before, after, wanted, found)]
+    lists = [_list(each) for each in (before, after, expected, found)]
     if any(each is None for each in lists) or isinstance(found, Absent):
         return False
-    old, new, here, there = (each for each in lists if each is not None)
-    if len(new) <= len(old) or new[: len(old)] != old or here[: len(new)] != new:
+    old, new, in_table, in_copy = (each for each in lists if each is not None)
+    if len(new) <= len(old) or new[: len(old)] != old or in_table[: len(new)] != new:
         return False
     tail = new[len(old) :]
     if twice:
-        return there in (here + tail, new + tail + here[len(new) :])
-    return there == old + here[len(new) :]
+        return in_copy in (in_table + tail, new + tail + in_table[len(new) :])
+    return in_copy == old + in_table[len(new) :]
 
 
-def _moves(before: Value, after: Value, wanted: Value, found: Value) -> bool:
+def _moves(before: Value, after: Value, expected: Value, found: Value) -> bool:
     """Returns True where what a change appended stands behind what later ones appended."""
-    lists = [_list(each) for each in (before, after, wanted, found)]
+    lists = [_list(each) for each in (before, after, expected, found)]
     if any(each is None for each in lists):
         return False
-    old, new, here, there = (each for each in lists if each is not None)
-    if len(new) <= len(old) or new[: len(old)] != old or here[: len(new)] != new:
+    old, new, in_table, in_copy = (each for each in lists if each is not None)
+    if len(new) <= len(old) or new[: len(old)] != old or in_table[: len(new)] != new:
         return False
-    tail, others = new[len(old) :], old + here[len(new) :]
-    return len(there) == len(here) and any(
-        there[at : at + len(tail)] == tail
-        and there[:at] == others[:at]
-        and there[at + len(tail) :] == others[at:]
+    tail, others = new[len(old) :], old + in_table[len(new) :]
+    return len(in_copy) == len(in_table) and any(
+        in_copy[at : at + len(tail)] == tail
+        and in_copy[:at] == others[:at]
+        and in_copy[at + len(tail) :] == others[at:]
         for at in range(len(old) + 1, len(others) + 1)
     )
 
@@ -617,27 +619,27 @@ def _set(value: Value) -> frozenset[object] | None:
     return _members(kind, content) if kind in _SETS else None
 
 
-def _lacks_from_set(before: Value, after: Value, wanted: Value, found: Value) -> bool:
+def _lacks_from_set(before: Value, after: Value, expected: Value, found: Value) -> bool:
     """Returns True where a set is off by what one change did to it."""
-    sets = [_set(each) for each in (before, after, wanted, found)]
+    sets = [_set(each) for each in (before, after, expected, found)]
     if any(each is None for each in sets) or not (sets[2] and sets[3]):
         return False
-    old, new, here, there = (each for each in sets if each is not None)
-    return here - there == new - old and there - here == old - new
+    old, new, in_table, in_copy = (each for each in sets if each is not None)
+    return in_table - in_copy == new - old and in_copy - in_table == old - new
 
 
-def _is_kept(before: Value, after: Value, wanted: Value) -> bool:
+def _is_kept(before: Value, after: Value, expected: Value) -> bool:
     """Returns True where a later value of a list or set still shows what a change did to it."""
-    lists = [_list(each) for each in (before, after, wanted)]
+    lists = [_list(each) for each in (before, after, expected)]
     if all(each is not None for each in lists):
         old_list, new_list, last = (each for each in lists if each is not None)
         is_longer = len(new_list) > len(old_list) and new_list[: len(old_list)] == old_list
         return is_longer and last[: len(new_list)] == new_list
-    sets = [_set(each) for each in (before, after, wanted)]
+    sets = [_set(each) for each in (before, after, expected)]
     if any(each is None for each in sets):
         return False
-    old, new, here = (each for each in sets if each is not None)
-    return old != new and new - old <= here and not (old - new) & here
+    old, new, in_table = (each for each in sets if each is not None)
+    return old != new and new - old <= in_table and not (old - new) & in_table
 
 
 _EFFECTS: Final[Sequence[tuple[CauseKind, Callable[[Value, Value, Value, Value], bool]]]] = (

@@ -109,11 +109,11 @@ class ItemKey:
         return all(map(_is_same, self._wire.values(), (keys.get(name, {}) for name in self._wire)))
 
 
-def _is_same(given: dict[str, str], found: dict[str, str]) -> bool:
+def _is_same(expected_value: dict[str, str], found: dict[str, str]) -> bool:
     """Compares by text, as an archive of plain JSON has binary values as strings."""
-    ((kind, wanted),) = given.items()
+    ((kind, expected),) = expected_value.items()
     return any(
-        text == wanted or (kind == "N" and to_number(text) == to_number(wanted))
+        text == expected or (kind == "N" and to_number(text) == to_number(expected))
         for text in found.values()
     )
 

@@ -117,9 +117,9 @@ class Redrive:
                     progress.upto = int(record.sequence_number)
             except (DataLossError, UnexpectedAnswerError) as error:
                 reason = str(error)
-            wanted = self.records - before - self._passed
+            delivered = self.records - before - self._passed
             # The mapping's own filter leaves what the function had; another one may leave less.
-            is_enough = not self._passed or wanted >= each.batch.size > 0
+            is_enough = not self._passed or delivered >= each.batch.size > 0
             self._finish(each, progress, is_enough, reason)
 
     def _finish(

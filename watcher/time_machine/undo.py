@@ -128,14 +128,14 @@ class Undo:
         try:
             done = restored_items(written.earlier)
             done |= self._found_done(written, done)
-            left = []
+            to_write = []
             for step in self.steps:
                 if identity(step.key) in done:
                     step.kept = DONE
                     yield StepResult(step, Outcome.ALREADY)
                 else:
-                    left.append(step)
-            yield from WriteBack(self._table, written, rate).run(left, force=force)
+                    to_write.append(step)
+            yield from WriteBack(self._table, written, rate).run(to_write, force=force)
         finally:
             written.close()
 
@@ -311,7 +311,7 @@ def _revert(
         step = steps.setdefault(
             entry_item(each), UndoStep(bytes(each.key), old, new, new, changes=0)
         )
-        step.left = step.now = new
+        step.after = step.now = new
         step.changes += 1
     if not steps:
         raise UsageError("nothing was written by it", "revert", str(path))

@@ -61,7 +61,7 @@ class PlannedStep(msgspec.Struct, tag_field="line", tag="step"):
     @classmethod
     def of(cls, step: UndoStep) -> PlannedStep:
         """Returns the line of a step."""
-        before, left, now = map(_raw, (step.before, step.left, step.now))
+        before, left, now = map(_raw, (step.before, step.after, step.now))
         return cls(msgspec.Raw(step.key), before, left, now, step.changes, step.conflict)
 
     def step(self) -> UndoStep:
@@ -477,7 +477,7 @@ class WriteBack:
         batch: list[UndoStep] = []
         cost = 0
         for step in steps:
-            more = max(units(step.before), units(step.left))
+            more = max(units(step.before), units(step.after))
             if batch and (len(batch) == self._limits.writes_at_once or cost + more > self._rate):
                 yield batch
                 batch, cost = [], 0
@@ -487,9 +487,9 @@ class WriteBack:
             yield batch
 
     def _pause(self, began: float, used: float) -> None:
-        left = began + used / self._rate - self._clock.monotonic()
-        if left > 0:
-            self._clock.sleep(left)
+        seconds_left = began + used / self._rate - self._clock.monotonic()
+        if seconds_left > 0:
+            self._clock.sleep(seconds_left)
 
     def _current(self, step: UndoStep) -> Image:
         return _image(self._tables.get(self._name, wire_item(step.key)))
@@ -536,7 +536,7 @@ def _outcome_before_write(step: UndoStep, now: Image, force: bool) -> Outcome | 
         return Outcome.CONFLICT
     if force:
         return None
-    if not is_same(now, step.left):
+    if not is_same(now, step.after):
         step.conflict = step.conflict or CHANGED
     return Outcome.CONFLICT if step.conflict else None
 

@@ -178,7 +178,7 @@ class UndoStep(msgspec.Struct):
     """The item's key, as the wire's JSON."""
     before: Image
     """The item before the first change to undo."""
-    left: Image
+    after: Image
     """The item after the last change to undo."""
     now: Image
     """The item when the changes were read."""
@@ -198,39 +198,39 @@ class _OwnWrites:
 
     def __init__(self) -> None:
         self._first: dict[Identity, UndoStep] = {}
-        self._chosen: set[Identity] = set()
+        self._selected: set[Identity] = set()
 
-    def add(self, item: Identity, step: UndoStep, chosen: bool) -> None:
+    def add(self, item: Identity, step: UndoStep, is_selected: bool) -> None:
         first = self._first.pop(item, step)
         if not is_same(step.now, first.before):
-            first.left = first.now = step.now
+            first.after = first.now = step.now
             self._first[item] = first
-        if chosen:
-            self._chosen.add(item)
+        if is_selected:
+            self._selected.add(item)
 
     def __contains__(self, item: Identity) -> bool:
         return item in self._first
 
-    def chosen(self) -> Iterator[tuple[Identity, UndoStep]]:
-        """Yields the items whose changes were chosen, too."""
-        return (each for each in self._first.items() if each[0] in self._chosen)
+    def selected(self) -> Iterator[tuple[Identity, UndoStep]]:
+        """Yields the items whose changes were selected, too."""
+        return (each for each in self._first.items() if each[0] in self._selected)
 
 
 class UndoPlanner:
     """Collects the steps of an undo from records; those of one item come in their order.
 
-    `chosen` tells the changes to undo, which begin at `start`, `spared` those among them that are
-    removals by time-to-live, and `claim` those that an earlier undo made.
+    `is_selected` tells the changes to undo, which begin at `start`, `spared` those among them that
+    are removals by time-to-live, and `claim` those that an earlier undo made.
     """
 
     def __init__(
         self,
-        chosen: Callable[[Record], bool],
+        is_selected: Callable[[Record], bool],
         spared: Callable[[Record], bool],
         claim: Callable[[Identity, Image, Image, datetime | None], bool],
         start: datetime,
     ) -> None:
-        self._chosen = chosen
+        self._is_selected = is_selected
         self._spared = spared
         self._claim = claim
         self._start = start
@@ -243,31 +243,35 @@ class UndoPlanner:
         item = identity(record.wire.dynamodb.Keys)
         step = self._steps.get(item)
         change = record.wire.dynamodb
-        chosen = self._chosen(record)
-        if chosen and self._spared(record):
-            chosen = False
+        is_selected = self._is_selected(record)
+        if is_selected and self._spared(record):
+            is_selected = False
             self._expired[item] = bytes(change.Keys)
         old, new = bytes(change.OldImage) or None, bytes(change.NewImage) or None
         # Also of a change that is not chosen: each write of an undo is one of several equal ones.
         if self._claim(item, old, new, record.created_at):
-            self._on_own_write(record, item, UndoStep(bytes(change.Keys), old, new, new), chosen)
+            self._on_own_write(
+                record, item, UndoStep(bytes(change.Keys), old, new, new), is_selected
+            )
             return
-        if step is None and not chosen:
+        if step is None and not is_selected:
             return
         if record.images_missing:
             view = record.wire.dynamodb.StreamViewType or "none"
             text = f"a {record.event_name} lacks an image (view type {view})"
             raise StreamError(f"{text}: it takes NEW_AND_OLD_IMAGES to undo changes")
         if step is not None:
-            _go_on(step, chosen, old, new)
+            _go_on(step, is_selected, old, new)
         else:
             reason = AFTER_UNDO if item in self._own else ""
             reason = BROKEN if _has_half_pairs(record) else reason
             self._steps[item] = UndoStep(bytes(change.Keys), old, new, new, conflict=reason)
 
-    def _on_own_write(self, record: Record, item: Identity, write: UndoStep, chosen: bool) -> None:
+    def _on_own_write(
+        self, record: Record, item: Identity, write: UndoStep, is_selected: bool
+    ) -> None:
         if record.created_at is not None and record.created_at >= self._start:
-            self._own.add(item, write, chosen)
+            self._own.add(item, write, is_selected)
         if step := self._steps.get(item):
             step.now = write.now
             step.is_back = step.by_undo = is_same(write.now, step.before)
@@ -279,7 +283,7 @@ class UndoPlanner:
         """
         for step in self._steps.values():
             _judge(step)
-        own = [step for item, step in self._own.chosen() if item not in self._steps]
+        own = [step for item, step in self._own.selected() if item not in self._steps]
         for step in own:
             step.kept = OWN
         expired = [
@@ -290,18 +294,18 @@ class UndoPlanner:
         return [*self._steps.values(), *own, *expired]
 
 
-def _go_on(step: UndoStep, chosen: bool, old: Image, new: Image) -> None:
+def _go_on(step: UndoStep, is_selected: bool, old: Image, new: Image) -> None:
     """Takes in a further change of an item, by somebody else than an undo."""
     step.now = new
     came_back = is_same(new, step.before)
-    if not chosen:
+    if not is_selected:
         step.is_back = step.is_back or came_back
         return
     if step.by_undo:
         step.conflict = step.conflict or AFTER_UNDO
-    elif not (is_same(step.left, old) or (step.is_back and is_same(step.before, old))):
+    elif not (is_same(step.after, old) or (step.is_back and is_same(step.before, old))):
         step.conflict = step.conflict or BETWEEN
-    step.left, step.is_back = new, False
+    step.after, step.is_back = new, False
     step.changes += 1
 
 
@@ -309,11 +313,11 @@ def _judge(step: UndoStep) -> None:
     """Sets the reason to leave an item alone, if there is one."""
     if is_same(step.now, step.before):
         step.kept = step.kept or (BY_UNDO if step.by_undo else AS_BEFORE)
-    elif is_same(step.left, step.before):
+    elif is_same(step.after, step.before):
         step.kept = step.kept or BY_ITSELF
     elif step.is_back:
         step.conflict = step.conflict or (AFTER_UNDO if step.by_undo else PUT_BACK)
-    elif not is_same(step.now, step.left):
+    elif not is_same(step.now, step.after):
         step.conflict = step.conflict or CHANGED
 
 

@@ -50,7 +50,7 @@ def user(folder: Path) -> Callable[[str], None]:
 def parsed(*arguments: str) -> SimpleNamespace:
     """The options, and as `chosen` what is to be done with each change."""
     words = CommandLine("watch", ["orders", *arguments])
-    line, handlers = Invocation(words), handler_flags.found(words)
+    line, handlers = Invocation(words), handler_flags.find_handlers(words)
     return SimpleNamespace(**line.values, chosen=Choice(handlers, line.origins, line.values).chosen)
 
 

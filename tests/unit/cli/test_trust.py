@@ -38,7 +38,7 @@ def chosen(*arguments: str) -> Choice:
     """What a command line wants done."""
     words = CommandLine("watch", ["orders", *arguments])
     line = Invocation(words)
-    return Choice(handler_flags.found(words), line.origins, line.values)
+    return Choice(handler_flags.find_handlers(words), line.origins, line.values)
 
 
 def loaded(*arguments: str) -> list[str]:

@@ -176,7 +176,7 @@ def test_how_many_other_changes_explain_a_difference_is_told() -> None:
 
 def test_a_columns_null_is_shown_as_nothing() -> None:
     (found,) = copy_differences(history(n(1)), {**n(1), "v": {"NULL": True}}, Form.TEXT)
-    assert found.there is ABSENT
+    assert found.in_copy is ABSENT
 
 
 @pytest.mark.parametrize("form", Form)
@@ -236,7 +236,7 @@ def test_a_copy_of_a_second_is_compared_with_that_second() -> None:
         (found,) = Verifier(ledger.sources(), copy).run().found
         assert found.key == {"pk": {"S": key}}
         (difference,) = found.differences
-        assert (difference.attribute, difference.here) == ("by", ABSENT)
+        assert (difference.attribute, difference.in_table) == ("by", ABSENT)
         assert difference.cause.kind is CauseKind.UNEXPLAINED
 
 
