@@ -22,7 +22,7 @@ import boto3
 from moto.server import ThreadedMotoServer
 
 from watcher.aws.config import Client
-from watcher.cli.shop_streams import ShopClock, ShopShards, shards_of, set_up
+from watcher.cli.shop_streams import ShopClock, ShopShards, set_up, shards_of
 
 Write: TypeAlias = Callable[[], object]
 
