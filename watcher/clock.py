@@ -1,14 +1,21 @@
-"""Time as an object, so that tests and the simulation can pass their own."""
+"""Time as an object, so that tests and the simulation can pass their own; a queue by time."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Generic, TypeVar
 
 # AWS accepts no signature from a clock that is further off.
 _MOST_APART = timedelta(minutes=15)
+
+
+_Item = TypeVar("_Item")
 
 
 class Clock:
@@ -39,6 +46,43 @@ class Clock:
 
 CLOCK = Clock()
 """The default clock."""
+
+
+class DueQueue(Generic[_Item]):
+    """Items, each with the time when it is due; the one that is due first comes out first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, _Item]] = []
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[_Item]:
+        return (item for _, _, item in self._heap)
+
+    def put(self, item: _Item, delay: float) -> None:
+        """Adds an item that is due after so many seconds."""
+        due = self._clock.monotonic() + delay
+        heapq.heappush(self._heap, (due, next(self._order), item))
+
+    @property
+    def due_in(self) -> float:
+        """Seconds until an item is due; none or less where one is."""
+        return self._heap[0][0] - self._clock.monotonic() if self._heap else math.inf
+
+    def pop(self) -> _Item:
+        """Takes out the item that is due first."""
+        return heapq.heappop(self._heap)[2]
+
+    def make_due(self, which: Callable[[_Item], bool]) -> None:
+        """Makes these items due now."""
+        now = self._clock.monotonic()
+        self._heap = [
+            (min(due, now) if which(item) else due, order, item) for due, order, item in self._heap
+        ]
+        heapq.heapify(self._heap)
 
 
 def no_later(theirs: datetime, ours: float) -> datetime:

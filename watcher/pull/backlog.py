@@ -17,7 +17,7 @@ from watcher.aws.model import (
     ShardKey,
     TrimHorizon,
 )
-from watcher.clock import CLOCK, Clock
+from watcher.clock import CLOCK, Clock, DueQueue
 from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import PooledShard, PullOptions, ShardPool
 from watcher.pull.timing import TIMING, Timing
@@ -67,6 +67,8 @@ class BacklogReader:
         self._calls = CallPool()
         self._new_clients = clients
         self._clients: Sequence[Service] = []
+        self._waiting: dict[int, DueQueue[PooledShard]] = {}
+        """The shards that wait for their next read, by the client that makes it."""
         if isinstance(start, Token):
             self._pool = self._new_pool(Latest(), checkpoint_format.resume(start, clock.now()))
         else:
@@ -98,9 +100,10 @@ class BacklogReader:
         pool = self._pool
         try:
             while True:
-                pool.refresh()
+                for shard in pool.refresh():
+                    self._wait_for_turn(shard)
                 # With one client, nothing goes on beside its reads.
-                pool.start_reads(self._due(), inline=1 if len(self._clients) == 1 else 0)
+                pool.start_reads(self._take_due(), inline=1 if len(self._clients) == 1 else 0)
                 is_idle = not pool.reading
                 # A read that drips keeps no other waiting.
                 answered = pool.collect(
@@ -113,6 +116,8 @@ class BacklogReader:
                         shard.tracked.move_behind(page.last_sequence_number)
                     if shard.has_ended:
                         pool.finish(shard)
+                    else:
+                        self._wait_for_turn(shard)
                 if pool.has_caught_up:
                     return pool.coordinator.log_left()
                 if is_idle:
@@ -130,6 +135,7 @@ class BacklogReader:
             for shard in self._pool.coordinator.lineage.shards.values()
         ]
         self._pool = self._new_pool(Latest(), resumed)
+        self._waiting.clear()
         return self.read()
 
     def _new_pool(
@@ -159,24 +165,22 @@ class BacklogReader:
             self._clients = [self._service] if make is None else make(count)
         return self._clients
 
-    def _due(self) -> list[PooledShard]:
-        """Returns one shard for each idle client: the one that has waited longest."""
-        now = self._clock.monotonic()
-        first: dict[int, PooledShard] = {}
-        for shard in self._readable():
-            if shard.due_at <= now:
-                other = first.setdefault(shard.client, shard)
-                if shard.due_at < other.due_at:
-                    first[shard.client] = shard
-        return list(first.values())
+    def _wait_for_turn(self, shard: PooledShard) -> None:
+        """Has a shard wait until its next read is due."""
+        queue = self._waiting.setdefault(shard.client, DueQueue(self._clock))
+        queue.put(shard, shard.due_at - self._clock.monotonic())
 
-    def _readable(self) -> list[PooledShard]:
-        """Returns the shards whose client has no read under way."""
+    def _take_due(self) -> list[PooledShard]:
+        """Returns one shard for each idle client: the one that has waited longest."""
+        return [queue.pop() for queue in self._idle_queues() if queue.due_in <= 0]
+
+    def _idle_queues(self) -> list[DueQueue[PooledShard]]:
+        """Returns the queues of the clients that have no read under way."""
         busy = {shard.client for shard in self._pool.reading.values()}
-        return [shard for shard in self._pool.shards.values() if shard.client not in busy]
+        return [queue for client, queue in self._waiting.items() if client not in busy]
 
     def _wait_seconds(self) -> float:
         """Returns the seconds until a shard is due; a listing may be due sooner."""
-        now, longest = self._clock.monotonic(), self._timing.backlog_wait_seconds
-        due_at = min((shard.due_at for shard in self._readable()), default=now + longest)
-        return min(max(due_at - now, self._timing.least_backlog_wait_seconds), longest)
+        longest = self._timing.backlog_wait_seconds
+        due_in = min((queue.due_in for queue in self._idle_queues()), default=longest)
+        return min(max(due_in, self._timing.least_backlog_wait_seconds), longest)

@@ -145,10 +145,10 @@ class ShardPool:
         """True if all shards are finished, or left open with all read up to now."""
         return not self.shards and self.coordinator.poll_exhausted()
 
-    def refresh(self) -> None:
+    def refresh(self) -> list[PooledShard]:
         """Makes the coordinator's requests, and opens readers for the shards whose turn has come.
 
-        Raises DeniedError, DataLossError.
+        Returns these shards. Raises DeniedError, DataLossError.
         """
         coordinator = self.coordinator
         listing = coordinator.listing
@@ -156,11 +156,14 @@ class ShardPool:
         if coordinator.listing is not listing:
             for shard in self.shards.values():
                 shard.reader.closed = coordinator.is_closed(shard.tracked.id)
+        opened = []
         for tracked in coordinator.to_start():
             self._opened += 1
             client = self._opened % len(self._clients)
             reader = self._new_reader(tracked, tracked.position)
-            self.shards[tracked.id] = PooledShard(tracked, reader, client)
+            shard = self.shards[tracked.id] = PooledShard(tracked, reader, client)
+            opened.append(shard)
+        return opened
 
     def _new_reader(
         self, tracked: TrackedShard, position: Position, rate: AdaptiveRateLimit | None = None

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import heapq
-import itertools
 import math
 import os
 import random
@@ -17,9 +15,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection as Pipe
-from typing import Generic, TypeVar
 
 from watcher import process_start
 from watcher.aws.arns import place_of
@@ -28,7 +25,7 @@ from watcher.aws.connect import for_worker
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.credentials import WorkerCredentials
 from watcher.aws.model import Service, ShardKey
-from watcher.clock import CLOCK, Clock
+from watcher.clock import CLOCK, Clock, DueQueue
 from watcher.errors import StreamError
 from watcher.pull import executor
 from watcher.records.filters import RecordFilter
@@ -47,45 +44,6 @@ from watcher.runtime.protocol import (
 from watcher.runtime.timing import WORKER_TIMING, WorkerTiming
 from watcher.streams.messages import Failed, Finished, Message, Page, PageFilter
 from watcher.streams.shard_reader import ShardReader
-
-_Item = TypeVar("_Item")
-
-
-class DueQueue(Generic[_Item]):
-    """Items, each with the time when it is due; the one that is due first comes out first."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._heap: list[tuple[float, int, _Item]] = []
-        self._order = itertools.count()
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def __iter__(self) -> Iterator[_Item]:
-        return (item for _, _, item in self._heap)
-
-    def put(self, item: _Item, delay: float) -> None:
-        """Adds an item that is due after so many seconds."""
-        due = self._clock.monotonic() + delay
-        heapq.heappush(self._heap, (due, next(self._order), item))
-
-    @property
-    def due_in(self) -> float:
-        """Seconds until an item is due; none or less where one is."""
-        return self._heap[0][0] - self._clock.monotonic() if self._heap else math.inf
-
-    def pop(self) -> _Item:
-        """Takes out the item that is due first."""
-        return heapq.heappop(self._heap)[2]
-
-    def make_due(self, which: Callable[[_Item], bool]) -> None:
-        """Makes these items due now."""
-        now = self._clock.monotonic()
-        self._heap = [
-            (min(due, now) if which(item) else due, order, item) for due, order, item in self._heap
-        ]
-        heapq.heapify(self._heap)
 
 
 class AssignedShard:
