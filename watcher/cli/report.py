@@ -29,8 +29,6 @@ from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.records.redaction import Redaction
 from watcher.report.page import (
-    LATEST_OF_ALL,
-    LATEST_OF_ITEM,
     ComparedCopy,
     LatestChanges,
     Report,
@@ -195,7 +193,7 @@ class _StreamChanges:
 
     def __init__(self, values: Mapping[str, Any], callers: _WithCallers | None) -> None:
         self.summary = Summary()
-        self.latest = _latest(values)
+        self.latest = LatestChanges()
         self.arns: list[str] = []
         self._callers = callers
         self._by_table: Counter[str] = Counter()
@@ -275,7 +273,7 @@ def _of_folder(name: str, values: dict[str, Any], hidden: Redaction | None) -> R
     archive = Archive(Path(name))
     logger.info(f"Reading {name}: {len(archive.files):,} parquet files")
     is_wanted = options.record_filter(values)
-    summary, latest = Summary(), _latest(values)
+    summary, latest = Summary(), LatestChanges()
     filtered = unreadable = 0
     for row in archive.rows(ALL_COLUMNS):
         try:
@@ -309,7 +307,7 @@ def _of_folder(name: str, values: dict[str, Any], hidden: Redaction | None) -> R
 
 
 def _of_file(source: str, values: dict[str, Any], hidden: Redaction | None) -> Report:
-    summary, latest = Summary(), _latest(values)
+    summary, latest = Summary(), LatestChanges()
     is_wanted = options.record_filter(values)
     filtered = unreadable = 0
     with open_lines(source) as file:
@@ -340,11 +338,6 @@ def _of_file(source: str, values: dict[str, Any], hidden: Redaction | None) -> R
         notes=_choice(values, filtered),
         warnings=_unreadable(unreadable + lines.unreadable),
     )
-
-
-def _latest(values: Mapping[str, Any]) -> LatestChanges:
-    """Returns the collector of changes; with `--key`, as many as a page can take."""
-    return LatestChanges(LATEST_OF_ITEM if values["key"] else LATEST_OF_ALL)
 
 
 def _item(values: Mapping[str, Any]) -> str:

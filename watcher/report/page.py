@@ -30,8 +30,11 @@ from watcher.report.summary import Busiest, Key, Summary
 from watcher.time_machine import archives
 from watcher.time_machine.callers import Answer
 
-LATEST_OF_ALL: Final = 20
-LATEST_OF_ITEM: Final = 200
+_LATEST: Final = 20
+MOST_CHANGES: Final = 200
+"""The number of changes up to which a page begins with all of them: it is about an incident."""
+# The header names the seconds of an incident that took less.
+_SHORT: Final = 600
 _LINES: Final = 40
 _CHARACTERS: Final = 300
 _WORDS: Final = {"+": "added", "~": "changed", "-": "removed"}
@@ -41,11 +44,16 @@ _KINDS: Final = {"+": "insert", "~": "modify", "-": "remove"}
 class LatestChanges:
     """Keeps the latest `most` changes by their time; each item's in their order."""
 
-    def __init__(self, most: int = LATEST_OF_ALL) -> None:
+    def __init__(self, most: int = MOST_CHANGES) -> None:
         self.most = most
         self.seen = 0
         self._kept: list[tuple[float, int, int, Callable[[], Record]]] = []
         self._turn = count()
+
+    @property
+    def is_long(self) -> bool:
+        """True if there were more changes than are kept."""
+        return self.seen > self.most
 
     def add(self, record: Record) -> None:
         """Takes in a change."""
@@ -78,15 +86,16 @@ class LatestChanges:
 def section(
     latest: LatestChanges, item: str, who: Callable[[Record], Answer] | None = None
 ) -> Element:
-    """Builds the page's section: an item's history, oldest first, or the latest changes of all.
+    """Builds the page's section: the changes, oldest first; the latest of very many, newest first.
 
-    `who` tells who made a change, where that is asked for.
+    `item` is the key of the one item chosen, or "". `who` tells who made a change, where that is
+    asked for.
     """
-    name = f"What happened to {item}" if item else "Latest changes"
-    made = element("section", element("h2", name))
+    name = "Latest changes" if latest.is_long else "What happened"
+    made = element("section", element("h2", f"What happened to {item}" if item else name))
     shown = list(latest.records())
-    if not item:
-        shown.reverse()
+    if latest.is_long and not item:
+        shown = shown[: -_LATEST - 1 : -1]
     if len(shown) < latest.seen:
         text = f"The latest {len(shown):,} of {grouped(latest.seen, 'change')}."
         made.append(element("p", text, class_="quiet"))
@@ -204,11 +213,11 @@ def page(report: Report, made: datetime | None = None) -> str:
     main = element("main")
     main.extend([_copy(report.compared)] if report.compared else [])
     if summary.changes:
-        latest_changes = section(report.latest, report.item, report.who)
-        main.extend([latest_changes] if report.item else [])
-        main.extend([_histogram(summary), _keys(summary), _attributes(summary)])
-        main.extend([_callers(report)] if report.who else [])
-        main.extend([] if report.item else [latest_changes])
+        changes = section(report.latest, report.item, report.who)
+        charts = [_histogram(report.title, summary), _keys(summary), _attributes(summary)]
+        charts += [_callers(report)] if report.who else []
+        is_short = bool(report.item) or not report.latest.is_long
+        main.extend([changes, *charts] if is_short else [*charts, changes])
         main.append(_ttl(summary))
     else:
         main.append(element("h2", "There are no changes."))
@@ -239,9 +248,10 @@ def _head(report: Report) -> list[Element]:
         element("p", element("code", report.origin), class_="quiet"),
     ]
     if first is not None and last is not None:
-        end = f" to {minute(last)}" if minute(first) != minute(last) else ""
-        span = f" ({_span(last - first)})" if last > first else ""
-        parts.append(element("p", f"{minute(first)}{end} UTC{span}"))
+        form = second if last - first < _SHORT else minute
+        end = f" to {form(last)}" if form(first) != form(last) else ""
+        span = f" ({_span(last - first)})" if round(last - first) else ""
+        parts.append(element("p", f"{form(first)}{end} UTC{span}"))
     parts += [element("p", note, class_="quiet") for note in report.notes]
     if summary.untimed:
         parts.append(_quiet(f"{summary.untimed:,} changes carry no time and are in no picture."))
@@ -259,9 +269,9 @@ def _tile(name: str, value: str, kind: str = "all") -> Element:
     return element("div", element("dt", name), element("dd", value), class_=kind)
 
 
-def _histogram(summary: Summary) -> Element:
+def _histogram(title: str, summary: Summary) -> Element:
     width, buckets = summary.histogram.buckets(_BUCKETS_SHOWN)
-    section = element("section", element("h2", f"Changes per {_width(width)}"))
+    section = element("section", element("h2", f"{title} per {_width(width)}"))
     if not buckets:
         section.append(_quiet("The changes carry no times."))
         return section

@@ -67,7 +67,7 @@ def test_what_is_long_or_can_not_be_compared_is_said() -> None:
     many = {f"a{number:03}": {"N": "1"} for number in range(99)}
     latest.add(change(1, "INSERT", new={"pk": {"S": "a"}, "a": {"S": "x" * 999}, **many}))
     latest.add(change(2, "REMOVE"))
-    without, long = texts(latest)
+    long, without = texts(latest)
     assert "(nothing to compare: the stream's view type is" in without
     assert "and 60 more" in long and "(1,001 characters)" in long
 
@@ -91,8 +91,16 @@ def test_an_item_that_is_picked_has_its_life_told(tmp_path: Path) -> None:
     assert page.count('<li><p><b class="kind') == 10
     assert page.index("4 -&gt; 5") < page.index("25 -&gt; 26")
     page = report(tmp_path, str(file))
-    assert "The latest 20 of 30 changes." in page
-    assert page.index("26 -&gt; 27") < page.index("24 -&gt; 25")
+    assert page.index("What happened<") < page.index("Changes in changes.jsonl per minute")
+    assert page.index("24 -&gt; 25") < page.index("26 -&gt; 27")
+
+
+def test_very_many_changes_end_with_the_latest(tmp_path: Path) -> None:
+    file = tmp_path / "changes.jsonl"
+    file.write_bytes(b"".join(bytes(change(number).raw) + b"\n" for number in range(201)))
+    page = report(tmp_path, str(file))
+    assert "The latest 20 of 201 changes." in page
+    assert page.index(" per minute<") < page.index("Latest changes<")
 
 
 def test_an_item_of_an_archive_or_a_file(tmp_path: Path) -> None:
@@ -106,4 +114,4 @@ def test_an_item_of_an_archive_or_a_file(tmp_path: Path) -> None:
     assert "Filtered by --only modify --key pk=item-0" in page
     counts = re.search(r"<dt>MODIFY</dt><dd>(\d+)<", page)
     assert counts and page.count('<li><p><b class="kind modify') == int(counts[1]) > 5
-    assert report(tmp_path, str(lake)).count('<li><p><b class="kind') == 20
+    assert report(tmp_path, str(lake)).count('<li><p><b class="kind') == 200
