@@ -4,6 +4,7 @@ import sys
 
 from watcher import Record
 from watcher.formatting.differences import plain_differences
+from watcher.formatting.plain_records import ordered_key
 from watcher.formatting.rows import write_row
 from watcher.formatting.style import time_text
 from watcher.records.plain_json import plain_json
@@ -34,7 +35,7 @@ def handle(record: Record) -> None:
         record.event_name,
         str(record.expired_by_ttl),
         record.table,
-        key or "",
+        ordered_key(key) if key else "",
         old,
         new,
         record.sequence_number,

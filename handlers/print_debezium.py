@@ -9,6 +9,7 @@ import time
 import msgspec
 
 from watcher import Record, __version__
+from watcher.formatting.plain_records import ordered_key
 from watcher.formatting.text import write_json
 from watcher.records.plain_json import plain_json
 
@@ -20,12 +21,13 @@ incomplete: set[str] = set()
 
 def handle(record: Record) -> None:
     change = record.wire.dynamodb
-    images = plain_json([change.Keys, change.OldImage, change.NewImage])
-    keys, before, after = (msgspec.Raw((image or "null").encode()) for image in images)
+    key, *images = plain_json([change.Keys, change.OldImage, change.NewImage])
+    before, after = (msgspec.Raw((image or "null").encode()) for image in images)
     if record.images_missing:
+        removed = record.event_name == "REMOVE"
         say_once(record)
         # As PostgreSQL's connector does without REPLICA IDENTITY FULL: what is gone has its key.
-        before = keys if record.event_name == "REMOVE" else before
+        before = msgspec.Raw(ordered_key(key).encode()) if removed else before
     envelope = {
         "before": before,
         "after": after,
@@ -37,7 +39,7 @@ def handle(record: Record) -> None:
     write_json(line + "\n")
 
 
-def source(record: Record) -> dict[str, str | int | None]:
+def source(record: Record) -> dict[str, str | int | bool | None]:
     """Returns where the change comes from; `ts_ms` is its time, to the second."""
     created = record.created_at
     return {
@@ -50,6 +52,7 @@ def source(record: Record) -> dict[str, str | int | None]:
         "sequence": record.sequence_number,
         "table": record.table,
         "shard_id": record.shard_id,
+        "by_ttl": record.expired_by_ttl,
     }
 
 

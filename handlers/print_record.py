@@ -1,14 +1,15 @@
 """Print each change in full, the item before and after."""
 
 from watcher import Record
-from watcher.formatting.differences import shown_item
+from watcher.formatting.differences import BY_TTL, shown_item
 from watcher.formatting.style import highlighted, paint, shown_time, table_prefix
 from watcher.formatting.text import write_text
 
 
 def handle(record: Record) -> None:
     kind = paint(record.event_name, record.event_name)
-    lines = [f"{kind} {shown_time(record.created_at)} shard {record.shard_id}"]
+    by_ttl = BY_TTL if record.expired_by_ttl else ""
+    lines = [f"{kind} {shown_time(record.created_at)} shard {record.shard_id}{by_ttl}"]
     keys = record.key
     lines.append(f"  key {shown_item(keys, keys)}")
     if record.old is not None:

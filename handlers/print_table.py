@@ -13,7 +13,7 @@ from watcher.formatting.style import (
     shown_time,
     time_of_day,
 )
-from watcher.formatting.text import write_text
+from watcher.formatting.text import cell_width, padded, write_text
 from watcher.formatting.values import printable_key
 
 MOST = 40
@@ -49,7 +49,7 @@ def handle(record: Record) -> None:
 def fit(cells: list[str]) -> None:
     most = min(MOST, columns() // 2)
     widths[:] = [
-        max(width, min(len(cell), most)) for width, cell in zip(widths, cells, strict=True)
+        max(width, min(cell_width(cell), most)) for width, cell in zip(widths, cells, strict=True)
     ]
 
 
@@ -60,6 +60,6 @@ def columns() -> int:
 
 def row(cells: list[str], changes: str) -> str:
     """Returns one line, cut at the terminal's edge so that columns stay aligned."""
-    texts = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    texts = [padded(cell, width) for cell, width in zip(cells, widths, strict=True)]
     line = "  ".join([*texts, changes]).rstrip()
     return line if len(line) <= columns() else line[: columns() - 1] + "…"

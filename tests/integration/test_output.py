@@ -4,11 +4,13 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run, run_on_a_terminal
+from watcher.cli import main
 
 ALL = ("orders", "--from", "trim-horizon", "--max-records", "3")
 
@@ -124,3 +126,52 @@ def test_o_chooses_the_handler_that_prints_it(sim: RemoteSimulator) -> None:
     refused = run(*ALL, "-o", "yaml", env=sim.environment)
     assert refused.process.returncode == 2
     assert "use json, jsonl, csv, table or debezium" in refused.err[-1]
+
+
+FORMS = {
+    "--print-summary": r"zz=p, aa=s \(expired by TTL\)",
+    "--print-record": r"\(expired by TTL\)\n  key {zz: 'p', aa: 's'}",
+    "--print-diff": r"zz=p, aa=s \(expired by TTL\)",
+    "--print-json": r'"principalId":\s*"dynamodb.amazonaws.com"',
+    "--print-table": r"TTL +zz=p, aa=s",
+    "--print-jsonl": r'"key":{"zz":"p","aa":"s"}.*"expiredByTtl":true',
+    "--print-csv": r'True,orders,"{""zz"":""p"",""aa"":""s""}"',
+    "--print-debezium": r'"by_ttl":true',
+    "--jmespath [key,expiredByTtl]": r'\[{"zz": "p", "aa": "s"}, true\]',
+    "--template {kind}:{key}": r"TTL:zz=p, aa=s",
+    "history --key zz=p --key aa=s": r"zz=p, aa=s \(expired by TTL\)",
+    "report -o page.html": r"zz=p, aa=s</code> \(expired by TTL\)",
+}
+
+
+@pytest.fixture(scope="module")
+def expired() -> Iterator[Simulator]:
+    """An item of a table whose partition key comes last by name, expired."""
+    with Simulator(table="orders", key_names=("zz", "aa")) as simulator:
+        key = {"aa": {"S": "s"}, "zz": {"S": "p"}}
+        change: dict[str, Any] = {"Keys": key, "OldImage": {**key, "n": {"N": "1"}}}
+        change["StreamViewType"] = "NEW_AND_OLD_IMAGES"
+        identity = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+        simulator.append({"eventName": "REMOVE", "userIdentity": identity, "dynamodb": change})
+        yield simulator
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_has_the_keys_in_the_tables_order_and_marks_a_removal_by_ttl(
+    form: str,
+    expired: Simulator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in expired.environment.items():
+        monkeypatch.setenv(name, value)
+    command, *words = form.split()
+    line = [command, "orders", *words]
+    if command.startswith("--"):
+        line = ["orders", "--from", "trim-horizon", "--no-follow", command, *words]
+    assert main(line) == 0
+    page = tmp_path / "page.html"
+    text = page.read_text() if page.exists() else capsys.readouterr().out
+    assert re.search(FORMS[form], text), text

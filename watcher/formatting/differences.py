@@ -16,7 +16,7 @@ from watcher.formatting.style import (
     shown_time,
     table_prefix,
 )
-from watcher.formatting.text import printable
+from watcher.formatting.text import grouped, printable
 from watcher.formatting.values import ordered, printable_key, printable_value
 from watcher.records.diff import (
     Absent,
@@ -32,6 +32,8 @@ from watcher.records.record import Record, binary_of, native
 
 # So many characters are shown of two strings before and behind their difference.
 _AROUND: Final = 16
+# A screenful; more of a change would push all others off the terminal.
+_MOST_ATTRIBUTES: Final = 50
 
 
 class _CutText:
@@ -87,7 +89,8 @@ def _span(text: str, begin: int, behind: int, most: int) -> str:
     first, last = max(0, begin - _AROUND), min(len(text), len(text) - behind + _AROUND)
     part = text[first:last]
     cut = shown_value(part[: most + 2 * _AROUND] if len(part) > most + 2 * _AROUND else part)
-    return f"{'…' * (first > 0)}{cut}{'…' * (last < len(text) or len(part) > most + 2 * _AROUND)}"
+    more = "…" * (last < len(text) or len(part) > most + 2 * _AROUND)
+    return f"{'…' * (first > 0)}{cut}{more} ({len(text):,} characters)"
 
 
 def _cut(value: object, most: int) -> object:
@@ -137,9 +140,12 @@ def change_lines(record: Record) -> Iterator[str]:
     values = changed_values(record.wire)
     if values is None:
         yield from _without_comparison(record)
-    for name, pair in sorted((values or {}).items()):
-        if name not in keys:  # it is in the first line
-            yield from attribute_lines(name, pair)
+    others = [pair for pair in sorted((values or {}).items()) if pair[0] not in keys]
+    shown = others if max_characters() is None else others[:_MOST_ATTRIBUTES]
+    for name, pair in shown:
+        yield from attribute_lines(name, pair)
+    if left := len(others) - len(shown):
+        yield f"  … and {grouped(left, 'more attribute')} (--full shows all)"
 
 
 def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:

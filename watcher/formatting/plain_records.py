@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from watcher.aws.key_schema import in_order
 from watcher.formatting.style import time_text
 from watcher.records.keys import normal_keys
 from watcher.records.plain_json import plain_json
@@ -21,28 +22,38 @@ _MOST_DIGITS = 300
 
 
 def plain_record(record: Record) -> dict[str, Any]:
-    """Returns `eventName`, `key`, `old`, `new`, `createdAt`, `sequenceNumber`, `shardId`, `table`.
+    """Returns the fields of `--print-jsonl`: `eventName`, `key`, `old`, `new`, `createdAt`, others.
 
     Items are plain JSON: numbers are numbers (whole ones exact, others as precise as a float),
     binary is base64 text, sets are sorted lists; `old` and `new` are null where there is none.
     """
     return {
         "eventName": record.event_name,
-        "key": plain(record.key),
+        "key": plain({name: record.key[name] for name in in_order((*record.key,))}),
         "old": plain(record.old),
         "new": plain(record.new),
         "createdAt": time_text(record.created_at),
         "sequenceNumber": record.sequence_number,
         "shardId": record.shard_id,
         "table": record.table,
+        "expiredByTtl": record.expired_by_ttl,
     }
+
+
+def ordered_key(key: str | None) -> str:
+    """Returns a key in plain JSON with its attributes in the table's order; `null` for none."""
+    if key is None or key.count(":") < 2:
+        return key or "null"
+    parts = msgspec.json.decode(key, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({name: parts[name] for name in in_order((*parts,))}).decode()
 
 
 def plain_line(record: Record) -> str:
     """Returns the fields of `plain_record` as one line of JSON; numbers keep all their digits."""
     change = record.wire.dynamodb
-    images = plain_json([change.Keys, change.OldImage, change.NewImage])
-    key, old, new = (msgspec.Raw((image or "null").encode()) for image in images)
+    keys, *images = plain_json([change.Keys, change.OldImage, change.NewImage])
+    key = msgspec.Raw(ordered_key(keys).encode())
+    old, new = (msgspec.Raw((image or "null").encode()) for image in images)
     line = {
         "eventName": record.event_name,
         "key": key,
@@ -52,6 +63,7 @@ def plain_line(record: Record) -> str:
         "sequenceNumber": record.sequence_number,
         "shardId": record.shard_id,
         "table": record.table,
+        "expiredByTtl": record.expired_by_ttl,
     }
     return msgspec.json.encode(line).decode()
 

@@ -12,7 +12,7 @@ from typing import IO, Annotated
 from watcher.declared import Parameter
 from watcher.files import is_terminal
 from watcher.formatting.style import max_characters
-from watcher.formatting.text import printable, write_text
+from watcher.formatting.text import cell_width, padded, printable, write_text
 
 CsvRaw = Annotated[
     bool,
@@ -72,7 +72,7 @@ def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str
     On a terminal the lines are cut to its columns, unless `--full` shows everything.
     """
     shown = [[printable(cell) for cell in row] for row in (names, *rows)]
-    widths = [max(map(len, column)) for column in zip(*shown[:_SAMPLE], strict=True)]
+    widths = [max(map(cell_width, column)) for column in zip(*shown[:_SAMPLE], strict=True)]
     is_cut = is_terminal(file) and max_characters() is not None
     columns = shutil.get_terminal_size().columns if is_cut else sys.maxsize
     widths = _narrowed(widths, columns)
@@ -80,7 +80,7 @@ def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str
     for row in shown:
         if is_cut:
             row = [_cut(cell, width) for cell, width in zip(row, widths, strict=True)]
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        line = "  ".join(padded(cell, width) for cell, width in zip(row, widths, strict=True))
         write_text(_cut(line.rstrip(), columns) + "\n", file)
     return len(rows)
 
@@ -95,4 +95,8 @@ def _narrowed(widths: Sequence[int], columns: int) -> list[int]:
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    if cell_width(text) <= most:
+        return text
+    while cell_width(text) >= most:
+        text = text[: max(0, most - 1)] if len(text) > most else text[:-1]
+    return text + "…"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import unicodedata
 from typing import IO, Final
 
 from watcher.files import is_terminal
@@ -35,6 +36,10 @@ def grouped(number: int, what: str) -> str:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
+_JOINER = "\u200d"
+_SKINS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+
+
 def printable(text: str) -> str:
     """Returns the text with control characters as escapes (`\\x1b`), so it stays on one line."""
     if text.isprintable():
@@ -45,6 +50,24 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Returns several lines with all other control characters as escapes."""
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def cell_width(text: str) -> int:
+    """Returns how many columns of a terminal a text takes: ideographs and emoji take two."""
+    if text.isascii():
+        return len(text)
+    width, is_joined = 0, False
+    for each in text:
+        if is_joined or unicodedata.category(each) in ("Mn", "Me", "Cf") or each in _SKINS:
+            is_joined = each == _JOINER
+            continue
+        width += 2 if unicodedata.east_asian_width(each) in "WF" else 1
+    return width
+
+
+def padded(text: str, width: int) -> str:
+    """Returns a text with spaces behind it, up to a width in columns."""
+    return text + " " * (width - cell_width(text))
 
 
 def printable_json(line: str) -> str:

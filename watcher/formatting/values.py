@@ -1,6 +1,7 @@
 """An item's key and its values as text for people."""
 
 import base64
+import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,9 @@ import msgspec
 from watcher.aws.key_schema import in_order
 from watcher.formatting.text import printable
 from watcher.records.record import binary_of, wire_item
+
+# `repr` escapes the joiner of an emoji of several parts, which would fall apart.
+_JOINER = re.compile(r"(?<=[^\x00-\x7f])\\u200d(?=[^\x00-\x7f])")
 
 
 def printable_key(keys: Mapping[str, Mapping[str, Any]]) -> str:
@@ -71,4 +75,4 @@ def printable_value(value: object) -> str:
             return str(value)
         case _:
             binary = binary_of(value)
-            return repr(value if binary is None else binary)
+            return _JOINER.sub("\u200d", repr(value if binary is None else binary))

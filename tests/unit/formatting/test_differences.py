@@ -1,5 +1,6 @@
 """Values on a terminal: long ones cut, of two strings what differs."""
 
+import json
 from collections.abc import Iterator
 from decimal import Decimal
 
@@ -7,8 +8,9 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from watcher.formatting import style
-from watcher.formatting.differences import shown_item, shown_pair, shown_value
+from watcher.formatting.differences import change_lines, shown_item, shown_pair, shown_value
 from watcher.formatting.values import printable_value
+from watcher.records.record import Record
 
 
 @pytest.fixture
@@ -39,8 +41,8 @@ def test_of_two_long_strings_the_span_that_differs_is_shown(terminal: None) -> N
     old = "once upon a time " * 10 + "a red fox" + " and so on" * 10
     new = old.replace("red", "very brown")
     before, after = shown_pair(old, new)
-    assert before == "…'e upon a time a red fox and so on a'…"
-    assert after == "…'e upon a time a very brown fox and so on a'…"
+    assert before == f"…'e upon a time a red fox and so on a'… ({len(old):,} characters)"
+    assert after == f"…'e upon a time a very brown fox and so on a'… ({len(new):,} characters)"
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,19 @@ def test_an_item_begins_with_its_key_and_has_its_attributes_by_name() -> None:
 def test_a_set_of_numbers_is_in_their_order() -> None:
     assert printable_value({Decimal(10), Decimal(9), Decimal("-1.5")}) == "{-1.5, 9, 10}"
     assert printable_value({"b", "a"}) == "{'a', 'b'}"
+
+
+def test_a_terminal_gets_a_screenful_of_a_wide_items_attributes(terminal: None) -> None:
+    image = {"pk": {"S": "a"}, **{f"a{n:04}": {"N": "1"} for n in range(1000)}}
+    change: dict[str, object] = {
+        "Keys": {"pk": {"S": "a"}},
+        "NewImage": image,
+        "SequenceNumber": "1",
+    }
+    change["StreamViewType"] = "NEW_AND_OLD_IMAGES"
+    record = Record.from_json(json.dumps({"eventName": "INSERT", "dynamodb": change}).encode())
+    lines = list(change_lines(record))
+    assert len(lines) == 52
+    assert lines[-1] == "  … and 950 more attributes (--full shows all)"
+    style.set_up(color="never")
+    assert len(list(change_lines(record))) == 1001

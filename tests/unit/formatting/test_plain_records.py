@@ -45,6 +45,7 @@ def test_a_record_as_one_plain_document() -> None:
         "sequenceNumber": "100000000000000000001",
         "shardId": "shard-1",
         "table": "",
+        "expiredByTtl": False,
     }
 
 
