@@ -134,6 +134,15 @@ class WatchOptions:
             help="with --snapshot: read units a second for each table's scan",
         ),
     ] = None
+    snapshot_export: Annotated[
+        str | None,
+        Parameter(
+            metavar="FOLDER",
+            group="start",
+            help="as --snapshot, with the items of a table's export (…/AWSDynamoDB/ID, s3:// or a "
+            "folder) in place of a scan; then the changes from its time on",
+        ),
+    ] = None
     only: Annotated[
         Union[list["Kind"], "Kind", "Iterable[Kind]", None],
         Parameter(
@@ -345,6 +354,8 @@ class WatchOptions:
         _refuse_bad_tail(self.tail, self.start, self.until)
         if self.snapshot and self.tail is not None:
             raise UsageError("it begins with the items: leave out --tail", "snapshot")
+        if self.snapshot_export is not None and (self.tail is not None or self.start != "latest"):
+            raise UsageError("it is the start: leave out --from and --tail", "snapshot_export")
         refuse_bad_limit(self.snapshot_limit)
         on_stale(self.on_stale)
         price(self.price)

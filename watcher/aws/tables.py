@@ -446,6 +446,8 @@ class TableItems:
 
     in_threads = True
     """Pages may be asked for in several threads."""
+    time = None
+    """Each page is of its own time."""
 
     def __init__(self, connection: AwsConfig, arn: str, called: Callable[[str], str]) -> None:
         self._connection = connection

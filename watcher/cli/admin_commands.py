@@ -52,6 +52,7 @@ _OF_MESSAGES = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility")
 _QUEUE = re.compile(r"https://sqs\.([\w-]+)\.[^/]+/(\d+)/([\w.-]+)")
 _DEAD_LETTERS = re.compile(r"(?:.*,)?dead-letter:(?P<kind>sqs|sns|s3)://(?P<place>.+)")
 _STORE = re.compile(rf"{SCHEME}(?P<table>[\w.-]+)(?:/.*)?")
+_S3 = "s3://"
 _STORE_OBJECT = re.compile(r"s3://(?P<bucket>[^/]+)/(?P<key>.+)")
 
 _For = Annotated[
@@ -113,6 +114,8 @@ def _statements(
     of_table = {f"dynamodb:{each}" for each in _OF_TABLE[name]}
     if values["snapshot"] or values["on_stale"] == "snapshot":
         of_table.add("dynamodb:Scan")
+    if values["snapshot_export"]:
+        of_table.add("dynamodb:DescribeTable")
     # A listing of streams needs no table, and messages name streams by their ARNs.
     names_streams = name in ("streams", "redrive") or all(map(is_stream, streams))
     if of_table or not names_streams:
@@ -139,6 +142,10 @@ def _statements_of_places(
         yield "KeepPositions", ["s3:GetObject", "s3:PutObject"], [f"{bucket}/{found['key']}"]
         # Without it, S3 refuses to say that an object is not there.
         yield "SeeThatThereAreNone", ["s3:ListBucket"], [bucket]
+    export = str(values["snapshot_export"] or "")
+    if export.startswith(_S3):
+        files = f"{export.removeprefix(_S3).rstrip('/')}/*"
+        yield "ReadTheExport", ["s3:GetObject"], [place.bucket(files)]
     if queue := values.get(handler_flags.of_handler("sqs")):
         yield "SendMessages", *place.queue(queue, "SendMessage")
     if found := _DEAD_LETTERS.fullmatch(str(values["on_error"] or "")):

@@ -607,7 +607,7 @@ def _print_counts(
 
 # `watch --print-summary --who`: past changes, each with its caller
 
-_NOT_WITH_WHO = ("checkpoint", "tail", "max_records", "max_seconds", "snapshot")
+_NOT_WITH_WHO = ("checkpoint", "tail", "max_records", "max_seconds", "snapshot", "snapshot_export")
 
 
 def refuse_who_unless_past(chosen: Sequence[str], values: Mapping[str, Any]) -> None:

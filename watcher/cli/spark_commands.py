@@ -217,7 +217,7 @@ _NOT_HERE = {
     "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude", "yes"), "name the tables, or globs of them"),
     "strict": "there each name has to have a stream",
-    "on_stale": "run it without --engine",
+    **dict.fromkeys(("snapshot_limit", "snapshot_export", "on_stale"), "run it without --engine"),
     "poll_max": "Spark reads as it can",
     "reload": "each executor has loaded its own",
     "concurrency": "Spark's tasks run side by side",

@@ -10,6 +10,7 @@ has to be remembered. After a SNAPSHOT changes may come that it shows already.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,6 +43,13 @@ class Items(Protocol):
     @property
     def in_threads(self) -> bool:
         """True if pages may be asked for in several threads."""
+
+    @property
+    def time(self) -> datetime | None:
+        """The time of whose items all are: the changes from then on come after them.
+
+        None where each page shows the table as it is when it is asked for.
+        """
 
     def describe(self) -> Description:
         """The table as it is now."""

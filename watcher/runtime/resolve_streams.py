@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from watcher.aws.arns import is_stream, parse_name
 from watcher.aws.background import BackgroundService
 from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
 from watcher.aws.connect import Clients
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import Position, TrimHorizon
@@ -15,9 +16,11 @@ from watcher.aws.tables import TableItems
 from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
 from watcher.formatting import style
 from watcher.options import WatchOptions
+from watcher.pull.table_snapshot import Items
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
+from watcher.time_machine.exports import ExportItems
 
 logger = logging.getLogger("watcher")
 
@@ -48,7 +51,11 @@ class _StreamFactory:
             self._background_services[start_service] = BackgroundService(
                 start_service, self._on_answer, at_start=True
             )
-        items = TableItems(self._settings.connection, arn, client.table)
+        connection, export = self._settings.connection, self._settings.snapshot_export
+        items: Items = TableItems(connection, arn, client.table)
+        if export is not None:
+            # An endpoint is DynamoDB's, not S3's.
+            items = ExportItems(export, AwsConfig(connection.region, connection.profile), items)
         return WatchedStream(
             arn,
             self._settings,

@@ -21,7 +21,8 @@ from watcher.aws.model import (
 from watcher.aws.retry import retry_at_start
 from watcher.aws.tables import MOST_SEGMENTS, ReadPace
 from watcher.clock import CLOCK, Clock
-from watcher.errors import StreamGoneError
+from watcher.errors import StreamGoneError, UsageError
+from watcher.formatting.style import time_text
 from watcher.options import WatchOptions
 from watcher.pull import executor
 from watcher.pull.call_pool import CallPool
@@ -36,7 +37,7 @@ from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenSnapshot
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.losses import Losses
+from watcher.streams.losses import Losses, held_since
 from watcher.streams.start_times import LatestMoment
 
 logger = logging.getLogger("watcher")
@@ -44,6 +45,8 @@ logger = logging.getLogger("watcher")
 # A log line each is a comfort of few shards, and a wall of many.
 _FEW = 4
 _FEW_STREAMS = 20
+# The times of changes are approximate, and rounded down: to seconds, by emulators to minutes.
+_STAMPS_APART = timedelta(minutes=1)
 
 
 class WatchedStream:
@@ -90,6 +93,8 @@ class WatchedStream:
         self._items = items
         self._settings = settings
         self._start = start or settings.position
+        if items is not None and items.time is not None:
+            self._start = AtTime(items.time - _STAMPS_APART)
         self._latest = LatestMoment(clock)
         self._start_service = start_service or service
         self._listing_service = background_service or self._start_service
@@ -225,8 +230,10 @@ class WatchedStream:
 
     def _start_snapshot(self, stored: TokenSnapshot | None, *, anew: bool) -> None:
         """A finished snapshot stands in the checkpoint: it is not made again."""
-        if self._items is not None and (self._settings.snapshot or anew):
-            settings = self._settings
+        settings = self._settings
+        wanted = settings.snapshot or settings.snapshot_export is not None
+        if self._items is not None and (wanted or anew):
+            self._refuse_gap(self._items, None if anew else stored)
             self.snapshot = TableSnapshot(
                 self.arn,
                 self._items,
@@ -236,6 +243,21 @@ class WatchedStream:
                 pace=ReadPace(settings.snapshot_limit, self._clock),
                 calls=self._calls,
             )
+
+    def _refuse_gap(self, items: Items, stored: TokenSnapshot | None) -> None:
+        """Raises UsageError where changes since the time of the items have left the stream."""
+        listing = self.coordinator.listing
+        since = held_since(listing, listing.time)
+        if items.time is not None and items.time < since and not (stored and stored.done):
+            text = f"it is of {time_text(items.time)}, and the stream holds changes from "
+            text += f"{time_text(since)} on: give a newer export"
+            raise UsageError(text, "snapshot_export", self._settings.snapshot_export)
+
+    @property
+    def _items_come_first(self) -> bool:
+        """True while items of an earlier time are read: no change may come before them."""
+        is_scanning = self.snapshot is not None and not self.snapshot.is_done
+        return is_scanning and self._items is not None and self._items.time is not None
 
     def end_scan(self) -> None:
         """End the threads that have read the items."""
@@ -262,7 +284,7 @@ class WatchedStream:
 
     def take_ready_shards(self) -> list[TrackedShard]:
         """Returns the shards whose turn has come; from now on they count as assigned."""
-        shards = self.coordinator.to_start()
+        shards = [] if self._items_come_first else self.coordinator.to_start()
         self.assigned.update(shard.id for shard in shards)
         self._log_starting(shards)
         return shards

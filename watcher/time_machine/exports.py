@@ -11,17 +11,20 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from itertools import islice
 from typing import IO, Annotated, Any, Final
 
 import msgspec
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.s3 import SCHEME, ObjectsClient
-from watcher.aws.tables import Description
+from watcher.aws.tables import Description, Key
 from watcher.errors import UsageError
+from watcher.pull.table_snapshot import Items
 
 _SUMMARY: Final = "manifest-summary.json"
 _FILES: Final = "manifest-files.json"
+_PAGE_ITEMS: Final = 1000
 
 
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -68,6 +71,8 @@ class ExportLine(msgspec.Struct):
 
 
 _line: Final = msgspec.json.Decoder(ExportLine)
+_image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_value: Final = msgspec.json.Decoder(dict[str, str])
 
 
 class Export:
@@ -111,6 +116,15 @@ class Export:
             DataFile(f"{folder}/data/{posixpath.basename(each.dataFileS3Key)}", each.itemCount)
             for each in files
         ]
+
+    def check_table(self, table: Description, option: str) -> None:
+        """Raises UsageError for the export of another table, or of one that was deleted since."""
+        arn = self.table_arn
+        if arn != table.arn:
+            raise UsageError(f"it is of {arn}, not of {table.arn}", option, self.location)
+        if table.created > self.time:
+            text = f"table {arn} was deleted and created again since"
+            raise UsageError(text, option, self.location)
 
     def _whole(self, name: str) -> bytes:
         with self._open(f"{self.location}/{name}") as file:
@@ -179,13 +193,8 @@ class Baseline:
             self.time = max(self.time, each.time)
 
     def check_table(self, table: Description) -> None:
-        """Raises UsageError for the export of another table, or of one that was deleted since."""
-        location, arn = self.full.location, self.full.table_arn
-        if arn != table.arn:
-            raise UsageError(f"it is of {arn}, not of {table.arn}", "baseline", location)
-        if table.created > self.time:
-            text = f"table {arn} was deleted and created again since"
-            raise UsageError(text, "baseline", location)
+        """Raises UsageError for exports of another table, or of one that was deleted since."""
+        self.full.check_table(table, "baseline")
 
     def items(self) -> Iterator[msgspec.Raw]:
         """Yields the full export's items."""
@@ -205,3 +214,51 @@ def open_baseline(
         return None
     places = [exports] if isinstance(exports, str) else exports
     return Baseline(places, AwsConfig(region, profile))  # an endpoint is DynamoDB's, not S3's
+
+
+class ExportItems:
+    """A full export's items, page by page, as `TableSnapshot` reads a table's (`Items`).
+
+    Raises UsageError for an incremental export, or one of another table.
+    """
+
+    in_threads = False
+    _option: Final = "snapshot_export"
+
+    def __init__(self, location: str, connection: AwsConfig, table: Items) -> None:
+        self._export = Export(location, connection)
+        if self._export.since is not None:
+            raise UsageError("it is incremental: give a full one", self._option, location)
+        self.time = self._export.time
+        self._table = table
+        self._names: list[str] = []
+        self._lines: Iterator[msgspec.Raw] | None = None
+
+    def describe(self) -> Description:
+        """The table, with the export's number of items."""
+        table = self._table.describe()
+        self._export.check_table(table, self._option)
+        self._names = [*table.types]
+        count = sum(file.items for file in self._export.files)
+        return msgspec.structs.replace(table, size=0, items=count)
+
+    def page(
+        self, after: Key | None, segment: int, segments: int
+    ) -> tuple[list[msgspec.Raw], Key | None, float]:
+        """The items behind this key, in the export's order; they take no read units."""
+        if self._lines is None:
+            self._lines = self._behind(after)
+        items = list(islice(self._lines, _PAGE_ITEMS))
+        last = self._key(items[-1]) if len(items) == _PAGE_ITEMS else None
+        return items, last, 0.0
+
+    def _behind(self, after: Key | None) -> Iterator[msgspec.Raw]:
+        lines = (line.Item for line in self._export.lines())
+        if after is not None and all(self._key(item) != after for item in lines):
+            text = "the checkpoint's snapshot is of another export: give that one, or go on without"
+            raise UsageError(text, self._option, self._export.location)
+        return lines
+
+    def _key(self, item: msgspec.Raw) -> Key:
+        image = _image.decode(item)
+        return {name: _value.decode(image[name]) for name in self._names}

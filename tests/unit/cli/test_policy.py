@@ -83,6 +83,7 @@ def test_dead_letters_take_what_their_place_asks_for(
         (["--tag", "env=prod"], {"ListStreams", "ListTagsOfResource"}),
         (["orders", "--snapshot"], {"Scan"}),
         (["orders", "--on-stale", "snapshot"], {"Scan"}),
+        (["orders", "--snapshot-export", "s3://lake/x/AWSDynamoDB/1"], {"s3:GetObject"}),
         (
             [
                 "orders",
