@@ -133,7 +133,11 @@ class FileCopy:
         """Returns the item; a cell of CSV does not tell an empty text from nothing."""
         if self._kind != "csv":
             return item
-        return {name: value for name, value in item.items() if value.get("S") != ""}
+        return {
+            name: value
+            for name, value in item.items()
+            if "" not in (value.get("S"), value.get("B"))
+        }
 
     def _parquet(self, path: Path) -> Iterator[Item]:
         try:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import duckdb
 import msgspec
+import polars
 import pytest
 
 from tests.ledger.faulty_copies import KINDS, faulty
 from tests.ledger.ledger import DisturbedTables, Item, Ledger, a_value, an_item
-from tests.ledger.verified import HandCopy, copied, verify_while_written
+from tests.ledger.verified import HandCopy, copied, plain, value_of, verify_while_written
 from tests.support.hand_clock import HandClock
 from tests.support.memory import traced_memory
 from watcher.aws.client import StreamsClient
@@ -32,7 +35,7 @@ from watcher.time_machine.copied_items import (
     items_equal,
     wanted_text,
 )
-from watcher.time_machine.copies import CopyPosition, FileCopy, TableCopy
+from watcher.time_machine.copies import CopyPosition, FileCopy, SqliteCopy, TableCopy
 from watcher.time_machine.limits import TimeMachineLimits
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.verify import Verifier, VerifyProgress
@@ -346,6 +349,75 @@ def test_the_read_limit_counts_the_services_units_and_no_json() -> None:
         assert (verified.items, verified.differing) == (40, 0)
         assert seen[-1].items == 40
         assert abs(seen[-1].units - units) < 0.2 * units
+
+
+ALL_TYPES: list[Item] = [
+    {"n": {"N": "1"}, "t": {"S": "00012"}, "b": {"BOOL": True}},
+    {"n": {"N": "12.5"}, "t": {"S": ""}, "b": {"BOOL": False}},
+    {"n": {"N": "-0.5"}, "t": {"S": "é\u2028\n\"'\\,;"}, "u": {"NULL": True}},
+    {"n": {"N": "0"}, "t": {"S": "[1, 2]"}, "d": {"B": "AAH//w=="}},
+    {"n": {"N": "1" + "0" * 15}, "t": {"S": "null"}, "d": {"B": ""}},
+    {"ss": {"SS": ["b", "a"]}, "ns": {"NS": ["3", "1", "2.5"]}, "bs": {"BS": ["AQ==", "AA=="]}},
+    {"m": {"M": {"a": {"N": "1.10"}, "b": {"B": "AAE="}, "s": {"SS": ["y", "x"]}}}},
+    {"m": {"M": {}}, "l": {"L": []}},
+    {"l": {"L": [{"N": "1"}, {"N": "2.50"}]}, "t": {"S": "x" * 380_000}},
+    {"t": {"S": "2026-01-01T00:00:00Z"}},
+]
+OTHER_TEXT = {"N": {"1": "1E0", "12.5": "+12.50", "0": "-0"}}
+
+
+def test_copies_that_others_write_of_all_types_are_equal(tmp_path: Path) -> None:
+    items = [{"pk": {"S": f"item-{at}"}, **each} for at, each in enumerate(ALL_TYPES)]
+    names = sorted({name for each in items for name in each})
+    plain_items = [
+        {name: plain(value_of(each, Form.JSON)) for name, each in item.items()} for item in items
+    ]
+    flat = [
+        [
+            json.dumps(cell) if isinstance(cell, dict | list) else cell
+            for cell in map(item.get, names)
+        ]
+        for item in plain_items
+    ]
+    made = tmp_path / "plain.jsonl"
+    made.write_text("".join(f"{json.dumps(each)}\n" for each in plain_items))
+    others = [
+        {
+            name: {kind: OTHER_TEXT.get(kind, {}).get(str(content), content)}
+            for name, value in item.items()
+            for kind, content in value.items()
+        }
+        for item in items
+    ]
+    (tmp_path / "wire.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in others))
+    duckdb.execute(f"CREATE OR REPLACE TABLE o AS FROM read_json('{made}')")
+    for end in ("parquet", "json"):
+        duckdb.execute(f"COPY o TO '{tmp_path}/duckdb.{end}'")
+    frame = polars.DataFrame(flat, schema=names, orient="row", infer_schema_length=None)
+    frame.write_parquet(tmp_path / "polars.parquet")
+    frame.write_csv(tmp_path / "polars.csv")
+    with sqlite3.connect(tmp_path / "s.db") as database:
+        database.execute(f"CREATE TABLE orders ({', '.join(names)})")
+        marks = ",".join("?" * len(names))
+        database.executemany(f"INSERT INTO orders VALUES ({marks})", flat)
+    database.close()
+    with Ledger(16) as ledger:
+        for item in items:
+            ledger.change(item["pk"]["S"], item)
+        ledger.clock.sleep(600)
+        copies: list[FileCopy | SqliteCopy] = [
+            FileCopy(path, {}, None) for path in sorted(tmp_path.iterdir()) if path.suffix != ".db"
+        ]
+        copies.append(SqliteCopy(f"sqlite:///{tmp_path}/s.db?table=orders", {}, None))
+        assert len(copies) == 7
+        for copy in copies:
+            found = Verifier(ledger.sources(), copy).run()
+            assert (found.items, found.differing) == (len(items), 0), (copy.label, found.found)
+        lost: Item = {**items[0], "u": {"NULL": True}}  # in plain JSON a null says so
+        ledger.change("item-0", lost)
+        ledger.clock.sleep(600)
+        (found_one,) = Verifier(ledger.sources(), FileCopy(made, {}, None)).run().found
+        assert [each.attribute for each in found_one.differences] == ["u"]
 
 
 @pytest.mark.parametrize("line", [{"pk": "a", "v": "\ud83d"}, n(1, v={"S": "\ud83d"})])
