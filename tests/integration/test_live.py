@@ -12,7 +12,7 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
 from tests.support.terminal import Terminal
-from watcher.cli import live
+from watcher.cli import watch
 from watcher.cli.command_line import CommandLine
 from watcher.cli.invocation import Invocation
 
@@ -132,6 +132,6 @@ def test_what_a_browser_is_shown_is_a_view_also_where_a_variable_asks_for_the_br
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("WATCHER_LIVE_WEB", "0")
-    words = live.viewer_words(["orders", "--live-web", "0"])
+    words = watch.viewer_words(["orders", "--live-web", "0"])
     values = Invocation(CommandLine("watch", words[words.index("watcher") + 1 :])).values
     assert values["live"] and not values["live_web"]

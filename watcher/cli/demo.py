@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from watcher import safe_path
-from watcher.cli import handler_flags, live, options, output
+from watcher.cli import handler_flags, options, output
 from watcher.cli.command_line import PROGRAM
-from watcher.cli.watch import closing_line, status_of
+from watcher.cli.watch import LIVE, closing_line, status_of, view_live
 from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
@@ -71,7 +71,7 @@ def demo_command(line: CommandLine) -> Callable[..., int]:
     parts = [
         _SECONDS,
         _KEEP,
-        live.ON_A_TERMINAL,
+        LIVE,
         *options.declared_by(style.set_up),
         *options.declared_by(output.status_line),
     ]
@@ -181,7 +181,7 @@ def _watched(
 
     if values["live"]:
         aws = {"region": _REGION, "profile": None, "endpoint_url": place["endpoint"]}
-        return live.view(
+        return view_live(
             ["orders"], chosen, lambda each, display: run([*handlers, each], display), aws
         )
     from watcher.cli.status import WatchStatus

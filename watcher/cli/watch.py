@@ -1,28 +1,38 @@
-"""The default command: watches streams and hands their records to the chosen handlers."""
+"""The default command: watches streams for the chosen handlers, or for the live view."""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import inspect
 import logging
+import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from watcher.cli import handler_flags, live, options, output, synonyms
+from watcher import safe_path
+from watcher.cli import handler_flags, options, output, synonyms
 from watcher.cli.command_line import COMMANDS, PROGRAM
+from watcher.cli.options import option
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.options import WatchOptions
 from watcher.shutdown import exit_status, in_charge
+from watcher.version import install
 
 if TYPE_CHECKING:
+    from watcher.aws.model import Listing
     from watcher.cli.command_line import CommandLine
     from watcher.delivery.handler import Handler
+    from watcher.live.app import RunWatch
+    from watcher.live.changes import ChangeLine
     from watcher.observability.watch_stats import Display, Totals
+    from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
 
@@ -70,7 +80,7 @@ def every_option() -> list[inspect.Parameter]:
         *options.declared_by(style.set_prefix),
         *options.declared_by(output.status_line),
         *handler_flags.CALLS,
-        *live.OPTIONS,
+        *_LIVE_OPTIONS,
         _ENGINE,
     ]
 
@@ -188,15 +198,15 @@ def _watch(
         handler_flags.set_region(streams, values["region"])
     from watcher.watching import watch  # not before: it needs boto3, which --help does not
 
-    if live.is_asked(values):
+    if is_live(values):
         # In a browser's program the handlers are another process's.
-        own = [] if live.is_viewer() else choice.load()
+        own = [] if is_viewer() else choice.load()
         settings = options.values(WatchOptions, values)
 
         def run(handler: Handler, display: Display) -> Totals:
             return watch(streams, [*own, handler], **settings, display=display)
 
-        shown = live.view(streams, choice.chosen, run, values)
+        shown = view_live(streams, choice.chosen, run, values)
         if shown is not None:
             logger.info(closing_line(shown))
         return 0
@@ -234,7 +244,7 @@ def _with_callers(
     """Prints past changes, each with its caller."""
     from watcher.cli import history_commands  # not before: they need boto3
 
-    if live.is_asked(values):
+    if is_live(values):
         raise UsageError("not with --live: calls are known some minutes later", "who")
     history_commands.refuse_who_unless_past(choice.chosen, values)
     choice.load()
@@ -266,3 +276,151 @@ def closing_line(totals: Totals) -> str:
     if totals.bill.month is not None:
         parts.append(f"{totals.bill} at this pace")
     return "Done: " + ", ".join(parts)
+
+
+# `--live` and `--live-web`
+
+LIVE = option(
+    "live",
+    bool,
+    False,
+    Parameter(
+        negative=(),
+        group="output",
+        help="a view to sit in front of: follow and pause, search, differences, an item's "
+        "history, shards; ? shows its keys",
+    ),
+)
+_LIVE_WEB = option(
+    "live_web",
+    str,
+    None,
+    Parameter(
+        metavar="[HOST:]PORT",
+        group="output",
+        help="the same view in a browser; default host 127.0.0.1",
+    ),
+)
+_LIVE_OPTIONS = (LIVE, _LIVE_WEB)
+
+
+def is_live(values: Mapping[str, Any]) -> bool:
+    """True if a command line asks for the view."""
+    return bool(values["live"] or values["live_web"])
+
+
+def is_viewer() -> bool:
+    """True in the process that shows one browser the watch of another process."""
+    return "TEXTUAL_WATCHER_DESCRIPTOR" in os.environ
+
+
+def view_live(
+    streams: Sequence[str],
+    chosen: Sequence[str],
+    watch: Callable[[Handler, Display], Totals],
+    values: Mapping[str, Any],
+) -> Totals | None:
+    """Shows a watch until it ends; returns None if a browser showed it. Raises WatcherError.
+
+    `chosen` are the flags of the handlers beside the view; `watch` takes the view's handler and its
+    display; `values` has the AWS options.
+    """
+    _refuse_missing("textual")
+    for flag in chosen:
+        if flag.startswith("--print-"):
+            raise UsageError(f"the view shows the changes itself: leave out {flag}", "live")
+    if values.get("live_web"):
+        _refuse_missing("textual_serve")
+        from watcher.live.watch_process import WatchProcess
+        from watcher.live.web import serve
+
+        title = ", ".join(streams) or "all streams"
+        return serve(
+            WatchProcess(watch), viewer_words(sys.argv[1:]), values["live_web"], title=title
+        )
+    if not (sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ):
+        raise UsageError("it is for a terminal: standard output is none", "live")
+    if is_viewer():
+        from watcher.live.watch_process import DESCRIPTOR, run_shared
+
+        shared = functools.partial(run_shared, int(os.environ[DESCRIPTOR]))
+        return _shown(shared, streams, values)
+    from watcher.live.watch_process import WatchProcess
+
+    apart = WatchProcess(watch)
+    try:
+        return _shown(apart.run, streams, values)
+    finally:
+        apart.close()
+
+
+def _shown(watch: RunWatch, streams: Sequence[str], values: Mapping[str, Any]) -> Totals | None:
+    """Runs the view until the watch ends; returns its totals."""
+    from watcher.live.app import LiveView, NotesHandler
+
+    made = LiveView(watch, _history(values), _listings(streams, values))
+    notes = NotesHandler(made)
+    before = logger.handlers[:]
+    logger.handlers[:] = [notes]
+    try:
+        made.stop_on_signals()
+        totals = made.run()
+    finally:
+        made.join()
+        logger.handlers[:] = before
+        for record in notes.kept:
+            logger.handle(record)
+    if made.error is not None:
+        raise made.error
+    return totals
+
+
+def _refuse_missing(module: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise UsageError(f"this needs Textual: {install('live')}", "live")
+
+
+def _history(values: Mapping[str, Any]) -> Callable[[ChangeLine], Iterable[Record]]:
+    def history(entry: ChangeLine) -> Iterable[Record]:
+        from watcher.time_machine.history import history as item_history
+
+        hidden = options.redaction(values)
+        named = [] if hidden is None else [*filter(hidden.hides, entry.record.key)]
+        if named:
+            raise UsageError(f"{named[0]} is redacted: an item's history is found by its whole key")
+        aws = {name: values[name] for name in options.AWS}
+        redact: dict[str, Any] = {name: values.get(name) for name in options.REDACT}
+        return item_history(entry.shard_key.stream, key=entry.record.key, **redact, **aws)
+
+    return history
+
+
+def _listings(
+    streams: Sequence[str], values: Mapping[str, Any]
+) -> Callable[[set[str]], list[Listing]]:
+    def listings(seen: set[str]) -> list[Listing]:
+        from watcher.aws.connect import connect
+
+        named = [each for each in streams if not set("*?[") & {*each}]
+        found = [connect(each, options.connection(values)) for each in seen or named]
+        return [client.list_shards(arn) for client, arn in found]
+
+    return listings
+
+
+def viewer_words(words: Sequence[str]) -> list[str]:
+    """Returns the command that shows one browser the watch of this command line."""
+    # The last one empties what a variable or a file of defaults may say.
+    own = [*_without_web(words), "--live", "--live-web="]
+    return [*safe_path.interpreter(), "-m", "watcher", *own]
+
+
+def _without_web(words: Sequence[str]) -> list[str]:
+    """Returns the words without `--live` and `--live-web`."""
+    left, kept = iter(words), []
+    for word in left:
+        if word == "--live-web":
+            next(left, None)
+        elif not word.startswith("--live-web=") and word != "--live":
+            kept.append(word)
+    return kept

@@ -19,9 +19,8 @@ from textual.widgets._footer import FooterKey
 from watcher.aws.arns import table_of
 from watcher.aws.model import Listing, Shard, ShardKey
 from watcher.errors import StreamError
-from watcher.live.app import LiveView
+from watcher.live.app import ChangeScreen, HistoryScreen, LiveView, ShardsScreen, TextScreen
 from watcher.live.changes import ChangeBuffer, ChangeLine, parse_search
-from watcher.live.screens import ChangeScreen, HistoryScreen, ShardsScreen, TextScreen
 from watcher.observability.watch_stats import Display, Totals, WatchStats
 from watcher.records.record import Record
 
