@@ -172,12 +172,13 @@ class RecordPage:
         return RecordPage(self._body, self.shard_key, [at for at, wire in pairs if matches(wire)])
 
     def masked(self, matches: Callable[[WireRecord], bool] | None) -> Iterator[Record | None]:
-        """Yields each record, and None in the place of one that doesn't match."""
-        body, shard_key, from_wire = self._body, self.shard_key, Record.from_wire
-        tested = _chosen(body.tested, self._indexes)
-        for index, wire, test in zip(self._indexes, self.wire_records, tested, strict=True):
-            is_match = matches is None or matches(test)
-            yield from_wire(wire, body, index, shard_key) if is_match else None
+        """Returns each record, and None in the place of one that doesn't match."""
+        if matches is None:
+            return iter(self)
+        tested = _chosen(self._body.tested, self._indexes)
+        return (
+            record if matches(test) else None for record, test in zip(self, tested, strict=True)
+        )
 
     @property
     def wire_records(self) -> list[WireRecord]:
