@@ -234,7 +234,8 @@ class IcebergFolder(MirrorFolder):
 
     def readers(self) -> dict[str, Callable[[tuple[str, ...]], Rows]]:
         def in_arrow(columns: tuple[str, ...]) -> pa.Table:
-            return self._table().scan(selected_fields=columns).to_arrow()
+            # In the table's order: in that of the names, as others have them.
+            return self._table().scan(selected_fields=columns).to_arrow().select(list(columns))
 
         return {
             "duckdb": lambda columns: _in_duckdb(in_arrow(columns), columns),
