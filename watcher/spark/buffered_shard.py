@@ -250,7 +250,6 @@ class BufferedShard:
         if self.first is not None and not isinstance(undelivered, AfterSequence):
             self.frontier = AtSequence(self.first)
         self.deferred = self.backlog = None
-        self.tracked.status = ShardStatus.RUNNING
         self.read_until, self.idle_at = unread_since(self.tracked), -math.inf
         self.progressed_at = self._clock.monotonic()
         freed, self.bytes = self.bytes, 0

@@ -222,7 +222,7 @@ class Planner:
         limit = self._alignment.limit(shards, lineage.ready())
         is_cut = not any(each.for_executors for each in shards.values())
         self.awaits_others = not is_cut and (
-            limit.awaited or self._read_here(limit, start, lineage)
+            limit.awaited or self._read_here(limit, start, coordinator)
         )
         if self.awaits_others:
             return None
@@ -238,18 +238,20 @@ class Planner:
         self.awaits_others = limit.awaited or end is None
         return end
 
-    def _read_here(self, limit: EventTimeLimit, start: Offset, lineage: Lineage) -> bool:
+    def _read_here(self, limit: EventTimeLimit, start: Offset, coordinator: Coordinator) -> bool:
         """Reads shards here that executors would read past the end; True if there are any."""
         whole = [each for each in self._ahead.shards.values() if each.for_executors]
         full_at = micro_batch.full_at(self._ahead.shards, self._ahead.limits, limit.until)
         until = min(limit.until, full_at + self._options.max_event_time_skew)
         if until == math.inf:
             return False
+        lineage = coordinator.lineage
         past = [each for each in whole if each.since <= until < self._upto(each, lineage)]
         for shard in past:
             if shard.is_being_read:
                 continue
             before = start.shards.get(shard.id)
+            coordinator.resume(shard.tracked)
             self._ahead.read_here(shard, before.position if before else shard.tracked.position)
             self._driver.wake()
         return bool(past)

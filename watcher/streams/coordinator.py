@@ -275,8 +275,12 @@ class Coordinator:
             and self.is_closed(shard.id)
         ]
         for shard in found:
-            shard.status = ShardStatus.RUNNING
+            self.resume(shard)
         return found
+
+    def resume(self, shard: TrackedShard) -> None:
+        """Notes that a shard is being read again that was left open, or counted as finished."""
+        shard.status = ShardStatus.RUNNING
 
     def on_message(self, shard: TrackedShard, message: Message) -> Page | ShardEnd | None:
         """Takes in what a shard's reader reports: the one place that knows what it means.
