@@ -264,7 +264,7 @@ ADVICE = {
     "--timeout-ms": "say --max-seconds N to end after N seconds",
     "--env": "say --profile NAME for other credentials, --region NAME for another region",
 }
-"""What to say instead of other tools' options that no single one of ours stands for."""
+"""Advice for other tools' options that have no single counterpart here."""
 
 _OUTPUTS = {
     **dict.fromkeys(("text", "short", "short-iso", "cat", "plain", "line"), "--print-summary"),

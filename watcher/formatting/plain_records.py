@@ -12,7 +12,7 @@ import msgspec
 
 from watcher.aws.key_schema import in_order
 from watcher.formatting.style import time_text
-from watcher.records.keys import normal_keys
+from watcher.records.diff import normal_keys
 from watcher.records.plain_json import plain_json
 from watcher.records.record import Record, binary_of
 from watcher.records.wire import SNAPSHOT

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from watcher.errors import UsageError
-from watcher.records.keys import normal_key
+from watcher.records.diff import normal_key
 from watcher.records.typed_values import RESCUED, Converter, converter
 
 Item = dict[str, dict[str, Any]]

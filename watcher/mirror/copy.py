@@ -15,8 +15,7 @@ from watcher.errors import UsageError
 from watcher.mirror.columns import KIND, item_of
 from watcher.mirror.folder import Folder
 from watcher.mirror.table import LIMITS, MirrorLimits, MirrorTable
-from watcher.records.diff import Attribute
-from watcher.records.keys import number_text
+from watcher.records.diff import Attribute, number_text
 from watcher.records.typed_values import RESCUED, Converter, converter
 from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, Item, parsed_value, plain_value

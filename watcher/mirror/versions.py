@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from watcher.errors import StreamError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
 from watcher.mirror.table import Applied, Merge
-from watcher.records.keys import key_of
+from watcher.records.diff import key_of
 from watcher.records.record import Record
 
 FROM: Final = "_valid_from"

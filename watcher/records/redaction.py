@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from watcher.aws.json_text import read
 from watcher.errors import UsageError, blame, texts
-from watcher.records.keys import number_text
+from watcher.records.diff import number_text
 from watcher.records.record import Record
 from watcher.records.wire import NO_IMAGE, WireRecord
 

@@ -21,7 +21,7 @@ from watcher.errors import WatcherError
 from watcher.formatting.differences import DescribedDifference, described
 from watcher.formatting.text import grouped
 from watcher.formatting.values import printable_key
-from watcher.records.keys import WireKey
+from watcher.records.diff import WireKey
 from watcher.records.record import Record, wire_item
 from watcher.records.wire import KINDS
 from watcher.report import pictures

@@ -13,8 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from watcher.errors import WatcherError
-from watcher.records.diff import changed_attributes, differing
-from watcher.records.keys import key_of, number_text
+from watcher.records.diff import changed_attributes, differing, key_of, number_text
 from watcher.records.record import Record
 from watcher.records.wire import KINDS
 from watcher.time_machine.archives import wire_value

@@ -35,8 +35,7 @@ from watcher.aws.arns import table_name
 from watcher.errors import UsageError, blame
 from watcher.records import page as pages
 from watcher.records import plain_json
-from watcher.records.diff import changed_attributes_of
-from watcher.records.keys import normal_keys
+from watcher.records.diff import changed_attributes_of, normal_keys
 from watcher.records.typed_values import (
     RESCUED,
     Attribute,

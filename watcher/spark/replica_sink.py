@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import BATCH, TablesClient, Write, for_task
-from watcher.records.keys import key_of
+from watcher.records.diff import key_of
 from watcher.records.record import wire_item
 
 

@@ -33,7 +33,7 @@ from watcher.errors import UsageError
 from watcher.formatting.style import time_text
 from watcher.formatting.text import grouped, printable
 from watcher.pull.call_pool import CallPool
-from watcher.records.keys import number_text
+from watcher.records.diff import number_text
 from watcher.records.record import Record
 from watcher.time_machine.item_keys import Identity, identity
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits

@@ -24,8 +24,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from watcher.records.diff import ABSENT, Absent, Attribute, Content, same, to_number
-from watcher.records.keys import number_text
+from watcher.records.diff import ABSENT, Absent, Attribute, Content, number_text, same, to_number
 
 Item: TypeAlias = Mapping[str, Attribute]
 """An item in wire types."""

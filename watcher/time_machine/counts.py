@@ -16,8 +16,7 @@ from watcher.errors import UsageError
 from watcher.formatting.style import time_text
 from watcher.formatting.text import printable
 from watcher.formatting.values import printable_wire_key
-from watcher.records.diff import changed_attributes
-from watcher.records.keys import normal_keys
+from watcher.records.diff import changed_attributes, normal_keys
 from watcher.records.record import Record, creation_time
 from watcher.records.redaction import Redaction
 from watcher.time_machine.callers import Answer, Callers, ChangeKey

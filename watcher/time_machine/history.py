@@ -12,7 +12,7 @@ import msgspec
 
 from watcher.aws.config import AwsConfig
 from watcher.errors import StreamError
-from watcher.records.keys import WireKey
+from watcher.records.diff import WireKey
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
 from watcher.streams.start_times import Moment

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from watcher.errors import UsageError
-from watcher.records.diff import to_number
-from watcher.records.keys import WireKey, normal_key
+from watcher.records.diff import WireKey, normal_key, to_number
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
 

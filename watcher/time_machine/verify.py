@@ -36,8 +36,7 @@ from watcher.aws.tables import ReadPace
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.files import temporary_folder
 from watcher.pull.call_pool import CallPool
-from watcher.records.diff import ABSENT
-from watcher.records.keys import WireKey, number_text
+from watcher.records.diff import ABSENT, WireKey, number_text
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
 from watcher.streams.lineage import RETENTION

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from watcher.records.keys import key_of, normal_keys, number_text
+from watcher.records.diff import key_of, normal_keys, number_text
 
 
 @pytest.mark.parametrize(
