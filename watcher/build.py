@@ -1,4 +1,4 @@
-"""Puts a watch together: every collaborator is made here, and handed on by keyword."""
+"""Composes a watch: makes every collaborator, and passes them on by keyword."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ logger = logging.getLogger("watcher")
 def open_watch(
     options: WatchOptions, *, named: str | Iterable[str], handlers: Sequence[Handler]
 ) -> Iterator[Manager]:
-    """Put a watch of the named streams together; what it opens is closed behind it.
+    """Composes a watch of the named streams, and closes everything at the block's end.
 
-    What it shows its figures on is closed at once where a second signal ends the process. Raises
-    UsageError, StreamError.
+    A second signal, which ends the process, closes the displays first. Raises UsageError,
+    StreamError.
     """
     with ExitStack() as stack:
         stack.enter_context(raised_open_files())
@@ -100,10 +100,10 @@ def build_manager(
     clock: Clock = CLOCK,
     health_timing: HealthTiming | None = None,
 ) -> Manager:
-    """The loop over these streams and workers, with its collaborators.
+    """Returns the loop over these streams and workers, with its collaborators.
 
-    With a `pool`, several shards' records are handled at once. Raises UsageError for a file of dead
-    letters that can't be written.
+    With a `pool`, handlers of several shards run at the same time. Raises UsageError for a
+    dead-letter file that can't be written.
     """
     heartbeat = heartbeat or Heartbeat(clock=clock)
     totals = Totals()
@@ -157,7 +157,7 @@ def build_dispatcher(
     pool: HandlerPool | None,
     displays: Sequence[Display],
 ) -> Dispatcher:
-    """Returns the dispatcher; it calls handlers as long as the shutdown and the lease allow it."""
+    """Returns the dispatcher, which obeys the shutdown and the lease."""
     shutdown = Shutdown(
         options.stop_timeout,
         stop_requested=options.stop_requested,
@@ -184,7 +184,7 @@ def build_saver(
     *,
     totals: Totals,
 ) -> CheckpointSaver:
-    """Returns the saver; a saved position is before the records that wait in a handler's batch."""
+    """Returns the saver; its positions stay before records that wait in a handler's batch."""
     return CheckpointSaver(
         store=store,
         tokens=partial(streams.tokens, dispatcher.first_pending),
@@ -198,7 +198,7 @@ def build_saver(
 def build_progress(
     options: WatchOptions, *, totals: Totals, stats: StatsCollector, saver: CheckpointSaver
 ) -> Progress:
-    """Returns what tests the records, counts them, and moves the positions behind them."""
+    """Returns the progress, which filters and counts records, and moves the positions."""
     return Progress(
         totals=totals,
         stats=stats,
@@ -218,7 +218,7 @@ def build_delivery(
     workers: Workers,
     clock: Clock,
 ) -> Delivery:
-    """One record after the other in the loop's thread, or, with a pool, several shards at once."""
+    """Returns sequential delivery in the loop's thread, or, with a pool, concurrent delivery."""
     if pool is None:
         return SequentialDelivery(
             dispatcher=dispatcher, progress=progress, heartbeat=heartbeat, clock=clock

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Generic, TypeVar
 
-# AWS accepts no signature from a clock that is further off.
+# AWS refuses signatures of clocks that differ by more.
 _MOST_APART = timedelta(minutes=15)
 
 
@@ -21,26 +21,26 @@ _Item = TypeVar("_Item")
 class Clock:
     """The machine's clock; every value is in seconds."""
 
-    # A bare function, not a method of ours: it is called once a record.
+    # A bare function, not a method: it is called for every record.
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
-    """Never goes back; only differences have a meaning."""
+    """Never goes back; only differences are meaningful."""
 
     # On Linux, `monotonic` stands still while a laptop sleeps.
     boottime: Callable[[], float] = staticmethod(
         partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
     )
-    """Works as `monotonic`, and goes on while the machine sleeps."""
+    """As `monotonic`, but also runs while the machine sleeps."""
 
     def time(self) -> float:
-        """Returns epoch seconds by this machine, which may be wrong, and may jump."""
+        """Returns this machine's epoch seconds, which may be wrong, and may jump."""
         return time.time()
 
     def now(self) -> datetime:
-        """Returns the time by this machine as an aware datetime."""
+        """Returns this machine's time as an aware datetime."""
         return datetime.fromtimestamp(self.time(), UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Waits so long."""
+        """Waits for this number of seconds."""
         time.sleep(seconds)
 
 
@@ -86,10 +86,10 @@ class DueQueue(Generic[_Item]):
 
 
 def no_later(theirs: datetime, ours: float) -> datetime:
-    """Returns another clock's time; or ours (epoch seconds), where that is up to 15 minutes behind.
+    """Returns another clock's time; or ours (epoch seconds) if that is up to 15 minutes behind.
 
     A reader that starts at the earlier time misses nothing, while one that starts in the future
-    waits. A clock that is further behind is just wrong.
+    waits. A clock that is further behind is simply wrong.
     """
     here = datetime.fromtimestamp(int(ours), UTC)
     return here if timedelta() < theirs - here <= _MOST_APART else theirs

@@ -1,4 +1,4 @@
-"""Functions and classes that declare options: for the command line, and for `help()`."""
+"""Declares options of functions and classes, for the command line and for `help()`."""
 
 import inspect
 import textwrap
@@ -36,15 +36,15 @@ _O = TypeVar("_O")
 class Parameter:
     """How the command line names and shows an annotated parameter.
 
-    The fields are those of Cyclopts' `Parameter`, which `cli/invocation.py` makes of it to parse a
-    line: a program that imports watcher, `--help` and a TAB do without Cyclopts.
+    The fields are those of Cyclopts' `Parameter`, which `cli/invocation.py` makes of them to parse
+    a command line. Importing watcher, `--help` and completion don't need Cyclopts.
     """
 
     name: str | tuple[str, ...] = ()
-    """Its options, or its operand's name; without one it is called like the parameter."""
+    """Its flags, or its operand's name; by default, from the parameter's name."""
     alias: str | tuple[str, ...] = ()
     negative: str | tuple[str, ...] | None = None
-    """What turns a switch off; None: `--no-NAME`."""
+    """The flag that turns a switch off; None: `--no-NAME`."""
     metavar: str | None = None
     group: str | None = None
     help: str | None = None
@@ -58,7 +58,7 @@ class Parameter:
 
 
 class Watching(Protocol, Generic[_Stream, _Observers, _Fields, _Result]):
-    """A function of a stream and observers that takes the fields of a class of options, too."""
+    """A function of a stream and observers that also takes the fields of an options class."""
 
     def __call__(
         self,
@@ -67,7 +67,7 @@ class Watching(Protocol, Generic[_Stream, _Observers, _Fields, _Result]):
         *_: _Fields.args,
         **fields: _Fields.kwargs,
     ) -> _Result:
-        """Calls it with the options that the fields make."""
+        """Calls the function with an options object made of the fields."""
 
 
 def takes_options(
@@ -76,9 +76,9 @@ def takes_options(
     [Callable[[_Stream, _Observers, _Options], _Result]],
     Watching[_Stream, _Observers, _Fields, _Result],
 ]:
-    """Lets the options that a function takes last be given as keywords: their class's fields.
+    """Makes a function take the fields of its last parameter's class as keywords.
 
-    The fields stand in the function's signature, and in its docstring.
+    Its signature and its docstring then contain the fields.
     """
 
     def spell_out(
@@ -100,7 +100,7 @@ def takes_options_in_init(
     [Callable[[_Self, _S, _O, _Options], None]],
     Callable[Concatenate[_Self, _S, _O, _Fields], None],
 ]:
-    """Does for an `__init__` what `takes_options` does for a function."""
+    """Does the same as `takes_options` for an `__init__`."""
 
     def spell_out(
         function: Callable[[_Self, _S, _O, _Options], None],
@@ -118,13 +118,13 @@ def takes_options_in_init(
 def _spelled_out(
     call: _Function, function: Callable[..., object], options: Callable[..., object]
 ) -> _Function:
-    """Returns a call with the signature of a function, its last parameter spelled out."""
+    """Returns `call` with the function's signature, its last parameter replaced by fields."""
     own = inspect.signature(function)
     *operands, last = own.parameters.values()
     fields = inspect.signature(options).parameters.values()
     call.__signature__ = own.replace(parameters=[*operands, *fields])  # type: ignore[attr-defined]
     hints = get_type_hints(function)
-    # A field's type may stand in the function's module alone: the class's is for --help, too.
+    # The function's module has the fields' types; the class's module omits imports, for --help.
     types = get_type_hints(options, localns=function.__globals__)
     names = {each.name: types[each.name] for each in fields}
     call.__annotations__ = {name: hints[name] for name in hints if name != last.name} | names
@@ -134,7 +134,7 @@ def _spelled_out(
 
 
 def declares_options(function: _Function) -> _Function:
-    """Shows plain types in the function's signature, and each option's text in its docstring."""
+    """Shows plain types in the function's signature, and each option's help in its docstring."""
     declared = inspect.signature(function)
     function.__declared__ = declared  # type: ignore[attr-defined]
     shown = [each.replace(annotation=_plain(each)) for each in declared.parameters.values()]
@@ -145,7 +145,7 @@ def declares_options(function: _Function) -> _Function:
 
 
 def declared(options: Callable[..., object]) -> inspect.Signature:
-    """Returns the signature of a function or a class, with what the command line needs."""
+    """Returns the signature of a function or a class, with the command line's annotations."""
     found: inspect.Signature = getattr(options, "__declared__", None) or inspect.signature(options)
     return found
 
@@ -153,13 +153,13 @@ def declared(options: Callable[..., object]) -> inspect.Signature:
 def _rows(signature: inspect.Signature) -> Iterator[str]:
     for name, each in signature.parameters.items():
         if get_origin(each.annotation) is Annotated:
-            (told,) = each.annotation.__metadata__
+            (option,) = each.annotation.__metadata__
             yield textwrap.fill(
-                f"{name}: {told.help}", 79, initial_indent="  ", subsequent_indent="    "
+                f"{name}: {option.help}", 79, initial_indent="  ", subsequent_indent="    "
             )
 
 
 def _plain(parameter: inspect.Parameter) -> object:
-    """Returns the type without what the command line needs to know of it."""
+    """Returns the type without the command line's annotation."""
     hint: object = parameter.annotation
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint

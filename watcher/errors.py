@@ -1,4 +1,4 @@
-"""Every exception that watcher raises, with its exit status and the option to blame."""
+"""All exceptions that watcher raises, with their exit statuses and the options to blame."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _USER_IN_URL = re.compile(r"(?<=://)[^\s/?#\"'<>]*@")
-# What is behind a URL's host, and the form that requests and urllib3 give it in their errors.
+# The part of a URL behind its host, also as requests and urllib3 show it in errors.
 _BEHIND_HOST = re.compile(
     r"(?:(?<=url: )|(?P<host>\bhttps?://[^\s/?#\"'<>]*))[/?#][^\s\"'<>]+?(?=[:;,.)\]}]*(?:[\s\"'<>]|$))",
     re.IGNORECASE,
@@ -24,7 +24,7 @@ def without_secrets(text: str) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Returns what an error of somebody else's code says, also where its `__str__` raises."""
+    """Returns the text of a foreign error, even if its `__str__` raises."""
     try:
         text = str(error).encode("utf-8", "backslashreplace").decode()
         return without_secrets(text)
@@ -83,7 +83,7 @@ class UsageError(WatcherError):
 
 
 class CheckpointError(UsageError):
-    """Raised where a shared checkpoint can't be read or written just now; a retry may work.
+    """Raised where a shared checkpoint can't be read or written now; a retry may work.
 
     `answered` is true where the service itself refuses, and false where it can't be reached.
     """
@@ -104,7 +104,7 @@ class CheckpointError(UsageError):
 
 @contextmanager
 def blame(option: str) -> Iterator[None]:
-    """Blames this option for a UsageError of the block that blames none."""
+    """Blames this option for a UsageError of the block that names none."""
     try:
         yield
     except UsageError as error:
@@ -113,7 +113,7 @@ def blame(option: str) -> Iterator[None]:
 
 
 def texts(given: object, option: str) -> list[str]:
-    """Returns the texts that a caller gives: one by itself, several, or None. Raises UsageError."""
+    """Returns the texts that a caller gives: a single one, several, or None. Raises UsageError."""
     found: list[str] = []
     several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     for each in several if given is not None else ():
@@ -124,14 +124,14 @@ def texts(given: object, option: str) -> list[str]:
 
 
 def refuse_other_than_text(**given: object) -> None:
-    """Raises UsageError for a value that is neither a text nor None, by its parameter's name."""
+    """Raises UsageError for a value that is neither a text nor None; names its parameter."""
     for name, value in given.items():
         if not isinstance(value, str | None):
             raise UsageError("give a text", name, repr(value))
 
 
 def refuse_text_for_bool(name: str, value: object) -> None:
-    """Raises UsageError for a text where True or False is meant: "no" would be true."""
+    """Raises UsageError for a text instead of True or False: "no" would count as true."""
     if isinstance(value, str):
         raise UsageError("give True or False", name, repr(value))
 
@@ -157,7 +157,7 @@ class DeniedError(StreamError):
 
 
 class UnexpectedAnswerError(StreamError):
-    """Raised for an answer that is not the service's (a proxy's page, say); it tells nothing."""
+    """Raised for an answer that is not the service's (a proxy's page, say)."""
 
 
 class StreamGoneError(StreamError):
@@ -182,18 +182,18 @@ class LeaseLostError(WatcherError):
 
 
 class NoAnswerYetError(WatcherError):
-    """Raised while a background call has no answer yet: ask again soon."""
+    """Raised while a background call has no answer yet: call again soon."""
 
 
 class ServiceError(WatcherError):
-    """The base of the service's answers that a shard's reader can handle itself."""
+    """The base of errors of the service that a shard's reader can handle itself."""
 
 
 class TransientError(ServiceError):
-    """Raised for throttling, a 5xx answer, a reset or a time-out: retry with a backoff.
+    """Raised for throttling, a 5xx answer, a reset or a timeout: retry with a backoff.
 
-    `unreachable` means that nobody answered; `overdue` that an answer came too slowly to wait for
-    its end.
+    `unreachable` means without an answer; `overdue` means with an answer too slow to wait for its
+    end.
     """
 
     def __init__(
@@ -227,4 +227,4 @@ class TimestampRefusedError(ServiceError):
 
 
 MAY_PASS = TransientError, CredentialsError, UnexpectedAnswerError
-"""The errors that tell nothing of what was asked: ask again."""
+"""The errors after which the question is still open: ask again."""

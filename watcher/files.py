@@ -1,4 +1,4 @@
-"""Files that item data is written to: whole or not at all, and for nobody else to read."""
+"""Files for item data: written whole or not at all, and private to their owner."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ logger = logging.getLogger("watcher")
 _PRIVATE = 0o600
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = _RENAME_SWAP = 2
-# In which a line's end is looked for first.
+# The part of a write that is searched for a line's end first.
 _TAIL_BYTES = 4096
 
 
 class NobodyReads(BrokenPipeError):
-    """Whoever read what we write has gone (`| head`)."""
+    """The reader of our output has gone (`| head`)."""
 
 
 class BrokenOff(OSError):
-    """A write before this one was interrupted, and nobody knows how far it had come."""
+    """An earlier write was interrupted, at an unknown place."""
 
 
 class WholeFile(io.FileIO):
-    """A file without a buffer that takes all that it is given, or raises.
+    """An unbuffered file that writes all of its data, or raises.
 
-    Python's own takes what the system takes at once, and that is less where a signal comes, a disk
-    fills up or a descriptor does not wait (O_NONBLOCK, which whoever shares it may set): whoever
-    does not look at its answer loses the rest. This one goes on, and waits. Where it can't, a
-    regular file is cut back to its last whole line, and all further writes fail as the first did.
+    Python's FileIO writes only what the system accepts at once, which is less after a signal, on a
+    full disk or with a non-blocking descriptor (any process that shares it may set O_NONBLOCK);
+    callers that ignore the result lose the rest. This one goes on, and waits. Where it can't, a
+    regular file is cut back to its last whole line, and all further writes raise the same error.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class WholeFile(io.FileIO):
     ) -> None:
         super().__init__(file, mode, closefd, opener)
         self.error: OSError | None = None
-        """The error that has ended the writing, and ends all further writes."""
+        """The error that ended the writing, raised again by all further writes."""
         self._is_given_up = False
         self._since_line_end = 0
 
     def write(self, data: ReadableBuffer) -> int:
-        """Write all of it. Raises OSError, of which NobodyReads, BrokenOff."""
+        """Writes all of `data`. Raises OSError, also as NobodyReads or BrokenOff."""
         view = memoryview(data).cast("B")
         if self.error is not None:
             if not self._is_given_up:
@@ -70,11 +70,11 @@ class WholeFile(io.FileIO):
         done = 0
         try:
             while done < len(view):
-                taken = super().write(view[done:])
-                if taken is None:
+                written = super().write(view[done:])
+                if written is None:
                     self._wait()
                 else:
-                    done += taken
+                    done += written
         except OSError as error:
             self._count(view[:done])
             self._cut_back()
@@ -83,14 +83,14 @@ class WholeFile(io.FileIO):
             self.error = error
             raise error from None
         except BaseException:
-            # Not EINTR, which Python's buffers take for an invitation to try again.
+            # Not EINTR, after which Python's buffers would retry.
             self.error = BrokenOff(errno.ECANCELED, "the last write was broken off")
             raise
         self._count(view)
         return done
 
     def give_up(self) -> None:
-        """After a failure, have what is still to be written dropped in silence."""
+        """After a failure, silently drops all further data."""
         self._is_given_up = True
 
     def _wait(self) -> None:
@@ -107,7 +107,7 @@ class WholeFile(io.FileIO):
         self._since_line_end += len(written)
 
     def _cut_back(self) -> None:
-        """Take the beginning of a line away, if it is there and the last of a regular file."""
+        """Removes an incomplete last line at the end of a regular file."""
         with suppress(OSError):
             status = os.fstat(self.fileno())
             end = os.lseek(self.fileno(), 0, os.SEEK_CUR)
@@ -118,21 +118,21 @@ class WholeFile(io.FileIO):
 
 
 def raw(stream: object) -> object:
-    """The file that a text stream writes to."""
+    """Returns the file below a text stream."""
     buffer = getattr(stream, "buffer", None)
     return getattr(buffer, "raw", buffer)
 
 
 def give_up(stream: object) -> None:
-    """Have a text stream that has failed drop what it is given, if it is on a WholeFile."""
+    """Makes a failed text stream on a WholeFile drop all further data."""
     if isinstance(file := raw(stream), WholeFile):
         file.give_up()
 
 
 def append_lines(path: str) -> WholeFile:
-    """A file to append lines to; one that is new is its owner's alone.
+    """Opens a file to append lines to; a new one is private to its owner.
 
-    What a crash has cut off in its last line stays, on a line of its own, and is said. Raises
+    An incomplete last line (after a crash) stays, on a line of its own, with a warning. Raises
     OSError.
     """
     file = WholeFile(path, "ab", opener=_opened)
@@ -153,7 +153,7 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _has_torn_line(path: str) -> bool:
-    with suppress(PermissionError):  # one that we may write, and not read
+    with suppress(PermissionError):  # writable, but not readable
         status = os.stat(path)
         if stat.S_ISREG(status.st_mode) and status.st_size:
             with open(path, "rb") as file:
@@ -163,21 +163,21 @@ def _has_torn_line(path: str) -> bool:
 
 
 def replace(place: Path, content: bytes, aside: Path) -> None:
-    """Put a file in the place of another, or where there is none. As `replacing`."""
+    """Writes a file at `place`, which may exist. Raises as `replacing`."""
     with replacing(place, aside) as file:
         file.write(content)
 
 
 @contextmanager
 def replacing(place: Path, aside: Path) -> Iterator[WholeFile]:
-    """A file that takes this place once it is written: never half of it is seen.
+    """Yields a file that replaces `place` once it is complete.
 
-    It is written `aside` first, in the same folder, and to the disk. One that replaces another has
-    its mode, one that is new is its owner's alone. Raises OSError.
+    It is first written `aside`, in the same folder, and synced to disk. A replacement keeps the
+    mode; a new file is private to its owner. Raises OSError.
     """
-    aside.unlink(missing_ok=True)  # a crash's
+    aside.unlink(missing_ok=True)  # left by a crash
     try:
-        with WholeFile(os.fspath(aside), "w", opener=_made) as file:
+        with WholeFile(os.fspath(aside), "w", opener=_created) as file:
             with suppress(FileNotFoundError):
                 os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
             yield file
@@ -194,9 +194,9 @@ def replacing(place: Path, aside: Path) -> Iterator[WholeFile]:
 
 
 def swap(one: Path, other: Path) -> None:
-    """Let two entries of one file system change places, at once.
+    """Exchanges two entries of one file system, atomically.
 
-    Raises OSError, also where the system, or this file system, can't.
+    Raises OSError, also where the system or the file system can't do this.
     """
     library = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(one), os.fsencode(other)
@@ -211,13 +211,13 @@ def swap(one: Path, other: Path) -> None:
         raise OSError(number, os.strerror(number), str(one))
 
 
-def _made(path: str, flags: int) -> int:
-    """Nobody else's file, and no link to one, is written to."""
+def _created(path: str, flags: int) -> int:
+    """Creates a file; never opens an existing one, or a link."""
     return os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _PRIVATE)
 
 
 def lock_file(path: str) -> WholeFile:
-    """A file that is there to be locked. Raises OSError."""
+    """Opens a file for locking. Raises OSError."""
 
     def opened(path: str, flags: int) -> int:
         return os.open(path, flags | os.O_NOFOLLOW, _PRIVATE)
@@ -228,7 +228,7 @@ def lock_file(path: str) -> WholeFile:
 def temporary_folder(longest: int | None = None) -> str:
     """Returns a folder for temporary files; its path has at most `longest` bytes.
 
-    A container's only one may be /dev/shm. Raises ResourceError.
+    In a container it may be /dev/shm. Raises ResourceError.
     """
     places = ["/tmp", "/var/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"]  # noqa: S108
     with suppress(FileNotFoundError):  # TMPDIR's comes first
@@ -244,9 +244,9 @@ def temporary_folder(longest: int | None = None) -> str:
 
 
 def is_terminal(file: object) -> bool:
-    """True for a stream that is a terminal; what a host program puts in its place may not know."""
+    """True for a terminal; a host program's replacement may lack `isatty`."""
     isatty = getattr(file, "isatty", None)
     try:
         return isatty is not None and bool(isatty())
-    except (OSError, ValueError):  # it is closed
+    except (OSError, ValueError):  # closed
         return False

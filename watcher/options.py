@@ -31,8 +31,8 @@ from watcher.files import is_terminal
 from watcher.shutdown import STOP_SECONDS
 from watcher.stores.protocol import CheckpointStorage, SharedStorage
 
-# What it takes to watch is imported by the calls: the command line reads the declaration alone
-# for its help and for a TAB, and boto3 would be three quarters of their time.
+# The functions import what a watch needs: for help and completion the command line reads only the
+# declaration, and boto3 would take three quarters of their time.
 if TYPE_CHECKING:
     from watcher.aws.config import AwsConfig
     from watcher.aws.discovery import WantedStreams
@@ -46,25 +46,25 @@ if TYPE_CHECKING:
     from watcher.streams.start_times import Moment
 
 OnStale: TypeAlias = Literal["fail", "trim-horizon", "snapshot"]
-"""What is done with a checkpoint that is older than 24 hours."""
+"""The policy for a checkpoint that is older than 24 hours."""
 
 MOST_OF_TAIL = 100_000
-"""So many changes at most can be counted back: their places are kept in memory."""
+"""The largest `tail`: the changes' places are kept in memory."""
 
 
 class Stop(Protocol):
-    """Ends a watch once it is set: a `threading.Event`, or what else has its `is_set`."""
+    """Ends a watch once it is set: a `threading.Event`, or another object with `is_set`."""
 
     def is_set(self) -> bool:
-        """True once the watch is to end."""
+        """Returns True once the watch has to end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions:
-    """How to watch. The command line, `watch()`, the environment and `watcher.toml` all build it.
+    """The options of a watch, for the command line, `watch()`, the environment and `watcher.toml`.
 
-    A field with a `Parameter` is an option of the command line. Raises UsageError, which names the
-    field, for a value that can't be used.
+    A field with a `Parameter` is a command-line option. Raises UsageError, which names the field,
+    for a value that can't be used.
     """
 
     start: Annotated[
@@ -342,7 +342,7 @@ class WatchOptions:
     stop: "Stop | None" = None
 
     def __post_init__(self) -> None:
-        """Checks every value, before anything is asked of the service."""
+        """Checks every value, before any call of the service."""
         for each in fields(self):
             if isinstance(each.default, bool):
                 refuse_text_for_bool(each.name, getattr(self, each.name))
@@ -350,7 +350,7 @@ class WatchOptions:
             *("position", "end", "poll_max_seconds", "record_filter", "redaction"),
             "failure_policy",
         ):
-            getattr(self, name)  # worked out once; raises for what can't be used
+            getattr(self, name)  # computed once; raises for a bad value
         _refuse_bad_tail(self.tail, self.start, self.until)
         if self.snapshot and self.tail is not None:
             raise UsageError("it begins with the items: leave out --tail", "snapshot")
@@ -371,53 +371,53 @@ class WatchOptions:
 
     @cached_property
     def connection(self) -> "AwsConfig":
-        """The way to AWS."""
+        """The connection to AWS."""
         from watcher.aws.config import AwsConfig
 
         return AwsConfig.here(self.region, self.profile, self.endpoint_url)
 
     @cached_property
     def position(self) -> "Position":
-        """Where to begin."""
+        """The start position."""
         return position(self.start)
 
     @cached_property
     def end(self) -> datetime | None:
-        """The last moment that counts; None: every one."""
+        """The latest creation time that counts; None: no limit."""
         return end(self.until, self.start)
 
     @property
     def follows(self) -> bool:
-        """True where the watch goes on once everything up to now has been delivered."""
+        """True if the watch goes on once everything up to now is delivered."""
         return self.follow and self.until is None
 
     @cached_property
     def poll_max_seconds(self) -> float:
-        """The longest pause between two reads of an idle shard."""
+        """The longest delay between two reads of an idle shard."""
         return poll_seconds(self.poll_max)
 
     @cached_property
     def record_filter(self) -> "RecordFilter | None":
-        """Which records go to the handlers; None: every one."""
+        """The filter of the records for the handlers; None: no filter."""
         from watcher.records.filters import record_filter
 
         return record_filter(self.filters, self.key, self.only, self.grep)
 
     @cached_property
     def redaction(self) -> "Redaction | None":
-        """Returns the rules of redaction; None without any."""
+        """The redaction rules; None without any."""
         from watcher.records.redaction import redaction
 
         return redaction(self.redact, self.redact_file, self.redact_key_file)
 
     @property
     def wire_filter(self) -> "Callable[[WireRecord], bool] | None":
-        """The filter, before a record is made."""
+        """The filter for records that are not decoded yet."""
         return None if self.record_filter is None else self.record_filter.matches_wire
 
     @cached_property
     def failure_policy(self) -> "FailurePolicy":
-        """The policy for a handler that raises: where there is a checkpoint, nothing is lost."""
+        """The policy for a handler that raises; with a checkpoint it loses nothing by default."""
         from watcher.delivery.failures import FailurePolicy
 
         default = "log" if self.checkpoint is None else "retry"
@@ -427,16 +427,16 @@ class WatchOptions:
         return FailurePolicy.parse(policy, self.connection)
 
     def streams(self, named: str | Iterable[str]) -> "WantedStreams":
-        """Returns which streams are meant by some names and these options. Raises UsageError."""
+        """Returns the streams that the names and these options select. Raises UsageError."""
         from watcher.aws.discovery import WantedStreams
 
         return WantedStreams.parse(named, self.everything, self.tags, self.exclude)
 
     def beside(self, display: "Display", stop: "Stop") -> "WatchOptions":
-        """Returns these options with another display and stop; the values are not read again."""
-        made = copy.copy(self)
-        vars(made).update(display=display, stop=stop)
-        return made
+        """Returns these options with another display and stop; the values are not checked again."""
+        changed = copy.copy(self)
+        vars(changed).update(display=display, stop=stop)
+        return changed
 
     def stop_requested(self) -> bool:
         """True once the caller's `stop` event is set."""
@@ -450,9 +450,9 @@ def refuse_in_child() -> None:
 
 
 def poll_seconds(given: float | None) -> float:
-    """Returns the longest pause of an idle shard. Raises UsageError.
+    """Returns the longest delay of an idle shard. Raises UsageError.
 
-    Who looks on wants to see a change soon; elsewhere each call is money.
+    The default is short on a terminal, where a user waits; elsewhere, each call costs money.
     """
     if given is None:
         return 1.0 if is_terminal(sys.stderr) else 5.0
@@ -461,13 +461,13 @@ def poll_seconds(given: float | None) -> float:
 
 
 def refuse_bad_count(option: str, value: object) -> None:
-    """None is no limit. Raises UsageError, which names the parameter."""
+    """Raises UsageError, which names the parameter, for a value below 1; None is no limit."""
     if value is not None and not (isinstance(value, int) and value >= 1):
         raise UsageError("give 1 or more", option, repr(value))
 
 
 def refuse_bad_seconds(option: str, value: object) -> None:
-    """Raises UsageError, which names the parameter, for what is no positive number."""
+    """Raises UsageError, which names the parameter, for a value that is not positive."""
     if not (isinstance(value, int | float) and 0 < value < math.inf):
         text = f"{value:g}" if isinstance(value, int | float) else repr(value)
         raise UsageError("give more than 0 seconds", option, text)
@@ -480,14 +480,17 @@ def refuse_bad_limit(units: float | None) -> None:
 
 
 def price(dollars: float) -> float:
-    """Returns what 100,000 calls cost. Raises UsageError."""
+    """Returns the checked price of 100,000 calls. Raises UsageError."""
     if not 0 <= dollars < math.inf:
         raise UsageError("give dollars, 0 or more", "price", f"{dollars:g}")
     return dollars
 
 
 def position(start: "Moment | Position") -> "Position":
-    """Returns where a start is, as the library and the command line take it. Raises UsageError."""
+    """Returns the position of a start, as the library and the command line take it.
+
+    Raises UsageError.
+    """
     from watcher.aws.model import Position
     from watcher.streams.start_times import parse_start
 
@@ -499,9 +502,9 @@ def position(start: "Moment | Position") -> "Position":
 
 
 def end(until: "Moment | None", start: "Moment | Position") -> datetime | None:
-    """Returns the last moment that counts. Raises UsageError.
+    """Returns the latest creation time that counts. Raises UsageError.
 
-    What comes now and later is no range, so it has to be after a `start` in the past.
+    It must be after a `start` in the past: later records are never in its range.
     """
     from watcher.aws.model import AtTime, Latest
     from watcher.streams.start_times import parse_time
@@ -533,14 +536,14 @@ def _refuse_bad_tail(count: int | None, start: object, until: object) -> None:
 
 
 def on_stale(given: OnStale) -> OnStale:
-    """Returns the policy for a checkpoint that is too old. Raises UsageError."""
+    """Returns the checked policy for a checkpoint that is too old. Raises UsageError."""
     if given not in get_args(OnStale):
         raise UsageError("give fail, trim-horizon or snapshot", "on_stale", repr(given))
     return given
 
 
 def handlers(given: object) -> "list[Handler]":
-    """Returns the handlers of what callers give: one by itself, or several.
+    """Returns the handlers for a caller's argument: a single one, or several.
 
     Raises UsageError as `handler`.
     """
@@ -551,7 +554,7 @@ def handlers(given: object) -> "list[Handler]":
 
 
 def handler(each: object) -> "Handler":
-    """Returns a handler from what callers may give. Raises UsageError if it can never work."""
+    """Returns the handler for one of a caller's objects. Raises UsageError if it can never work."""
     from watcher.delivery.handler import Handler
 
     if isinstance(each, Handler):

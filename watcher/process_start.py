@@ -1,4 +1,4 @@
-"""How processes are started, and what every forked child must give up."""
+"""Starts processes, and defines what forked children have to close."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from typing import Any
 from watcher import files, safe_path
 from watcher.errors import ResourceError
 
-# A socket's path has 104 bytes on macOS (108 on Linux): less "/pymp-12345678/listener-12345678".
+# A socket's path has up to 104 bytes on macOS (108 on Linux), minus
+# "/pymp-12345678/listener-12345678".
 _FOLDER_MAX = 70
 
-# Not `weakref.WeakMethod`: where an object ends together with it, as a program does, that says on
-# stderr that 'NoneType' has no `_alive`.
+# Not `weakref.WeakMethod`: at the program's end it may log that 'NoneType' has no `_alive`.
 _Methods = dict[int, tuple[weakref.ref[object], Callable[[Any], object]]]
 _in_forked_child: _Methods = {}
 _before_fork: _Methods = {}
 
 
 def in_forked_child(method: Callable[[], object]) -> None:
-    """Call a bound method in every child forked from now on, as long as its object lives."""
+    """Calls a bound method in every child forked from now on, while its object lives."""
     _add(_in_forked_child, method)
 
 
 def before_fork(method: Callable[[], object]) -> None:
-    """Call a bound method before each fork from now on, as long as its object lives."""
+    """Calls a bound method before each fork from now on, while its object lives."""
     _add(_before_fork, method)
 
 
@@ -50,8 +50,8 @@ def _add(methods: _Methods, method: Callable[[], object]) -> None:
 
 def _call_all(methods: _Methods) -> None:
     for reference, method in list(methods.values()):
-        if (its_object := reference()) is not None:
-            method(its_object)
+        if (owner := reference()) is not None:
+            method(owner)
 
 
 os.register_at_fork(
@@ -61,29 +61,29 @@ os.register_at_fork(
 
 
 def processes(*, with_threads: bool = False) -> BaseContext:
-    """Returns how processes are started: by fork on Linux (4 MB, 5 ms), else a fork server.
+    """Returns the start method for processes: fork on Linux (4 MB, 5 ms), else a fork server.
 
-    A process of the server takes 30 MB and 300 ms. No fork where other threads run (or are to,
-    `with_threads`), whose locks it would copy as they stand; nor elsewhere, as macOS's libraries do
-    not survive one. Both are why Python 3.14 has made the fork server its default: here it is
-    looked into, so the default, of Python or of the program, does not count. The server listens on
-    a socket in a folder; where none takes one, each process starts anew (300 ms more).
+    A process of the server takes 30 MB and 300 ms. A fork is unsafe beside other threads (running,
+    or expected: `with_threads`), whose held locks it would copy, and with macOS's libraries; so
+    Python 3.14 made the fork server its default. As this function checks for both, the default of
+    Python or of the program does not matter. The server listens on a socket in a folder; without a
+    suitable one, each process is spawned (300 ms more).
     """
     if sys.platform == "linux" and not with_threads:
-        _call_all(_before_fork)  # which may end ours
+        _call_all(_before_fork)  # may end our own threads
         if threading.active_count() == 1:
             return multiprocessing.get_context("fork")
     if not _has_room_for_sockets():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["watcher.runtime.worker"])  # 130 ms are left
+    context.set_forkserver_preload(["watcher.runtime.worker"])  # saves all but 130 ms
     return context
 
 
 def _has_room_for_sockets() -> bool:
-    """True where a socket's path fits into the folder that multiprocessing keeps for this process.
+    """True where a socket's path fits into the process's folder of multiprocessing.
 
-    That is made in the folder for temporary files, whose path may be long (macOS's, a CI's).
+    That folder is in the one for temporary files, whose path may be long (on macOS, in a CI).
     """
     before = tempfile.tempdir
     try:
@@ -102,23 +102,23 @@ _starting = threading.local()
 def _without_main(name: str) -> dict[str, Any]:
     """Returns a child's preparation data; our own children don't import the main program.
 
-    It needs nothing of it, and a program may have no main guard, or no file (a shell's input).
+    They need nothing of it, and a program may have no main guard, or no file (a shell's input).
     https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods
     """
     data = _preparation_data(name)
     if getattr(_starting, "is_ours", False):
         data.pop("init_main_from_name", None)
         data.pop("init_main_from_path", None)
-        # Celery's pool puts a key of its own type there, which refuses to be pickled.
+        # Celery's pool sets a key of its own type, which can't be pickled.
         data["authkey"] = bytes(data["authkey"])
     return data
 
 
-spawn.get_preparation_data = _without_main  # the only place where that can be said
+spawn.get_preparation_data = _without_main  # there is no other way to set this
 
 
 def failed_start(error: OSError) -> str:
-    """Returns why no process can be started, and what to do about it."""
+    """Returns why no process can be started, with advice."""
     reason = error.strerror or str(error)
     if error.filename:
         reason += f": {error.filename}"
@@ -131,10 +131,10 @@ def failed_start(error: OSError) -> str:
 
 
 def take_environment(environment: Mapping[str, str] | None) -> None:
-    """In a child: have the program's environment, where it is not inherited.
+    """In a child: sets the program's environment, where it is not inherited.
 
-    A fork server's is as it was when the program's first process was started, and may name another
-    endpoint, proxy, profile or collector.
+    A fork server has the environment of the first start, maybe with another endpoint, proxy,
+    profile or collector.
     """
     if environment is not None:
         os.environ.clear()
@@ -143,10 +143,10 @@ def take_environment(environment: Mapping[str, str] | None) -> None:
 
 @contextmanager
 def _children_allowed() -> Iterator[None]:
-    """Lets a daemonic process (of a `Pool`, or Celery's) start one: it may be ended at any time.
+    """Lets a daemonic process (of a `Pool`, or Celery) start one of ours.
 
-    So may we: a child of ours ends by itself once its parent has.
-    https://docs.python.org/3/library/multiprocessing.html#multiprocessing.Process.daemon
+    Python forbids it, as a daemon may be killed at any time; but our children end with their
+    parent. https://docs.python.org/3/library/multiprocessing.html#multiprocessing.Process.daemon
     """
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     before = config.pop("daemon", False)
@@ -158,10 +158,10 @@ def _children_allowed() -> Iterator[None]:
 
 
 def start(process: BaseProcess) -> None:
-    """Start a process, also where nobody reads any more what this one says. Raises OSError.
+    """Starts a process, even if this one's stderr has lost its reader. Raises OSError.
 
-    Python brings out what is left to be said on stderr first, and fails as long as it can't. Whose
-    log has lost its reader is to lose no shard's process: what is left goes nowhere.
+    Python flushes stderr first, and fails if it can't. A lost log reader must not cost a shard its
+    reading process, so the rest of stderr is dropped.
     """
     try:
         sys.stderr.flush()
@@ -170,8 +170,8 @@ def start(process: BaseProcess) -> None:
         os.dup2(nowhere, sys.stderr.fileno())
         os.close(nowhere)
     except (AttributeError, ValueError):
-        pass  # there is none, or it is closed
-    # A fork server is a `python -c`, which would look into the working folder before all others.
+        pass  # no stderr, or a closed one
+    # A fork server is a `python -c`, which would import from the working folder first.
     is_fork = isinstance(process, ForkProcess)
     with (
         nullcontext() if is_fork or not safe_path.is_kept() else safe_path.inherited(),
@@ -181,7 +181,7 @@ def start(process: BaseProcess) -> None:
         process.authkey = bytes(process.authkey)  # as above: a copy of the parent's
         try:
             process.start()
-        except EOFError as error:  # 3.14 greets the server, and has an OSError
+        except EOFError as error:  # Python 3.14 raises an OSError by itself
             text = "the fork server has ended"
             raise ConnectionResetError(errno.ECONNRESET, text) from error
         finally:

@@ -1,4 +1,4 @@
-"""Trying again after a failure: how long to wait, and which failures are worth a log line."""
+"""Retries after failures: the delays between them, and which failures are logged."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import TypeVar
 
 import msgspec
 
-# Doubling stops here, before it overflows: a network may be gone for days.
+# Limits the exponent: a network may be down for days.
 _DOUBLINGS = 10
-# A few failures are the service's everyday life.
+# A few failures are normal.
 _FIRST_LOGGED = 4
 
 _Answer = TypeVar("_Answer")
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """The pauses between attempts: each twice as long as the one before, up to the longest."""
+    """The delays between attempts: each twice as long as the one before, up to the longest."""
 
     first_seconds: float = 0.1
     longest_seconds: float = 10.0
     jitter: float = 0.0
-    """The part of each pause that chance may take off, so that not all come back together."""
+    """The largest share that chance subtracts from a delay, so that retries spread."""
 
     def after(self, failures: int, chance: Callable[[], float] = random.random) -> float:
-        """Returns the seconds to wait after so many failures in a row, of which there is one."""
+        """Returns the seconds to wait after this number of failures in a row (at least 1)."""
         doubled = self.first_seconds * 2.0 ** min(failures - 1, _DOUBLINGS)
         pause = min(doubled, self.longest_seconds)
         return pause * (1.0 - self.jitter * chance()) if self.jitter else pause
 
     def pauses(self, attempts: int) -> Iterator[float]:
-        """Yields the pauses between so many attempts, one less than there are of those."""
+        """Yields the delays between this number of attempts."""
         return (self.after(failures) for failures in range(1, attempts))
 
 
@@ -42,10 +42,10 @@ def retry(
     may_pass: Callable[[Exception], bool],
     sleep: Callable[[float], object],
 ) -> _Answer:
-    """Returns the call's answer, tried again after each of the pauses while its error may pass.
+    """Returns the call's result; retries it after each of the pauses while its error may pass.
 
-    Raises the error that may not pass, and the one after which no pause is left. A pause is taken
-    only behind a failure: it may be a turn, which somebody else waits for.
+    Raises an error that may not pass, and the one after the last pause. A pause is taken from the
+    iterator only after a failure, as it may reserve a rate limit.
     """
     left = iter(pauses)
     while True:
@@ -58,10 +58,10 @@ def retry(
 
 
 def backoff(failures: int, first: float = 0.1, most: float = 10.0) -> float:
-    """Returns the seconds to wait after so many failures in a row; see `Backoff`."""
+    """Returns the seconds to wait after this number of failures in a row; see `Backoff`."""
     return Backoff(first_seconds=first, longest_seconds=most).after(failures)
 
 
 def worth_logging(failures: int, from_failure: int = _FIRST_LOGGED) -> bool:
-    """True for failures at ever longer distances, from the one of this number on."""
+    """True for the failure of this number, and then for failures at growing intervals."""
     return failures >= from_failure and failures.bit_count() == 1

@@ -1,4 +1,4 @@
-"""Stops a run: the current work may finish, within a time limit."""
+"""Stops a run: current work may finish within a time limit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import cast
 from watcher.clock import CLOCK, Clock
 
 STOP_SECONDS = 5.0
-"""Where nobody says otherwise; docker's own patience ends after 10 s, systemd's after 90."""
+"""The default of `--stop-timeout`; docker kills after 10 s, systemd after 90."""
 
-# Once the time is up, each further step of the stop (a handler's close) has so long. A request to
-# the service, which nobody's work waits for, has no more than that from the beginning.
+# After the timeout, each further step of the stop (a handler's close) gets this time; a call of the
+# service, which no handler waits for, gets no more from the start.
 _LAST_STEP_SECONDS = 0.5
-# A timer of the system's holds no more than some years.
+# The system's timer is limited to some years.
 _LONGEST_ALARM_SECONDS = 86_400.0
 _SHORTEST_ALARM_SECONDS = 0.001  # 0 would switch it off
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,24 +31,24 @@ _Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 class Overdue(KeyboardInterrupt):
-    """Work took longer than the run had left; raised in the middle of it."""
+    """Raised in the middle of work that took longer than the stop's time limit."""
 
 
 class ShutdownState(Enum):
-    """How far the end of a run is."""
+    """The progress of a run's end."""
 
     RUNNING = "running"
     DRAINING = "draining"
-    """The run was told to stop: what is in hand may finish, and nothing new is taken in."""
+    """A stop was requested: work in hand may finish, and nothing new starts."""
     OVERDUE = "overdue"
-    """The time for that is over: what is still at work is interrupted."""
+    """The time limit has passed: remaining work is interrupted."""
 
 
 class Shutdown:
-    """The one object that knows whether a run is to stop, and how much time is left for it.
+    """The one object that knows whether a run has to stop, and how much time it has left.
 
-    `request` stops the run; so do a signal (`handle_signals`), `stop_requested`, which `poll` asks,
-    and `max_seconds` from now on. From the stop on the run has `timeout` seconds.
+    `request` stops the run; so do a signal (`handle_signals`), `stop_requested` (checked by
+    `poll`), and the end of `max_seconds` from now. After that the run has `timeout` seconds.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Shutdown:
     ) -> None:
         self.timeout = timeout
         self.signal = 0
-        """The signal that has told it, if one has."""
+        """The signal that requested the stop; 0: none."""
         self.interruptible = False
-        """True while the main thread does what may be interrupted: a handler's work, a write."""
+        """True while the main thread's work may be interrupted: a handler's, a write."""
         self.asks_service = False
-        """True while that is a request to the service, which no handler waits for."""
+        """True while that work is a call of the service, which no handler waits for."""
         self._writes_line = False
         self._stop_requested = stop_requested
         self._clock = clock
@@ -75,7 +75,7 @@ class Shutdown:
 
     @property
     def state(self) -> ShutdownState:
-        """How far the end is."""
+        """The progress of the end."""
         if self._requested_at is None:
             return ShutdownState.RUNNING
         return ShutdownState.DRAINING if self.seconds_left > 0 else ShutdownState.OVERDUE
@@ -86,42 +86,45 @@ class Shutdown:
         return self.state is not ShutdownState.RUNNING
 
     def request(self) -> None:
-        """Tells the run to stop. Safe in a signal handler."""
+        """Requests the stop. Safe in a signal handler."""
         if self._requested_at is None:
             self._requested_at = self._clock.monotonic()
 
     def poll(self) -> bool:
-        """Ask `stop_requested` and the clock, several times a second; True once it is to stop."""
+        """Checks `stop_requested` and the clock; returns True once the run has to stop.
+
+        Call it several times a second.
+        """
         if not self.requested and (self._stop_requested() or self.seconds_to_end <= 0):
             self.request()
         return self.requested
 
     @property
     def seconds_to_end(self) -> float:
-        """How long until the run stops by itself, as `max_seconds` says."""
+        """The seconds until the run stops by itself, by `max_seconds`."""
         return self._ends_at - self._clock.monotonic()
 
     @property
     def seconds_left(self) -> float:
-        """How long the run may go on; all of `timeout` as long as it was not told to stop."""
+        """The seconds that the run may go on; all of `timeout` before a request."""
         if self._requested_at is None:
             return self.timeout
         return self._requested_at + self.timeout - self._clock.monotonic()
 
     @property
     def has_time_for_more(self) -> bool:
-        """True while a further step may begin: half of the time is for what is at work already."""
+        """True while a further step may start: half of the time is for work in hand."""
         if self._requested_at is None:
             return True
         return self._clock.monotonic() - self._requested_at < self.timeout / 2
 
-    # What may be interrupted
+    # Interruptions
 
     @contextmanager
     def may_interrupt(self, allowed: bool = True) -> Iterator[None]:
-        """Let a signal interrupt what is done in here; or, with `allowed=False`, shield it.
+        """Lets a signal interrupt the block; with `allowed=False`, shields it.
 
-        Signals come to the main thread alone; in others this changes nothing.
+        Only the main thread gets signals; in others this changes nothing.
         """
         if threading.get_ident() != self._thread:
             yield
@@ -134,7 +137,7 @@ class Shutdown:
 
     @contextmanager
     def asking_service(self) -> Iterator[None]:
-        """Let a request to the service be interrupted half a second after the stop began."""
+        """Lets a call of the service be interrupted half a second after a stop request."""
         with self.may_interrupt():
             self.asks_service = True
             try:
@@ -144,7 +147,7 @@ class Shutdown:
 
     @contextmanager
     def writing_line(self) -> Iterator[None]:
-        """Let a log line be interrupted where nobody reads it: the line is lost, not the stop."""
+        """Lets a log line without a reader be interrupted: the line is lost, but not the stop."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -155,7 +158,7 @@ class Shutdown:
             self._writes_line = False
 
     def interrupt(self) -> None:
-        """Raise Overdue in what may be interrupted; for a signal handler."""
+        """Raises Overdue in interruptible work; for a signal handler."""
         if self.interruptible or self._writes_line:
             raise Overdue
 
@@ -165,12 +168,12 @@ class Shutdown:
     def handle_signals(
         self, on_request: Callable[[], object], at_once: Iterable[Callable[[], object]] = ()
     ) -> Iterator[None]:
-        """Stop on the first SIGINT, SIGTERM or SIGHUP, and break the run off on the second.
+        """Stops the run on the first SIGINT, SIGTERM or SIGHUP, and breaks it off on the second.
 
-        The first calls `on_request`; what is at work when the time is up is interrupted. The second
-        calls `at_once`, and raises KeyboardInterrupt; within `ending_process` it ends the process.
-        A host program's own handler is called at the end of the run. A signal that is ignored
-        (nohup) stays so. In another thread than the main one nothing of this can be had.
+        The first calls `on_request`; work that is still running after the time limit is
+        interrupted. The second calls `at_once`, and raises KeyboardInterrupt; within
+        `ending_process` it ends the process. A host program's own handler is called at the end of
+        the run. An ignored signal (nohup) stays ignored. Only the main thread can do any of this.
         """
         global _in_charge
         if threading.current_thread() is not threading.main_thread():
@@ -188,7 +191,7 @@ class Shutdown:
 
 
 class _Signals:
-    """This process's signals while a run goes on, and the alarm that ends its patience."""
+    """This process's signal handlers during a run, and the alarm of its time limits."""
 
     def __init__(
         self,
@@ -201,17 +204,17 @@ class _Signals:
         self._at_once = at_once
         self._before: dict[signal.Signals, _Handler] = {}
         self.after: Callable[[], object] | None = None
-        """A host program's handler of the signal that stopped the run; called at its end."""
+        """A host program's handler for the signal that stopped the run; called at its end."""
 
     def install(self) -> None:
-        """Handle them from now on."""
+        """Installs the handlers."""
         for each in stopping_signals():
             self._before[each] = signal.signal(each, self._on_signal)
         if self._run.seconds_to_end < math.inf:
             self._on_alarm(signal.SIGALRM, None)
 
     def restore(self) -> None:
-        """Have them handled as before."""
+        """Restores the previous handlers."""
         if signal.SIGALRM in self._before:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for each, handler in self._before.items():
@@ -219,7 +222,7 @@ class _Signals:
         self._before.clear()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        of_host = self._handler_of_host(number)
+        host_handler = self._handler_of_host(number)
         if self._run.signal:
             for each in self._at_once:
                 each()
@@ -228,12 +231,12 @@ class _Signals:
             self.restore()
             raise KeyboardInterrupt
         self._run.signal = number
-        if of_host is not None:
-            self.after = partial(of_host, number, None)
+        if host_handler is not None:
+            self.after = partial(host_handler, number, None)
         self._stop()
 
     def _handler_of_host(self, number: int) -> Callable[[int, FrameType | None], object] | None:
-        """Returns the handler that a host program has for a signal; None for Python's own."""
+        """Returns a host program's handler for a signal; None for Python's own."""
         handler = self._before.get(signal.Signals(number))
         is_own = callable(handler) and handler is not signal.default_int_handler
         return cast("Callable[[int, FrameType | None], object]", handler) if is_own else None
@@ -258,7 +261,7 @@ class _Signals:
                 self._set_alarm(min(run.seconds_to_end, _LONGEST_ALARM_SECONDS))
             case ShutdownState.RUNNING:
                 self._stop()
-            case ShutdownState.DRAINING if not run.asks_service:  # by now it does something else
+            case ShutdownState.DRAINING if not run.asks_service:  # it no longer calls the service
                 self._set_alarm(run.seconds_left)
             case _:
                 run.interrupt()
@@ -269,7 +272,7 @@ _ends_process = False
 
 @contextmanager
 def ending_process() -> Iterator[None]:
-    """Has a second signal end the process: for a program that is nothing but its run."""
+    """Makes a second signal end the process: for a program that only runs a watch."""
     global _ends_process
     before, _ends_process = _ends_process, True
     try:
@@ -284,20 +287,20 @@ _in_charge = Shutdown()
 def in_charge() -> Shutdown:
     """Returns the run whose signals this process handles, or handled last.
 
-    A program logs beside its runs: its lines wait for their reader until a run was told to stop.
+    Log lines outside of a run block on a slow reader, until a stop is requested.
     """
     return _in_charge
 
 
 def exit_status(number: int, *, ends_by_itself: bool) -> int:
-    """Returns the exit status of a program that a signal stopped in order; `number` 0 is none.
+    """Returns the exit status of a program that a signal stopped; `number` 0 is none.
 
-    A run that goes on until it is stopped has done its work. One that would have ended by itself
-    has not: like a shell's, its status is 128 plus the signal's number.
+    A run without an end of its own has done its work. One that would have ended by itself has not:
+    like a shell's, its status is 128 plus the signal's number.
     """
     return 128 + number if number and ends_by_itself else 0
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """Returns those that ask a program to stop in order."""
+    """Returns the signals that request a stop, without ignored ones."""
     return [each for each in _SIGNALS if signal.getsignal(each) != signal.SIG_IGN]

@@ -39,11 +39,18 @@ from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
 from watcher.streams.start_times import Moment
 
+logger = logging.getLogger("watcher")
+
+# The delay between a waiting task's checks for due reads.
+_STEP_SECONDS = 0.1
+# The number of records that a task gets before other tasks have a turn.
+_IN_A_ROW = 100
+
 
 class StepThread:
-    """Runs one step after the other, each in its own daemon thread, for tasks that wait for it.
+    """Runs steps one after the other, each in its own daemon thread, for tasks that wait.
 
-    A task that waits may be cancelled: the step goes on, and the next one waits for the same step.
+    A waiting task may be cancelled: the step goes on, and the next task waits for the same step.
     """
 
     def __init__(self, step: Callable[[], object]) -> None:
@@ -56,16 +63,16 @@ class StepThread:
         return self._running is not None and not self._running.done()
 
     async def wait(self) -> None:
-        """Waits for the running step, or for one that it starts. Raises the step's error."""
-        made = self._running
-        if made is None:
-            made = self._running = Future()
-            made.set_running_or_notify_cancel()  # from now on a cancelled task does not cancel it
-            threading.Thread(target=self._run, args=(made,), name="watcher", daemon=True).start()
+        """Waits for the running step, or starts one. Raises the step's error."""
+        future = self._running
+        if future is None:
+            future = self._running = Future()
+            future.set_running_or_notify_cancel()  # a cancelled task must not cancel it
+            threading.Thread(target=self._run, args=(future,), name="watcher", daemon=True).start()
         try:
-            await asyncio.wrap_future(made)
+            await asyncio.wrap_future(future)
         finally:
-            if made.done() and self._running is made:
+            if future.done() and self._running is future:
                 self._running = None
 
     def join(self) -> None:
@@ -73,39 +80,32 @@ class StepThread:
         if self._running is not None:
             futures.wait([self._running])
 
-    def _run(self, made: Future[None]) -> None:
+    def _run(self, future: Future[None]) -> None:
         try:
             self._step()
         except BaseException as error:
-            made.set_exception(error)
+            future.set_exception(error)
         else:
-            made.set_result(None)
+            future.set_result(None)
 
-
-logger = logging.getLogger("watcher")
-
-# A waiting task checks this often whether a read is due.
-_STEP_SECONDS = 0.1
-# A task gets at most so many records before other tasks have a turn.
-_IN_A_ROW = 100
 
 Start: TypeAlias = Moment | dict[str, Any]
 
 
 def _position(start: Start) -> Position | None:
-    """Returns the position that is meant; None for a token. Raises UsageError."""
+    """Returns the start position; None for a token. Raises UsageError."""
     if isinstance(start, dict) or (isinstance(start, str) and start.lstrip().startswith("{")):
         return None
     return position(start)
 
 
-def _close_unused(made: asyncio.Future[Any]) -> None:
-    if not made.cancelled() and made.exception() is None:
-        made.result().close()
+def _close_unused(created: asyncio.Future[Any]) -> None:
+    if not created.cancelled() and created.exception() is None:
+        created.result().close()
 
 
 class StreamOptions(TypedDict, total=False):
-    """The keywords of `Stream`, for those who hand them on."""
+    """The keywords of `Stream`, for callers that pass them on."""
 
     filters: Iterable[str | Mapping[str, Any]] | None
     key: Iterable[str] | Mapping[str, Any] | None
@@ -128,17 +128,16 @@ class Stream:
     """A table's changes, or several tables', pulled one by one, merged by creation time.
 
     `stream` names streams as for `watch()`; globs are resolved once, here. `start` is `"latest"`,
-    `"trim_horizon"`, a datetime (aware, or in local time), a timedelta (so long ago), or
-    a token, as a dict or its JSON.
-    `filters`, `key`, `only`, `grep`, `redact`, `snapshot`, `on_stale` (for a token) and `poll_max`
-    work as in `watch()`; a record that is filtered out moves the token, and counts in `filtered`.
-    Of several streams, one that can't be read is skipped as long as that lasts, with its error in
-    `errors`.
-    Raises StreamError where the stream (or all of them) can't be used, or is disabled, read to its
-    end and replaced by another one of its table (which the error names), UsageError for a bad start
-    or filter, and after `close`. Not for use by several threads at once.
+    `"trim_horizon"`, a datetime (aware, or in local time), a timedelta (an age), or a token, as a
+    dict or its JSON. `filters`, `key`, `only`, `grep`, `redact`, `snapshot`, `on_stale` (for a
+    token) and `poll_max` work as in `watch()`; a record that is filtered out moves the token, and
+    counts in `filtered`. Of several streams, one that can't be read is skipped while that lasts,
+    with its error in `errors`. Raises StreamError where the stream (or all of them) can't be used,
+    or is disabled, read to its end and replaced by another one of its table (which the error
+    names); UsageError for a bad start or filter, and after `close`. Not for use by several threads
+    at once.
 
-    `next` reads before it returns None, each shard four times a second at most (less often where
+    `next` reads before it returns None, each shard at most four times a second (less often where
     throttled), so the caller's pace decides the cost. `async for` waits for a record, and reads an
     idle shard as often as `watch` does.
     """
@@ -170,11 +169,11 @@ class Stream:
         test, on_stale = record_filter(filters, key, only, grep), checked_policy(on_stale)
         hidden = redaction(redact, redact_file, redact_key_file)
         asked = WantedStreams.parse(stream)
-        _position(start)  # raises here, before any call, for what is none
+        _position(start)  # raises for a bad start, before any call
         connection = AwsConfig.here(region, profile, endpoint_url)
         clients = Clients(connection)
         self._calls = CallPool()
-        # Closes also where the caller never does, or no stream is found.
+        # Also closes if the caller never does, or if no stream is found.
         self._close = weakref.finalize(self, _close_all, self._calls, clients)
         found = {arn: clients.client_for(arn) for arn in clients.all_of(asked)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
@@ -216,11 +215,11 @@ class Stream:
         calls: CallPool | None = None,
         timing: Timing = TIMING,
     ) -> Stream:
-        """Makes a stream that reads the given services, one for each ARN, on the given clock."""
-        made = cls.__new__(cls)
-        made._calls = calls or CallPool(threads=False)
-        made._close = weakref.finalize(made, _close_all, made._calls, None)
-        made._items, made._only_restart = items or {}, not snapshot
+        """Creates a stream that reads the given services, one per ARN, with the given clock."""
+        created = cls.__new__(cls)
+        created._calls = calls or CallPool(threads=False)
+        created._close = weakref.finalize(created, _close_all, created._calls, None)
+        created._items, created._only_restart = items or {}, not snapshot
         services = service if isinstance(service, Mapping) else {arn: service}
         options = PullOptions(
             stream_count=len(services),
@@ -228,7 +227,7 @@ class Stream:
             page_filter=None if record_filter is None else record_filter.matching_indexes,
             timing=timing,
         )
-        made._set_up(
+        created._set_up(
             services,
             start,
             record_filter=record_filter,
@@ -237,13 +236,13 @@ class Stream:
             clock=clock,
             options=options,
         )
-        return made
+        return created
 
     _calls: CallPool
     _items: Mapping[str, Items]
     """The tables whose items come before their changes, by their streams' ARNs."""
     _only_restart: bool
-    """True where the items come only for a token that is too old to go on from."""
+    """True if the items come only for a token that is too old to resume from."""
 
     def _set_up(
         self,
@@ -283,7 +282,7 @@ class Stream:
 
     @property
     def errors(self) -> dict[str, StreamError]:
-        """The errors of the streams that can't be read just now, by their ARNs."""
+        """The errors of the streams that can't be read at the moment, by their ARNs."""
         return self._readers.errors
 
     def close(self) -> None:
@@ -297,16 +296,16 @@ class Stream:
         start: Start = "latest",
         **options: Unpack[StreamOptions],
     ) -> Self:
-        """Makes a stream, with the constructor's parameters, without blocking the event loop."""
-        made = asyncio.ensure_future(asyncio.to_thread(lambda: cls(stream, start, **options)))
+        """Creates a stream, with the constructor's parameters, without blocking the event loop."""
+        created = asyncio.ensure_future(asyncio.to_thread(lambda: cls(stream, start, **options)))
         try:
-            return await asyncio.shield(made)
+            return await asyncio.shield(created)
         except asyncio.CancelledError:
-            made.add_done_callback(_close_unused)
+            created.add_done_callback(_close_unused)
             raise
 
     async def aclose(self) -> None:
-        """Closes it as `close` does, without blocking the event loop."""
+        """Closes the stream, as `close` does, without blocking the event loop."""
         await asyncio.to_thread(self.close)
 
     async def __aenter__(self) -> Self:
@@ -322,7 +321,7 @@ class Stream:
         self.close()
 
     def move_to(self, start: Start) -> None:
-        """Goes on from another position: a `start` as the constructor takes it.
+        """Continues at another position: a `start` as the constructor takes it.
 
         A token's shards that are gone are dropped, and their children begin at their trim horizon;
         records lost that way are listed in `losses` (or raised, with `fail_on_data_loss`).
@@ -378,7 +377,7 @@ class Stream:
         if self._options.page_filter is None:
             return self._readers.pop()
         filtered = -1
-        while filtered < self.filtered:  # others may follow the ones left out
+        while filtered < self.filtered:  # more may follow the filtered ones
             filtered = self.filtered
             if (record := self._readers.pop()) is not None:
                 return record
@@ -407,11 +406,11 @@ class Stream:
                 await self._wait()
 
     async def _wait(self) -> None:
-        """Waits for one read of the shards that are due, or a moment where none is."""
+        """Waits for one read of the due shards, or for a moment where none is due."""
         if not self._steps.is_under_way:
-            left = self._stepped_at + _STEP_SECONDS - self._clock.monotonic()
-            if left > 0 and not (self._readers.has_buffered or self._step_found):
-                await asyncio.sleep(left)
+            remaining = self._stepped_at + _STEP_SECONDS - self._clock.monotonic()
+            if remaining > 0 and not (self._readers.has_buffered or self._step_found):
+                await asyncio.sleep(remaining)
                 return
             self._token = self._token_now()
         await self._steps.wait()
@@ -437,7 +436,7 @@ class Stream:
                 only_restart=self._only_restart,
                 redaction=self._redaction,
             )
-        made = new_reader(
+        created = new_reader(
             service,
             arn,
             start,
@@ -446,12 +445,12 @@ class Stream:
             clock=self._clock,
             options=self._options,
         )
-        losses.warn_if_starting_late(made.listing)
-        return made
+        losses.warn_if_starting_late(created.listing)
+        return created
 
     @property
     def token(self) -> dict[str, Any]:
-        """The position of the stream, as a dict for JSON; bloop's `Engine.stream` reads it, too.
+        """The position of the stream, as a dict for JSON, which bloop's `Engine.stream` also reads.
 
         For several streams it is `{"streams": [...]}`, a list of such tokens.
         """
@@ -461,10 +460,10 @@ class Stream:
         return checkpoint_format.all_to_dict([*self._readers.tokens, *self._kept])
 
     def heartbeat(self) -> None:
-        """Reads the shards that have nothing buffered, so that their iterators stay fresh.
+        """Reads the shards without buffered records, so that their iterators stay valid.
 
-        For callers that pull seldom, as an iterator lives 15 minutes. An expired one loses nothing
-        here: a new one goes on from the last position.
+        For callers that pull seldom, as an iterator lives 15 minutes. An expired one loses nothing:
+        a new one continues at the last position.
         """
         self._check_idle()
         self._readers.read_all()

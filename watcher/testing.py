@@ -1,4 +1,4 @@
-"""For tests of handlers: a table with a stream on an embedded DynamoDB, as a pytest fixture.
+"""Pytest fixtures for tests of handlers: a table with a stream on an embedded DynamoDB.
 
 In a test module, or in the conftest.py at the top:
 
@@ -56,7 +56,8 @@ def record(
     """Returns a change as handlers get it: INSERT without `old`, REMOVE without `new`, or MODIFY.
 
     `new` and `old` are the item's native Python values, `key` names its key attributes; each record
-    has a higher sequence number than the one before. Raises UsageError where the key is not there.
+    has a higher sequence number than the one before. Raises UsageError where a key attribute is
+    missing.
     """
     names = [key] if isinstance(key, str) else [*key]
     images = {name: item for name, item in (("NewImage", new), ("OldImage", old)) if item}
@@ -69,7 +70,7 @@ def record(
         raise UsageError("both images need the attributes of the item's key", "key", names)
     images["Keys"] = keys[0]
     wire = {name: msgspec.Raw(image_of(_serialized(item))) for name, item in images.items()}
-    made = {
+    change = {
         "eventID": uuid.uuid4().hex,
         "eventName": "REMOVE" if new is None else "INSERT" if old is None else "MODIFY",
         "eventVersion": "1.1",
@@ -84,9 +85,9 @@ def record(
         },
     }
     if by_ttl:
-        made["userIdentity"] = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+        change["userIdentity"] = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
     stream = f"arn:aws:dynamodb:{_REGION}:123456789012:table/{table}/stream/2026-01-01T00:00:00.000"
-    return Record.from_json(msgspec.json.encode(made), "shardId-00000001700000000000", stream)
+    return Record.from_json(msgspec.json.encode(change), "shardId-00000001700000000000", stream)
 
 
 def _serialized(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def _serialized(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class WatchedTable:
-    """A table with a stream, which handlers can be run over; items are native Python values."""
+    """A table with a stream, for tests of handlers; items are native Python values."""
 
     def __init__(self, key: Mapping[str, str], view_type: str) -> None:
         kinds = zip(key, ("HASH", "RANGE"), strict=False)
@@ -112,54 +113,54 @@ class WatchedTable:
         self._stream = Stream(self.stream_arn, "trim_horizon")
 
     def put(self, item: Mapping[str, Any]) -> None:
-        """Put an item: an INSERT, or a MODIFY where there is one with its key."""
+        """Puts an item: an INSERT, or a MODIFY where one with its key exists."""
         self._table.put_item(Item=dict(item))
 
     def update(self, key: Mapping[str, Any], **attributes: object) -> None:
-        """Set some attributes of an item: a MODIFY."""
+        """Sets some attributes of an item: a MODIFY."""
         changes = {name: {"Action": "PUT", "Value": value} for name, value in attributes.items()}
         self._table.update_item(Key=dict(key), AttributeUpdates=changes)
 
     def delete(self, key: Mapping[str, Any]) -> None:
-        """Delete an item: a REMOVE."""
+        """Deletes an item: a REMOVE."""
         self._table.delete_item(Key=dict(key))
 
     def changes(self) -> list[Record]:
-        """The records of what has changed since the last look."""
+        """Returns the records of the changes since the last call."""
         self._stream.heartbeat()
         return list(iter(self._stream.__next__, None))
 
     def run(
         self, handler: str | Path | Handler | Callable[[Record], Any], **options: object
     ) -> list[Record]:
-        """Runs a handler over what has changed since the last look, from its beginning to its end.
+        """Runs a handler over the changes since the last call, and closes it; returns the records.
 
-        `handler` is a module's file (imported anew, and given the options), a function, or what
-        `lambda_function` makes. What it raises is raised here. The records are answered.
+        `handler` is a module's file (imported again, and given the options), a function, or the
+        result of `lambda_function`. Its errors are raised here.
         """
-        made = _made(handler, options)
+        loaded = _loaded(handler, options)
         records = self.changes()
         coroutines = Coroutines()
-        made.finish = coroutines.finish
-        made.begin(self.stream_arn)
+        loaded.finish = coroutines.finish
+        loaded.begin(self.stream_arn)
         for record in records:
-            _let(made, functools.partial(_handle, made, record))
-        _let(made, made.drain)
-        made.finish(made.close())
+            _run_step(loaded, functools.partial(_handle, loaded, record))
+        _run_step(loaded, loaded.drain)
+        loaded.finish(loaded.close())
         coroutines.close()
         return records
 
 
 class NewTable(Protocol):
-    """Makes tables; the value of the fixture `new_table`."""
+    """Creates tables; the value of the fixture `new_table`."""
 
     def __call__(
         self, key: Mapping[str, str] | None = None, view_type: str = "NEW_AND_OLD_IMAGES"
     ) -> WatchedTable:
-        """Makes a table; `key` is names and types, `{"pk": "S"}` by default."""
+        """Creates a table; `key` has names and types, `{"pk": "S"}` by default."""
 
 
-def _made(
+def _loaded(
     handler: str | Path | Handler | Callable[[Record], Any], options: Mapping[str, Any]
 ) -> Handler:
     if isinstance(handler, str | Path):
@@ -171,19 +172,19 @@ def _handle(handler: Handler, record: Record) -> None:
     handler.finish(handler.handle(record))
 
 
-def _let(handler: Handler, step: Callable[[], object]) -> None:
-    """Let a batch be tried again as often as it is to be; then raise what its function raised."""
+def _run_step(handler: Handler, step: Callable[[], object]) -> None:
+    """Runs a step, with all the retries of a batch; then raises the function's error."""
     try:
         step()
     except Failure as failure:
         if failure.retry_in is None:
             raise failure.error from None
-        _let(handler, functools.partial(handler.resume, failure, given_up=False))
+        _run_step(handler, functools.partial(handler.resume, failure, given_up=False))
 
 
 @pytest.fixture(scope="session")
 def embedded_dynamodb() -> Iterator[str]:
-    """The endpoint of an embedded DynamoDB (moto) that lives as long as the tests."""
+    """The endpoint of an embedded DynamoDB (moto), which runs until the tests' end."""
     try:
         from moto.server import ThreadedMotoServer
     except ImportError:
@@ -198,8 +199,8 @@ def embedded_dynamodb() -> Iterator[str]:
 
 @pytest.fixture
 def new_table(embedded_dynamodb: str, monkeypatch: pytest.MonkeyPatch) -> NewTable:
-    """Makes tables with streams; all of boto3 talks to the embedded DynamoDB meanwhile."""
-    # Nothing here may reach a real account, whatever this shell is logged in to.
+    """Creates tables with streams; meanwhile boto3 uses the embedded DynamoDB."""
+    # No call may reach a real account, even if this shell is logged in to one.
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in {
@@ -225,5 +226,5 @@ def new_table(embedded_dynamodb: str, monkeypatch: pytest.MonkeyPatch) -> NewTab
 
 @pytest.fixture
 def watched_table(new_table: NewTable) -> WatchedTable:
-    """A table of its own for the test, its key `pk` a string, its stream with both images."""
+    """A table for this test alone: its key is the string `pk`, its stream has both images."""
     return new_table()

@@ -1,4 +1,4 @@
-"""`watch()` and `Watch`: the library's way in."""
+"""`watch()` and `Watch`: the library's entry points."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from watcher import options
-from watcher.aws.model import Position  # noqa: F401 (the type of an option, as is Display)
+from watcher.aws.model import Position  # noqa: F401 (the type of an option, as Display)
 from watcher.build import open_watch
 from watcher.declared import takes_options, takes_options_in_init
 from watcher.delivery.handler import Handler
@@ -38,21 +38,21 @@ def watch(
 ) -> Totals:
     """Calls each handler with every change of a table, in order, until stopped.
 
-    `stream` is a stream ARN, a table ARN, a table name, a glob of table names, or several of
-    them (see docs/tables.md); `observers` are the handlers: a callable that takes a
-    Record, a module with `handle`, or the name of a handler such as "print_summary". The
-    parameters are the command line's options of the same names. In the main thread, SIGINT, SIGTERM
-    and SIGHUP end the watch: the record in hand is delivered, within `stop_timeout` seconds, and
-    nothing behind it; what is left is said, and the checkpoint saved. In every thread,
-    `stop` does, once it is set: within a fifth of a second, unless a handler keeps it longer (only
-    in the main thread can one be broken off). `display` is shown the figures of the watch a few
-    times a second, as the command line's status line is.
-    `checkpoint` may also be an object with `load()` and `save(token)`, or with `load()` and
-    `replace(new, old)`, which shares it with watches that stand by (see docs/positions.md).
+    `stream` is a stream ARN, a table ARN, a table name, a glob of table names, or several of them
+    (see docs/tables.md); `observers` are the handlers: a callable that takes a Record, a module
+    with `handle`, or the name of a handler such as "print_summary". The parameters are the command
+    line's options of the same names. In the main thread, SIGINT, SIGTERM and SIGHUP end the watch:
+    it delivers the record in hand, within `stop_timeout` seconds, and nothing behind it; it logs
+    the number of unread records, and saves the checkpoint. In every thread, a set `stop` event does
+    the same, within a fifth of a second, unless a handler takes longer (only in the main thread can
+    one be broken off). `display` gets the figures of the watch a few times a second, as the command
+    line's status line does. `checkpoint` may also be an object with `load()` and `save(token)`, or
+    with `load()` and `replace(new, old)`, which shares it with watches that stand by (see
+    docs/positions.md).
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
-    checkpoint can't), HandlerError (a handler failed under `stop`), DataLossError,
-    LeaseLostError (another watch has taken over).
+    checkpoint can't), HandlerError (a handler failed under `stop`), DataLossError, LeaseLostError
+    (another watch has taken over).
     """
     options.refuse_in_child()
     handlers = options.handlers(observers)
@@ -61,16 +61,16 @@ def watch(
 
 
 class Watch:
-    """A watch that goes on in a thread of its own, beside a program: `with Watch(…) as watch:`.
+    """A watch in its own thread, beside the rest of a program: `with Watch(…) as watch:`.
 
-    It takes what `watch()` takes. The block begins once the streams are found, and ends the watch
-    as `stop` does; an error of the watch is raised there, unless the block has raised one itself.
-    `async with` does the same without keeping the event loop. Handlers are called in the thread of
-    the watch. Signals stay the program's.
+    It takes the parameters of `watch()`. The block begins once the streams are found, and its end
+    stops the watch, as `stop` does; it raises the watch's error, unless the block has raised one
+    itself. `async with` does the same without blocking the event loop. Handlers are called in the
+    watch's thread. The program keeps its signal handlers.
     """
 
     error: BaseException | None = None
-    """The error that has ended the watch; None while it goes on, and after an end in order."""
+    """The error that ended the watch; None while it runs, and after a normal end."""
 
     @takes_options_in_init(WatchOptions)
     def __init__(
@@ -90,7 +90,7 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> Self:
-        """Starts it. Raises StreamError, UsageError where that can't be."""
+        """Starts the watch. Raises StreamError, UsageError where it can't start."""
         if self._thread.ident is not None:
             raise UsageError("a Watch goes on once: make another one")
         self._thread.start()
@@ -110,7 +110,7 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends it. Raises what the watch has ended with, unless the block has raised an error."""
+        """Ends the watch. Raises its error, unless the block has raised one."""
         self.stop()
         self._thread.join()
         if error is None and self.error is not None:
@@ -135,13 +135,13 @@ class Watch:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def stop(self) -> None:
-        """Ends it in order, within a fifth of a second: the record in hand is the last one."""
+        """Stops the watch, within a fifth of a second: the record in hand is the last one."""
         self._control.stop.set()
 
     def wait(self, seconds: float | None = None) -> Totals | None:
-        """Waits for its end, or for so long; returns the totals, or None while it goes on.
+        """Waits for the end, or for `seconds`; returns the totals, or None while it still runs.
 
-        Raises what it has ended with.
+        Raises the watch's error.
         """
         self._thread.join(seconds)
         if self._thread.is_alive():
@@ -155,23 +155,23 @@ class Watch:
         return self._control.metrics.stats
 
     def collector(self) -> "Collector":
-        """Returns a collector of its metrics, for a Prometheus registry of the program's own.
+        """Returns a collector of its metrics, for the program's own Prometheus registry.
 
-        A registry takes one watch's: the series of several would have the same names.
+        A registry takes only one watch's: several watches' metrics would have the same names.
         """
         from watcher.observability.http_server import PrometheusCollector  # an extra
 
         return PrometheusCollector(self._control.metrics)
 
     def health(self) -> list[str]:
-        """Returns what is wrong, a line each, as /readyz does; none where all is well.
+        """Returns the problems, one line each, as /readyz does; empty without problems.
 
-        A watch that has ended is not well, however it came.
+        The end of the watch, for any reason, is a problem.
         """
         if self._heartbeat is None and self.error is None:
             return ["the watch has not begun yet"]
         if self._heartbeat is None or not self._thread.is_alive():
-            return ["the watch has ended" + (f": {_told(self.error)}" if self.error else "")]
+            return ["the watch has ended" + (f": {_error_line(self.error)}" if self.error else "")]
         return assess(self.stats(), self._heartbeat.state(), time.monotonic()).ready
 
     def _run(self) -> None:
@@ -184,13 +184,13 @@ class Watch:
         except BaseException as error:
             self.error = error
             if self._heartbeat is not None:
-                logger.error(f"The watch has ended: {_told(error)}")
+                logger.error(f"The watch has ended: {_error_line(error)}")
         finally:
             self._begun.set()
 
 
 class _Control:
-    """Stops a watch, and keeps its figures; what the options have for that goes on working."""
+    """Stops a watch and keeps its figures, in addition to the options' own `stop` and `display`."""
 
     def __init__(self, how: WatchOptions) -> None:
         self.stop = threading.Event()
@@ -210,7 +210,7 @@ class _Control:
             self._how.display.close()
 
 
-def _told(error: BaseException) -> str:
-    """Returns an error in a line."""
+def _error_line(error: BaseException) -> str:
+    """Returns an error in one line."""
     text = error_text(error)
     return text if isinstance(error, WatcherError) else f"{type(error).__name__}: {text}"

@@ -119,7 +119,7 @@ def test_with_several_at_once_the_shard_that_hangs_is_named_and_the_end_is_no_tr
     with watching(environment, tmp_path, *options) as program:
         wait_for(program, "/readyz", 200)
         sim.write("hang")
-        wait_for(program, "/livez", 503, "shard … of orders: a handler stands, …\n")
+        wait_for(program, "/livez", 503, "shard … of orders: a handler is stuck, …\n")
         program.process.send_signal(signal.SIGTERM)
         wait_for(program, "/readyz", 503, "*ending*")
         wait_for(program, "/livez", 200)

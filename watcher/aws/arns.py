@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# AWS's own, or those of another engine. ScyllaDB's Alternator has, by its version,
+# ARNs of AWS or another engine. ScyllaDB's Alternator has, depending on its version,
 # arn:scylla:alternator:KEYSPACE:scylla:table/NAME for tables, for streams S and a UUID or
 # arn:aws:dynamodb:us-east-1:ACCOUNT:table/KEYSPACE@NAME/stream/LABEL:
 # https://github.com/scylladb/scylladb/blob/master/alternator/executor.cc (parse_arn)
@@ -21,16 +21,16 @@ _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d+")
 
 
 class Name(NamedTuple):
-    """The stream (`is_stream`) or table that a user names, by its ARN or its name."""
+    """A stream (`is_stream`) or table as the user named it, by its ARN or its name."""
 
     text: str
     is_stream: bool
     region: str | None
-    """The region in an ARN of AWS's or of an emulator's."""
+    """The region, for an ARN of AWS or an emulator."""
 
 
 def parse_name(text: str) -> Name | None:
-    """Returns what this text names; None where it can name neither a stream nor a table."""
+    """Returns the stream or table that a text names; None where it is no name."""
     if arn := _ARN.fullmatch(text):
         return Name(text, arn["label"] is not None, region_in(text))
     if _STREAM_ID.fullmatch(text):
@@ -41,46 +41,48 @@ def parse_name(text: str) -> Name | None:
 
 
 def is_stream(text: str) -> bool:
-    """True where this names a stream itself, and not its table."""
+    """True for a stream's own name (ARN or id), not its table's."""
     name = parse_name(text)
     return name is not None and name.is_stream
 
 
 def region_in(arn: str) -> str | None:
-    """Returns the region in an ARN of DynamoDB; ARNs of other engines have something else there."""
+    """Returns the region in an ARN of DynamoDB; other engines have something else there."""
     _, partition, service, region, *_ = *arn.split(":", 4), "", "", "", ""
     return region if partition.startswith("aws") and service == "dynamodb" and region else None
 
 
 def partition_of(region: str) -> str:
     """Returns the partition of a region: aws, aws-cn, aws-us-gov, …"""
-    from botocore.session import get_session  # by its name a region may be a partition's to come
+    from botocore.session import (
+        get_session,
+    )  # which also guesses a new region's partition by its name
 
     found: str = get_session().get_partition_for_region(region)
     return found
 
 
 def is_aws_region(region: str | None) -> bool:
-    """True where a region looks like one of AWS's; DynamoDB Local's ARNs say `ddblocal`."""
+    """True for a name like AWS's regions; DynamoDB Local's ARNs have `ddblocal`."""
     return region is not None and _REGION.fullmatch(region) is not None
 
 
 def is_other_table(asked: str, answered: str) -> bool:
-    """True where a service that was asked by a table's ARN answers about another table.
+    """True if the answer's ARN is another table than the ARN that was asked for.
 
-    DynamoDB Local has one account and no regions: its ARNs say nothing. A name says neither.
+    False for DynamoDB Local, with one account and no regions, and for names.
     """
     is_arn = asked.startswith("arn:")
     return is_arn and asked != answered and is_aws_region(region_in(answered))
 
 
 def table_of(arn: str) -> str:
-    """Returns the table's ARN of a stream's ARN; the text itself where there is no table in it."""
+    """Returns the table's ARN in a stream's ARN; the text itself without a table in it."""
     return arn.partition("/stream/")[0]
 
 
 def short_table_names(arns: Iterable[str]) -> dict[str, str]:
-    """Returns by its ARN a short name of each table; two of a name have region or account, too.
+    """Returns a short name by each table's ARN; equal names get region or account too.
 
     `arns` are tables' or their streams'.
     """
@@ -102,10 +104,10 @@ def account_of(arn: str) -> str:
 
 
 def place_of(arn: str) -> str:
-    """Returns account and region of an ARN: streams that share them are read at one endpoint."""
+    """Returns the region and account part of an ARN, whose streams share one endpoint."""
     return arn.partition(":table/")[0]
 
 
 def table_name(text: str) -> str:
-    """Returns the bare name of a table that is named by its ARN, its stream's ARN, or its name."""
+    """Returns the bare name of a table, given its ARN, its stream's ARN, or its name."""
     return table_of(text).rpartition(":table/")[2].rpartition("@")[2]

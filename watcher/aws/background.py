@@ -1,4 +1,4 @@
-"""Asks the service for a loop that has more to do: in a thread, while the loop goes on."""
+"""Calls the service in threads, for a loop that must not wait for the answers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from watcher.errors import NoAnswerYetError, WatcherError
 
 _Question = tuple[str, ...]
 _Found: TypeAlias = Any
-"""An answer that waits to be taken: one dict holds all of them, and the question tells the type."""
+"""An answer in the dict of all answers; its type depends on the question."""
 _Answer = TypeVar("_Answer")
 
 
 class _Requests:
-    """Questions in their order, so many of which are asked at once.
+    """A queue of questions, a limited number of which are asked at once.
 
-    One that has no answer after `hangs_seconds` does not count as being asked, and comes after all
-    others the next time.
+    A question without an answer after `hangs_seconds` no longer counts as being asked, and comes
+    last the next time.
     """
 
     def __init__(self, at_once: int, *, hangs_seconds: float, most_hanging: int) -> None:
@@ -34,21 +34,21 @@ class _Requests:
         self.waiting: dict[_Question, Callable[[], object]] = {}
         self.asked: set[_Question] = set()
         self.threads: dict[threading.Thread, float] = {}
-        """Since when each is at its question."""
+        """The start time of each thread's question."""
         self.have_hung: set[_Question] = set()
         self._at_once = at_once
         self._most_hanging = most_hanging
 
     def missing_threads(self) -> int:
-        """Returns how many threads more there are to be."""
+        """Returns the number of threads to start."""
         since = time.monotonic() - self.hangs_seconds
         hanging = sum(began <= since for began in self.threads.values())
         room = self._at_once + min(hanging, self._most_hanging) - len(self.threads)
-        begun = len(self.threads) - len(self.asked)  # whose question still waits
+        begun = len(self.threads) - len(self.asked)  # without a question yet
         return min(room, len(self.waiting) - begun)
 
     def next(self) -> tuple[_Question, Callable[[], object]]:
-        """Takes the next question: from now on it is being asked, by this thread."""
+        """Removes and returns the next question, which this thread then asks."""
         question = min(self.waiting, key=self.have_hung.__contains__)
         self.asked.add(question)
         self.threads[threading.current_thread()] = time.monotonic()
@@ -63,14 +63,14 @@ class _Requests:
 
 
 class BackgroundService(ForwardingService):
-    """A service that answers these the next time: listing, children, latest_stream, probe.
+    """Answers listings, children, latest_stream and probes on a later call.
 
-    Until then they raise NoAnswerYetError; with `patience`, after so many seconds of waiting for a
-    question that is new. All else is asked as ever. `on_answer` is called when there is an answer.
-    One question after the other, for all streams, as DescribeStream is limited anyway; but one that
-    has no answer for a second keeps no other waiting. Children have a line of their own, since a
-    listing may have a hundred pages; and so have probes, side by side. Nobody is patient a second
-    time with one that has hung.
+    Until then these raise NoAnswerYetError; with `patience`, only after waiting that many seconds
+    for a new question. Other calls go to the service directly. `on_answer` is called for each new
+    answer. One question is asked after the other, for all streams, as DescribeStream is limited;
+    but one without an answer for a second delays no other. Children have their own queue, since a
+    listing may have a hundred pages; so have probes, side by side. A question that has hung is not
+    waited for again.
     """
 
     def __init__(
@@ -82,22 +82,22 @@ class BackgroundService(ForwardingService):
         at_start: bool = False,
         timing: BackgroundTiming | None = None,
     ) -> None:
-        """`at_start`: a listing that fails is tried a few times more, and its answer waits.
+        """`at_start` retries a failed listing, and keeps its answer without limit.
 
-        Whoever has begun a stream may come back for it late, after handlers that take their time.
+        A stream's start may ask for it late, after slow handlers.
         """
         super().__init__(service)
         timing = timing or timings.BACKGROUND
         self._on_answer = on_answer
         self.patience = patience
-        """For how many seconds a new question is waited for."""
+        """The seconds to wait for the answer to a new question."""
         self._at_start = at_start
         self._timing = timing
         self._fresh_seconds = math.inf if at_start else timing.fresh_seconds
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         hangs, most = timing.listing_hangs_seconds, timing.most_hanging
-        self._line = _Requests(1, hangs_seconds=hangs, most_hanging=most)
+        self._listings = _Requests(1, hangs_seconds=hangs, most_hanging=most)
         self._children = _Requests(1, hangs_seconds=hangs, most_hanging=most)
         self._probes = _Requests(
             timing.probes_at_once, hangs_seconds=timing.probe_hangs_seconds, most_hanging=most
@@ -111,7 +111,7 @@ class BackgroundService(ForwardingService):
         call = partial(self._service.list_shards, arn)
         if self._at_start:
             call = partial(retry_at_start, call)
-        return self._asked(("listing", arn), call, self._line)
+        return self._asked(("listing", arn), call, self._listings)
 
     def list_children(self, arn: str, shard_id: str) -> list[Shard]:
         """See `Service`."""
@@ -122,10 +122,10 @@ class BackgroundService(ForwardingService):
     def latest_stream(self, table: str) -> str:
         """See `Service`."""
         call = partial(self._service.latest_stream, table)
-        return self._asked(("latest", table), call, self._line)
+        return self._asked(("latest", table), call, self._listings)
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """See `Service`; only of those that are answered by now."""
+        """See `Service`; returns only the shards answered by now."""
         questions: dict[_Question, str] = {("probe", arn, each): each for each in shard_ids}
         with self._lock:
             calls: dict[_Question, Callable[[], object]] = {
@@ -142,41 +142,49 @@ class BackgroundService(ForwardingService):
         return self._service.probe(arn, [shard_id])[shard_id]
 
     def wait_for_thread(self) -> None:
-        """Before a fork: let the threads end, if they do so soon; each is waited for once.
+        """Before a fork: waits a moment for the threads to end, once for each thread.
 
-        One at a probe that hangs by now has nothing to do but to wait; a listing has many pages.
+        A probe's thread is not waited for once it hangs; a listing, with its many pages, is.
         """
         until = time.monotonic() + self._timing.settle_seconds
         waited_for = set[threading.Thread]()
-        for line in self._line, self._children, self._probes:
-            hangs = line.hangs_seconds if line is self._probes else math.inf
-            for thread, began in list(line.threads.items()):
+        for requests in self._listings, self._children, self._probes:
+            hangs = requests.hangs_seconds if requests is self._probes else math.inf
+            for thread, began in list(requests.threads.items()):
                 if thread not in self._waited_for:
                     thread.join(max(0.0, min(until, began + hangs) - time.monotonic()))
                 waited_for.add(thread)
         self._waited_for = {thread for thread in waited_for if thread.is_alive()}
 
-    def _asked(self, question: _Question, call: Callable[[], _Answer], line: _Requests) -> _Answer:
+    def _asked(
+        self, question: _Question, call: Callable[[], _Answer], requests: _Requests
+    ) -> _Answer:
         with self._lock:
-            self._ask(line, {question: call})
+            self._ask(requests, {question: call})
             if not self._is_fresh(question):
                 raise NoAnswerYetError("the service has not answered yet")
             found: _Answer = self._taken(question)
             return found
 
-    def _ask(self, line: _Requests, calls: Mapping[_Question, Callable[[], object]]) -> None:
-        """Ask what is not answered, nor being asked; what is new is waited for."""
+    def _ask(self, requests: _Requests, calls: Mapping[_Question, Callable[[], object]]) -> None:
+        """Asks the questions that are neither answered nor being asked; waits for new ones."""
         new = {
             question: call
             for question, call in calls.items()
-            if not (question in line.waiting or question in line.asked or self._is_fresh(question))
+            if not (
+                question in requests.waiting
+                or question in requests.asked
+                or self._is_fresh(question)
+            )
         }
-        line.waiting.update(new)
-        for _ in range(line.missing_threads()):
-            thread = threading.Thread(target=self._run, args=(line,), name="asks", daemon=True)
-            line.threads[thread] = time.monotonic()
+        requests.waiting.update(new)
+        for _ in range(requests.missing_threads()):
+            thread = threading.Thread(
+                target=self._run, args=(requests,), name="background calls", daemon=True
+            )
+            requests.threads[thread] = time.monotonic()
             thread.start()
-        if self.patience and (awaited := new.keys() - line.have_hung):
+        if self.patience and (awaited := new.keys() - requests.have_hung):
             self._news.wait_for(lambda: all(map(self._is_fresh, awaited)), self.patience)
 
     def _is_fresh(self, question: _Question) -> bool:
@@ -189,20 +197,20 @@ class BackgroundService(ForwardingService):
             raise error
         return answer
 
-    def _run(self, line: _Requests) -> None:
+    def _run(self, requests: _Requests) -> None:
         while True:
             with self._lock:
-                if not line.waiting:
-                    del line.threads[threading.current_thread()]
+                if not requests.waiting:
+                    del requests.threads[threading.current_thread()]
                     return
-                question, call = line.next()
+                question, call = requests.next()
             answer, error = None, None
             try:
                 answer = call()
             except Exception as caught:
                 error = caught
             with self._lock:
-                line.on_answer(question)
+                requests.on_answer(question)
                 self._answers[question] = time.monotonic(), answer, error
                 self._news.notify_all()
             self._on_answer()

@@ -1,4 +1,4 @@
-"""The calls that watcher makes; sent, signed and retried by botocore."""
+"""The calls of DynamoDB Streams; sent, signed and retried by botocore."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ from watcher.errors import (
 )
 from watcher.version import __version__
 
-# DescribeStream allows 10 calls a second, for all programs of an account in a region together.
+# AWS allows 10 DescribeStream calls a second to all programs of an account in a region.
 _CALLS = 4
-# A little more than a second, since calls arrive later than they are sent, and not evenly.
+# A little more than a second, as calls arrive with varying delays.
 _SECONDS = 1.05
 
 
 class CallRateLimiter:
-    """Lets `calls` begin within any `seconds`; more have to wait. For several threads at once."""
+    """Lets `calls` begin within any `seconds`; further ones wait. Thread-safe."""
 
     def __init__(
         self, clock: Clock = CLOCK, calls: int = _CALLS, seconds: float = _SECONDS
@@ -86,7 +86,7 @@ class CallRateLimiter:
         self._lock = threading.Lock()
 
     def turn(self) -> float:
-        """Takes the next turn; returns the seconds until it comes. Later callers come after it."""
+        """Reserves the next call; returns the seconds until it may begin."""
         with self._lock:
             now = moment = self._clock.monotonic()
             if len(self._begun) == self._calls:
@@ -97,20 +97,20 @@ class CallRateLimiter:
 
 @functools.cache
 def call_limiter_for(endpoint: str) -> CallRateLimiter:
-    """Returns the program's one limiter of DescribeStream for an endpoint."""
+    """Returns the program's only DescribeStream limiter for an endpoint."""
     return CallRateLimiter()
 
 
-# So many calls at the same time, where some get no answer; of more urllib3 says on stderr that it
-# keeps no connection.
+# The largest number of simultaneous calls, hanging ones included; beyond it, urllib3 logs that it
+# drops connections.
 _CONNECTIONS = 128
 
 
 class StreamsClient:
-    """A client for DynamoDB Streams; one process's own (its sockets can't cross a fork).
+    """A client for DynamoDB Streams, for one process (its sockets can't cross a fork).
 
-    Every method raises StreamError for what only the user can mend (no permission, no
-    credentials, not found), TransientError for what may work a moment later.
+    Every method raises StreamError for errors that only the user can fix (no permission, no
+    credentials, not found), TransientError for those that may pass.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class StreamsClient:
         self._attempts = attempts
         self._timing = timing = timing or timings.CALLS
         self.counters = Counters()
-        """Where the calls are counted; the caller may set another."""
+        """The counters of its calls; the caller may set others."""
         self._tables: Client = None
         self._opened: list[Client | Shortcut] = []
         try:
@@ -148,18 +148,18 @@ class StreamsClient:
             limit_answers(self.api)
             refuse_unusable_endpoint(botocore_session, self.api.meta.endpoint_url)
             self.shortcut: Shortcut | None = None
-            """How shards are read without botocore's machinery, where they are."""
+            """Reads shards without botocore's overhead; None: botocore reads them."""
             self._listings = self._new_shortcut()
             self._opened += [self.api, self._listings]
             self._limiter = call_limiter_for(self.api.meta.endpoint_url)
             self.region: str = self.api.meta.region_name
         except (boto.BotoCoreError, ValueError) as error:
-            told = to_stream_error(error)
-            told.option = connection.to_blame(error)
-            raise told from error
+            stream_error = to_stream_error(error)
+            stream_error.option = connection.to_blame(error)
+            raise stream_error from error
 
     def _bounded(self, operation: Operation) -> Operation:
-        """Returns the operation with an end for each call: its attempts may meet with silence."""
+        """Returns the operation with a time limit for each call, all of its attempts included."""
         repeats = self._attempts - 1
         reads = self._timing.whole_call_reads + repeats
         return with_deadline(
@@ -179,17 +179,17 @@ class StreamsClient:
         )
 
     def counting(self, counters: Counters) -> StreamsClient:
-        """Returns this client for use in another thread, too; counts its calls in `counters`."""
+        """Returns this client with other counters, for use in another thread."""
         twin = copy.copy(self)
         twin.counters = counters
         return twin
 
     def renew_credentials(self) -> None:
-        """Renews credentials that the service has refused: the user may have logged in again."""
+        """Renews refused credentials: the user may have logged in again."""
         self._credentials.renew()
 
     def renew_expiring(self) -> None:
-        """Renew the credentials ahead of their end, without keeping the caller."""
+        """Renews credentials that expire soon, in the background."""
         self._credentials.renew_expiring()
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
@@ -197,7 +197,7 @@ class StreamsClient:
         return itertools.chain.from_iterable(self.stream_pages(table))
 
     def stream_pages(self, table: str | None = None) -> Iterator[list[StreamName]]:
-        """Yields all streams of the region (or of one table), page by page, of 100 each."""
+        """Yields all streams of the region (or of one table), in pages of 100."""
         query: dict[str, Any] = {"TableName": table} if table else {}
         pages, found = ListingProgress("streams"), 0
         while True:
@@ -219,7 +219,8 @@ class StreamsClient:
     def latest_stream(self, table: str) -> str:
         """Returns the ARN of a table's current stream; `table` is a name or an ARN.
 
-        Raises StreamError where it has none, or where this is not the account or region for it.
+        Raises StreamError where it has none, or where the service answers for another account or
+        region.
         """
         try:
             return current_stream(self, table)
@@ -228,7 +229,7 @@ class StreamsClient:
             raise
 
     def _endpoints_hint(self, error: WatcherError) -> str:
-        """Returns what to set where tables are asked for at another endpoint than streams."""
+        """Returns advice where tables have another endpoint than streams; else ""."""
         if self._tables is None:
             return ""
         tables, streams = self._tables.meta.endpoint_url, self.api.meta.endpoint_url
@@ -249,9 +250,9 @@ class StreamsClient:
         return self._tables
 
     def tags(self, table: str) -> dict[str, str]:
-        """Returns a table's tags, by its ARN or its name; none where the table is deleted.
+        """Returns a table's tags, by its ARN or its name; empty where the table is deleted.
 
-        A deleted table's stream is listed for a day more, and must not hide the others.
+        A deleted table's stream is listed for another day, and must not hide the others.
         """
         with contextlib.suppress(ShardNotFoundError):
             return self._tags(table)
@@ -275,7 +276,7 @@ class StreamsClient:
         return str(answer["StreamDescription"].get("StreamStatus", ""))
 
     def table(self, arn: str) -> str:
-        """Returns what names the table of a stream in calls: its ARN, or its name.
+        """Returns the name for a stream's table in calls: its ARN, or its name.
 
         Raises StreamError.
         """
@@ -292,14 +293,14 @@ class StreamsClient:
         return read_listing(arn, self._describe)
 
     def _describe(self, query: dict[str, Any]) -> ParsedAnswer:
-        """Calls DescribeStream in its turn, and retries where no answer comes."""
+        """Calls DescribeStream within its rate limit, and retries calls without an answer."""
         call = partial(self._call, self._listings.describe_stream, "StreamDescription", **query)
         return call_in_turn(
             query["StreamArn"], call, attempts=self._attempts, turn=self._limiter.turn
         )
 
     def list_children(self, arn: str, shard_id: str) -> list[Shard]:
-        """Returns a finished shard's children, with one call where the service knows the filter.
+        """Returns a finished shard's children, with one call where the service has the filter.
 
         DynamoDB Local ignores the filter and lists all: hence the check of the parent.
         """
@@ -311,9 +312,9 @@ class StreamsClient:
         return [to_shard(row) for row in shards if row.get("ParentShardId") == shard_id]
 
     def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
-        """Returns an iterator at a position of a shard, and a time that is not after that moment.
+        """Returns an iterator at a position of a shard, and a time no later than that moment.
 
-        It is the service's own, or ours (see `no_later`).
+        It is the service's time, or ours (see `no_later`).
 
         Raises TrimmedDataError, ShardNotFoundError, TimestampRefusedError.
         """
@@ -332,7 +333,10 @@ class StreamsClient:
         return answer["ShardIterator"], no_later(service_time(answer), time.time())
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """Returns what `get_iterator` raises for each shard at its trim horizon, in parallel."""
+        """Returns the error of `get_iterator`, or None, for each shard at its trim horizon.
+
+        The calls run in parallel.
+        """
         return call_in_parallel(
             {name: partial(self.get_iterator, arn, name, TrimHorizon()) for name in shard_ids}
         )
@@ -340,7 +344,7 @@ class StreamsClient:
     def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         """Returns the body of one GetRecords answer, for `page.decode` and `page.records`.
 
-        With `limit` it holds so many records at most.
+        With `limit` it holds at most that many records.
 
         Raises ExpiredIteratorError, TrimmedDataError, ShardNotFoundError.
         """
@@ -352,12 +356,12 @@ class StreamsClient:
     def prefetch_records(self, iterator: str) -> Callable[[], bytes] | None:
         """Sends a GetRecords call; returns a function that waits for its answer.
 
-        The function raises as `get_records`. None where a call can't be sent ahead.
+        The function raises as `get_records`. None where calls can't be sent ahead.
         """
-        asked = self.shortcut and self.shortcut.ask(ShardIterator=iterator)
-        if asked is None:
+        pending = self.shortcut and self.shortcut.ask(ShardIterator=iterator)
+        if pending is None:
             return None
-        return partial(self._records, asked=asked, ShardIterator=iterator)
+        return partial(self._records, pending=pending, ShardIterator=iterator)
 
     def _records(self, **query: object) -> bytes:
         if self.shortcut is not None:
@@ -369,25 +373,25 @@ class StreamsClient:
         return body
 
     def take_shortcut(self, arn: str) -> None:
-        """Makes reads of this stream's shards cheap; each call is then tried once.
+        """Makes reads of this stream's shards cheap; each call then has one attempt.
 
-        To be called before a fork: what it learns and loads is shared by all children.
+        Call it before a fork: all children share the loaded data.
         """
-        with contextlib.suppress(boto.BotoCoreError):  # the first call will say what is wrong
+        with contextlib.suppress(boto.BotoCoreError):  # the first call raises it again
             shortcut = self._new_shortcut()
             self._opened.append(shortcut)
             shortcut.prepare(arn)
             self.shortcut = shortcut
 
     def close(self) -> None:
-        """Closes its connections; a later call opens another."""
+        """Closes its connections; a later call opens new ones."""
         for each in self._opened:
             each.close()
 
     def _call(self, operation: Operation, member: str, **query: object) -> ParsedAnswer:
         """Calls an operation; returns its answer. Raises UnexpectedAnswerError without `member`.
 
-        An answer without it would mean that a shard has ended, or that a stream has no shards.
+        Such an answer would otherwise mean the end of a shard, or a stream without shards.
         """
         name = operation.__name__.title().replace("_", "")
         self.counters.call(name)
@@ -403,7 +407,10 @@ class StreamsClient:
             raise self._counted(to_watcher_error(error)) from error
 
     def _counted(self, meaning: WatcherError) -> WatcherError:
-        """A function of its own: an error that the raising frame holds keeps its socket open."""
+        """Counts a throttled call, and returns its error.
+
+        A separate function: an error that is held by the raising frame keeps its socket open.
+        """
         if isinstance(meaning, TransientError) and meaning.throttled:
             self.counters.throttle()
         return meaning
@@ -415,7 +422,7 @@ def _config(attempts: int, timing: CallTiming) -> Config:
         read_timeout=timing.read_seconds,
         retries={"mode": "standard", "total_max_attempts": attempts},
         tcp_keepalive=True,
-        # It refuses the short sequence numbers of emulators.
+        # Validation refuses the short sequence numbers of emulators.
         parameter_validation=False,
         max_pool_connections=_CONNECTIONS,
         user_agent_extra=f"watcher/{__version__}",
@@ -423,7 +430,7 @@ def _config(attempts: int, timing: CallTiming) -> Config:
 
 
 def _retries(answer: Mapping[str, Any]) -> int:
-    """How often botocore has repeated the call by itself."""
+    """Returns the number of botocore's own retries of the call."""
     return int(answer["ResponseMetadata"].get("RetryAttempts", 0))
 
 
@@ -453,11 +460,11 @@ def call_in_parallel(
 ) -> dict[_Name, WatcherError | None]:
     """Makes all calls at once; returns each call's error, or None.
 
-    The threads end before this returns: a process that forks others must not have any. They keep
-    no program from its end.
+    The threads end before this returns, as a process that forks must not have any. They never delay
+    the program's end.
     """
 
-    def made(call: Callable[[], object]) -> WatcherError | None:
+    def error_of(call: Callable[[], object]) -> WatcherError | None:
         try:
             call()
         except WatcherError as error:
@@ -465,24 +472,24 @@ def call_in_parallel(
         return None
 
     if len(calls) == 1:
-        return {name: made(call) for name, call in calls.items()}
+        return {name: error_of(call) for name, call in calls.items()}
     errors: dict[_Name, WatcherError | None] = dict.fromkeys(calls)
     others: list[BaseException] = []
-    left = iter(list(calls.items()))  # a list's iterator: each thread gets its own item
+    remaining = iter(list(calls.items()))  # a list's iterator: each thread gets its own item
 
     def work() -> None:
         try:
-            for name, call in left:
-                errors[name] = made(call)
+            for name, call in remaining:
+                errors[name] = error_of(call)
         except BaseException as error:
             others.append(error)
 
-    # Not an executor's threads, which a program waits for at its end.
+    # Daemons, unlike an executor's threads, which delay the program's end.
     threads = [threading.Thread(target=work, daemon=True) for _ in calls][:_AT_ONCE]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if others:
-        raise others.pop(0)  # its own frame is not to hold it
+        raise others.pop(0)  # else this frame would hold it
     return errors

@@ -1,4 +1,4 @@
-"""The way to an endpoint: region, profile, endpoint, and botocore's session for them."""
+"""The connection to an endpoint: region, profile, endpoint, environment variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from botocore.session import Session
 
 Client: TypeAlias = Any
-"""A client of botocore's, which makes its methods at run time, from the service's description."""
+"""A botocore client, which creates its methods at run time from the service's description."""
 
 ParsedAnswer: TypeAlias = dict[str, Any]
 """An answer as botocore parses it; each operation's members have types of their own."""
@@ -25,18 +25,18 @@ ParsedAnswer: TypeAlias = dict[str, Any]
 Operation: TypeAlias = Callable[..., ParsedAnswer]
 """A method of botocore's client."""
 
-# Files of botocore's; a handler may change the folder that their names begin in.
+# Variables with file names for botocore, made absolute: a handler may change the working folder.
 _FILES = ("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "REQUESTS_CA_BUNDLE")
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """AWS's variables as they were at one moment. Its text never shows them: some are secrets."""
+    """AWS's variables at one moment. Its text never shows their values: some are secrets."""
 
     variables: tuple[tuple[str, str], ...]
 
     @classmethod
     def now(cls) -> Environment:
-        """Returns those of this process, the names of files made absolute."""
+        """Returns this process's variables, with absolute file names."""
         found = {
             name: os.path.abspath(value)
             if name in _FILES and value and not value.startswith("~")
@@ -60,18 +60,18 @@ class AwsConfig(msgspec.Struct, frozen=True):
     profile: str | None = None
     endpoint_url: str | None = None
     environment: Environment | None = None
-    """The variables that boto3 looks at; None: those that there are when it looks."""
+    """The variables for boto3; None: the process's at the time of use."""
 
     @classmethod
     def here(
         cls, region: str | None = None, profile: str | None = None, endpoint_url: str | None = None
     ) -> AwsConfig:
-        """Returns one that stays the same, whatever handlers do to `os.environ` later."""
+        """Returns a config that stays the same, whatever handlers do to `os.environ` later."""
         refuse_other_than_text(region=region, profile=profile, endpoint_url=endpoint_url)
         return cls(region, profile, endpoint_url, Environment.now())
 
     def to_blame(self, error: Exception) -> str | None:
-        """Which of them botocore can't make a client with; what it has from elsewhere is none."""
+        """Returns the option that botocore can't make a client with; None for other sources."""
         kinds = {"profile": boto.ProfileNotFound, "region": boto.InvalidRegionError}
         name = next((name for name, kind in kinds.items() if isinstance(error, kind)), None)
         if name is None and isinstance(error, ValueError):
@@ -81,7 +81,7 @@ class AwsConfig(msgspec.Struct, frozen=True):
 
 @contextmanager
 def blaming(place: str, option: str | None = None) -> Iterator[None]:
-    """Raises UsageError for what boto3 raises about a place that a user has named."""
+    """Raises boto3's errors about a place that the user named as UsageError."""
     try:
         yield
     except (boto.BotoCoreError, boto.ClientError, ValueError) as error:
@@ -89,7 +89,7 @@ def blaming(place: str, option: str | None = None) -> Iterator[None]:
 
 
 def region_of(connection: AwsConfig, session: Session, arn_region: str | None) -> str | None:
-    """An explicit region wins; the ARN's is next, where it is a real one; then the configured."""
+    """Returns the explicit region, or a real one of the ARN, or the configured one."""
     if connection.region:
         return connection.region
     configured: str | None = session.get_config_variable("region")

@@ -1,4 +1,4 @@
-"""Clients for several streams: one for each region, and use."""
+"""Creates clients: for several streams, one per region and use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from watcher.errors import ServiceError, StreamError
 
 
 class Clients:
-    """The clients of a process, made as they are needed; those of a region share counters."""
+    """The clients of a process, created on demand; those of a region share counters."""
 
     def __init__(self, connection: AwsConfig) -> None:
         self._connection = connection
@@ -25,11 +25,11 @@ class Clients:
         self._for_loop: dict[str | None, StreamsClient] = {}
 
     def listing_client_for(self, wanted: WantedStreams) -> StreamsClient:
-        """Returns a client that lists the streams of the region that these globs are of."""
+        """Returns a client that lists the streams in these globs' region."""
         return self.loop_client_for(wanted.globs[0])
 
     def client_for(self, arn: str) -> StreamsClient:
-        """Returns a client that tries again, for an ARN or a name."""
+        """Returns a client that retries, for an ARN or a name."""
         return self._at(region_in(arn))
 
     def loop_client_for(self, arn: str) -> StreamsClient:
@@ -40,20 +40,23 @@ class Clients:
         return self._for_loop[region]
 
     def resolved(self, text: str) -> str:
-        """The ARN of the stream that a text names, as `connect` does. Raises StreamError."""
+        """Returns the ARN of the stream that a text names, as `connect` does.
+
+        Raises StreamError.
+        """
         name = parse_name(text)
         region = name.region if name else None
         if region not in self._patient:
             self._patient[region], arn = connect(text, self._connection)
         else:
             arn = connect(text, self._connection, self._patient[region])[1]
-        # A name's is the one of its stream's region, too: what it has asked counts there.
+        # A name's client becomes the one of the stream's region, so that its calls count there.
         if self._patient[region].region == region_in(arn):
             self._patient.setdefault(region_in(arn), self._patient[region])
         return arn
 
     def all_of(self, wanted: WantedStreams) -> list[str]:
-        """The ARNs of all streams that are wanted. Raises StreamError where some name has none."""
+        """Returns the ARNs of all wanted streams. Raises StreamError where a name has none."""
         found = [self.resolved(name) for name in wanted.names]
         rows: list[StreamName] = []
         for part in wanted.by_region():
@@ -67,7 +70,7 @@ class Clients:
         return list(dict.fromkeys([*found, *(row.arn for row in rows)]))
 
     def close(self) -> None:
-        """Close the connections of all."""
+        """Closes all connections."""
         for client in (*self._patient.values(), *self._for_loop.values()):
             client.close()
 
@@ -80,9 +83,9 @@ class Clients:
 def for_worker(
     connection: AwsConfig, arn: str, credentials: Credentials | None = None
 ) -> StreamsClient:
-    """A client for reading shards: their reader tries again by itself, and knows for how long.
+    """Returns a client for reading shards, without retries: the shard's reader retries.
 
-    `credentials` where those of another process are to be used, not the program's own.
+    `credentials` are another process's, to be used instead of the program's own.
     """
     streams = StreamsClient(connection, region_in(arn), attempts=1, credentials=credentials)
     streams.take_shortcut(arn)
@@ -90,7 +93,7 @@ def for_worker(
 
 
 def for_loop(connection: AwsConfig, arn: str, counters: Counters) -> StreamsClient:
-    """A client for a loop with more to do: one attempt, and no long waiting for it."""
+    """Returns a client for a loop: one attempt, with a short timeout."""
     timing = msgspec.structs.replace(timings.CALLS, read_seconds=timings.CALLS.loop_read_seconds)
     streams = StreamsClient(connection, region_in(arn), attempts=1, timing=timing)
     streams.counters = counters
@@ -98,7 +101,7 @@ def for_loop(connection: AwsConfig, arn: str, counters: Counters) -> StreamsClie
 
 
 def parse_stream_name(text: str) -> Name:
-    """Returns what a text names, there or not. Raises StreamError where it is no name."""
+    """Returns the stream or table that a text names. Raises StreamError for no name."""
     name = parse_name(text)
     if is_glob(text):
         text = f"{text!r} may be several tables, and one is meant; see: python -m watcher streams"
@@ -114,9 +117,9 @@ def parse_stream_name(text: str) -> Name:
 def connect(
     text: str, connection: AwsConfig, streams: StreamsClient | None = None
 ) -> tuple[StreamsClient, str]:
-    """A client for the stream that `text` names (stream ARN, table ARN, table name), and its ARN.
+    """Returns a client, and the ARN of the stream named by `text` (stream or table, ARN or name).
 
-    `streams` is a client of its region, if there is one already.
+    `streams` is an existing client of its region.
 
     Raises StreamError where there is no such stream, or no way to it.
     """

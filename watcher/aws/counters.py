@@ -21,16 +21,16 @@ _ANSWERS, _THROTTLES, _READ, _TIP_TIME, _TIP_READ, _TRIED_AT, _ANSWERED_AT = ran
     len(OPERATIONS), len(OPERATIONS) + 7
 )
 _SIZE = _ANSWERED_AT + 1
-# More shards than this are read as well; what their workers count is then not seen here. (3 MB)
+# Memory for 32,768 shards (3 MB); further shards are read, but not counted in this process.
 _SLOTS = 32 * 1024
 _FEW_SLOTS = 128
 
 
 class Counters:
-    """API calls and throttles, and how far a shard was read.
+    """Counts API calls, throttles, and the records read of a shard.
 
-    Counters in `SharedCounters` are visible to other processes: counting costs no message, and what
-    a killed process has counted stays. Only one process at a time may count into it.
+    `SharedCounters` makes counters visible to other processes: counting takes no message, and a
+    killed process's counts stay. Only one process at a time may write to them.
     """
 
     def __init__(
@@ -38,95 +38,95 @@ class Counters:
         cells: MutableSequence[float] | memoryview[float] | None = None,
         slot: int | None = None,
     ) -> None:
-        # Doubles: whole numbers are exact up to 2**53, and times fit in.
+        # Doubles, which hold times, and integers exactly up to 2**53.
         self._cells = [0.0] * _SIZE if cells is None else cells
         self.slot = slot
-        """Where it lies on its board, if on one."""
+        """Its place in the `SharedCounters`; None: in this process alone."""
 
     def call(self, operation: str, times: int = 1) -> None:
-        """Count a call of this API operation."""
+        """Counts a call of this API operation."""
         self._cells[_CELLS[operation]] += times
 
     def answer(self) -> None:
-        """Count a read that was answered as it should be."""
+        """Counts a successful read."""
         self._cells[_ANSWERS] += 1
 
     def throttle(self) -> None:
-        """Count a call that the service has throttled."""
+        """Counts a throttled call."""
         self._cells[_THROTTLES] += 1
 
     def read(self, records: int) -> None:
-        """Count records that are about to be handed over."""
+        """Counts records that are about to be sent to the manager."""
         self._cells[_READ] += records
 
     def reach_tip(self, moment: float) -> None:
-        """Note that at this moment (`time.monotonic()`) all there was had been read."""
+        """Notes that at this time (`time.monotonic()`) all available records were read."""
         self._cells[_TIP_READ] = self._cells[_READ]
         self._cells[_TIP_TIME] = moment
 
     def attempt(self, moment: float, *, answered: bool) -> None:
-        """Note that at this moment (`time.monotonic()`) a read has ended, well or not."""
+        """Notes that a read ended at this time (`time.monotonic()`), successfully or not."""
         self._cells[_TRIED_AT] = moment
         if answered:
             self._cells[_ANSWERED_AT] = moment
 
     def hand_on(self, delivered: int) -> None:
-        """Lets the shard's next worker continue these counters, from what is delivered on."""
+        """Prepares the counters for the shard's next worker, which continues from `delivered`."""
         if self._cells[_TIP_READ] > delivered:
             self._cells[_TIP_TIME] = 0.0
         self._cells[_READ] = delivered
 
     def add(self, others: Iterable[Counters]) -> None:
-        """Count the calls, answers and throttles of others as well."""
+        """Adds the calls, answers and throttles of others."""
         rows = [counters._cells[: _THROTTLES + 1] for counters in (self, *others)]
         for cell, column in enumerate(zip(*rows, strict=True)):
             self._cells[cell] = sum(column)
 
     @property
     def calls(self) -> dict[str, int]:
-        """API calls by operation."""
+        """The number of API calls by operation."""
         return {operation: int(self._cells[cell]) for operation, cell in _CELLS.items()}
 
     @property
     def answers(self) -> int:
-        """How many reads were answered as they should be."""
+        """The number of successful reads."""
         return int(self._cells[_ANSWERS])
 
     @property
     def throttles(self) -> int:
-        """How many calls the service has throttled."""
+        """The number of throttled calls."""
         return int(self._cells[_THROTTLES])
 
     @property
     def tried_at(self) -> float:
-        """When the last read has ended, well or not; 0 before the first."""
+        """The time of the last read's end, successful or not; 0 before the first."""
         return self._cells[_TRIED_AT]
 
     @property
     def answered_at(self) -> float:
-        """When the last read that was answered has ended; 0 before the first."""
+        """The time of the last successful read's end; 0 before the first."""
         return self._cells[_ANSWERED_AT]
 
     @property
     def records_read(self) -> int:
-        """How many records were handed over, or are about to be."""
+        """The number of records sent to the manager, or about to be."""
         return int(self._cells[_READ])
 
     @property
     def tip(self) -> tuple[float, int] | None:
-        """When all there was had last been read (`time.monotonic()`), and how many records."""
+        """The last time (`time.monotonic()`) at which all records were read, and their number."""
         moment = self._cells[_TIP_TIME]
         return (moment, int(self._cells[_TIP_READ])) if moment else None
 
 
 class SharedCounters:
-    """Memory for counters that child processes share, also those started before a shard's began."""
+    """Memory for counters that worker processes share, also those started earlier."""
 
     def __init__(self, slots: int = _SLOTS) -> None:
         self._memory: Any = b""
         self._slots = 0
         for count in (slots, _FEW_SLOTS):
-            # It is a file to the system: there may be a limit on their size, or no room.
+            # The memory is a file: the system may limit its size, or have no room.
             with contextlib.suppress(OSError):
                 self._memory, self._slots = RawArray("d", count * _SIZE), count
                 break
@@ -134,7 +134,7 @@ class SharedCounters:
         self._freed: list[int] = []
 
     def new(self) -> Counters:
-        """Returns counters in a free slot; without one, counters that only this process sees."""
+        """Returns counters in a free slot; without one, counters of this process alone."""
         if self._freed:
             return self.at(self._freed.pop())
         if self._used == self._slots:
@@ -150,7 +150,7 @@ class SharedCounters:
         return Counters(cells[slot * _SIZE : (slot + 1) * _SIZE], slot)
 
     def free(self, counters: Counters) -> None:
-        """Frees the slot of counters that are no longer in use."""
+        """Frees the slot of unused counters."""
         if counters.slot is not None:
             self.at(counters.slot)._cells[:] = memoryview(bytes(8 * _SIZE)).cast("d")
             self._freed.append(counters.slot)

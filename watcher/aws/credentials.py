@@ -1,4 +1,4 @@
-"""Credentials: got once, renewed ahead of their end by one process, shared with all that read."""
+"""Credentials: loaded once, renewed before they expire by one process, shared with readers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ logger = logging.getLogger("watcher")
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """An access key and what belongs to it. Its text never shows them: texts end up in logs."""
+    """An access key with its secret and token. Its text never shows them: texts end up in logs."""
 
     access_key: str
     secret_key: str
@@ -70,23 +70,23 @@ class Keys(msgspec.Struct, frozen=True):
 
 
 class Credentials(Protocol):
-    """Credentials that a client signs with."""
+    """Credentials for a client's signatures."""
 
     def keys(self) -> Keys:
         """Returns the newest access keys."""
 
     def renew(self) -> None:
-        """Drops keys the service refused; the next use loads others."""
+        """Drops keys that the service refused; the next use loads others."""
 
     def renew_expiring(self) -> None:
-        """For a loop, several times a minute: renew them aside where that is due."""
+        """Renews keys in the background where that is due; a loop calls it often."""
 
 
 class OwnCredentials:
-    """This program's own, renewed ahead of their end, by one thread at a time.
+    """The program's own credentials, renewed before they expire, by one thread at a time.
 
-    `load` gets them; it is told the access key that was refused, if one was, and whether it may
-    ask a person: only the first time.
+    `load` gets the refused access key, if any, and True if it may ask the user (only the first
+    time).
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class OwnCredentials:
         self._thread: threading.Thread | None = None
 
     def keys(self) -> Keys:
-        """The newest, got now where they are due. Raises what `load` does the first time."""
-        # Those who come while others are got go on with what there is.
+        """Returns the newest keys, loaded now if due. Raises `load`'s error the first time."""
+        # While another thread loads new keys, the old ones are used.
         if self._is_due() and self._lock.acquire(
             timeout=0 if self._keys else self._timing.wait_seconds
         ):
             try:
                 if self._is_due():
-                    self._get()
+                    self._load_keys()
             finally:
                 self._lock.release()
         if self._keys is None or self._error:
@@ -126,21 +126,21 @@ class OwnCredentials:
         return self._keys
 
     def renew(self) -> None:
-        """Get others at the next use, though not more often than every few seconds."""
+        """Has the next use load other keys, though not more often than every few seconds."""
         if self._keys is not None:
             self._refused = self._keys.access_key
         self._due = min(self._due, self._loaded_at + self._timing.refused_seconds)
 
     def renew_expiring(self) -> None:
-        """Get others in a thread of its own where that is due: a loop must not wait for it."""
+        """Loads other keys in a thread where that is due: a loop must not wait for it."""
         if self._is_due() and not self._is_busy():
-            self._thread = threading.Thread(target=self._aside, name="credentials", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="credentials", daemon=True)
             self._thread.start()
 
     def wait_for_thread(self) -> None:
-        """Before a fork, which copies locks as they stand: no thread may be at work.
+        """Before a fork, which copies held locks: waits for the thread's end.
 
-        Raises OSError where one still is.
+        Raises OSError if it still runs after a moment.
         """
         if self._is_busy():
             assert self._thread is not None
@@ -149,11 +149,11 @@ class OwnCredentials:
                 raise OSError(errno.EAGAIN, "still waiting for new AWS credentials")
 
     def newest(self) -> Keys:
-        """Returns those it has, also while others are due; gets the first ones. As `keys`."""
+        """Returns the current keys, even if others are due; loads the first. Raises as `keys`."""
         return self._keys or self.keys()
 
     def were_refused(self, access_key: str) -> None:
-        """Renews them where this is the key of the newest, and not of some before."""
+        """Renews the keys if this is the newest access key, not an older one."""
         if self._keys is not None and self._keys.access_key == access_key:
             self.renew()
 
@@ -163,11 +163,11 @@ class OwnCredentials:
     def _is_due(self) -> bool:
         return self._clock.time() >= self._due
 
-    def _aside(self) -> None:
-        with contextlib.suppress(CredentialsError):  # said, and tried again
+    def _run(self) -> None:
+        with contextlib.suppress(CredentialsError):  # logged, and tried again
             self.keys()
 
-    def _get(self) -> None:
+    def _load_keys(self) -> None:
         now = self._clock.time()
         try:
             keys = self._load(self._refused, self._keys is None)
@@ -178,10 +178,13 @@ class OwnCredentials:
             return
         self._loaded_at = now = self._clock.time()
         self._keys, self._refused, self._failures, self._error = keys, None, 0, ""
-        self._due = self._next(keys.expires, now)
+        self._due = self._next_renewal(keys.expires, now)
 
-    def _next(self, expires: float | None, now: float) -> float:
-        """When to get others: some minutes before the end, never later than half of the time."""
+    def _next_renewal(self, expires: float | None, now: float) -> float:
+        """Returns the time of the next renewal: minutes before expiry, but not too early.
+
+        It is never earlier than half of the remaining time.
+        """
         if expires is None:
             return float("inf")
         ahead = min(self._timing.ahead_seconds, (expires - now) / 2)
@@ -205,32 +208,32 @@ class OwnCredentials:
 
 
 class WorkerCredentials:
-    """The manager's, as a worker has them: it is given new ones, and never looks for any itself.
+    """The manager's credentials in a worker, which receives new ones and never loads any.
 
-    To be handed to a process as it is started.
+    Passed to the process at its start.
     """
 
     def __init__(self, keys: Keys) -> None:
         self.on_refusal: Callable[[str], object] = lambda access_key: None
-        """Tells the manager the access key that was refused; to be set in the worker."""
+        """Reports a refused access key to the manager; set in the worker."""
         self._keys = keys
         self._used = keys
 
     def __reduce__(self) -> tuple[type[WorkerCredentials], tuple[Keys]]:
-        assert_spawning(self)  # to a child, and nowhere else
+        assert_spawning(self)  # pickled for a child process only
         return WorkerCredentials, (self._keys,)
 
     def take(self, keys: Keys) -> None:
-        """Use these from now on."""
+        """Uses these keys from now on."""
         self._keys = keys
 
     def keys(self) -> Keys:
-        """Returns the newest."""
+        """Returns the newest keys."""
         self._used = self._keys
         return self._used
 
     def renew(self) -> None:
-        """Tell the manager that they were refused; it knows whether there are others already."""
+        """Reports the refused key to the manager, which knows whether it has others."""
         self.on_refusal(self._used.access_key)
 
     def renew_expiring(self) -> None:
@@ -238,9 +241,9 @@ class WorkerCredentials:
 
 
 class HandedCredentials:
-    """For a helper on another machine: what the program has handed to it with its last task.
+    """A remote helper's credentials, which the program sends with each task.
 
-    Beyond their end, or refused, they give way to the `own` ones of that machine.
+    Once expired or refused, the machine's `own` credentials are used.
     """
 
     def __init__(self, own: OwnCredentials, clock: Clock = CLOCK) -> None:
@@ -250,12 +253,12 @@ class HandedCredentials:
         self._refused: Keys | None = None
 
     def take(self, keys: Keys | None) -> None:
-        """Use these from now on."""
+        """Uses these keys from now on, unless they were refused."""
         if keys != self._refused:
             self._keys = keys
 
     def keys(self) -> Keys:
-        """The newest. Raises as `OwnCredentials.keys`."""
+        """Returns the newest keys. Raises as `OwnCredentials.keys`."""
         keys = self._keys
         if keys is None or (keys.expires is not None and keys.expires <= self._clock.time()):
             return self._own.keys()
@@ -272,7 +275,7 @@ class HandedCredentials:
 
 
 class SigningCredentials:
-    """Credentials as botocore's clients take them (`botocore.credentials.Credentials`)."""
+    """Credentials in botocore's form (`botocore.credentials.Credentials`)."""
 
     method = "watcher"
 
@@ -280,7 +283,7 @@ class SigningCredentials:
         self._credentials = credentials
 
     def load_credentials(self) -> SigningCredentials:
-        """Returns itself, for a session that asks its chain of providers."""
+        """Returns itself, as a provider in a session's chain."""
         return self
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
@@ -289,29 +292,29 @@ class SigningCredentials:
         return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token, keys.account_id)
 
     def get_deferred_property(self, name: str) -> Callable[[], Any]:
-        """One of them, when it is needed: the account's id, for endpoints that have it."""
+        """Returns a function for one property: the account id, for endpoints with it."""
         return lambda: getattr(self._credentials.keys(), name)
 
 
-# STS and SSO answer in a second; one that does not must not keep a call waiting for minutes.
+# STS and SSO answer in a second; a call must not wait minutes for them.
 _CALLS = Config(connect_timeout=5, read_timeout=10)
 _Provider: TypeAlias = Any
-"""A provider of botocore's, whose private attributes no stub tells."""
+"""A botocore provider, whose private attributes have no stubs."""
 _MFA_CODE = re.compile("[0-9]{6}")
 _known: dict[Any, OwnCredentials] = {}
 _handed: dict[AwsConfig, HandedCredentials] = {}
 _lock = threading.Lock()
-_asked = threading.Event()  # while a person is
+_asking_user = threading.Event()
 
 
 @functools.cache
 def _loader(data_path: str | None) -> Loader:
-    """botocore's descriptions of AWS, read once: nearly all that a client costs (45 ms)."""
+    """Returns botocore's descriptions of AWS, read once: most of a client's cost (45 ms)."""
     return create_loader(data_path)
 
 
 class Session(botocore.session.Session):
-    """Botocore's, which looks at the variables of one moment where it is given them."""
+    """A botocore session that uses the given variables instead of the process's current ones."""
 
     def __init__(self, profile: str | None, environ: Mapping[str, str]) -> None:
         self.environ = environ
@@ -342,22 +345,22 @@ class Session(botocore.session.Session):
 
 
 def session(connection: AwsConfig) -> Session:
-    """A session of botocore's. Raises ProfileNotFound."""
-    made = Session(connection.profile, _environ(connection))
-    made.register_component("data_loader", _loader(made.get_config_variable("data_path")))
-    return made
+    """Returns a botocore session. Raises ProfileNotFound."""
+    created = Session(connection.profile, _environ(connection))
+    created.register_component("data_loader", _loader(created.get_config_variable("data_path")))
+    return created
 
 
 def _environ(connection: AwsConfig) -> Mapping[str, str]:
-    """Returns the variables that count for a connection."""
+    """Returns the variables for a connection."""
     fixed = connection.environment
     return os.environ if fixed is None else dict(fixed.variables)
 
 
 def ca_file(session: Session) -> str | None:
-    """The configured file of authorities, wherever the program goes to later; None: botocore's.
+    """Returns the absolute path of the configured CA bundle; None: botocore's.
 
-    As botocore.endpoint.EndpointCreator has it.
+    It looks where botocore.endpoint.EndpointCreator does.
     """
     chosen: str | None = session.get_config_variable("ca_bundle") or session.environ.get(
         "REQUESTS_CA_BUNDLE"
@@ -366,10 +369,9 @@ def ca_file(session: Session) -> str | None:
 
 
 def refuse_unusable_endpoint(session: Session, url: str) -> None:
-    """Refuse an endpoint, or a file of authorities, that no call could be made with.
+    """Refuses an endpoint or a CA bundle with which no call can succeed.
 
-    What makes the calls would say so less clearly, and try them again. Raises ValueError,
-    StreamError.
+    The first call would fail less clearly, and be retried. Raises ValueError, StreamError.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or parts.port == 0:  # a bad port raises by itself
@@ -387,13 +389,13 @@ def refuse_unusable_endpoint(session: Session, url: str) -> None:
 
 
 def own_credentials(connection: AwsConfig, region: str | None) -> OwnCredentials:
-    """The program's own; the same for all who name the same profile in the same environment.
+    """Returns the program's own credentials, shared per profile and environment.
 
     `region` is where a role is assumed, unless that is configured elsewhere.
     """
     environ = _environ(connection)
     settings = {name: value for name, value in environ.items() if name.startswith("AWS_")}
-    # Not across a fork: who comes out of one has no share in its parent's.
+    # Per process: a forked child must not share its parent's.
     place = connection.profile, os.environ.get("HOME"), os.getpid(), frozenset(settings.items())
     with _lock:
         if place not in _known:
@@ -403,7 +405,7 @@ def own_credentials(connection: AwsConfig, region: str | None) -> OwnCredentials
 
 
 def keys_for_helpers(connection: AwsConfig, arn: str) -> Keys | None:
-    """The program's keys, for its helpers on other machines; None where it has none itself."""
+    """Returns the program's keys, for its helpers on other machines; None without any."""
     try:
         return own_credentials(connection, region_in(arn)).keys()
     except (boto.BotoCoreError, boto.ClientError, CredentialsError) as error:
@@ -412,36 +414,36 @@ def keys_for_helpers(connection: AwsConfig, arn: str) -> Keys | None:
 
 
 def handed_credentials(connection: AwsConfig, arn: str) -> HandedCredentials:
-    """Returns the credentials that all clients of a helper for the same connection share."""
+    """Returns the credentials that a helper's clients of one connection share."""
     own = own_credentials(connection, region_in(arn))
     with _lock:
         return _handed.setdefault(connection, HandedCredentials(own))
 
 
 def _load(connection: AwsConfig, region: str | None, refused: str | None, may_ask: bool) -> Keys:
-    """Loads the credentials configured now."""
-    asking = session(connection)
-    asking.set_default_client_config(_CALLS)
-    # For programs that share the aws CLI's cache, an MFA code is good for all of them.
-    cache: Any = _Sessions(refused)
-    chain = create_credential_resolver(asking, cache=cache, region_name=region)
+    """Loads the currently configured credentials."""
+    boto_session = session(connection)
+    boto_session.set_default_client_config(_CALLS)
+    # With the aws CLI's cache, an MFA code serves all programs.
+    cache: Any = _AssumedRoleCache(refused)
+    chain = create_credential_resolver(boto_session, cache=cache, region_name=region)
     assume_role: _Provider = chain.get_provider("assume-role")
     assume_role._prompter = functools.partial(_ask, connection.profile, may_ask)
-    if asking.environ is not os.environ:
+    if boto_session.environ is not os.environ:
         for provider in chain.providers:
-            _fix_environment(provider, asking.environ)
+            _fix_environment(provider, boto_session.environ)
     try:
-        with log_if_slow(functools.partial(_waiting, asking)):
-            found: Any = chain.load_credentials()
-            if found is None:
+        with log_if_slow(functools.partial(_waiting, boto_session)):
+            loaded: Any = chain.load_credentials()
+            if loaded is None:
                 raise boto.NoCredentialsError
-            # What was just got would be got again if it ends within 15 minutes.
-            frozen = getattr(found, "_frozen_credentials", None) or found.get_frozen_credentials()
+            # `get_frozen_credentials` would load keys again that expire within 15 minutes.
+            frozen = getattr(loaded, "_frozen_credentials", None) or loaded.get_frozen_credentials()
     except (boto.BotoCoreError, boto.ClientError, CredentialsError):
         raise
-    except Exception as error:  # a provider's program or file that is not there, or not JSON
+    except Exception as error:  # a provider's program or file is missing, or not JSON
         raise CredentialsError(f"can't get AWS credentials: {error_text(error)}") from error
-    expires = getattr(found, "_expiry_time", None)
+    expires = getattr(loaded, "_expiry_time", None)
     return Keys(
         frozen.access_key,
         frozen.secret_key,
@@ -452,7 +454,7 @@ def _load(connection: AwsConfig, region: str | None, refused: str | None, may_as
 
 
 def _fix_environment(provider: _Provider, environ: Mapping[str, str]) -> None:
-    """Has a provider of botocore's look at these variables, in place of the process's."""
+    """Makes a botocore provider use these variables instead of the process's."""
     kind = type(provider)
     if kind is EnvProvider:
         provider.environ = environ
@@ -466,27 +468,26 @@ def _fix_environment(provider: _Provider, environ: Mapping[str, str]) -> None:
         provider._get_env_config = lambda key: environ.get(names.get(key, ""))
 
 
-def _waiting(asking: Session, seconds: float) -> str | None:
-    """Returns what keeps the credentials from coming; None where a person is asked for a code."""
-    if _asked.is_set():
+def _waiting(boto_session: Session, seconds: float) -> str | None:
+    """Returns a log line about slow credentials; None while the user is asked for a code."""
+    if _asking_user.is_set():
         return None
     text = f"Still waiting for AWS credentials, for {seconds:.0f} s"
-    profiles, seen = asking.full_config.get("profiles", {}), set[str]()
-    name: str = asking.get_config_variable("profile") or "default"
+    profiles, seen = boto_session.full_config.get("profiles", {}), set[str]()
+    name: str = boto_session.get_config_variable("profile") or "default"
     while name in profiles and name not in seen:
         seen.add(name)
         if words := compat_shell_split(profiles[name].get("credential_process", "")):
-            # Its arguments may hold secrets.
+            # Without its arguments, which may hold secrets.
             return f"{text}: credential_process {words[0]} of profile {name} has not ended"
         name = profiles[name].get("source_profile", "")
     return text
 
 
-class _Sessions(JSONFileCache):
-    """The aws CLI's cache of assumed roles: same folder, same names, same form.
+class _AssumedRoleCache(JSONFileCache):
+    """The aws CLI's cache of assumed roles: same folder, same names, same format.
 
-    Where it can't be written (a container's file system, most often), it is done without; and
-    what AWS has `refused` is not taken from it.
+    It ignores what AWS has `refused`, and a failed write (to a container's file system, usually).
     """
 
     def __init__(self, refused: str | None) -> None:
@@ -496,7 +497,7 @@ class _Sessions(JSONFileCache):
     def __contains__(self, key: str) -> bool:
         try:
             return bool(self[key]["Credentials"]["AccessKeyId"] != self._refused)
-        except (KeyError, TypeError):  # none, or not of this form
+        except (KeyError, TypeError):  # missing, or of another form
             return False
 
     def __setitem__(self, key: str, value: object) -> None:
@@ -507,27 +508,30 @@ class _Sessions(JSONFileCache):
 
 
 def _ask(profile: str | None, may_ask: bool, prompt: str) -> str:
-    """An MFA code, from the terminal. Raises CredentialsError where nobody can be asked."""
+    """Returns an MFA code from the terminal.
+
+    Raises CredentialsError where the user can't be asked.
+    """
     named = f" --profile {profile}" if profile else ""
     remedy = f"`aws sts get-caller-identity{named}` asks for a code, and what it gets is used here"
     if not may_ask:
         raise CredentialsError(f"the session with MFA has ended; {remedy}")
     if not has_terminal():
         raise CredentialsError(f"no terminal to ask for an MFA code on; {remedy}")
-    _asked.set()
+    _asking_user.set()
     try:
         code = getpass.getpass(prompt).strip()
     except EOFError:
         raise CredentialsError("no MFA code was given") from None
     finally:
-        _asked.clear()
+        _asking_user.clear()
     if not _MFA_CODE.fullmatch(code):
         raise CredentialsError("that was no MFA code, which has 6 digits: start again")
     return code
 
 
 def has_terminal() -> bool:
-    """True where a person can be asked on a terminal."""
+    """True where the user can be asked on a terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

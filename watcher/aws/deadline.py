@@ -1,4 +1,4 @@
-"""An end for calls of botocore, in time and in size: it has neither while bytes come."""
+"""Limits botocore's calls in time and size, which it does not do while bytes arrive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("watcher")
 
 _Answer = TypeVar("_Answer")
 _HttpAnswer: TypeAlias = Any
-"""botocore's AWSResponse, whose `_content` its stubs leave out."""
+"""botocore's AWSResponse, whose `_content` has no stub."""
 _PIECE_BYTES = 256 * 1024
 
 
@@ -34,10 +34,10 @@ def within(
     *,
     timing: CallTiming | None = None,
 ) -> _Answer:
-    """Returns the call's answer. Raises what it does, and TransientError after so many seconds.
+    """Returns the call's answer. Raises its error, or TransientError after `seconds`.
 
-    A thread waits for what comes later still: until its connection says nothing for as long as
-    botocore waits. After ten seconds the log says that the call `name` has no answer yet.
+    A thread waits for a later answer, until botocore's read timeout. After ten seconds the log
+    reports that the call `name` has no answer yet.
     """
     log_seconds = (timing or timings.CALLS).unanswered_seconds
     answers: list[_Answer] = []
@@ -56,7 +56,7 @@ def within(
         logger.info(f"{name}: no answer yet, for {log_seconds:g} s; it is asked on")
         thread.join(seconds - log_seconds)
     if errors:
-        raise errors.pop()  # one that its own frame holds would keep its socket open
+        raise errors.pop()  # else this frame would hold it, and its socket
     if not answers:
         raise TransientError(f"no whole answer within {seconds:g} s", overdue=True)
     return answers[0]
@@ -70,10 +70,10 @@ def with_deadline(
     logs: bool = False,
     timing: CallTiming | None = None,
 ) -> Callable[..., _Answer]:
-    """Returns an operation of botocore's client with an end for each call, as a whole.
+    """Returns an operation of botocore's client with a time limit for each whole call.
 
-    `before` is called first, outside of that time: people may be asked for an MFA code there. With
-    `logs` somebody may wait who wonders what goes on.
+    `before` is called first, outside of that time: the user may be asked for an MFA code there.
+    `logs` reports a slow call, where a user may wait for it.
     """
     name = operation.__name__.title().replace("_", "") if logs else ""
 
@@ -86,15 +86,15 @@ def with_deadline(
 
 
 def limit_answers(client: Client, *, most_bytes: int = LARGEST_BODY_BYTES) -> None:
-    """Makes a call of botocore's client raise UnexpectedAnswerError for an answer of more bytes.
+    """Makes a botocore client raise UnexpectedAnswerError for answers over `most_bytes`.
 
-    Botocore reads an answer to its end, in memory, however long it is.
+    Botocore reads an answer of any size into memory.
     """
     session = client._endpoint.http_session
     send = session.send
 
     def send_limited(request: AWSPreparedRequest) -> _HttpAnswer:
-        request.stream_output = True  # else `send` reads all of it
+        request.stream_output = True  # else `send` reads all of the answer
         answer: _HttpAnswer = send(request)
         body = bytearray()
         try:
@@ -124,9 +124,9 @@ def limit_answers(client: Client, *, most_bytes: int = LARGEST_BODY_BYTES) -> No
 def log_if_slow(
     text: Callable[[float], str | None], *, timing: CallTiming | None = None
 ) -> Iterator[None]:
-    """Logs this warning once it has taken ten seconds, and every minute.
+    """Logs a warning once the block has taken ten seconds, and then every minute.
 
-    `text` is told how many seconds it has been; where it returns None, nothing is logged this time.
+    `text` gets the seconds so far; where it returns None, nothing is logged this time.
     """
     timing = timing or timings.CALLS
     done = threading.Event()

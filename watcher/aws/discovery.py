@@ -1,4 +1,4 @@
-"""Finds the streams that a user means: by names, ARNs, globs and tags, or all of a region."""
+"""Finds the streams that a user names: by names, ARNs, globs and tags, or all of a region."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger("watcher")
 
 _READING = ("ENABLED", "ENABLING")
 _ABOUT = ("region", "profile", "endpoint_url")
-# ListStreams gives 100 a call: a wrong name is not worth more than a second or two.
+# At 100 streams a call, the search for a misspelled name takes a second or two.
 _MOST_NAMES = 1000
 _CLOSE = 0.7
 
@@ -41,24 +41,24 @@ class Tables(Protocol):
     region: str
 
     def describe_table(self, table: str) -> dict[str, Any]:
-        """DescribeTable's answer."""
+        """Returns DescribeTable's answer."""
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
-        """ListStreams' answers."""
+        """Yields ListStreams' answers."""
 
     def status(self, arn: str) -> str:
         """Returns a stream's StreamStatus."""
 
 
 def current_stream(tables: Tables, table: str) -> str:
-    """The ARN of the current stream of a table, which its name or its ARN names.
+    """Returns the ARN of a table's current stream, given the table's name or ARN.
 
-    Raises StreamError where there is none, or where the service means another table.
+    Raises StreamError where there is none, or where the service answers for another table.
     """
     try:
         described = _described(tables, table)
     except DeniedError as error:
-        # Where it is the role, or the MFA code, that is refused, so is all else.
+        # A refused role or MFA code would be refused for the other call too.
         if error_operation(error.__cause__).startswith("AssumeRole"):
             raise
         return _listed(tables, table, error)
@@ -74,13 +74,13 @@ def current_stream(tables: Tables, table: str) -> str:
 
 
 def newer_stream(service: Service, arn: str, table: str = "") -> str | None:
-    """Returns the ARN of another, newer stream of a stream's table; None if there is none.
+    """Returns the ARN of the newer stream of a stream's table; None if there is none.
 
     `table` is its name, for a stream whose ARN has no table in it. Raises TransientError,
-    CredentialsError, UnexpectedAnswerError: those tell nothing.
+    CredentialsError, UnexpectedAnswerError, which leave it open.
     """
     try:
-        # By its ARN: a name would be of our own account, whoever's stream this is.
+        # By its ARN: a name would mean a table of our own account.
         its_table = table_of(arn)
         newest = service.latest_stream(table or arn if its_table == arn else its_table)
     except MAY_PASS:
@@ -92,12 +92,12 @@ def newer_stream(service: Service, arn: str, table: str = "") -> str | None:
 
 
 def _described(tables: Tables, table: str) -> dict[str, Any]:
-    """The table by its whole ARN, which may be another account's: a name would mean our own."""
+    """Returns the table's description, by its ARN: a name would mean our own account's."""
     try:
         try:
             return tables.describe_table(table)
         except StreamError as error:
-            # DynamoDB Local and others know tables by their names only.
+            # DynamoDB Local and others accept only names.
             if table == table_name(table) or error_code(error.__cause__) != "ValidationException":
                 raise
             return tables.describe_table(table_name(table))
@@ -108,7 +108,7 @@ def _described(tables: Tables, table: str) -> dict[str, Any]:
 
 
 def _nearest(tables: Tables, name: str) -> str | None:
-    """The table with a stream that may have been meant, where ListStreams tells."""
+    """Returns the name of a table with a stream that may be meant, from ListStreams; or None."""
     try:
         rows = list(itertools.islice(tables.list_streams(), _MOST_NAMES))
     except WatcherError as error:
@@ -120,7 +120,7 @@ def _nearest(tables: Tables, name: str) -> str | None:
 
 
 def _refuse_another(table: str, described: dict[str, Any], region: str) -> None:
-    """An answer about a table of another account or region than was asked for is no answer."""
+    """Raises StreamError for an answer about a table of another account or region."""
     if table == table_name(table):
         return
     own = str(described.get("TableArn") or table)
@@ -135,7 +135,7 @@ def _refuse_another(table: str, described: dict[str, Any], region: str) -> None:
 
 
 def _listed(tables: Tables, table: str, denied: StreamError) -> str:
-    """The newest enabled stream, for those who may read streams and not describe tables."""
+    """Returns the newest enabled stream, for users who may read streams but not describe tables."""
     rows = sorted(streams_of(tables, table), key=lambda row: row.label, reverse=True)
     for row in rows:
         if tables.status(row.arn) in _READING:
@@ -144,18 +144,18 @@ def _listed(tables: Tables, table: str, denied: StreamError) -> str:
         if not rows:
             text = f"{denied}; ListStreams shows no stream of {table} in {tables.region}"
             raise StreamError(text, about=_ABOUT) from denied
-        row = rows[0]  # disabled: it can be read for 24 hours more
+        row = rows[0]  # disabled, but readable for 24 hours
     logger.debug(f"DescribeTable is not allowed; ListStreams names {row.arn}")
     return row.arn
 
 
 def streams_of(tables: Tables, table: str) -> Iterator[StreamName]:
-    """Yields what ListStreams, which takes names only, shows of a table or a table's ARN."""
+    """Yields a table's streams from ListStreams, which takes only names."""
     return (row for row in tables.list_streams(table_name(table)) if _is_of(row, table))
 
 
 def _is_of(row: StreamName, table: str) -> bool:
-    """True if a listed stream is of the table asked for, and in its account."""
+    """True if a listed stream belongs to this table, in its account."""
     if row.table != table_name(table):
         return False
     own = table_of(row.arn)
@@ -163,7 +163,7 @@ def _is_of(row: StreamName, table: str) -> bool:
 
 
 _GLOB = re.compile(r"[*?\[]")
-# Another account's streams are in no listing of ours, but its number may be written out.
+# A listing has no streams of other accounts, but an ARN may contain our own account's number.
 _ARN_GLOB = re.compile(r"arn:[\w-]+:[\w-]+:[\w.-]+:[\w.*?-]+:table/[^/]+(/stream/\*)?")
 
 Tags = Mapping[str, str]
@@ -172,7 +172,7 @@ Tags = Mapping[str, str]
 def _accepted_tags(
     given: Iterable[str] | Mapping[str, str | Iterable[str] | None] | None,
 ) -> dict[str, set[str]]:
-    """Returns each tag's values; none where every one will do. Raises UsageError."""
+    """Returns each tag's accepted values; empty for any value. Raises UsageError."""
     accepted: dict[str, set[str]] = {}
     if isinstance(given, Mapping):
         for name, values in given.items():
@@ -189,15 +189,15 @@ def _accepted_tags(
 
 
 class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
-    """The streams that a user has named. Tags narrow down what globs match, or all there is."""
+    """The streams that a user has named. Tags narrow down a glob's matches, or all streams."""
 
     names: tuple[str, ...] = ()
-    """Streams and tables by name or ARN, each of them meant to be there."""
+    """Streams and tables by name or ARN, each of which has to exist."""
     globs: tuple[str, ...] = ()
-    """Of tables' names, or of their ARNs in a region; "*" where all are meant."""
+    """Globs of tables' names, or of their ARNs in a region; "*" for all."""
     exclude: tuple[str, ...] = ()
     tags: tuple[tuple[str, frozenset[str]], ...] = ()
-    """Each tag has to be there, with one of its values; with any where there are none."""
+    """The required tags, each with its accepted values; empty: any value."""
 
     @classmethod
     def parse(
@@ -207,7 +207,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         tags: Iterable[str] | Mapping[str, str | Iterable[str] | None] | None = None,
         exclude: Iterable[str] | None = None,
     ) -> WantedStreams:
-        """From what is given to `watch()`. Raises UsageError where it means nothing."""
+        """Returns the streams named in `watch()`'s arguments. Raises UsageError."""
         names = list(dict.fromkeys(texts(named, "stream")))
         accepted, exclude = _accepted_tags(tags), texts(exclude, "exclude")
         if names and not (everything or accepted or any(map(is_glob, names))):
@@ -233,11 +233,11 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def are_several(self) -> bool:
-        """True where it can be more than one stream."""
+        """True where it may be more than one stream."""
         return bool(self.globs) or len(self.names) > 1
 
     def by_region(self) -> list[WantedStreams]:
-        """Its globs, those of each region by themselves: their streams are listed there."""
+        """Returns its globs by region: each region's streams are listed separately."""
         regions: dict[str | None, list[str]] = {}
         for glob in self.globs:
             regions.setdefault(region_in(glob), []).append(glob)
@@ -247,10 +247,10 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
     def newest(
         self, rows: Iterable[StreamName], tags_of: Callable[[str], Tags]
     ) -> dict[str, StreamName]:
-        """Table → its newest stream, of the streams listed whose tables match.
+        """Returns the newest of the listed streams for each matching table.
 
-        `tags_of` tells a table's tags by its ARN, or by its name where the stream's has another;
-        it is asked only for those whose names match.
+        `tags_of` returns a table's tags by its ARN, or by its name where the stream's ARN differs;
+        it is called only for tables whose names match.
         """
         found: dict[str, StreamName] = {}
         for row in rows:
@@ -263,17 +263,17 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         return {name: row for name, row in found.items() if self._has_tags(row, tags_of)}
 
     def unmatched(self, rows: Iterable[StreamName]) -> list[str]:
-        """The globs that match the table of none of these streams."""
+        """Returns the globs that match none of these streams' tables."""
         rows = list(rows)
         return [glob for glob in self.globs if not any(_matches(row, glob) for row in rows)]
 
     def refuse_without_match(self, rows: Iterable[StreamName]) -> None:
-        """Raise StreamError where a glob has no match."""
+        """Raises StreamError where a glob has no match."""
         if unmatched := self.unmatched(rows):
             raise self.nothing_matches(unmatched)
 
     def nothing_matches(self, globs: Iterable[str]) -> StreamError:
-        """Returns the error for globs that have no match."""
+        """Returns the error for globs without a match."""
         text = f"no table with a stream matches {' or '.join(map(repr, globs))}"
         narrowed = ["its tags"] * bool(self.tags) + ["--exclude"] * bool(self.exclude)
         if narrowed:
@@ -283,7 +283,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
     def _has_tags(self, row: StreamName, tags_of: Callable[[str], Tags]) -> bool:
         if not self.tags:
             return True
-        # Alternator's streams have an id, or an ARN that is not their tables'.
+        # Alternator's streams have an id, or an ARN that differs from their tables'.
         arn = table_of(row.arn)
         tags = tags_of(arn if arn.endswith(f":table/{row.table}") else row.table)
         return all(
@@ -292,7 +292,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_glob(text: str) -> bool:
-    """True where the text is a pattern of names."""
+    """True for a pattern of names."""
     return _GLOB.search(text) is not None
 
 
@@ -303,7 +303,7 @@ def _matches(row: StreamName, glob: str) -> bool:
 
 
 def _refuse_useless(exclude: Iterable[str], names: Iterable[str]) -> None:
-    """Names alone are what is watched: what leaves none of them out is meant for changes."""
+    """Refuses an `exclude` that matches no given name: it may be meant for changes."""
     names = list(names)
     for glob in exclude:
         if not any(_any([glob], name) for name in names):

@@ -1,4 +1,4 @@
-"""Advice for an error of the service, or of the way to it: one line for each."""
+"""Advice for errors of the service or the connection, one line each."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NEEDED = (
 )
 
 
-# What STS says of it, as of a role that may not be assumed.
+# STS's text for a wrong code, in an error like that for a forbidden role.
 _WRONG_CODE = "MultiFactorAuthentication failed"
 
 
 def denied_hint(error: boto.ClientError, text: str, needed: str = "") -> str:
-    """Returns which action to allow, and where; `needed`, if given, is all that was asked for."""
+    """Returns which action to allow, and where; `needed`, if given, is the exact permission."""
     if _WRONG_CODE in text:
         wrong = "mistyped, or used before (each is good once)"
         return f"AWS refused the MFA code: {wrong}; start again with the next one"
@@ -51,14 +51,14 @@ def denied_hint(error: boto.ClientError, text: str, needed: str = "") -> str:
         )
     if needed:
         return f"no permission ({text}); the role needs {needed}"
-    if not action and error.operation_name in _NEEDED:  # a short answer says no more than no
+    if not action and error.operation_name in _NEEDED:  # a short answer names no action
         action = f"dynamodb:{error.operation_name}"
     named = f"allow {action}; " if action else ""
     return f"no permission ({text}); {named}{_NEEDED}"
 
 
 def refused_credentials_hint(error: boto.ClientError, text: str) -> str:
-    """Returns to renew the credentials; or to set the clock, where that spoils the signature."""
+    """Returns the advice to renew the credentials, or to set a clock that spoils the signature."""
     ahead = _clock_ahead(error)
     if ahead is None or abs(ahead) < _CLOCKS_MAY_DIFFER:
         return f"AWS refused the credentials ({text}); renew them, or --profile"
@@ -68,7 +68,7 @@ def refused_credentials_hint(error: boto.ClientError, text: str) -> str:
 
 
 def _clock_ahead(error: boto.ClientError) -> timedelta | None:
-    """How far our clock is ahead of the service's; None where the answer does not tell."""
+    """Returns how far our clock is ahead of the service's; None if unknown."""
     if stamps := _STAMPS.search(str(error)):
         ours, theirs = (datetime.strptime(each, "%Y%m%dT%H%M%SZ") for each in stamps.groups())
         return ours - theirs
@@ -88,7 +88,7 @@ def _duration_text(time: timedelta) -> str:
 
 
 def html_page_hint(answer: Mapping[str, Any]) -> str | None:
-    """Returns a line about an HTML page in place of an answer, a proxy's most often; else None."""
+    """Returns a line about an HTML page (usually a proxy's) instead of an answer; else None."""
     message = str(answer.get("Error", {}).get("Message", "")).lstrip()
     headers = _headers(answer)
     if not (message.startswith("<") or "html" in headers.get("content-type", "")):
@@ -97,7 +97,7 @@ def html_page_hint(answer: Mapping[str, Any]) -> str | None:
     about = [f'"{title[1]}"'] if title else []
     about += [f"{name.title()}: {headers[name]}" for name in ("server", "via") if name in headers]
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
-    if "HTTPS port" in message:  # nginx's, and so what many balancers say
+    if "HTTPS port" in message:  # nginx's text, and so many load balancers'
         return f"HTTP {status} with a page in place of an answer: it is an https:// endpoint"
     told = f" ({', '.join(about)})" if about else ""
     return (
@@ -107,7 +107,7 @@ def html_page_hint(answer: Mapping[str, Any]) -> str | None:
 
 
 def not_json_hint(body: bytes, metadata: Mapping[str, Any]) -> str:
-    """Returns a line about a success whose body is no answer of the service's."""
+    """Returns a line about a successful response whose body is no answer of DynamoDB."""
     text = body.decode("utf-8", "replace")
     if page := html_page_hint({"Error": {"Message": text}, "ResponseMetadata": metadata}):
         return page
@@ -124,7 +124,7 @@ def _headers(answer: Mapping[str, Any]) -> dict[str, str]:
 
 
 def tls_hint(text: str) -> str:
-    """Returns what to do about an error of TLS, whose text names the URL."""
+    """Returns advice for a TLS error, whose text names the URL."""
     if "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower():
         return f"{text}; this is no TLS: is it an http:// endpoint?"
     if "No such file" in text:
@@ -135,7 +135,7 @@ def tls_hint(text: str) -> str:
 
 
 def unreachable_hint(text: str) -> str:
-    """Returns what may be wrong where nothing answers, or closes the connection; or ""."""
+    """Returns the likely cause of an unreachable endpoint, or of a closed connection; or ""."""
     if "Connection was closed" in text and '"http://' in text:
         return " (is it an https:// endpoint?)"
     region = _REGION_IN_ENDPOINT.search(text)
@@ -156,9 +156,9 @@ def _regions() -> list[str]:
 
 
 def endpoints_hint(tables: str, streams: str, is_unknown: bool) -> str:
-    """Returns what to set where one endpoint has the streams, another the tables; or "".
+    """Returns advice where streams and tables have different endpoints; else "".
 
-    `is_unknown` where the one for tables knows no DescribeTable.
+    `is_unknown`: the tables' endpoint has no DescribeTable.
     """
     advice = (
         "set AWS_ENDPOINT_URL_DYNAMODB to the tables' endpoint, and "

@@ -1,4 +1,4 @@
-"""Maps botocore's errors to watcher's, by what they mean to a reader of a stream."""
+"""Maps botocore's errors to watcher's, by their meaning for a reader of a stream."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from watcher.errors import (
     error_text,
 )
 
-# What the service's own codes mean to a reader. Those that botocore takes for throttling, or for
-# passing, are in its lists; any other, and an answer without a code,
-# is an `UnexpectedAnswerError`.
+# The service's codes. botocore has its own lists of throttling and passing errors; any other code,
+# and an answer without one, is an `UnexpectedAnswerError`.
 _OF_CODE: dict[str, type[ServiceError]] = {
     "ExpiredIteratorException": ExpiredIteratorError,
     "InternalFailure": TransientError,
@@ -40,7 +39,7 @@ _OF_CODE: dict[str, type[ServiceError]] = {
     "ServiceUnavailableException": TransientError,
     "TrimmedDataAccessException": TrimmedDataError,
 }
-# Of a message: a proxy's page may be long.
+# The longest message: a proxy's page may be long.
 _MOST_CHARACTERS = 500
 _TOO_MANY_REQUESTS = 429
 _REQUEST_TIMEOUT = 408
@@ -61,7 +60,7 @@ _BAD_CREDENTIALS = {
     "SignatureDoesNotMatch",
     "UnrecognizedClientException",
 }
-# A network's, a proxy's, or a credential service's passing trouble.
+# Passing errors of a network, a proxy, or a credential service.
 _PASSING = (
     boto.HTTPClientError,
     boto.ConnectionError,
@@ -76,7 +75,7 @@ _BAD_LOGIN = (
     boto.SSOError,
     boto.TokenRetrievalError,
 )
-# … and that of them where it is no use for a beginner to wait.
+# Those of them that end a program that has never reached the service.
 _UNREACHABLE = (
     boto.EndpointConnectionError,
     boto.ConnectTimeoutError,
@@ -87,18 +86,18 @@ _UNREACHABLE = (
 
 
 def to_watcher_error(error: Exception) -> WatcherError:
-    """Returns watcher's error for one of botocore's."""
+    """Returns watcher's error for a botocore error."""
     if isinstance(error, boto.ClientError):
         return _answered(error)
     if isinstance(error, _PASSING):
         text = one_line(error)
-        told = error_hints.tls_hint(text) if isinstance(error, boto.SSLError) else text
-        return TransientError(told, unreachable=isinstance(error, _UNREACHABLE))
+        advice = error_hints.tls_hint(text) if isinstance(error, boto.SSLError) else text
+        return TransientError(advice, unreachable=isinstance(error, _UNREACHABLE))
     return to_stream_error(error)
 
 
 def _answered(error: boto.ClientError) -> WatcherError:
-    """Returns watcher's error for an error that the service answers."""
+    """Returns watcher's error for an error answer of the service."""
     text = one_line(error)
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     context = RetryContext(
@@ -116,7 +115,7 @@ def _answered(error: boto.ClientError) -> WatcherError:
 
 
 def to_stream_error(error: Exception) -> StreamError:
-    """Returns an error of one line that says what to do, for what only the user can mend."""
+    """Returns a one-line error with advice, for errors that only the user can fix."""
     text = one_line(error)
     if isinstance(error, boto.NoCredentialsError):
         return CredentialsError(
@@ -138,15 +137,15 @@ def to_stream_error(error: Exception) -> StreamError:
 
 
 def error_code(error: BaseException | None) -> str:
-    """Returns the service's own code of an error; empty where it is none."""
+    """Returns the service's code of an error; "" for other errors."""
     if not isinstance(error, boto.ClientError):
         return ""
-    # "com.amazonaws.dynamodb#X" is botocore's work to shorten; an emulator's own "X:" is not.
+    # botocore shortens "com.amazonaws.dynamodb#X", but not an emulator's "X:".
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def cancellation_codes(error: BaseException | None) -> set[str]:
-    """Returns why a transaction was cancelled, a code for each item in the way; else none."""
+    """Returns the codes for which a transaction was cancelled, one per item; or none."""
     if not isinstance(error, boto.ClientError):
         return set()
     codes = {str(each.get("Code")) for each in error.response.get("CancellationReasons", ())}
@@ -154,7 +153,7 @@ def cancellation_codes(error: BaseException | None) -> set[str]:
 
 
 def error_operation(error: BaseException | None) -> str:
-    """Returns the service's operation that an error answers; empty where it is none."""
+    """Returns the service's operation that answered with an error; "" for other errors."""
     return str(error.operation_name) if isinstance(error, boto.ClientError) else ""
 
 

@@ -1,7 +1,6 @@
-"""A speed seam: shard reads without what botocore does around a call (a sixth of the CPU time).
+"""An optimization: reads shards without botocore's overhead (a sixth of the CPU time).
 
-Nothing here is needed for what is right, only for what is fast: where a call is not as we know it,
-botocore makes it.
+Correctness never depends on it: botocore makes every call whose form is not known here.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from watcher.errors import TransientError, UnexpectedAnswerError
 
 logger = logging.getLogger("watcher")
 
-# What the shortcut takes over from botocore's request; all else is made for each.
+# The headers copied from botocore's request; the others are made for each call.
 _KEPT_HEADERS = ("content-type", "user-agent", "x-amz-target")
 _SCOPE = re.compile(
     r"AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request"
@@ -43,27 +42,25 @@ _SCOPE = re.compile(
 
 _ANY_SHARD = {"ShardId": "shardId-" + "0" * 20, "ShardIteratorType": "LATEST"}
 _PAGES = ("GetRecordsOutput", "ScanOutput")
-_SUCCESS = 200  # the service has no other
-_FIRST_ERROR = 300  # as botocore has it
+_SUCCESS = 200  # DynamoDB's only success status
+_FIRST_ERROR = 300  # as in botocore
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 _SHOWN_BYTES = 100
 _READ_BYTES = 5000
-_ASKED_AT_ONCE = 4
+_PENDING_MAX = 4
 
 _OutputShape: TypeAlias = Any
-"""botocore's Shape; None for an operation whose answer has none, which its stubs leave out."""
+"""botocore's Shape, or None for an operation without one, which its stubs omit."""
 
 
 class RawPages(ResponseParserFactory):
-    """Hands the bodies of pages through unparsed: botocore takes 230 ms for what takes us 2.
+    """Leaves the bodies of GetRecords and Scan unparsed: botocore takes 230 ms for what takes us 2.
 
-    Those of GetRecords and of Scan.
-
-    Errors, and every other operation, are parsed by botocore.
+    botocore parses errors, and all other operations.
     """
 
     def create_parser(self, protocol_name: str) -> ResponseParser:
-        """As botocore's, but for one answer of one operation."""
+        """Returns botocore's parser, changed for these two operations."""
         parser = super().create_parser(protocol_name)
         parse = parser.parse
 
@@ -72,7 +69,7 @@ class RawPages(ResponseParserFactory):
             metadata = {"HTTPStatusCode": status, "HTTPHeaders": response["headers"]}
             is_answer = protocol_name == "json" and shape is not None and status < _FIRST_ERROR
             if is_answer:
-                _refuse_what_is_no_answer(response["body"], shape.name, metadata)
+                _refuse_other_bodies(response["body"], shape.name, metadata)
             if is_answer and shape.name in _PAGES:
                 return {"Body": response["body"], "ResponseMetadata": metadata}
             try:
@@ -80,12 +77,12 @@ class RawPages(ResponseParserFactory):
                 error = parsed.get("Error", {})
                 if status >= _FIRST_ERROR and not error.get("Message"):
                     error["Message"] = error_hints.not_json_hint(response["body"], metadata)
-                # botocore takes one that is cut off for an empty one.
+                # botocore takes a truncated answer for an empty one.
                 if is_answer and parsed.keys() <= {"ResponseMetadata"}:
                     json.loads(response["body"])
                 return parsed
             except _UNREADABLE as error:
-                # Neither UTF-8 nor an object, or one whose members are none of the service's.
+                # Not UTF-8, not an object, or one with unknown members.
                 if status < _FIRST_ERROR:
                     raise ResponseParserError(f"an answer that can't be read: {error}") from error
                 text = repr(response["body"][:_SHOWN_BYTES])
@@ -98,13 +95,14 @@ class RawPages(ResponseParserFactory):
         return parser
 
 
-def _refuse_what_is_no_answer(body: bytes, shape: str, metadata: dict[str, Any]) -> None:
-    """Raises UnexpectedAnswerError; an answer that is cut off is trouble that passes.
+def _refuse_other_bodies(body: bytes, shape: str, metadata: dict[str, Any]) -> None:
+    """Raises UnexpectedAnswerError for a body that is no JSON object of the service.
 
-    botocore takes 204, which a proxy may say, for an answer without members: of BatchWriteItem
-    that all is written, of GetItem that there is no such item.
+    A truncated answer is a passing error. botocore takes a 204 (a proxy's) for an answer without
+    members: for BatchWriteItem that means that all is written, for GetItem that there is no such
+    item.
     """
-    is_whole = metadata["HTTPStatusCode"] == _SUCCESS  # not 206, a part of one
+    is_whole = metadata["HTTPStatusCode"] == _SUCCESS  # not 206, a partial one
     if not is_whole or not body[:_SHOWN_BYTES].lstrip().startswith(b"{"):
         operation = shape.removesuffix("Output")
         raise UnexpectedAnswerError(
@@ -113,13 +111,13 @@ def _refuse_what_is_no_answer(body: bytes, shape: str, metadata: dict[str, Any])
 
 
 class Shortcut:
-    """Some of a client's operations without what botocore does around a call.
+    """Makes some of a client's calls without botocore's overhead.
 
-    botocore chooses the URL and the headers, as seen in a call that it never sends, whose signature
-    ours has to equal; it gives the credentials, and reads the answers and errors. That leaves an
-    eighth of the CPU time, and of 7 MB that each child's botocore takes by its first call, 4; and
-    an end for each call as a whole. What is not plain, the client does, `bounded` (see
-    `with_deadline`). For several threads.
+    botocore chooses the URL and the headers, as seen in a call that is never sent, whose signature
+    ours has to equal; it provides the credentials, and parses the answers and errors. That takes an
+    eighth of the CPU time, and saves 3 of the 7 MB that a child's first botocore call takes; and it
+    limits the time of each whole call. The client makes other calls, `bounded` (see
+    `with_deadline`). Thread-safe.
     """
 
     def __init__(
@@ -138,20 +136,20 @@ class Shortcut:
         self.ca_file: str = ca_file(session) or str(get_cert_path(True))
         self._connections: dict[str, HTTPConnections] = {}
         self._calls: dict[str, SentCall | None] = {}
-        self._seeing = threading.Lock()
-        self._asked: weakref.WeakSet[PendingResponse] = weakref.WeakSet()
+        self._learning = threading.Lock()
+        self._pending: weakref.WeakSet[PendingResponse] = weakref.WeakSet()
 
     def prepare(self, arn: str) -> None:
-        """Learns how botocore reads the shards of a stream, before the first read."""
-        self._seen_call("GetShardIterator", {**_ANY_SHARD, "StreamArn": arn})
-        self._seen_call("GetRecords", {"ShardIterator": f"{arn}|1|any"})
+        """Learns botocore's requests for a stream's shards, before the first read."""
+        self._known_call("GetShardIterator", {**_ANY_SHARD, "StreamArn": arn})
+        self._known_call("GetRecords", {"ShardIterator": f"{arn}|1|any"})
 
     def close(self) -> None:
-        """Close its connections; the next call opens another."""
+        """Closes its connections; the next call opens new ones."""
         for http in self._connections.values():
             http.close()
-        for asked in list(self._asked):
-            asked.close()
+        for pending in list(self._pending):
+            pending.close()
 
     def describe_stream(self, **query: object) -> ParsedAnswer:
         """Calls DescribeStream as the client does."""
@@ -163,40 +161,43 @@ class Shortcut:
         answer = self._answer("GetShardIterator", query)
         return self._bounded(self._client.get_shard_iterator)(**query) if answer is None else answer
 
-    def get_records(self, asked: PendingResponse | None = None, **query: object) -> ParsedAnswer:
-        """Calls GetRecords as the client does; with `asked`, takes the answer to that call."""
-        answer = self._answer("GetRecords", query, asked)
+    def get_records(self, pending: PendingResponse | None = None, **query: object) -> ParsedAnswer:
+        """Calls GetRecords as the client does; with `pending`, takes the answer to that call."""
+        answer = self._answer("GetRecords", query, pending)
         return self._bounded(self._client.get_records)(**query) if answer is None else answer
 
     def ask(self, **query: object) -> PendingResponse | None:
-        """Sends GetRecords ahead; None where only `get_records` can, or too many are on their way.
+        """Sends GetRecords ahead; None where only `get_records` works, or too many are pending.
 
-        An answer waits in the system's memory, with up to a megabyte.
+        Answers wait in the system's memory, with up to a megabyte each.
         """
-        call = self._seen_call("GetRecords", query)
-        if call is None or not call.http.usable or len(self._asked) >= _ASKED_AT_ONCE:
+        call = self._known_call("GetRecords", query)
+        if call is None or not call.http.usable or len(self._pending) >= _PENDING_MAX:
             return None
         try:
-            asked = self._post(call, query)
-        except OSError:  # the read that asks anew will see what is wrong
+            pending = self._post(call, query)
+        except OSError:  # the read will raise it again
             return None
-        self._asked.add(asked)
-        return asked
+        self._pending.add(pending)
+        return pending
 
     def call_of(self, operation: str) -> SentCall | None:
-        """Returns how an operation is called; None where botocore calls it, or nobody did yet."""
+        """Returns an operation's request form;
+
+        None if botocore makes it, or nothing was called yet.
+        """
         return self._calls.get(operation)
 
-    def _seen_call(self, operation: str, query: dict[str, Any]) -> SentCall | None:
-        """Returns how an operation is called; None where botocore has to do it."""
+    def _known_call(self, operation: str, query: dict[str, Any]) -> SentCall | None:
+        """Returns an operation's request form; None where botocore has to make the call."""
         if operation not in self._calls:
-            with self._seeing:  # what one thread never sends must not be another's call
+            with self._learning:  # a call that is only watched must not be another thread's
                 if operation not in self._calls:
-                    self._calls[operation] = self._seen(operation, query)
+                    self._calls[operation] = self._learned(operation, query)
         return self._calls[operation]
 
-    def _seen(self, operation: str, query: dict[str, Any]) -> SentCall | None:
-        """Returns a call as botocore would send it; None where we do not know its form."""
+    def _learned(self, operation: str, query: dict[str, Any]) -> SentCall | None:
+        """Returns botocore's request form for a call; None if it is not the known one."""
         request = self._unsent_request(operation, query)
         url = request.url
         headers = {name.lower(): _text(value) for name, value in request.headers.items()}
@@ -218,7 +219,7 @@ class Shortcut:
         return SentCall(operation, url, kept, signer, shape, http)
 
     def _unsent_request(self, operation: str, query: dict[str, Any]) -> AWSPreparedRequest:
-        """Returns the request that botocore makes of a call; it is not sent."""
+        """Returns botocore's request for a call, without sending it."""
         seen: list[AWSPreparedRequest] = []
 
         def stop(request: AWSPreparedRequest, **_: object) -> None:
@@ -250,21 +251,22 @@ class Shortcut:
         return self._connections[url]
 
     def _answer(
-        self, operation: str, query: dict[str, Any], asked: PendingResponse | None = None
+        self, operation: str, query: dict[str, Any], pending: PendingResponse | None = None
     ) -> ParsedAnswer | None:
-        """An operation's answer; None where only the client can get it."""
-        call = self._seen_call(operation, query)
+        """Returns an operation's answer; None where only the client can get it."""
+        call = self._known_call(operation, query)
         if call is None or not call.http.usable:
             return None
         try:
-            answer = (asked or self._post(call, query)).wait()
+            answer = (pending or self._post(call, query)).wait()
         except UnexpectedAnswerError as error:
             raise UnexpectedAnswerError(f"{operation}: {error}") from None
         except OverdueAnswerError as error:
             raise TransientError(f"{operation}: {error}", overdue=True) from error
         except OSError as error:
-            if asked is not None and not isinstance(error, TimeoutError):
-                return self._answer(operation, query)  # a connection may not wait for long
+            if pending is not None and not isinstance(error, TimeoutError):
+                # The server may have closed a waiting connection.
+                return self._answer(operation, query)
             if _is_about_trust(error):
                 logger.debug(f"Reading through botocore from now on: {call.url}: {error}")
                 call.http.usable = False
@@ -288,7 +290,7 @@ class Shortcut:
 
 
 class SentCall(NamedTuple):
-    """An operation as botocore sends it."""
+    """An operation's request, as botocore sends it."""
 
     operation: str
     url: str
@@ -299,11 +301,11 @@ class SentCall(NamedTuple):
 
 
 class _NotSentError(Exception):
-    """Ends a call of botocore that was made only to see what it would send."""
+    """Stops a botocore call whose request is only examined."""
 
 
 def _as_botocore(error: OSError, url: str) -> boto.BotoCoreError:
-    """The error that botocore would have raised."""
+    """Returns the error that botocore would have raised."""
     match error:
         case TimeoutError():
             return boto.ReadTimeoutError(endpoint_url=url, error=error)
@@ -315,7 +317,7 @@ def _as_botocore(error: OSError, url: str) -> boto.BotoCoreError:
 
 
 def _is_about_trust(error: OSError) -> bool:
-    """True where the two sides can't agree on TLS, which would fail every time."""
+    """True where client and server can't agree on TLS, which would fail every time."""
     broken = ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError
     return isinstance(error, ssl.SSLError) and not isinstance(error, broken)
 

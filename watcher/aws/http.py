@@ -1,8 +1,8 @@
-"""HTTP/1.1 connections that are kept alive, for small requests and answers of known length.
+"""HTTP/1.1 keep-alive connections for small requests and answers of known length.
 
-An idle shard is asked once a second, and there may be hundreds: what a general client does around
-such a call costs ten times the call. Python's own `http.client` takes 91 µs of CPU for what takes
-35 here: its headers are read by the parser for e-mails.
+An idle shard is polled once a second, and there may be hundreds: a general client's overhead is ten
+times the call itself. Python's own `http.client` takes 91 µs of CPU for what takes 35 here: it
+parses headers with the e-mail parser.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _LARGEST_HEAD_BYTES = 64 * 1024
-# DynamoDB's answers end at 1 MB or a little more; far beyond is no answer of DynamoDB's.
+# DynamoDB's answers have a little over 1 MB at most; a much larger one is not DynamoDB's.
 LARGEST_BODY_BYTES = 64 * 1024 * 1024
 _BUFFER_BYTES = 64 * 1024
 _STATUS = re.compile(r"HTTP/1\.1 ([2-5]\d\d)(?: |$)")
 
 
 class Response(NamedTuple):
-    """A whole answer, its headers' names in lower case."""
+    """A whole answer, with its headers' names in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -44,7 +44,7 @@ class Response(NamedTuple):
 
 
 def too_large(most_bytes: int) -> str:
-    """Returns a line about an answer of more bytes."""
+    """Returns a line about an answer of more than `most_bytes`."""
     most = f"{most_bytes // 1024**2} MB"
     return (
         f"an answer of more than {most}: is it DynamoDB that answers there, or a proxy or gateway?"
@@ -52,35 +52,35 @@ def too_large(most_bytes: int) -> str:
 
 
 class OverdueAnswerError(TimeoutError):
-    """Something comes now and then, but not the end of it."""
+    """Raised for an answer whose bytes keep coming without an end."""
 
 
 class Timeouts(NamedTuple):
-    """How long an HTTP call may take."""
+    """The time limits of an HTTP call."""
 
     connect_seconds: float
     read_seconds: float
-    """Between two pieces of an answer."""
+    """The limit between two pieces of an answer."""
     whole_seconds: float
-    """For an answer from its first byte to its last: one that drips never ends else."""
+    """The limit from an answer's first byte to its last."""
 
 
 class HTTPConnections:
-    """Posts to one URL, and knows the plain case only; for several threads, side by side.
+    """Posts to one URL, for plain answers only; several threads may use it.
 
-    It keeps as many connections as there were posts at the same time. For an answer of another make
-    (chunked, compressed, HTTP/1.0) the caller needs a general client; `usable` turns False where it
-    would need one every time.
+    It keeps as many connections as there were simultaneous posts. For other answers (chunked,
+    compressed, HTTP/1.0) the caller needs a general client; `usable` turns False where that would
+    be every time.
     """
 
     def __init__(self, url: str, *, ca_file: str, timeouts: Timeouts) -> None:
-        self._idle: list[_Connection] = []  # the one used last is the first to be used again
+        self._idle: list[_Connection] = []  # the last used one is used next
         _close_at_end(self, partial(_close_all, self._idle))
         parts = urlsplit(url)
         self.host = parts.netloc
         self.usable = parts.scheme in ("http", "https") and "@" not in parts.netloc
         if parts.scheme == "https":
-            with contextlib.suppress(OSError):  # the handshake will say what is wrong
+            with contextlib.suppress(OSError):  # the handshake will raise it again
                 tls_context(ca_file)
         self._address = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         self._path = parts.path or "/"
@@ -88,7 +88,7 @@ class HTTPConnections:
         self._timeouts = timeouts
 
     def post(self, headers: Mapping[str, str], body: bytes) -> PendingResponse:
-        """Send a request, and wait for nothing. Raises OSError where the connection fails."""
+        """Sends a request, without waiting. Raises OSError where the connection fails."""
         lines = [f"POST {self._path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines.append(f"Content-Length: {len(body)}\r\n\r\n")
@@ -101,20 +101,20 @@ class HTTPConnections:
         return PendingResponse(self, connection)
 
     def close(self) -> None:
-        """Close the connections; the next post opens another."""
+        """Closes the connections; the next post opens new ones."""
         _close_all(self._idle)
 
     def receive(self, connection: _Connection) -> Response | None:
-        """Wait for the answer; then the connection is idle again, or closed.
+        """Waits for the answer; then the connection is idle again, or closed.
 
-        None where the answer is of another make. Raises as `PendingResponse.wait`.
+        None for an answer that is not plain. Raises as `PendingResponse.wait`.
         """
         response = None
         try:
             response = self._received(connection)
             return response
         finally:
-            # What is left of a half-read answer must not be taken for the next one.
+            # The rest of a half-read answer must not be taken for the next one.
             if response is None or response.headers.get("connection", "").lower() == "close":
                 connection.close()
             else:
@@ -157,7 +157,7 @@ class HTTPConnections:
 
 
 class PendingResponse:
-    """A request was sent; its answer may be taken, once, else its connection is closed."""
+    """A sent request; its answer can be taken once, else its connection is closed."""
 
     def __init__(self, connections: HTTPConnections, connection: _Connection) -> None:
         self._connections = connections
@@ -165,10 +165,10 @@ class PendingResponse:
         self._close_unwanted = _close_at_end(self, connection.close)
 
     def wait(self) -> Response | None:
-        """Wait for the answer; None where it is of another make.
+        """Waits for the answer; None where it is not plain.
 
         Raises OSError where the connection fails, or ends before the answer does; TimeoutError
-        where nothing comes for too long, OverdueAnswerError where the whole of it takes too long.
+        where no byte comes for too long, OverdueAnswerError where the whole answer takes too long.
         """
         connection, self._connection = self._connection, None
         self._close_unwanted.detach()
@@ -177,13 +177,13 @@ class PendingResponse:
         return self._connections.receive(connection)
 
     def close(self) -> None:
-        """Close the connection: the answer is not wanted any more."""
+        """Closes the connection: the answer is no longer wanted."""
         self._connection = None
         self._close_unwanted()
 
 
 class _Connection:
-    """A connected socket, and what is read of it through a buffer."""
+    """A connected socket with a read buffer."""
 
     def __init__(self, connected: socket.socket, timeouts: Timeouts) -> None:
         self._socket = connected
@@ -192,16 +192,16 @@ class _Connection:
         self._reader = io.BufferedReader(self._incoming, _BUFFER_BYTES)
 
     def send(self, request: bytes) -> None:
-        """Send all of it."""
+        """Sends the whole request."""
         self._socket.settimeout(self._timeouts.read_seconds)
         self._socket.sendall(request)
 
     def start_receiving(self) -> None:
-        """Let the time of one answer begin."""
+        """Starts the time limit of one answer."""
         self._incoming.begin()
 
     def head(self) -> tuple[str, dict[str, str]] | None:
-        """Receive the status line and the headers; None where they don't end."""
+        """Receives the status line and the headers; None if they are too long."""
         lines: list[str] = []
         room = _LARGEST_HEAD_BYTES
         while (line := self._reader.readline(room)) != b"\r\n":
@@ -219,7 +219,7 @@ class _Connection:
         return lines[0].rstrip("\r\n") if lines else "", headers
 
     def body(self, length: int) -> bytes:
-        """Receive what follows the head, to its end."""
+        """Receives the `length` bytes behind the head."""
         body = self._reader.read(length)
         if len(body) < length:
             raise _ended()
@@ -228,29 +228,29 @@ class _Connection:
         return body
 
     def is_readable(self) -> bool:
-        """True if unrequested data has come: most often, the connection's end."""
-        # Not select(), which knows no descriptor above 1,023.
+        """True if unrequested data has come: usually the connection's end."""
+        # Not select(), which is limited to descriptors up to 1,023.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(0))
 
     def close(self) -> None:
-        """Close the socket."""
+        """Closes the socket."""
         self._socket.close()
 
 
 class _Incoming(io.RawIOBase):
-    """The bytes that a socket receives; each wait ends with that for a piece, or for the whole."""
+    """The bytes that a socket receives, within the limits for a piece and for the whole."""
 
     def __init__(self, connected: socket.socket, timeouts: Timeouts) -> None:
         self._socket = connected
         self._timeouts = timeouts
         self._deadline = 0.0
         self.count = 0
-        """How many bytes have come of this answer."""
+        """The number of bytes received of this answer."""
 
     def begin(self) -> None:
-        """Let the time of one answer begin."""
+        """Starts the time limit of one answer."""
         self._deadline = time.monotonic() + self._timeouts.whole_seconds
         self.count = 0
 
@@ -259,12 +259,12 @@ class _Incoming(io.RawIOBase):
         return True
 
     def readinto(self, room: WriteableBuffer) -> int:
-        """Receive what there is; 0 at the end. Raises TimeoutError, OverdueAnswerError."""
-        left = self._deadline - time.monotonic()
-        if left < self._timeouts.read_seconds:
-            if left <= 0:
+        """Receives available bytes; 0 at the end. Raises TimeoutError, OverdueAnswerError."""
+        remaining = self._deadline - time.monotonic()
+        if remaining < self._timeouts.read_seconds:
+            if remaining <= 0:
                 raise self._overdue()
-            self._socket.settimeout(left)
+            self._socket.settimeout(remaining)
         try:
             count = self._socket.recv_into(room)
         except TimeoutError:
@@ -283,9 +283,9 @@ def _ended() -> ConnectionError:
 
 
 def _close_at_end(owner: object, close: Callable[[], object]) -> weakref.finalize[[], object]:
-    """Close when its owner is gone, or the program ends: of a circle, before what is in it ends.
+    """Calls `close` when its owner is garbage, or the program ends.
 
-    By `__del__`, a connection that is older than its owner would end first, unclosed.
+    In a reference cycle `__del__` is too late: the socket may end first, unclosed.
     """
     return weakref.finalize(owner, close)
 
@@ -293,7 +293,7 @@ def _close_at_end(owner: object, close: Callable[[], object]) -> weakref.finaliz
 def _pop(idle: list[_Connection]) -> _Connection | None:
     try:
         return idle.pop()
-    except IndexError:  # not asked before: another thread may be the one to take the last
+    except IndexError:  # no check before: another thread may take the last one
         return None
 
 
@@ -304,10 +304,10 @@ def _close_all(idle: list[_Connection]) -> None:
 
 @functools.cache
 def tls_context(ca_file: str) -> ssl.SSLContext:
-    """A context that trusts these certificates; made before a fork, its memory is shared.
+    """Returns a context that trusts these certificates; made before a fork, its memory is shared.
 
-    As strict as botocore's, no stricter: Python 3.13's default one refuses what companies' TLS
-    inspection makes. (botocore checks the name by itself.)
+    It is as strict as botocore's, no stricter: Python 3.13's default one refuses companies' TLS
+    inspection. (botocore checks the host name itself.)
     """
     context: ssl.SSLContext = create_urllib3_context()
     context.check_hostname = True

@@ -1,4 +1,4 @@
-"""JSON text as DynamoDB sends it, read where strict decoders give up."""
+"""Decodes JSON text of DynamoDB, also where strict decoders fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-# Each escape in JSON text; the groups are a high surrogate, the low one behind it, and a low one.
+# An escape in JSON text; the groups: a high surrogate, the low one behind it, a lone low one.
 _ESCAPE: Final = re.compile(
     rb"\\(?:u(d[89ab][0-9a-f]{2})(\\ud[c-f][0-9a-f]{2})?|u(d[c-f][0-9a-f]{2})|.)",
     re.IGNORECASE | re.DOTALL,
@@ -17,10 +17,10 @@ _T = TypeVar("_T")
 
 
 def read(decoder: msgspec.json.Decoder[_T], text: bytes | memoryview | msgspec.Raw) -> _T:
-    """Decode JSON; where a string holds half of a surrogate pair, U+FFFD stands in its place.
+    """Decodes JSON; U+FFFD replaces each lone half of a surrogate pair.
 
-    JavaScript's `slice` leaves such halves, DynamoDB takes and gives them, and boto3 reads them;
-    strict decoders don't. Raises msgspec.DecodeError.
+    JavaScript's `slice` makes such halves, DynamoDB stores them, and boto3 reads them; strict
+    decoders don't. Raises msgspec.DecodeError.
     """
     try:
         return decoder.decode(text)
@@ -32,7 +32,7 @@ def read(decoder: msgspec.json.Decoder[_T], text: bytes | memoryview | msgspec.R
 
 
 def mend(text: bytes) -> bytes:
-    """JSON text of the same length without half surrogate pairs."""
+    """Returns JSON text of the same length without lone surrogates."""
 
     def mended(match: re.Match[bytes]) -> bytes:
         high, low_behind, low = match.groups()

@@ -1,4 +1,4 @@
-"""The order of a key's attributes in its table: the partition key comes first."""
+"""Remembers the order of key attributes in their tables: the partition key comes first."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-# By the names that a key has, those that come first in some table that was described. Told once,
-# not handed through: it is for the eye, and what prints a key often knows no table.
+# The partition keys seen, by the names of a key's attributes. Global, as the order only matters for
+# display, and the code that prints a key often has no table.
 known_first: dict[frozenset[str], set[str]] = {}
 
 
@@ -23,9 +23,9 @@ def remember_key_schema(schema: Iterable[Mapping[str, Any]]) -> None:
 
 @lru_cache(maxsize=256)
 def in_order(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns a key's attributes in the table's order; sorted by name where that is not known.
+    """Returns a key's attributes in the table's order; sorted by name where that is unknown.
 
-    It is not known either where two tables have the same names the other way round.
+    It is also unknown where two tables use the same names in different orders.
     """
     firsts = known_first.get(frozenset(names), ())
     return tuple(sorted(names, key=lambda name: (len(firsts) != 1 or name not in firsts, name)))

@@ -1,4 +1,4 @@
-"""A checkpoint shared through S3: an object that is written only in the place of what was seen."""
+"""A checkpoint shared through S3: an object with conditional writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from watcher.errors import StreamError, TransientError, UsageError
 
 
 class _Content(msgspec.Struct, frozen=True):
-    """The object's JSON; the token stands in it as it is."""
+    """The object's JSON, with the token as part of it."""
 
     holder: str
     counter: int
@@ -21,25 +21,25 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 def encode(leased: Leased) -> bytes:
-    """Returns the lease and its token as one JSON text."""
+    """Returns the lease and its token as JSON."""
     token = msgspec.Raw(leased.token) if leased.token else msgspec.UNSET
     content = _Content(leased.holder, leased.counter, leased.seconds, token)
     return msgspec.json.encode(content)
 
 
 def decode(text: bytes | str, name: str) -> Leased:
-    """Returns what `encode` has encoded. Raises UsageError for other text."""
+    """Returns the lease that `encode` has encoded. Raises UsageError for other text."""
     try:
         content = msgspec.json.decode(text, type=_Content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        told = f"what is there was not written by a watch ({error}): choose another name"
-        raise UsageError(told, "checkpoint", name) from None
+        reason = f"what is there was not written by a watch ({error}): choose another name"
+        raise UsageError(reason, "checkpoint", name) from None
     token = bytes(content.token) if content.token else b""
     return Leased(content.holder, content.counter, content.seconds, token)
 
 
 class LeaseObject:
-    """One object, as `LeaseTable` is one item; S3 compares the ETag.
+    """A lease in one object, as `LeaseTable` is in one item; S3 compares the ETag.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
     """
@@ -48,11 +48,11 @@ class LeaseObject:
         self.name = url
         self._client = client
         self._seen: Leased | None = None
-        self._etag = ""  # of that one
+        self._etag = ""  # of `_seen`
 
     @classmethod
     def from_url(cls, url: str, connection: AwsConfig, region: str | None) -> LeaseObject:
-        """The object of a URL (`s3://BUCKET/KEY`). Raises UsageError, StreamError."""
+        """Returns the object of a URL (`s3://BUCKET/KEY`). Raises UsageError, StreamError."""
         bucket, _, key = url.removeprefix(SCHEME).partition("/")
         if not bucket or not key or key.endswith("/"):
             raise UsageError(f"give {SCHEME}BUCKET/KEY", "checkpoint", url)
@@ -62,11 +62,11 @@ class LeaseObject:
         return cls(quick, url)
 
     def make(self) -> None:
-        """Have the bucket answer. Raises CheckpointError, UsageError."""
+        """Checks that the bucket answers. Raises CheckpointError, UsageError."""
         self.get()
 
     def get(self) -> Leased | None:
-        """Returns the object as it is now; None where there is none."""
+        """Returns the lease in the object; None where there is none."""
         try:
             found = self._client.get(self.name)
         except (StreamError, TransientError) as error:
@@ -78,12 +78,12 @@ class LeaseObject:
         return self._seen
 
     def replace(self, leased: Leased, seen: Leased | None) -> bool:
-        """Write it in the place of what was seen; False where that is not there any more."""
+        """Writes the object if `seen` is still there; False where it is not."""
         if seen is not None and seen != self._seen and self.get() != seen:
             return False
         body, etag = encode(leased), None if seen is None else self._etag
-        # Two that write at one moment: one that takes the lease just looks again. Of its holder's
-        # writes it may be an earlier one that came late, and says nothing of another.
+        # Two simultaneous writes conflict: a watch that wants the lease just looks again. For the
+        # holder, the other write may be its own earlier one, so the conflict proves nothing.
         is_ours = seen is not None and seen.holder == leased.holder
         try:
             written = self._client.put_if(self.name, body, etag, is_retried=not is_ours)
@@ -94,5 +94,5 @@ class LeaseObject:
         return written is not None
 
     def close(self) -> None:
-        """Close its connections."""
+        """Closes its connections."""
         self._client.close()

@@ -1,4 +1,4 @@
-"""A checkpoint shared through DynamoDB: an item of a table that is made on demand."""
+"""A checkpoint shared through DynamoDB: an item of a table that is created on demand."""
 
 from __future__ import annotations
 
@@ -29,48 +29,48 @@ SCHEME = "dynamodb://"
 _TABLE = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _KEY = {"AttributeName": "name", "KeyType": "HASH"}
 _TYPE = {"AttributeName": "name", "AttributeType": "S"}
-# Up to here the token is text that people and bloop can read; each KB of an item is paid for.
+# A token up to this size is stored as text, readable for people and bloop; each KB costs money.
 _PLAIN_BYTES = 16 * 1024
 # DynamoDB's limit for an item is 400 KB; the rest is for the other attributes.
 _MOST_BYTES = 396 * 1024
-# A longer one is in further items; those that a transaction writes have 4 MB.
+# A longer token is in further items; a transaction writes up to 4 MB.
 _PART_BYTES = 390_000
 _MOST_PARTS = 10
-# A read that meets a write is made again so often.
+# The attempts at a read during writes.
 _READS = 5
-# What of a token no compression can be meant to become.
+# The largest decompressed token.
 _LARGEST = 64 * 1024 * 1024
 
 
 class Leased(msgspec.Struct, frozen=True):
-    """The item: who holds the lease, and the tokens."""
+    """The item: the lease and the tokens."""
 
     holder: str
-    """Who has the lease; "" where nobody has."""
+    """The id of the lease's holder; "" without one."""
     counter: int
-    """One more with each write."""
+    """The number of writes."""
     seconds: float
-    """How long the holder may deliver after each write."""
+    """The time after each write in which the holder may deliver."""
     token: bytes
     """The tokens' JSON text; empty where none was stored."""
 
 
 class _Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Stands in the place of a token that is in items of its own.
+    """Replaces a token that is in further items.
 
-    A watcher that knows of none of them keeps this as it is, and refuses it as a token.
+    An older watcher, which does not know it, keeps it unchanged, and refuses it as a token.
     """
 
     parts: int
     counter: int
-    """That of the write that the parts came with, all at once; they hold it, too."""
+    """The write that stored all parts together; they contain it too."""
 
 
 class LeaseTable:
-    """One item, written only if it still is what was seen.
+    """A lease in one item, written only if it is unchanged.
 
-    A token that is too large for it is in further ones, written in one transaction with it. All
-    raise CheckpointError where that can't be.
+    A larger token is in further items, written in one transaction with it. All methods raise
+    CheckpointError where the service refuses.
     """
 
     def __init__(self, client: TablesClient, table: str, name: str) -> None:
@@ -80,11 +80,11 @@ class LeaseTable:
         self._name = name
         self._key = {"name": {"S": name}}
         self._seen: Leased | None = None
-        self._parts: _Parts | None = None  # of that one's token
+        self._parts: _Parts | None = None  # of `_seen`'s token
 
     @classmethod
     def from_url(cls, url: str, connection: AwsConfig, region: str | None) -> LeaseTable:
-        """The item of a URL (`dynamodb://TABLE/NAME`). Raises UsageError, StreamError."""
+        """Returns the item of a URL (`dynamodb://TABLE/NAME`). Raises UsageError, StreamError."""
         table, _, name = url.removeprefix(SCHEME).partition("/")
         if not _TABLE.fullmatch(table) or not name:
             raise UsageError(f"give {SCHEME}TABLE/NAME", "checkpoint", url)
@@ -98,7 +98,7 @@ class LeaseTable:
         return cls(quick, table, name)
 
     def make(self) -> None:
-        """Have the table there. Raises UsageError where it is of another kind."""
+        """Creates the table if it does not exist. Raises UsageError for one with another key."""
         try:
             self._client.get(self._table, self._key)
         except (StreamError, TransientError) as error:
@@ -115,7 +115,7 @@ class LeaseTable:
         try:
             self._client.create_table(self._table, [_KEY], [_TYPE])
         except (StreamError, TransientError) as error:
-            # Else somebody else is making it.
+            # Another program may be creating it.
             if error_code(error.__cause__) != "ResourceInUseException":
                 raise self._error(error) from error
         try:
@@ -124,7 +124,7 @@ class LeaseTable:
             raise self._error(error) from error
 
     def get(self) -> Leased | None:
-        """Returns the item as it is now; None where there is none."""
+        """Returns the lease in the item; None where there is none."""
         torn = set[bytes]()
         for _ in range(_READS):
             if (item := self._item(self._key)) is None:
@@ -140,7 +140,7 @@ class LeaseTable:
                 return self._seen
             torn.add(found.token)
             CLOCK.sleep(TABLES.torn_seconds)
-        if len(torn) == 1:  # nobody has written it meanwhile
+        if len(torn) == 1:  # it was not written meanwhile
             text = f"an item that holds a part of it is gone ({found.token.decode()}): delete all "
             text += "items of this name to start anew, or choose another name"
             raise UsageError(text, "checkpoint", self.name)
@@ -154,7 +154,7 @@ class LeaseTable:
             raise self._error(error) from error
 
     def _together(self, parts: _Parts) -> bytes | None:
-        """Returns the parts of one write; None where another one has come between."""
+        """Returns the parts of one write; None if another write came in between."""
         found = []
         for number in range(1, parts.parts + 1):
             item = self._item(self._part_key(number))
@@ -167,14 +167,14 @@ class LeaseTable:
         return {"name": {"S": f"{self._name} (part {number})"}}
 
     def replace(self, leased: Leased, seen: Leased | None) -> bool:
-        """Write it in the place of what was seen; False where that is not there any more."""
+        """Writes the item if `seen` is still there; False where it is not."""
         names = {"#holder": "holder", "#counter": "counter"}
         condition = Condition("attribute_not_exists(#name)", {"#name": "name"}, {})
         if seen is not None:
             values = {":holder": {"S": seen.holder}, ":counter": {"N": str(seen.counter)}}
             text = "#holder = :holder AND #counter = :counter"
             condition = Condition(text, names, values)
-        # A renewal leaves the parts where they are.
+        # A renewal does not write the parts again.
         is_same = seen is not None and seen == self._seen and seen.token == leased.token
         kept = self._parts if is_same else None
         items, parts = self._encoded(leased) if kept is None else ([self._head(leased, kept)], kept)
@@ -190,11 +190,11 @@ class LeaseTable:
         return written
 
     def close(self) -> None:
-        """Close its connections."""
+        """Closes its connections."""
         self._client.close()
 
     def _encoded(self, leased: Leased) -> tuple[list[Item], _Parts | None]:
-        """Returns the items that hold it, the one with the lease first."""
+        """Returns the items that hold the lease and the token; the lease comes first."""
         if len(leased.token) <= _PLAIN_BYTES:
             plain: Item = {"token": {"S": leased.token.decode()}} if leased.token else {}
             return [self._head(leased) | plain], None
@@ -249,7 +249,7 @@ def checkpoint_error(error: StreamError | TransientError, name: str) -> Checkpoi
     cause = error.__cause__
     answered = isinstance(cause, boto.ClientError)
     if answered and isinstance(to_watcher_error(cause), CredentialsError):  # type: ignore[arg-type]
-        answered = False  # that is our own trouble
+        answered = False  # the fault of our credentials
     return CheckpointError(str(error), "checkpoint", name, answered=answered)
 
 
@@ -262,7 +262,7 @@ def _token(item: dict[str, Any]) -> bytes:
 
 
 def _parts(token: bytes) -> _Parts | None:
-    """Returns where a token is that is not in the item itself."""
+    """Returns the place of a token that is in further items; None for a plain token."""
     try:
         return msgspec.json.decode(token, type=_Parts)
     except msgspec.MsgspecError:

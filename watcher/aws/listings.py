@@ -1,4 +1,4 @@
-"""A stream's listing, put together from DescribeStream's pages."""
+"""Reads a stream's listing, page by page, from DescribeStream."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from watcher.retry import retry
 
 logger = logging.getLogger("watcher")
 
-# A clock may be off; a header that is further off is none.
+# Clocks may differ; a `Date` header that is further off is ignored.
 _YEARS_OFF = 20
 
 _Answer = TypeVar("_Answer")
 
 Describe = Callable[[dict[str, Any]], ParsedAnswer]
-"""A call of DescribeStream with these parameters. Raises what `StreamsClient` does."""
+"""A call of DescribeStream with these parameters. Raises as `StreamsClient`."""
 
 
 def read_listing(
@@ -40,14 +40,14 @@ def read_listing(
 ) -> Listing:
     """Returns the stream and all its shards, read page by page (100 shards each).
 
-    One whose pages are of two times is made anew, once (a `Date` may be wrong): its first shards
-    would stand there without what descends from them, as if nobody had read them. Raises
+    A listing whose pages are far apart in time is read again, once (a `Date` may be wrong):
+    otherwise its first shards would lack their descendants, as if no reader had seen them. Raises
     StreamGoneError, TransientError, StreamError.
     """
-    made, began = _read_listing(arn, describe, sleep, monotonic)
-    if (made.time - began).total_seconds() > LISTINGS.torn_seconds:
-        made, _ = _read_listing(arn, describe, sleep, monotonic)
-    return made
+    listing, began = _read_listing(arn, describe, sleep, monotonic)
+    if (listing.time - began).total_seconds() > LISTINGS.torn_seconds:
+        listing, _ = _read_listing(arn, describe, sleep, monotonic)
+    return listing
 
 
 def _read_listing(
@@ -68,8 +68,8 @@ def _read_listing(
         except ShardNotFoundError:
             raise no_such_stream(arn) from None
         stream = answer["StreamDescription"]
-        told = service_time(answer)
-        first = first or told
+        page_time = service_time(answer)
+        first = first or page_time
         remember_key_schema(stream.get("KeySchema") or ())
         for row in stream.get("Shards", ()):
             shard = to_shard(row)
@@ -83,7 +83,7 @@ def _read_listing(
                 view_type=stream.get("StreamViewType", ""),
                 shards=without_circles(shards.values()),
                 pages=pages.count,
-                time=told,
+                time=page_time,
                 created=stream.get("CreationRequestDateTime"),
             )
             return listing, first
@@ -93,10 +93,10 @@ def _read_listing(
 def call_in_turn(
     arn: str, call: Callable[[], _Answer], *, attempts: int, turn: Callable[[], float]
 ) -> _Answer:
-    """Returns the answer to a call about a stream, each attempt made when its turn has come.
+    """Returns the answer to a call about a stream, each attempt within the rate limit.
 
-    Another is made where nobody answers. Raises what the last one does. Where there may be several,
-    somebody waits for them who may wonder what goes on: the log tells what has no answer yet.
+    Retries calls without an answer. Raises the last one's error. With several attempts, where a
+    user may wait, the log reports a slow call.
     """
     with log_if_slow(partial(_unanswered, arn)) if attempts > 1 else contextlib.nullcontext():
         time.sleep(turn())
@@ -113,7 +113,7 @@ def _unanswered(arn: str, seconds: float) -> str:
 
 
 def no_such_stream(arn: str) -> StreamGoneError:
-    """Returns the error where DescribeStream knows no such stream."""
+    """Returns the error for a stream that DescribeStream does not know."""
     return StreamGoneError(
         f"no stream {arn}: it was deleted, or is of another region or account; "
         "see: python -m watcher streams"
@@ -123,7 +123,7 @@ def no_such_stream(arn: str) -> StreamGoneError:
 def _page(
     describe: Describe, query: dict[str, Any], sleep: Callable[[float], None]
 ) -> ParsedAnswer:
-    """One page, asked for again by itself: a large stream has dozens of them."""
+    """Returns one page, retried by itself: a large stream has dozens."""
     return retry(
         partial(describe, query),
         pauses=LISTINGS.page_backoff.pauses(LISTINGS.page_attempts),
@@ -133,7 +133,7 @@ def _page(
 
 
 def to_shard(row: dict[str, Any]) -> Shard:
-    """Returns the shard of a row of DescribeStream."""
+    """Returns the shard in a row of DescribeStream."""
     with members_required():
         numbers = row.get("SequenceNumberRange", {})
         return Shard(
@@ -146,7 +146,7 @@ def to_shard(row: dict[str, Any]) -> Shard:
 
 @contextlib.contextmanager
 def members_required() -> Iterator[None]:
-    """Raises TransientError where an answer lacks a member: it is another's, or torn."""
+    """Raises TransientError where an answer lacks a member: it is truncated, or another's."""
     try:
         yield
     except KeyError as error:
@@ -154,16 +154,16 @@ def members_required() -> Iterator[None]:
 
 
 def service_time(answer: dict[str, Any]) -> datetime:
-    """Returns the time by the service's clock; ours may be wrong by minutes.
+    """Returns the service's time in an answer; ours may be wrong by minutes.
 
-    Where it tells none, or one that is no time of DynamoDB's, ours has to do.
+    Without a plausible one it returns our own.
     """
     ours = datetime.now(UTC).replace(microsecond=0)
     try:
         time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
     except (KeyError, ValueError, OverflowError, IndexError, TypeError):
         return ours
-    if time.tzinfo is None:  # it says no zone: in HTTP there is one only
+    if time.tzinfo is None:  # without a zone: HTTP's is always GMT
         time = time.replace(tzinfo=UTC)
     return time if abs(time.year - ours.year) <= _YEARS_OFF else ours
 
@@ -171,11 +171,11 @@ def service_time(answer: dict[str, Any]) -> datetime:
 class ListingProgress:
     """Counts the pages of one listing, and gives up one without an end.
 
-    `what` is listed of the stream `arn` ("": of a region).
+    `what` is listed, of the stream `arn` ("": of a region).
     """
 
     _usual: ClassVar[dict[tuple[str, str], int]] = {}
-    """How many the last whole listing had: a watch of a large stream lists it all the time."""
+    """The pages of the last whole listing: a large stream is listed all the time."""
 
     def __init__(self, what: str, arn: str = "", *, timing: ListingTiming = LISTINGS) -> None:
         self._timing = timing
@@ -184,12 +184,12 @@ class ListingProgress:
         self._arn = arn
         self._keys: set[str] = set()
         self._seconds = 0.0
-        self._said_at = timing.log_from_seconds - timing.log_every_seconds
+        self._logged_at = timing.log_from_seconds - timing.log_every_seconds
 
     def add_page(self, key: str | None, found: int, seconds: float) -> bool:
-        """Counts a page that took so long; returns True if no other follows behind `key`.
+        """Counts a page that took `seconds`; returns True if none follows behind `key`.
 
-        `found` is how many there are by now. Raises TransientError where there is no end.
+        `found` is the total so far. Raises TransientError for a listing without an end.
         """
         self.count += 1
         self._seconds += seconds
@@ -207,8 +207,8 @@ class ListingProgress:
 
     def _log_if_long(self, found: int) -> None:
         is_news = self.count > 2 * self._usual.get((self._what, self._arn), 0)
-        if is_news and self._seconds >= self._said_at + self._timing.log_every_seconds:
-            self._said_at = self._seconds
+        if is_news and self._seconds >= self._logged_at + self._timing.log_every_seconds:
+            self._logged_at = self._seconds
             about = {"stream": self._arn} if self._arn else {}
             text = f"Still listing {self._what}: {self._progress(found)} so far"
             logger.info(text, extra=about)
@@ -219,6 +219,6 @@ class ListingProgress:
 
 @functools.cache
 def _log_circle(what: str, arn: str) -> None:
-    """Warns, once a stream, that a listing repeats a page."""
+    """Warns, once per stream, that a listing repeats a page."""
     text = f"The listing of {what} comes back to a page that it has shown: taken for its end"
     logger.warning(text, extra={"stream": arn} if arn else {})

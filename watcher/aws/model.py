@@ -1,4 +1,4 @@
-"""The words of DynamoDB Streams: streams, shards, and the positions an iterator begins at."""
+"""The terms of DynamoDB Streams: streams, shards, and positions of iterators."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from watcher.errors import WatcherError
 _OPENED = re.compile(r"shardId-(\d{20})-")
 
 CLOCKS_APART = timedelta(seconds=2)
-"""How far the clock of the service's front may be from the one that stamps the records.
+"""The largest difference between the clocks of the service's front end and its stamps.
 
-Rather some records from before a shard's LATEST than one missing after it.
+It rather yields some records from before a shard's LATEST than loses one after it.
 """
 
 
 class Latest(msgspec.Struct, frozen=True, tag="latest"):
-    """After the newest record there is at the moment of the first read."""
+    """After the newest record at the time of the first read."""
 
 
 class TrimHorizon(msgspec.Struct, frozen=True, tag="trim_horizon"):
@@ -43,7 +43,7 @@ class AfterSequence(msgspec.Struct, frozen=True, tag="after_sequence"):
 
 
 class AtTime(msgspec.Struct, frozen=True, tag="at_time"):
-    """At the first record whose creation is not before `time` (aware, whole seconds)."""
+    """At the first record created at or after `time` (aware, whole seconds)."""
 
     time: datetime
 
@@ -52,9 +52,9 @@ Position = Latest | TrimHorizon | AtSequence | AfterSequence | AtTime
 
 
 def moved_behind(position: Position, number: str) -> Position:
-    """Returns the position behind the record of this number, or one that is further on already.
+    """Returns the position behind this number; a later position stays.
 
-    An emulator may answer a record pages after later ones.
+    An emulator may deliver a record pages after later ones.
     """
     is_late = isinstance(position, AfterSequence) and int(number) <= int(position.sequence_number)
     return position if is_late else AfterSequence(number)
@@ -70,20 +70,20 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 def without_circles(shards: Iterable[Shard]) -> list[Shard]:
-    """The shards as they are listed, but none below itself: the first by its id has no parent."""
+    """Returns the shards without cycles: of a cycle's shards, the lowest id loses its parent."""
     listed = {shard.id: shard for shard in shards}
     cut: set[str] = set()
-    looked_at: set[str] = set()
+    visited: set[str] = set()
     for shard_id in listed:
-        line: dict[str, None] = {}
+        path: dict[str, None] = {}
         at: str | None = shard_id
-        while at in listed and at not in looked_at and at not in line:
-            line[at] = None
+        while at in listed and at not in visited and at not in path:
+            path[at] = None
             at = listed[at].parent
-        if at in line:
-            names = list(line)
+        if at in path:
+            names = list(path)
             cut.add(min(names[names.index(at) :]))
-        looked_at.update(line)
+        visited.update(path)
     return [
         msgspec.structs.replace(shard, parent=None) if shard.id in cut else shard
         for shard in listed.values()
@@ -101,10 +101,10 @@ class Listing(msgspec.Struct, frozen=True):
     pages: int
     time: datetime
     created: datetime | None = None
-    """When the stream was enabled, where the service says so."""
+    """The time at which the stream was enabled, where the service reports it."""
 
     def closed(self) -> set[str]:
-        """The shards that get no more records: one with a child has ended, however it looks."""
+        """Returns the shards that get no more records: ended ones, and all with a child."""
         parents = {shard.parent for shard in self.shards}
         return {shard.id for shard in self.shards if shard.end is not None or shard.id in parents}
 
@@ -122,7 +122,7 @@ class StreamName(msgspec.Struct, frozen=True):
 
 
 def opened_at(shard_id: str) -> datetime | None:
-    """When a shard was opened: its id has the milliseconds, everywhere so far."""
+    """Returns a shard's creation time, which its id contains in milliseconds; None if not."""
     opened = _OPENED.match(shard_id)
     try:
         return None if opened is None else datetime.fromtimestamp(int(opened[1]) / 1000, UTC)
@@ -138,38 +138,38 @@ class Service(Protocol):
         """The counters of its calls."""
 
     def list_shards(self, arn: str) -> Listing:
-        """The stream and all its shards."""
+        """Returns the stream and all its shards."""
 
     def list_children(self, arn: str, shard_id: str) -> list[Shard]:
-        """The children of a finished shard."""
+        """Returns the children of a finished shard."""
 
     def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
-        """An iterator at a position of a shard, and the service's own time."""
+        """Returns an iterator at a position of a shard, and the service's time."""
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """Returns what `get_iterator` raises for each shard, at the trim horizon, all at once."""
+        """Returns the error of `get_iterator`, or None, for each shard at its trim horizon."""
 
     def get_records(self, iterator: str, limit: int | None = None) -> bytes:
-        """The body of one GetRecords answer, with so many records at most."""
+        """Returns the body of one GetRecords answer, with at most `limit` records."""
 
     def prefetch_records(self, iterator: str) -> Callable[[], bytes] | None:
-        """Sends a GetRecords request; the result waits for its answer, and raises as `get_records`.
+        """Sends a GetRecords call; returns a function that waits for its answer.
 
-        Returns None where requests can't be sent ahead.
+        The function raises as `get_records`. None where calls can't be sent ahead.
         """
 
     def latest_stream(self, table: str) -> str:
-        """The ARN of the current stream of a table, which its name or its ARN names."""
+        """Returns the ARN of a table's current stream, given the table's name or ARN."""
 
     def renew_credentials(self) -> None:
-        """Takes new credentials, if there are any: the service has refused these."""
+        """Takes newer credentials, if there are any: the service refused these."""
 
     def renew_expiring(self) -> None:
-        """Renews credentials that end soon, in the background: for a loop that must not wait."""
+        """Renews credentials that expire soon, in the background."""
 
 
 class ForwardingService:
-    """A `Service` that asks another one; its subclasses answer some of the questions themselves."""
+    """A `Service` that forwards its calls; subclasses answer some of them themselves."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -217,7 +217,7 @@ class ForwardingService:
 
 
 class CachedListing(ForwardingService):
-    """A service whose first listing of a stream is known already; later ones are asked for."""
+    """A service whose first listing of a stream is already known; later ones are requested."""
 
     def __init__(self, service: Service, listing: Listing) -> None:
         super().__init__(service)
@@ -230,9 +230,9 @@ class CachedListing(ForwardingService):
 
 
 class ShardKey(NamedTuple):
-    """A shard of a stream; unique in a watch of several streams, where a shard's id alone is not.
+    """Identifies a shard in a watch of several streams, where its id alone is not unique.
 
-    What is not known is "".
+    Unknown parts are "".
     """
 
     stream: str

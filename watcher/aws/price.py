@@ -1,4 +1,4 @@
-"""The price of reading a stream: each GetRecords call is billed, but for Lambda's."""
+"""The price of reading a stream: GetRecords calls are billed, except Lambda's."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 PRICE = 0.02
-"""Dollars for 100,000 GetRecords calls in us-east-1, as of November 2026.
+"""Dollars per 100,000 GetRecords calls in us-east-1, as of November 2026.
 
 https://aws.amazon.com/dynamodb/pricing/on-demand/ ("DynamoDB Streams")
 """
 FREE = 2_500_000
-"""Calls a month that are free in each region, as of November 2026.
+"""Free calls a month in each region, as of November 2026.
 
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CostOptimization_StreamsUsage.html
 """
 MONTH_SECONDS = 365.25 / 12 * 24 * 3600
 
-# A beginning, in which all is read that waits, says nothing of a month.
+# The start, with its backlog, can't be projected to a month.
 _SECONDS_MIN = 60.0
 
 
 class Bill(NamedTuple):
-    """GetRecords calls made, and what they come to a month."""
+    """The number of GetRecords calls, and their price a month."""
 
     calls: int
     month: float | None
-    """In dollars, at the pace so far; None while that is too short to say."""
+    """Dollars a month, at the rate so far; None while that time is too short."""
 
     def __str__(self) -> str:
         calls = f"{self.calls:,} GetRecords calls"
@@ -34,7 +34,7 @@ class Bill(NamedTuple):
 
 
 def bill(calls: Mapping[str, int], seconds: float, price: float = PRICE) -> Bill:
-    """The bill for calls made within so many seconds, by region; "" where nobody is billed."""
+    """Returns the bill for calls made within `seconds`, by region; "" for unbilled ones."""
     month = None
     if seconds >= _SECONDS_MIN:
         factor = MONTH_SECONDS / seconds
@@ -43,15 +43,15 @@ def bill(calls: Mapping[str, int], seconds: float, price: float = PRICE) -> Bill
 
 
 def a_month(calls: float, price: float = PRICE) -> float:
-    """Returns the price of so many calls a month in one region, in dollars; the first are free."""
+    """Returns the price in dollars of `calls` a month in one region, beyond the free ones."""
     return max(0.0, calls - FREE) * price / 100_000
 
 
 def polling(shards: int, pause: float, price: float = PRICE) -> float:
-    """Returns the price a month of reading a region's idle shards every so many seconds."""
+    """Returns the monthly price of polling a region's idle shards every `pause` seconds."""
     return a_month(shards * MONTH_SECONDS / pause, price)
 
 
 def dollars(amount: float) -> str:
-    """An amount for people."""
+    """Returns an amount for display."""
     return f"${amount:,.2f}"

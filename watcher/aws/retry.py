@@ -1,4 +1,4 @@
-"""Calls that are made again until they are done, as long as what is in the way may pass."""
+"""Retries calls until they succeed, as long as the error may pass."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ logger = logging.getLogger("watcher")
 
 _Answer = TypeVar("_Answer")
 
-# Somebody's transaction has the item for a moment.
+# Another transaction holds the item for a moment.
 _IN_USE = "TransactionConflictException"
-# … or ours is cancelled by what passes.
+# … or ours is cancelled for a passing reason.
 _CANCELLED = {"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"}
 _REFUSED = (
     boto.ClientError,
@@ -49,12 +49,12 @@ _REFUSED = (
 
 
 class RetryingClient:
-    """Makes the calls of one client, each for so many seconds of patience at most.
+    """Makes the calls of one client, each retried for a limited time.
 
-    Throttling outlasts botocore's retries at times: it passes. As for a reader of shards, so do
-    refused credentials, an answer that is none of the service's, and a denial within a minute; but
-    only once there was an answer as it should be: of a denial, to that operation on that table, as
-    a role is allowed each by itself; of the others, to the program where it `has_begun` before.
+    Throttling may outlast botocore's retries, but passes. Refused credentials, odd answers, and a
+    denial within a minute pass too, as for a reader of shards, but only after a success: for a
+    denial, of that operation on that table, as a role allows each separately; for the others, of
+    any call, or of the program (`has_begun`).
     """
 
     def __init__(
@@ -86,7 +86,10 @@ class RetryingClient:
         /,
         **query: object,
     ) -> object:
-        """The operation's answer, as `read` has it. Raises StreamError, TransientError."""
+        """Returns the operation's answer, as `read` returns it.
+
+        Raises StreamError, TransientError.
+        """
         started = self._clock.monotonic()
         failures = 0
         action = operation.__name__.title().replace("_", "")
@@ -96,11 +99,11 @@ class RetryingClient:
                 answer = read(operation(**query))
             except _REFUSED as error:
                 failures += 1
-                meaning = self._trouble(error, needed)
-                most = self._timing.patience_seconds
+                meaning = self._meaning(error, needed)
+                limit = self._timing.patience_seconds
                 if isinstance(meaning, DeniedError):
-                    most = min(most, self._timing.denied_seconds)
-                if self._clock.monotonic() >= started + most:
+                    limit = min(limit, self._timing.denied_seconds)
+                if self._clock.monotonic() >= started + limit:
                     raise meaning from error
                 if worth_logging(failures):
                     logger.warning(f"{action}: {failures} failures in a row: {meaning}")
@@ -109,8 +112,8 @@ class RetryingClient:
                 self._worked.add(needed)
                 return answer
 
-    def _trouble(self, error: Exception, needed: str) -> WatcherError:
-        """Returns what an error means that may pass; raises what does not."""
+    def _meaning(self, error: Exception, needed: str) -> WatcherError:
+        """Returns watcher's error for one that may pass; raises it for others."""
         meaning = error if isinstance(error, WatcherError) else to_watcher_error(error)
         is_cancelled = bool(codes := cancellation_codes(error)) and codes <= _CANCELLED
         if isinstance(meaning, TransientError) or error_code(error) == _IN_USE or is_cancelled:
@@ -124,7 +127,7 @@ class RetryingClient:
             passes = (self._has_begun and has_some) or bool(self._worked)
         else:
             meaning = StreamError(one_line(error))
-            # botocore's word for an answer that names no error is its status.
+            # botocore's code for an answer without an error code is its status.
             passes = error_code(error).isdigit() and (self._has_begun or bool(self._worked))
         if not passes:
             raise meaning from error
@@ -134,8 +137,8 @@ class RetryingClient:
 
 
 def _needed(action: str, query: dict[str, Any]) -> str:
-    """Returns the permission that a call takes."""
-    for each in query.get("TransactItems", ()):  # which takes those of its parts
+    """Returns the permission that a call needs."""
+    for each in query.get("TransactItems", ()):  # a transaction needs those of its parts
         for part, inner in each.items():
             return f"dynamodb:{part}Item on {inner['TableName']}"
     table = query.get("TableName") or next(iter(query.get("RequestItems", ())), "it")
@@ -145,7 +148,7 @@ def _needed(action: str, query: dict[str, Any]) -> str:
 def retry_at_start(
     call: Callable[[], _Answer], clock: Clock = CLOCK, *, backoff: Backoff = START_BACKOFF
 ) -> _Answer:
-    """A service that answers at all is asked a few times more. Raises StreamError in the end."""
+    """Retries a call of a service that answers. Raises StreamError in the end."""
     try:
         return retry(
             call,

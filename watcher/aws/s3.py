@@ -1,4 +1,4 @@
-"""Objects in S3: listed, read, and written on a condition."""
+"""S3 objects: listed, read, and written conditionally."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GONE = ("NoSuchKey", "NoSuchBucket", "404")
 
 
 class ObjectsClient:
-    """A client for S3. Raises StreamError for what only the user can mend."""
+    """A client for S3. Raises StreamError for errors that only the user can fix."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class ObjectsClient:
         attempts: int = 8,
         call_seconds: float = 60.0,
     ) -> None:
-        """A call is made so many times, and waits for an answer so long; `region` is a default."""
+        """Makes up to `attempts` of each call, with a timeout; `region` is a default."""
         settings = Config(
             retries={"mode": "standard", "total_max_attempts": attempts},
             connect_timeout=call_seconds,
@@ -41,7 +41,7 @@ class ObjectsClient:
         )
         try:
             botocore_session = session(connection)
-            # A bucket is found from every region.
+            # A bucket can be reached from every region.
             region = region_of(connection, botocore_session, None) or region or "us-east-1"
             credentials = own_credentials(connection, region)
             botocore_session.register_component(
@@ -51,16 +51,16 @@ class ObjectsClient:
                 "s3", region_name=region, endpoint_url=connection.endpoint_url, config=settings
             )
         except (boto.BotoCoreError, ValueError) as error:
-            told = to_stream_error(error)
-            told.option = connection.to_blame(error)
-            raise told from error
+            stream_error = to_stream_error(error)
+            stream_error.option = connection.to_blame(error)
+            raise stream_error from error
 
     def close(self) -> None:
-        """Close its connections."""
+        """Closes its connections."""
         self._client.close()
 
     def open(self, url: str) -> IO[bytes]:
-        """An object's content, as it comes. Raises FileNotFoundError, UsageError, StreamError."""
+        """Opens an object's content. Raises FileNotFoundError, UsageError, StreamError."""
         bucket, _, key = url.removeprefix(SCHEME).partition("/")
         try:
             return cast(IO[bytes], self._client.get_object(Bucket=bucket, Key=key)["Body"])
@@ -72,13 +72,13 @@ class ObjectsClient:
             raise to_watcher_error(error) from error
 
     def whole(self, url: str) -> bytes:
-        """An object's whole content. Raises OSError where it breaks off, and as `open` does."""
-        for left in reversed(range(_ATTEMPTS)):
+        """Returns an object's whole content. Raises OSError if it breaks off, and as `open`."""
+        for attempts_left in reversed(range(_ATTEMPTS)):
             try:
                 with closing(self.open(url)) as content:
                     return content.read()
-            except boto.BotoCoreError as error:  # while it was read: botocore tries no more
-                if not left:
+            except boto.BotoCoreError as error:  # during the read, which botocore does not retry
+                if not attempts_left:
                     raise OSError(f"it broke off: {error}") from error
         raise AssertionError
 
@@ -99,10 +99,10 @@ class ObjectsClient:
     def put_if(
         self, url: str, body: bytes, etag: str | None, *, is_retried: bool = True
     ) -> str | None:
-        """Writes an object in the place of the one with this ETag (None: of none).
+        """Writes an object if the current one has this ETag (None: if there is none).
 
-        Returns its ETag; None where another is there, and with `is_retried` also where somebody
-        writes at the same moment. Raises TransientError, StreamError.
+        Returns its new ETag; None if the condition fails, and with `is_retried` also for a
+        simultaneous write. Raises TransientError, StreamError.
         """
         bucket, _, key = url.removeprefix(SCHEME).partition("/")
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
@@ -110,8 +110,8 @@ class ObjectsClient:
             written = self._client.put_object(
                 Bucket=bucket, Key=key, Body=body, ContentType="application/json", **condition
             )
-            found: str = written["ETag"]
-            return found
+            new_etag: str = written["ETag"]
+            return new_etag
         except (boto.BotoCoreError, boto.ClientError) as error:
             code = error_code(error)
             if code in ("PreconditionFailed", "NoSuchKey") or (is_retried and code in _CONFLICT):
@@ -119,7 +119,7 @@ class ObjectsClient:
             raise to_watcher_error(error) from error
 
     def entries(self, url: str, after: str = "") -> Iterator[tuple[str, bool]]:
-        """Yields the names below a prefix, in order, and whether each is a prefix of others.
+        """Yields the names below a prefix, in order, each with True if it is a prefix itself.
 
         Begins behind the name `after`. Raises FileNotFoundError, UsageError, StreamError.
         """

@@ -20,9 +20,9 @@ _UNSIGNED = frozenset(auth.SIGNED_HEADERS_BLACKLIST)
 
 
 class Signer:
-    """Signs POST requests to a URL whose `headers` are the same each time.
+    """Signs POST requests to a URL, with the same `headers` each time.
 
-    It keeps what does not change: the canonical form of the headers, and the key of the day.
+    It caches the canonical form of the headers, and the key of the day.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], *, service: str, region: str) -> None:
@@ -34,15 +34,15 @@ class Signer:
         lower = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
         self._signed = {name: value for name, value in lower.items() if name not in _UNSIGNED}
         self._service, self._region = service, region
-        self._key: tuple[str, str | None, hmac.HMAC] | None = None  # of this day and secret
-        self._form: tuple[str | None, str, str] | None = None  # of this token
+        self._key: tuple[str, str | None, hmac.HMAC] | None = None  # with its day and secret
+        self._form: tuple[str | None, str, str] | None = None  # with its token
 
     def headers(
         self, body: bytes, credentials: ReadOnlyCredentials | None, timestamp: str | None = None
     ) -> dict[str, str]:
         """Returns the headers to add to a request with this body.
 
-        `credentials` are botocore's frozen ones, `timestamp` is now where it is not given. Raises
+        `credentials` are botocore's frozen ones; `timestamp` defaults to now. Raises
         NoCredentialsError.
         """
         if credentials is None:

@@ -1,4 +1,4 @@
-"""DynamoDB tables: what they are like, all their items, and writes that are retried until done."""
+"""DynamoDB tables: descriptions, all items, and writes that are retried until done."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from watcher.errors import (
 from watcher.version import __version__
 
 BATCH = 25
-"""How many writes BatchWriteItem takes."""
+"""The largest number of writes in BatchWriteItem."""
 
 UNIT_BYTES = 4096
-"""How much of a table a unit of a consistent read reads."""
+"""The bytes of a table that one unit of a consistent read reads."""
 _PAGE_UNITS = 256
 """The read units of a scan's page, of 1 MB."""
 SEGMENT_BYTES = 1024 * 1024
-"""A scan gets a further segment for each so many bytes of the table: a page's."""
+"""The bytes of a table for each further segment of its scan: a page's."""
 MOST_SEGMENTS = 8
-"""The most segments of a scan: memory holds a page of each."""
+"""The largest number of segments of a scan: memory holds a page of each."""
 _CREDIT_SECONDS = 1.0
-"""A scan that was kept waiting catches up with so much of its read units at once."""
+"""The time of unused read units that a delayed scan may catch up with at once."""
 
 Item = dict[str, dict[str, Any]]
 Write = dict[str, Any]
 Key = dict[str, dict[str, str]]
-"""An item's key as the wire's JSON has it: B in base64."""
+"""An item's key in the wire's JSON form: B in base64."""
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -64,10 +64,10 @@ class Description(msgspec.Struct, frozen=True):
     keys: list[dict[str, str]]
     attributes: list[dict[str, str]]
     size: int
-    """In bytes, as it was within the last six hours."""
+    """The size in bytes, up to six hours old."""
     created: datetime
     identity: str
-    """Another one where the table was deleted and created anew, or is in another region."""
+    """The ARN and an id: differs for a table that was deleted and created again."""
     is_replicated: bool = False
     """True for a replica of a global table."""
     items: int = 0
@@ -80,12 +80,12 @@ class Description(msgspec.Struct, frozen=True):
 
     @property
     def types(self) -> dict[str, str]:
-        """Each key's type, by its name."""
+        """Each key attribute's type, by its name."""
         return {name: kind for name, _, kind in self.key_types}
 
     @property
     def key_types(self) -> list[tuple[str, str, str]]:
-        """Each key's name, its role (HASH, RANGE) and its type."""
+        """Each key attribute's name, its role (HASH, RANGE) and its type."""
         types = {each["AttributeName"]: each["AttributeType"] for each in self.attributes}
         return [
             (each["AttributeName"], each["KeyType"], types[each["AttributeName"]])
@@ -94,7 +94,7 @@ class Description(msgspec.Struct, frozen=True):
 
 
 class Condition(NamedTuple):
-    """A condition that an item has to meet to be written."""
+    """A condition for a write of an item."""
 
     expression: str
     names: dict[str, str]
@@ -102,12 +102,12 @@ class Condition(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A write that is done."""
+    """A completed write."""
 
     old: Item | None
-    """The item that was there at that moment, whatever the condition could see of it."""
+    """The item that it replaced, even where the condition could not see all of it."""
     units: float
-    """The part of the table's write capacity that it took."""
+    """The consumed write capacity."""
 
 
 class _Capacity(msgspec.Struct):
@@ -121,7 +121,7 @@ class _ScanPage(msgspec.Struct):
 
     @property
     def units(self) -> float:
-        """The read units that it took; where an emulator does not tell, a little too many."""
+        """The consumed read units; an estimate, a little too high, where an emulator omits them."""
         if self.ConsumedCapacity is not None:
             return self.ConsumedCapacity.CapacityUnits
         return max(1, -(-sum(len(bytes(each)) for each in self.Items) // UNIT_BYTES))
@@ -131,27 +131,27 @@ _scan_page = msgspec.json.Decoder(_ScanPage)
 
 
 class ReadPace:
-    """Keeps a table's scan, in however many threads, to so many read units a second."""
+    """Limits a table's scan, in any number of threads, to a number of read units a second."""
 
     def __init__(self, limit: float | None, clock: Clock = CLOCK) -> None:
         self.units = 0.0
-        """The units that were used so far."""
+        """The read units used so far."""
         self.due = 0.0
-        """When (monotonic) the next page is due."""
+        """The time (monotonic) at which the next page is due."""
         self.limit = limit
         self._clock = clock
         self._lock = threading.Lock()
 
     def segments(self, size: int) -> int:
-        """Returns how many segments to scan a table of so many bytes in."""
+        """Returns the number of segments for the scan of a table of `size` bytes."""
         count = min(MOST_SEGMENTS, 1 + size // SEGMENT_BYTES)
         if self.limit is not None:
-            # Else the first pages alone take many seconds' units.
+            # Otherwise the first pages alone would take the units of many seconds.
             count = min(count, int(self.limit) // _PAGE_UNITS)
         return max(1, count)
 
     def note(self, units: float) -> float:
-        """Notes what a page took; returns the seconds until the next one is due."""
+        """Notes a page's read units; returns the seconds until the next page is due."""
         with self._lock:
             now = self._clock.monotonic()
             self.units += units
@@ -161,13 +161,13 @@ class ReadPace:
             return max(0.0, self.due - now)
 
     def on_units(self, units: float) -> None:
-        """Notes what a page took, and waits until the next one is due."""
+        """Notes a page's read units, and waits until the next page is due."""
         if wait := self.note(units):
             self._clock.sleep(wait)
 
 
 class TablesClient:
-    """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
+    """A client for DynamoDB's tables. Raises StreamError for errors that only the user can fix."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class TablesClient:
         timing: TableTiming = TABLES,
         has_begun: bool = False,
     ) -> None:
-        """`has_begun`: another process of this program has had its answers already."""
+        """`has_begun`: another process of this program has had answers already."""
         self._timing = timing
         settings = Config(
             retries={"mode": "standard", "total_max_attempts": attempts},
@@ -207,21 +207,21 @@ class TablesClient:
             refuse_unusable_endpoint(botocore_session, self.api.meta.endpoint_url)
             self._call = RetryingClient(credentials, has_begun=has_begun, timing=timing)
         except (boto.BotoCoreError, ValueError) as error:
-            told = to_stream_error(error)
-            told.option = connection.to_blame(error)
-            raise told from error
+            stream_error = to_stream_error(error)
+            stream_error.option = connection.to_blame(error)
+            raise stream_error from error
 
     @property
     def endpoint(self) -> str:
-        """The URL that it talks to, for people to read."""
+        """The endpoint's URL, for messages."""
         return without_passwords(self.api.meta.endpoint_url).rstrip("/")
 
     def close(self) -> None:
-        """Close its connections."""
+        """Closes its connections."""
         self.api.close()
 
     def describe(self, table: str) -> Description | None:
-        """The table; None where there is none."""
+        """Returns the table's description; None where there is no such table."""
         try:
             return _description(self._call(self.api.describe_table, TableName=table)["Table"])
         except StreamError as error:
@@ -230,10 +230,10 @@ class TablesClient:
             raise
 
     def named(self, arn: str) -> tuple[str, Description]:
-        """The name by which calls reach the table of this ARN, and what it is like.
+        """Returns the name for calls of the table with this ARN, and its description.
 
-        That is the ARN itself, so that another account's table is never taken for one of ours that
-        is called the same; emulators know only names. Raises StreamError where there is none.
+        The name is the ARN itself, so that another account's table is never taken for ours of the
+        same name; emulators accept only names. Raises StreamError where there is none.
         """
         for name in dict.fromkeys((arn, table_name(arn))):
             try:
@@ -250,7 +250,7 @@ class TablesClient:
         raise AssertionError
 
     def ttl_attribute(self, table: str) -> str | None:
-        """The attribute that holds an item's time to live; None where there is none."""
+        """Returns the attribute with an item's time to live; None where there is none."""
         answer = self._call(self.api.describe_time_to_live, TableName=table)
         about = answer["TimeToLiveDescription"]
         # Absent where it is disabled.
@@ -258,19 +258,19 @@ class TablesClient:
         return name
 
     def get(self, table: str, key: Item) -> Item | None:
-        """An item as it is at this moment; None where there is none."""
+        """Returns an item, by a consistent read; None where there is none."""
         answer = self._call(self.api.get_item, TableName=table, Key=key, ConsistentRead=True)
         item: Item | None = answer.get("Item")
         return item
 
     def put(self, table: str, item: Item, condition: Condition) -> Written | None:
-        """Put an item if the condition holds; None where it does not."""
+        """Writes an item if the condition holds; None where it does not."""
         return self._write_if(self.api.put_item, condition, TableName=table, Item=item)
 
     def put_all(self, table: str, items: Sequence[Item], condition: Condition) -> bool:
-        """Put all or none: False where the condition does not hold for the first of them.
+        """Writes all items or none: False where the condition fails for the first one.
 
-        That is one transaction, of 100 items and 4 MB at most, at twice the price.
+        This is one transaction, of at most 100 items and 4 MB, at twice the price.
         https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
         """
         puts: list[dict[str, Any]] = [{"Put": {"TableName": table, "Item": item}} for item in items]
@@ -289,7 +289,7 @@ class TablesClient:
         return True
 
     def delete(self, table: str, key: Item, condition: Condition) -> Written | None:
-        """Delete an item if the condition holds; None where it does not."""
+        """Deletes an item if the condition holds; None where it does not."""
         return self._write_if(self.api.delete_item, condition, TableName=table, Key=key)
 
     def _write_if(
@@ -314,7 +314,7 @@ class TablesClient:
         return Written(answer.get("Attributes") or None, used)
 
     def create(self, table: str, like: Description) -> Description:
-        """Create a table with the same keys, paid by request, and wait until it can be used."""
+        """Creates a table with the same keys, paid by request, and waits until it is active."""
         names = {each["AttributeName"] for each in like.keys}
         attributes = [each for each in like.attributes if each["AttributeName"] in names]
         self.create_table(table, like.keys, attributes)
@@ -323,7 +323,7 @@ class TablesClient:
     def create_table(
         self, table: str, keys: list[dict[str, str]], attributes: list[dict[str, str]]
     ) -> None:
-        """Have a table made, paid by request."""
+        """Creates a table, paid by request; `wait_for` waits for it."""
         self._call(
             self.api.create_table,
             TableName=table,
@@ -333,12 +333,12 @@ class TablesClient:
         )
 
     def wait_for(self, table: str) -> Description:
-        """Wait until a table that is being made can be used."""
+        """Waits until a table is active."""
         deadline = time.monotonic() + self._timing.create_seconds
         while time.monotonic() < deadline:
-            made = self._call(self.api.describe_table, TableName=table)["Table"]
-            if made["TableStatus"] == "ACTIVE":
-                return _description(made)
+            description = self._call(self.api.describe_table, TableName=table)["Table"]
+            if description["TableStatus"] == "ACTIVE":
+                return _description(description)
             time.sleep(self._timing.active_poll_seconds)
         raise StreamError(f"table {table} is not active after {self._timing.create_seconds:.0f} s")
 
@@ -351,9 +351,10 @@ class TablesClient:
         *,
         on_units: Callable[[float], None] | None = None,
     ) -> Iterator[list[msgspec.Raw]]:
-        """The items of a part of the table, page by page, as they are (no stale reads).
+        """Yields the items of a segment of the table, page by page, by consistent reads.
 
-        Each is the wire's JSON. `on_units` is told the read units of each page before the next.
+        Each item is the wire's JSON. `on_units` gets the read units of each page before the next
+        one.
         """
         query: dict[str, Any] = {} if limit is None else {"Limit": limit}
         if on_units is not None:
@@ -371,7 +372,10 @@ class TablesClient:
     def page(
         self, table: str, after: Key | None, **query: object
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
-        """The items behind a key, the key of the last (None: of all), and the units that took."""
+        """Returns the items behind a key, by a consistent read, and the last one's key.
+
+        The key is None on the last page.
+        """
         page = self._page(table, after, **query)
         return page.Items, page.LastEvaluatedKey or None, page.units
 
@@ -385,7 +389,7 @@ class TablesClient:
         return self._call(self.api.scan, _page_of, TableName=table, ConsistentRead=True, **query)
 
     def write(self, table: str, writes: list[Write]) -> None:
-        """Carry out up to 25 puts and deletes of different items; all are done on return."""
+        """Makes up to 25 puts and deletes of different items; returns once all are done."""
         waiting = writes
         started = time.monotonic()
         refusals = 0
@@ -411,18 +415,18 @@ def _page_of(answer: dict[str, Any]) -> _ScanPage:
 
 @lru_cache(maxsize=8)
 def tables(connection: AwsConfig) -> TablesClient:
-    """One client for a program's life."""
+    """Returns the program's only client for a connection."""
     return TablesClient(connection)
 
 
 @lru_cache(maxsize=8)
 def for_task(connection: AwsConfig) -> TablesClient:
-    """Returns a task's client: its driver has begun, so credentials that ended are waited for."""
+    """Returns a task's client, which waits for renewed credentials: its driver has worked."""
     return TablesClient(connection, has_begun=True)
 
 
 def _description(table: dict[str, Any]) -> Description:
-    # Not every emulator gives an id.
+    # Not every emulator has ids.
     own = table.get("TableId") or table["CreationDateTime"].isoformat()
     remember_key_schema(table["KeySchema"])
     return Description(
@@ -437,11 +441,11 @@ def _description(table: dict[str, Any]) -> Description:
 
 
 class TableItems:
-    """Reads a table's items with one attempt for each call; its caller tries again.
+    """Reads a table's items with one attempt per call; the caller retries.
 
-    `called` says by what calls reach the table of a stream (see `StreamsClient.table`).
+    `called` returns the name for calls of a stream's table (see `StreamsClient.table`).
 
-    Both raise StreamError, TransientError.
+    Both methods raise StreamError, TransientError.
     """
 
     in_threads = True
@@ -457,7 +461,7 @@ class TableItems:
         self._table = ""
 
     def describe(self) -> Description:
-        """The table as it is now."""
+        """Returns the table's current description."""
         self._client = self._client or TablesClient(
             self._connection,
             region_in(self._arn),
@@ -471,7 +475,7 @@ class TableItems:
     def page(
         self, after: Key | None, segment: int, segments: int
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
-        """The items of a segment behind this key, by a consistent read; as `TablesClient.page`."""
+        """Returns the items behind this key, by a consistent read, and the key of the last one."""
         assert self._client is not None
         query: dict[str, object] = {"ReturnConsumedCapacity": "TOTAL"}
         if segments > 1:

@@ -1,4 +1,4 @@
-"""The delays, time-outs and limits of the aws room, each with its unit and its reason."""
+"""The delays, timeouts and limits of the aws room, each with its unit and its reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from watcher.retry import Backoff
 
 
 class CredentialsTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """When credentials are renewed."""
+    """The delays of renewals of credentials."""
 
     ahead_seconds: float = 15 * 60.0
     """The time before they expire: botocore renews its cached ones in the last 15 minutes."""
@@ -19,7 +19,7 @@ class CredentialsTiming(msgspec.Struct, frozen=True, kw_only=True):
     refused_seconds: float = 3.0
     """The delay between lookups of refused keys: someone may have logged in again."""
     backoff: Backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
-    """Between attempts that bring no new keys."""
+    """The delays between attempts without new keys."""
     wait_seconds: float = 10.0
     """The longest wait of a call for keys that another thread fetches."""
     settle_seconds: float = 2.0
@@ -27,16 +27,16 @@ class CredentialsTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """The time limits of a call of DynamoDB Streams, and when a slow one is reported."""
+    """The time limits of a DynamoDB Streams call, and of the report of a slow one."""
 
     connect_seconds: float = 5.0
     """The connect timeout."""
     read_seconds: float = 10.0
-    """The read timeout, without a single byte: it finds a dead peer in seconds."""
+    """The read timeout, for a pause between bytes: it detects a dead peer."""
     loop_read_seconds: float = 3.0
-    """The same in the loop, which has other streams to serve."""
+    """The read timeout in the loop, which has other streams to serve."""
     whole_call_reads: int = 3
-    """The limit of a whole call, in read timeouts: an answer may drip."""
+    """The limit of a whole call, in read timeouts: bytes may come slowly, one by one."""
     repeat_seconds: float = 2.0
     """The longest delay of botocore before its second and its third attempt."""
     unanswered_seconds: float = 10.0
@@ -48,18 +48,18 @@ class CallTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListingTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a listing may take, page by page."""
+    """The limits of a listing, page by page."""
 
     page_backoff: Backoff = Backoff(first_seconds=0.05, longest_seconds=0.2)
-    """Between the attempts at one page."""
+    """The delays between the attempts at one page."""
     page_attempts: int = 4
     """The attempts at one page: a large stream has dozens, and need not start over."""
     most_pages: int = 1000
-    """The most pages of a listing: 100,000 shards."""
+    """The largest number of pages of a listing: 100,000 shards."""
     most_seconds: float = 300.0
-    """The most time for a listing: 1,000 pages take 250 s at four calls a second."""
+    """The longest time of a listing: 1,000 pages take 250 s at four calls a second."""
     torn_seconds: float = 3600.0
-    """The time between two pages that means that the machine has slept."""
+    """The time between two pages from which the listing is read again: the machine slept."""
     log_from_seconds: float = 10.0
     """The time after which a listing logs its progress …"""
     log_every_seconds: float = 30.0
@@ -67,15 +67,17 @@ class ListingTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackgroundTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a background service waits for its threads."""
+    """The limits of a background service's threads."""
 
     settle_seconds: float = 2.0
-    """The longest wait of a fork for these threads. One that waits for bytes holds no lock that a
-    fork would copy; a busy one is soon done."""
+    """The longest wait of a fork for these threads.
+
+    A thread that waits for bytes holds no lock that a fork would copy; a busy one ends soon.
+    """
     fresh_seconds: float = 5.0
-    """The age up to which an answer may be taken; an older one is fetched again."""
+    """The age up to which an answer is returned; an older one is requested again."""
     probes_at_once: int = 10
-    """The most probes under way."""
+    """The largest number of probes under way."""
     probe_hangs_seconds: float = 0.3
     """The time after which an unanswered probe makes room for another …"""
     listing_hangs_seconds: float = 1.0
@@ -85,26 +87,26 @@ class BackgroundTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """How long calls of DynamoDB's tables are retried."""
+    """The limits of retries of table calls."""
 
     retry_backoff: Backoff = Backoff(first_seconds=1.5, longest_seconds=1.5, jitter=2 / 3)
-    """Between two attempts: about a second."""
+    """The delays between two attempts: about a second."""
     patience_seconds: float = 300.0
-    """The time for which errors that pass by themselves are retried."""
+    """The time for which passing errors are retried."""
     denied_seconds: float = 60.0
     """The time for which a denial is retried: policy changes take a while to spread."""
     batch_backoff: Backoff = Backoff(first_seconds=0.05, longest_seconds=5.0, jitter=0.5)
-    """Between the parts of a batch that exceeds the table's write capacity."""
+    """The delays between the parts of a batch that exceeds the write capacity."""
     create_seconds: float = 300.0
     """The longest wait for a table to become active."""
     active_poll_seconds: float = 0.5
-    """The delay between checks of that."""
+    """The delay between checks whether a table is active."""
     items_call_seconds: float = 10.0
-    """The time-out of one page of a table's items, during which no change is delivered."""
+    """The timeout of one page of a table's items, during which no change is delivered."""
     lease_call_seconds: float = 2.0
-    """The time-out of a lease's write: one that hangs must leave time for another."""
+    """The timeout of a lease's write: a slow one must leave time for another."""
     torn_seconds: float = 0.05
-    """The delay before a checkpoint of several items is read again after a write between them."""
+    """The delay before a second read of a checkpoint in several items, torn by a write."""
 
 
 CALLS = CallTiming()
@@ -114,4 +116,4 @@ CREDENTIALS = CredentialsTiming()
 TABLES = TableTiming()
 START_BACKOFF = Backoff(first_seconds=0.2, longest_seconds=1.6)
 START_ATTEMPTS = 5
-"""The attempts at the first call of a program, where the service answers at all."""
+"""The number of attempts at a program's first call, if the service answers at all."""

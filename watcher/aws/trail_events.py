@@ -20,47 +20,47 @@ REPLICATION: Final = "replication"
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who made a call; "" where that is not known."""
+    """The caller of an operation; "" for unknown parts."""
 
     name: str
     """The role, user or service: `role/release-112`."""
     account: str = ""
     session: str = ""
-    """The role's session: the name that was given when the role was assumed."""
+    """The role's session name, given when the role was assumed."""
     address: str = ""
-    """The address that the call came from, or the name of the service that made it."""
+    """The IP address of the call, or the name of the service that made it."""
     agent: str = ""
-    """The program that made the call, as it called itself."""
+    """The program, by its own user agent."""
 
 
 class ItemWrite(msgspec.Struct, frozen=True):
-    """A write of one item that a call asked for."""
+    """One item's write in a call."""
 
     table: str = ""
-    """The table's name or ARN; "" where it may be any of the call's."""
+    """The table's name or ARN; "" where it may be any of the call's tables."""
     key: Mapping[str, str] = {}
-    """The key's values as text, as far as the event has them: PartiQL's are often redacted."""
+    """The key's values as text, where the event has them: PartiQL's are often redacted."""
     removes: bool | None = None
-    """True for a write that only removes, False for one that never does; None: not known."""
+    """True for a write that only removes, False for one that never does; None: unknown."""
 
 
 class Call(msgspec.Struct, frozen=True):
     """A call that writes items."""
 
     id: str
-    """The request's id: the same where several accounts or trails have the call."""
+    """The request id: the same in all accounts and trails that log the call."""
     time: int
-    """The second (epoch) in which the call ended."""
+    """The time of the call's end, in epoch seconds."""
     caller: Caller
     tables: frozenset[str]
-    """The ARNs of the tables that it is about."""
+    """The ARNs of the call's tables."""
     writes: tuple[ItemWrite, ...]
     error: str = ""
-    """The error that it ended with; "" where it succeeded."""
+    """The call's error; "" where it succeeded."""
 
     @property
     def failed(self) -> bool:
-        """True where nothing was written; an error of the service's own leaves that open."""
+        """True where nothing was written; after a server error that is unknown."""
         return bool(self.error) and self.error not in _SERVER_ERRORS
 
     def writes_to(self, table: str) -> list[ItemWrite]:
@@ -96,7 +96,7 @@ _CHECK: Final = "conditioncheck"
 _HIDDEN: Final = ("***(Redacted)", "HIDDEN_DUE_TO_SECURITY_REASONS")
 _SOURCE: Final = b'"dynamodb.amazonaws.com"'
 _RESOURCES: Final = b'"resources"'
-# Numbers stay text, with all their digits.
+# Keeps numbers as text, with all their digits.
 _parameters: Final = json.JSONDecoder(parse_int=str, parse_float=str).decode
 
 
@@ -148,11 +148,11 @@ _event: Final = msgspec.json.Decoder(_Event)
 
 
 def calls_in(content: bytes, tables: frozenset[str]) -> Iterator[Call]:
-    """Yields the calls that write to these tables (ARNs), out of a log file's JSON.
+    """Yields the calls in a log file's JSON that write to these tables (ARNs).
 
-    Raises msgspec.DecodeError, UnicodeDecodeError, ValueError where it is none.
+    Raises msgspec.DecodeError, UnicodeDecodeError, ValueError for another content.
     """
-    # Most events are about something else.
+    # A quick test of the text skips most events.
     names = [f'{table_name(each)}"'.encode() for each in tables]
     for raw in _file.decode(content).Records:
         text = bytes(raw)
@@ -163,7 +163,7 @@ def calls_in(content: bytes, tables: frozenset[str]) -> Iterator[Call]:
 
 
 def _call(event: _Event, tables: frozenset[str]) -> Call | None:
-    """Returns an event's call; None if it writes no items, or is about other tables."""
+    """Returns an event's call; None if it writes no items, or belongs to other tables."""
     if event.eventSource != "dynamodb.amazonaws.com" or event.eventName not in _NAMES:
         return None
     if event.resources and tables.isdisjoint(each.ARN for each in event.resources):
@@ -202,12 +202,12 @@ def _writes(name: str, given: Mapping[str, Any]) -> Iterator[ItemWrite]:
         asked = _field(given, "requestItems") or _field(given, "transactItems")
         found = list(_requests(asked, "", None))
         readable = bool(found) or _only_checks(asked)
-    # Left out where it is too long, or in a form that nobody has documented.
+    # The event omits long requests, and some forms are undocumented.
     yield from found if readable else [ItemWrite()]
 
 
 def _field(node: Mapping[str, Any], name: str) -> object:
-    """Returns a parameter; documented events have some of them with a capital."""
+    """Returns a parameter; some documented events have it with a capital."""
     return node.get(name, node.get(name[0].upper() + name[1:]))
 
 
@@ -220,14 +220,14 @@ def _item_write(node: Mapping[str, Any], table: str, removes: bool | None) -> It
 
 
 def _text(value: object) -> str | None:
-    """Returns a key's value as text; None where the event does not tell it."""
+    """Returns a key's value as text; None where the event hides it."""
     if isinstance(value, dict) and len(value) == 1:
         (value,) = value.values()
     return value if isinstance(value, str) and value not in _HIDDEN else None
 
 
 def _requests(node: object, table: str, removes: bool | None) -> Iterator[ItemWrite]:
-    """Yields the writes of a list of requests, or of a map by the tables' names."""
+    """Yields the writes in a list of requests, or in a map by table name."""
     if isinstance(node, list):
         for each in node:
             yield from _requests(each, table, removes)
@@ -267,7 +267,7 @@ _STATEMENT: Final = re.compile(
     r'\s*(INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+(?:"((?:[^"]|"")+)"|([\w.-]+))', re.IGNORECASE
 )
 _READS: Final = re.compile(r"\s*(SELECT|EXISTS)\b", re.IGNORECASE)
-# `name = value` of a condition, `'name': value` of an item; other texts are stepped over whole.
+# `name = value` of a condition, `'name': value` of an item; other literals are skipped whole.
 _PAIR: Final = re.compile(
     rf"""
     (?: (?<![.\w"]) (?: "(?P<quoted>(?:[^"]|"")*)" | (?P<plain>[A-Za-z_][\w.-]*) ) \s* =
@@ -305,18 +305,18 @@ def _statement_writes(text: str) -> Iterator[ItemWrite]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Returns the values that a statement tells, by name; most values are redacted.
+    """Returns the visible values in a statement, by name; most values are redacted.
 
-    A name with several values, or with one that is told and one that is not, is left out.
+    A name with several values, or with a visible and a hidden one, is left out.
     """
-    told: dict[str, set[str | None]] = {}
+    values_of: dict[str, set[str | None]] = {}
     for found in _PAIR.finditer(text):
         quoted, plain, named, value, number = found.groups()
         name = plain or (quoted or "").replace('""', '"') or _unquoted(named)
         if name:
             given = None if value is None else _unquoted(value)
-            told.setdefault(name, set()).add(number or given)
-    pairs = ((name, next(iter(values))) for name, values in told.items() if len(values) == 1)
+            values_of.setdefault(name, set()).add(number or given)
+    pairs = ((name, next(iter(values))) for name, values in values_of.items() if len(values) == 1)
     return {name: value for name, value in pairs if value is not None}
 
 
@@ -360,7 +360,7 @@ def _principal(who: _Identity) -> str:
         return "root"
     if arn:
         return arn.rpartition(":")[2]
-    # All that the log of a table's account has of another account's caller.
+    # A table's account logs only these of another account's caller.
     principal = (who.principal_id or "").partition(":")[0]
     name = who.user_name or who.invoked_by or principal or who.account_id
     return name or "a caller without a name"

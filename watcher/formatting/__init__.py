@@ -1,1 +1,1 @@
-"""Shows a change to people and programs: escapes, colours, times, plain JSON."""
+"""Formats a change for display and for programs: escapes, colours, times, plain JSON."""

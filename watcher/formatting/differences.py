@@ -1,4 +1,4 @@
-"""The differences between two items, one line for each attribute: old -> new."""
+"""Formats the differences between two items, one line per attribute: old -> new."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from watcher.records.page import RecordPage
 from watcher.records.plain_json import plain_json
 from watcher.records.record import Record, binary_of, native
 
-# So many characters are shown of two strings before and behind their difference.
+# The number of characters shown before and behind the difference of two strings.
 _AROUND: Final = 16
 # A screenful; more of a change would push all others off the terminal.
 _MOST_ATTRIBUTES: Final = 50
 
 
 class _CutText:
-    """The beginning of a text; it prints with the whole text's length behind it."""
+    """The beginning of a text; its repr ends with the whole text's length."""
 
     def __init__(self, part: str, whole: str) -> None:
         self._text = f"{part}… ({whole})"
@@ -60,7 +60,7 @@ def shown_item(item: Mapping[str, Any], keys: Collection[str]) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Cuts the middle out of an id that is longer than `most`: its ends tell it from others."""
+    """Returns an id cut to `most` characters in its middle, as ids differ at their ends."""
     if len(text) <= most:
         return text
     behind = most // 2
@@ -68,7 +68,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def shown_pair(old: object, new: object) -> tuple[str, str]:
-    """Formats two values side by side; of long strings, on a terminal, the part that differs."""
+    """Formats two values side by side; on a terminal, only the differing part of long strings."""
     most = max_characters()
     if most is None or not (isinstance(old, str) and isinstance(new, str)):
         return shown_value(old), shown_value(new)
@@ -80,7 +80,7 @@ def shown_pair(old: object, new: object) -> tuple[str, str]:
 
 
 def _common_length(one: str, other: str) -> int:
-    """Returns how many characters two texts begin with in common."""
+    """Returns the length of two texts' common beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -110,11 +110,11 @@ def _cut(value: object, most: int) -> object:
 
 
 BY_TTL: Final = " (expired by TTL)"
-"""Stands behind the key of a removal by time-to-live."""
+"""The text behind the key of a removal by time-to-live."""
 
 
 def summary_line(record: Record) -> str:
-    """Returns a change in one line: when, what kind, which item."""
+    """Returns a change in one line: its time, kind and key."""
     change, kind = record["dynamodb"], record["eventName"]
     start = summary_beginning(record, change.get("ApproximateCreationDateTime"), kind)
     by_ttl = BY_TTL if kind == "REMOVE" and record.expired_by_ttl else ""
@@ -149,7 +149,7 @@ def change_lines(record: Record) -> Iterator[str]:
 
 
 def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:
-    """Yields a line for each difference of an attribute, within maps and lists one by one."""
+    """Yields a line for each difference of an attribute, also inside maps and lists."""
     old, new = pair
     for each in differences(old, new, (name,)):
         mark, text = _described(each)
@@ -157,10 +157,10 @@ def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:
 
 
 class DescribedDifference(NamedTuple):
-    """One difference in words: its mark, its path and its text."""
+    """One difference as text: its mark, its path and its values."""
 
     mark: str
-    """`+`, `~` or `-`; "" for a line that only explains."""
+    """`+`, `~` or `-`; "" for an explanation."""
     path: str
     text: str
 
@@ -185,9 +185,9 @@ def change_text(record: Record) -> str:
 
 
 def plain_differences(record: Record) -> tuple[str, str]:
-    """Returns old and new values of the attributes that differ, as plain JSON; "" without an image.
+    """Returns old and new values of the changed attributes, as plain JSON.
 
-    Where the stream's view type has only one of the two images, that one is returned whole.
+    "" replaces a missing image; where the view type has only one image, that one is returned whole.
     """
     change = record.wire.dynamodb
     old, new = (image or "" for image in plain_json([change.OldImage, change.NewImage]))
@@ -209,7 +209,7 @@ def path_text(path: tuple[str | int, ...]) -> str:
 
 
 def _without_comparison(record: Record) -> Iterator[str]:
-    """Yields the images of a stream whose view type has nothing to compare."""
+    """Yields the images of a stream whose view type allows no comparison."""
     view = record["dynamodb"].get("StreamViewType", "KEYS_ONLY")
     for name, image in (("old", record.old), ("new", record.new)):
         if image is not None:

@@ -17,7 +17,7 @@ from watcher.records.plain_json import plain_json
 from watcher.records.record import Record, binary_of
 from watcher.records.wire import SNAPSHOT
 
-# DynamoDB's numbers end before 1E126; an emulator's larger ones are no numbers to JSON.
+# DynamoDB's numbers are below 1E126; an emulator's larger ones don't fit JSON, and become text.
 _MOST_DIGITS = 300
 
 
@@ -25,7 +25,7 @@ def plain_record(record: Record) -> dict[str, Any]:
     """Returns the fields of `--print-jsonl`: `eventName`, `key`, `old`, `new`, `createdAt`, others.
 
     Items are plain JSON: numbers are numbers (whole ones exact, others as precise as a float),
-    binary is base64 text, sets are sorted lists; `old` and `new` are null where there is none.
+    binary is base64 text, sets are sorted lists; a missing `old` or `new` is null.
     """
     return {
         "eventName": record.event_name,
@@ -69,17 +69,17 @@ def plain_line(record: Record) -> str:
 
 
 def plain_key(record: Record) -> str:
-    """Returns an item's key as JSON, its attributes sorted: the same text for each change of it."""
+    """Returns an item's key as JSON with sorted attributes: the same text for all its changes."""
     (text,) = plain_json(normal_keys([record.wire.dynamodb.Keys]))
     parts = msgspec.json.decode(text or "{}", type=dict[str, msgspec.Raw])
     return msgspec.json.encode(dict(sorted(parts.items()))).decode()
 
 
 def record_id(record: Record) -> str:
-    """Returns a text that is the same for a record sent twice, and for no other record."""
+    """Returns an id that is the same for a repeated record, and for no other record."""
     if record.event_name != SNAPSHOT:
         return f"{record.shard_id}:{record.sequence_number}"
-    # A snapshot's number is only a count: it begins with 1 for each table and each snapshot.
+    # A snapshot's numbers start at 1 for each table and each snapshot.
     body = record.stream.encode() + bytes(record.raw)
     return f"{record.shard_id}:{hashlib.sha256(body).hexdigest()}"
 

@@ -29,16 +29,16 @@ _RUNS = re.compile(r"[=+\-@\t\r\n＝＋－＠]")  # noqa: RUF001 (the full-width
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # A table's widths are measured on this many of its first rows.
 _SAMPLE = 1000
-_BETWEEN = 2
-_LEAST = 4
+_GAP = 2
+_MIN_WIDTH = 4
 
 
 def write_csv(
     file: IO[str], names: Sequence[str], rows: Iterable[Sequence[str]], *, raw: bool = False
 ) -> int:
-    """Writes rows below a line of names, and returns how many rows there were.
+    """Writes rows below a line of names; returns their number.
 
-    Item data may come from anybody: unless `raw`, a cell that a spreadsheet would run gets an
+    Item data may come from strangers: unless `raw`, a cell that a spreadsheet would run gets an
     apostrophe.
     """
     write_row(file, names, raw=raw)
@@ -53,7 +53,7 @@ def write_row(file: IO[str], row: Sequence[str], *, raw: bool = False) -> None:
     """Writes one row of CSV; see `write_csv`."""
     # A lone carriage return ends a line for many readers, and Python leaves it unquoted.
     is_quoted = any("\r" in cell for cell in row)
-    if is_terminal(file):  # as text, so that a row stays on its line
+    if is_terminal(file):  # escaped, so that a row stays on its line
         row = [*map(printable, row)]
     written = row if raw else [*map(_inert, row)]
     if is_quoted:
@@ -67,7 +67,7 @@ def _inert(cell: str) -> str:
 
 
 def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Writes rows below their names, control characters escaped, and returns how many there were.
+    """Writes rows below their names, control characters escaped; returns their number.
 
     On a terminal the lines are cut to its columns, unless `--full` shows everything.
     """
@@ -86,12 +86,12 @@ def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str
 
 
 def _narrowed(widths: Sequence[int], columns: int) -> list[int]:
-    """Narrows the widest columns until a row fits, down to a few characters each."""
-    found = [min(width, columns) for width in widths]
-    room = columns - _BETWEEN * (len(found) - 1)
-    while sum(found) > room and max(found) > _LEAST:
-        found[found.index(max(found))] -= 1
-    return found
+    """Returns the widths with the widest columns narrowed until a row fits."""
+    narrowed = [min(width, columns) for width in widths]
+    room = columns - _GAP * (len(narrowed) - 1)
+    while sum(narrowed) > room and max(narrowed) > _MIN_WIDTH:
+        narrowed[narrowed.index(max(narrowed))] -= 1
+    return narrowed
 
 
 def _cut(text: str, most: int) -> str:

@@ -1,4 +1,4 @@
-"""The style of printed changes: colours, times, cut values, tables' names; set up once a run."""
+"""The style of printed changes: colours, times, cut values, table names; set once per run."""
 
 import os
 import re
@@ -26,7 +26,7 @@ _UNMARKED: Final = "\x1b[27m"
 # About three lines of a narrow terminal.
 _MAX_CHARACTERS: Final = 160
 _TIMES: Final = {"short": "%H:%M:%S", "local": "%Y-%m-%d %H:%M:%S"}
-# Other colours than those of the kinds of change.
+# Distinct from the colours of the kinds of change.
 _TABLE_COLORS: Final = ("36", "35", "34", "96", "95", "94", "37", "90")
 
 
@@ -37,16 +37,16 @@ class OutputStyle:
     color: bool = False
     utc: bool = False
     time: str = "iso"
-    """The form of times for people: a choice of `--time`."""
+    """The format of displayed times: a choice of `--time`."""
     max_characters: int | None = None
-    """Longer values are cut to this length; None prints them whole."""
+    """The length to which longer values are cut; None: no limit."""
     highlight: re.Pattern[str] | None = None
     """Matches the words that `--highlight` marks."""
     prefix: bool = False
     table_names: dict[str, str] | None = None
-    """The name shown for each table, by its ARN; None where only one table is watched."""
+    """The displayed name of each table, by its ARN; None for a single table."""
     prefixes: dict[str, str] = field(default_factory=dict)
-    """The finished text before a line, by the stream's ARN."""
+    """The text before each line, by the stream's ARN."""
 
 
 # A library that never calls `set_up` prints with these defaults.
@@ -55,7 +55,7 @@ _style = OutputStyle()
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """Begins with the defaults, and restores the style that was set up before at the end."""
+    """Starts the block with the defaults, and restores the previous style at its end."""
     global _style
     before = _style
     _style = OutputStyle()
@@ -142,7 +142,7 @@ def set_prefix(
 
 
 def _wants_color() -> bool:
-    """Follows https://no-color.org and https://force-color.org; else asks the terminal."""
+    """Follows https://no-color.org and https://force-color.org; else checks the terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     if (forced := os.environ.get("FORCE_COLOR", "")) != "":
@@ -157,7 +157,7 @@ def show_tables(several: bool, arns: Iterable[str] = ()) -> None:
 
 
 def shown_table(record: "Record | RecordPage") -> str:
-    """Returns the name of a record's table, longer where another table seen has the same name."""
+    """Returns the name of a record's table, longer where another known table has the same name."""
     return _table_name(record.shard_key.stream)
 
 
@@ -185,7 +185,7 @@ def table_prefix(record: "Record | RecordPage") -> str:
 
 
 def about_table(text: str, stream: str) -> str:
-    """Returns a message about a stream; where several tables are watched, with its table's name."""
+    """Returns a message, with its table's name in front where several tables are watched."""
     if not stream or len(_style.table_names or ()) < 2:
         return text
     name = _table_name(stream)
@@ -193,7 +193,7 @@ def about_table(text: str, stream: str) -> str:
 
 
 def are_tables_shown() -> bool:
-    """Returns True where lines name the table of their record."""
+    """Returns True where lines name their record's table."""
     return _style.table_names is not None
 
 
@@ -206,7 +206,7 @@ def paint(text: str, kind: str) -> str:
 
 @lru_cache(maxsize=1024)
 def time_text(created: datetime | None) -> str:
-    """Formats a record's time for people and programs: `2022-05-27T15:35:57+02:00`."""
+    """Formats a record's time for display and for programs: `2022-05-27T15:35:57+02:00`."""
     if created is None:
         return ""
     return (created.astimezone(UTC) if _style.utc else created).isoformat(timespec="seconds")
@@ -214,24 +214,24 @@ def time_text(created: datetime | None) -> str:
 
 @lru_cache(maxsize=1024)
 def shown_time(created: datetime | None) -> str:
-    """Formats a record's time for people, in the form that `--time` chooses."""
+    """Formats a record's time for display, in the format of `--time`."""
     if created is None or _style.time not in _TIMES:
         return time_text(created)
     return created.astimezone(UTC if _style.utc else None).strftime(_TIMES[_style.time])
 
 
 def time_of_day(shown: str) -> str:
-    """Returns the time of day of a shown time, for where the date has no room."""
+    """Returns the time of day in a displayed time, where the date has no room."""
     return shown[11:19] if shown[10:11] in ("T", " ") else shown
 
 
 def max_characters() -> int | None:
-    """Returns the length at which long values are cut; None where they are shown whole."""
+    """Returns the length to which long values are cut; None: no limit."""
     return _style.max_characters
 
 
 def highlighted(line: str) -> str:
-    """Marks the words of `--highlight` in a line for people, even where colours are off."""
+    """Marks the words of `--highlight` in a displayed line, even without colours."""
     if _style.highlight is None:
         return line
     return _style.highlight.sub(lambda match: f"{_MARKED}{match[0]}{_UNMARKED}", line)

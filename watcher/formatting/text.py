@@ -1,7 +1,7 @@
-"""Text that is safe to show, and the one way to standard output.
+"""Escapes item data for display, and writes it to standard output.
 
-On a terminal, nothing in item data steers that terminal: control characters become escapes. To a
-file or a pipe everything goes as it is.
+On a terminal, item data can't send control sequences: control characters become escapes. Files and
+pipes get everything unchanged.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import IO, Final
 from watcher.files import is_terminal
 
 
-def plural(number: int, what: str) -> str:
+def plural(number: int, noun: str) -> str:
     """Returns the form of a noun after a number: `change`, `changes`, `processes`, `LOSSES`."""
     if number == 1:
-        return what
-    return what + {"S": "ES", "s": "es"}.get(what[-1], "s")
+        return noun
+    return noun + {"S": "ES", "s": "es"}.get(noun[-1], "s")
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """Formats a number of things: `1 change`, `1000 changes`."""
-    return f"{number} {plural(number, what)}"
+    return f"{number} {plural(number, noun)}"
 
 
-def grouped(number: int, what: str) -> str:
+def grouped(number: int, noun: str) -> str:
     """Formats a number of things with its digits in groups: `1,000 changes`."""
-    return f"{number:,} {plural(number, what)}"
+    return f"{number:,} {plural(number, noun)}"
 
 
-# C0, DEL, C1 (a terminal takes U+009B as it does ESC [), line separators, and the marks that
-# turn the direction of writing.
+# C0, DEL, C1 (to a terminal, U+009B is the same as ESC [), line separators, and marks that change
+# the writing direction.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -77,29 +77,29 @@ def printable_json(line: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
 
-# What `style` paints with; none of these hides a text.
-_PAINT: Final = re.compile(r"(\x1b\[(?:0|7|27|3[1-7]|9[0-7])m)")
+# The colour sequences of `style`; none of these hides a text.
+_COLOUR: Final = re.compile(r"(\x1b\[(?:0|7|27|3[1-7]|9[0-7])m)")
 
 
 def write_text(text: str, file: IO[str] | None = None) -> None:
-    """Writes lines for people (default: to standard output)."""
+    """Writes lines for display (default: to standard output)."""
     out = file or sys.stdout
-    if out is None:  # a host program's: as `print`
+    if out is None:  # in a host program; `print` ignores it too
         return
     out.write(painted_alone(text) if is_terminal(out) else text)
 
 
 def painted_alone(text: str) -> str:
-    """Returns lines for people with all control characters but our own paint as escapes."""
-    parts = _PAINT.split(text)
+    """Returns lines with all control characters escaped, except for our own colours."""
+    parts = _COLOUR.split(text)
     parts[::2] = map(printable_lines, parts[::2])
     return "".join(parts)
 
 
 def write_json(text: str, file: IO[str] | None = None) -> None:
-    """Writes JSON, on one line or several (default: to standard output); it stays JSON."""
+    """Writes JSON, on one or several lines (default: to standard output); it stays valid JSON."""
     out = file or sys.stdout
-    if out is None:  # a host program's: as `print`
+    if out is None:  # in a host program; `print` ignores it too
         return
     if is_terminal(out):
         text = "\n".join(map(printable_json, text.split("\n")))

@@ -1,4 +1,4 @@
-"""An item's key and its values as text for people."""
+"""Formats an item's key and values for display."""
 
 import base64
 import re
@@ -33,13 +33,13 @@ def printable_wire_key(raw: msgspec.Raw) -> str:
     """Formats a record's `Keys` in wire JSON as `printable_key` does, in a third of the time."""
     try:
         keys = _keys.decode(raw)
-    except msgspec.DecodeError:  # binary ones
+    except msgspec.DecodeError:  # binary keys
         return printable_key(wire_item(raw))
     texts = []
     for name in in_order((*keys,)):
         key = keys[name]
         text, number = key.S, key.N
-        if isinstance(text, str) is isinstance(number, str):  # no key of DynamoDB's
+        if isinstance(text, str) is isinstance(number, str):  # not a key of DynamoDB
             return printable_key(wire_item(raw))
         texts.append(f"{name}={text if number is msgspec.UNSET else number}")
     return printable(", ".join(texts))
@@ -52,7 +52,7 @@ def _key_text(attribute: Mapping[str, Any]) -> str:
 
 
 def ordered(elements: Iterable[Any]) -> list[Any]:
-    """Sorts a set's elements: numbers by value, everything else as it is printed."""
+    """Returns a set's elements sorted: numbers by value, others as printed."""
     listed = list(elements)
     if all(isinstance(each, Decimal) for each in listed):
         return sorted(listed)

@@ -1,1 +1,1 @@
-"""The watch's statistics for people and for Prometheus and OpenTelemetry, and health probes."""
+"""The watch's statistics for displays, Prometheus and OpenTelemetry, and its health probes."""

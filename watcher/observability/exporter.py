@@ -1,7 +1,7 @@
-"""Exports the watch's statistics from a process of its own: over HTTP, or to OpenTelemetry.
+"""Exports the watch's statistics from a separate process: over HTTP, or to OpenTelemetry.
 
-The manager can neither run threads (it forks) nor wait: it writes its statistics into a pipe about
-once a second, and the exporter's process keeps the latest.
+The manager can't run threads (it forks), and must not wait: it writes its statistics into a pipe
+about once a second, and the exporter's process keeps the latest.
 """
 
 from __future__ import annotations
@@ -32,34 +32,32 @@ from watcher.process_start import failed_start
 from watcher.sockets import listening, url
 from watcher.version import install
 
+logger = logging.getLogger("watcher")
+
+_HEADER = struct.Struct("<I")
+
+_TIMING = ExporterTiming()
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(WatchStats)
+
 
 @contextmanager
 def open_displays(
     display: Display | None, metrics_port: str | int | None, stop_timeout: float
 ) -> Iterator[tuple[list[Display], Heartbeat]]:
-    """Opens the watch's displays until its end; yields them, and the heartbeat that they show.
+    """Opens the watch's displays for the time of the block; yields them and their heartbeat.
 
     Raises UsageError where metrics can't be served.
     """
-    found = [] if display is None else [display]
+    displays = [] if display is None else [display]
     heartbeat = Heartbeat.shared()
     with ExitStack() as stack:
         senders = telemetry.exporters("metrics")
         if metrics_port is not None or senders:
             timing = ExporterTiming(end_seconds=stop_timeout) if senders else ExporterTiming()
             exporter = exporting(metrics_port, heartbeat, senders, timing=timing)
-            found.append(stack.enter_context(exporter))
-        yield found, heartbeat
-
-
-logger = logging.getLogger("watcher")
-
-_HEADER = struct.Struct("<I")
-
-
-_TIMING = ExporterTiming()
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(WatchStats)
+            displays.append(stack.enter_context(exporter))
+        yield displays, heartbeat
 
 
 @contextmanager
@@ -70,14 +68,14 @@ def exporting(
     *,
     timing: ExporterTiming = _TIMING,
 ) -> Iterator[Exporter]:
-    """Serves metrics and probes at `[HOST:]PORT` (by default on the loopback) until the block ends.
+    """Serves metrics and probes at `[HOST:]PORT` (default host: loopback) until the block ends.
 
     The probes report the watch's `heartbeat`. OpenTelemetry's `senders` send the metrics, the last
     ones within `timing.end_seconds` of the watch's end. Raises UsageError where it can't listen.
     """
-    with nullcontext() if address is None else listening_at(address) as made:
-        exporter = Exporter(made, heartbeat, senders, timing=timing)
-        base_url = made and url(made)
+    with nullcontext() if address is None else listening_at(address) as server_socket:
+        exporter = Exporter(server_socket, heartbeat, senders, timing=timing)
+        base_url = server_socket and url(server_socket)
     # The socket is closed here: no process started from now on inherits it.
     if base_url:
         logger.info(f"Metrics: {base_url}/metrics")
@@ -191,7 +189,7 @@ def serve(
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with contextlib.suppress(OSError):  # else a reader of standard output would not see its end
+    with contextlib.suppress(OSError):  # an open copy would hide the end of standard output
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
@@ -213,7 +211,7 @@ def serve(
 
 
 def _received(pipe: BinaryIO) -> WatchStats | None:
-    """Reads the next statistics; None at the end, or where a killed manager left half of them."""
+    """Reads the next statistics; None at the end, or if a killed manager left a part of them."""
     head = pipe.read(_HEADER.size)
     if len(head) < _HEADER.size:
         return None

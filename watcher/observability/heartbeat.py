@@ -1,4 +1,4 @@
-"""A watch's signs of life, which another process sees, and the problems that they show."""
+"""A watch's signs of life, visible to another process, and the problems that they show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROGRESSED_AT, _TRIED_AT, _PHASE, _STOPPING_SINCE, _SIZE = range(5)
 
 
 class Phase(IntEnum):
-    """The loop's occupation."""
+    """The current activity of the loop."""
 
     STARTING = 0
     STANDING_BY = 1
@@ -28,7 +28,7 @@ class Phase(IntEnum):
 
 
 class HeartbeatState(NamedTuple):
-    """The last signs of life; times are monotonic seconds, the same for all of a machine."""
+    """The last signs of life; times are monotonic seconds, equal in all processes."""
 
     progressed_at: float
     """The time of the loop's last turn."""
@@ -39,14 +39,14 @@ class HeartbeatState(NamedTuple):
     """The time when the watch was told to stop; 0 if it was not."""
 
     def not_before(self, moment: float) -> HeartbeatState:
-        """Returns this for a process that could see nothing before a moment."""
+        """Returns this state for a process that could observe nothing before `moment`."""
         return self._replace(
             progressed_at=max(self.progressed_at, moment), tried_at=max(self.tried_at, moment)
         )
 
 
 class Heartbeat:
-    """Written by the one thread of the loop, a few numbers at a time: it costs no message."""
+    """Written by the loop's thread, a few numbers at a time, without a message."""
 
     def __init__(
         self, cells: MutableSequence[float] | memoryview[float] | None = None, clock: Clock = CLOCK
@@ -57,10 +57,10 @@ class Heartbeat:
 
     @staticmethod
     def shared() -> Heartbeat:
-        """Returns one that child processes see, too."""
+        """Returns a heartbeat that child processes can read."""
         try:
             return Heartbeat(RawArray("d", _SIZE))
-        except OSError:  # no place for a file: then they are forked, too
+        except OSError:  # no room for a file; the processes are then forked
             return Heartbeat(memoryview(mmap.mmap(-1, 8 * _SIZE)).cast("d"))
 
     def beat(self) -> None:
@@ -72,7 +72,7 @@ class Heartbeat:
         self._cells[_TRIED_AT] = self._clock.monotonic()
 
     def enter(self, phase: Phase) -> Phase:
-        """Enter a phase; returns the one before."""
+        """Enters a phase; returns the previous one."""
         before = Phase(int(self._cells[_PHASE]))
         self._cells[_PHASE] = float(phase)
         self.try_again()
@@ -80,7 +80,7 @@ class Heartbeat:
 
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        """Enter a phase, and at the end go back to the one before."""
+        """Enters a phase for the block, and returns to the previous one at its end."""
         before = self.enter(phase)
         try:
             yield
@@ -109,7 +109,7 @@ _STANDS_BY = "standing by: another watch has the lease"
 
 
 class ProbeAnswers(NamedTuple):
-    """The problems that each probe reports, one line each; none where all is well."""
+    """The problems that each probe reports, one line each; empty without problems."""
 
     live: list[str]
     """Problems that a restart may solve."""
@@ -119,7 +119,7 @@ class ProbeAnswers(NamedTuple):
 
 
 def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers:
-    """Finds the problems of a watch in its latest statistics and its heartbeat."""
+    """Returns the problems that a watch's latest statistics and heartbeat show."""
     health, live = stats.health, list(stats.health.stuck)
     if state.stopping_since:
         return ProbeAnswers([], ["the watch is ending"])
@@ -134,5 +134,5 @@ def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers
         return ProbeAnswers(live, live, _STANDS_BY)
     ready = list(live)
     if not live and now - state.progressed_at > FIGURES_TIMING.late_seconds:
-        ready.append(f"{phase} is tried again and again, for {now - state.progressed_at:.0f} s")
+        ready.append(f"{phase} is being retried, for {now - state.progressed_at:.0f} s")
     return ProbeAnswers(live, [*ready, *health.unready])

@@ -38,7 +38,7 @@ _METHODS = "GET, HEAD"
 
 
 class SuspendDetector:
-    """Tells since when this process has run without being suspended, as on a sleeping laptop.
+    """Detects that this process was suspended, as on a sleeping laptop.
 
     Call `check` often.
     """
@@ -48,7 +48,7 @@ class SuspendDetector:
         self._checked_at = self._since = clock.monotonic()
 
     def check(self) -> float:
-        """Returns the (monotonic) time since when the process has run without a break."""
+        """Returns the (monotonic) time since which the process has run without a break."""
         now = self._clock.monotonic()
         if now - self._checked_at > FIGURES_TIMING.suspended_seconds:
             self._since = now
@@ -57,7 +57,7 @@ class SuspendDetector:
 
 
 Probe = Callable[[float], ProbeAnswers]
-"""Finds what is wrong, by what was seen since a (monotonic) time."""
+"""Returns the problems that were observable since a (monotonic) time."""
 
 
 def probe_watch(latest: LatestMetrics, heartbeat: Heartbeat) -> Probe:
@@ -115,32 +115,32 @@ class PrometheusCollector(Collector):
 
 
 def _family(series: Series) -> Metric:
-    made: CounterMetricFamily | GaugeMetricFamily = _FAMILIES[series.kind](
+    family: CounterMetricFamily | GaugeMetricFamily = _FAMILIES[series.kind](
         series.name, series.text, labels=series.labels
     )
     for labels, value in series.values.items():
-        made.add_metric(labels, value)
-    return made
+        family.add_metric(labels, value)
+    return family
 
 
 def _histogram(series: Histogram) -> Metric:
-    made = HistogramMetricFamily(series.name, series.text, labels=series.labels)
+    family = HistogramMetricFamily(series.name, series.text, labels=series.labels)
     for labels, durations in series.values.items():
         bounds = [*map(str, DURATIONS), "+Inf"]
         counts = itertools.accumulate(durations.counts)
-        made.add_metric(labels, [*zip(bounds, counts, strict=True)], durations.seconds)
-    return made
+        family.add_metric(labels, [*zip(bounds, counts, strict=True)], durations.seconds)
+    return family
 
 
 class _Request(WSGIRequestHandler):
     timeout = FIGURES_TIMING.client_seconds
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        """Logs nothing: scrapes are no news."""
+        """Logs nothing: scrapes are frequent."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Serves each request in its own thread, so that one that hangs blocks no other."""
+    """Serves each request in its own thread, so that a slow one blocks no other."""
 
     daemon_threads = True
 
@@ -150,7 +150,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__((host, port), _Request, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
-        # The rest of server_bind, which would also ask the name service for the host's name.
+        # As server_bind does, but without its lookup of the host's name.
         self.server_name, self.server_port = host, port
         self.setup_environ()
 

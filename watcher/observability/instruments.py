@@ -34,7 +34,7 @@ class Series(NamedTuple):
     labels: tuple[str, ...]
     values: Mapping[tuple[str, ...], float]
     unit: str = ""
-    """OpenTelemetry's unit (UCUM); one in braces only annotates a count."""
+    """OpenTelemetry's unit (UCUM); text in braces only annotates a count."""
 
 
 class Histogram(NamedTuple):
@@ -47,7 +47,7 @@ class Histogram(NamedTuple):
 
 
 class Metrics(Protocol):
-    """An object that has metrics."""
+    """A source of metrics."""
 
     def series(self) -> Iterator[Series | Histogram]:
         """Yields every metric; one with labels may have no values yet."""
@@ -80,7 +80,7 @@ class LatestMetrics:
         kinds = {
             (table, kind): count
             for table, counts in now.tables.items()
-            # A series that begins at 0 shows its first increase.
+            # A series has to start at 0 to show its first increase.
             for kind, count in (dict.fromkeys(KINDS, 0) | counts).items()
         }
         text = "Records delivered, by table and kind of change."
@@ -147,13 +147,13 @@ class LatestMetrics:
             yield _labelled(Instrument.GAUGE, name, text, "", values)
 
     def _lags(self) -> dict[tuple[str, ...], float]:
-        """Returns the lags; they grow while a handler keeps the manager from sending new ones."""
+        """Returns the lags; they grow while a slow handler keeps the manager from updating them."""
         late = time.monotonic() - self._updated_at
         more = late if late > FIGURES_TIMING.loop_late_seconds else 0.0
         lags: dict[tuple[str, ...], float] = {}
         for shard_key, lag in self.stats.lags.items():
             labels = shard_key.table, shard_key.shard_id
-            # On emulators, two streams of a table may have shards of one name.
+            # On emulators, two streams of a table may have shards with the same id.
             lags[labels] = max(lag + more, lags.get(labels, 0.0))
         return lags
 
@@ -167,7 +167,7 @@ def _labelled(
     *,
     unit: str = "",
 ) -> Series:
-    """Returns a metric with these labels, whose names stand apart by a space."""
+    """Returns a metric with these labels, whose names are separated by spaces."""
     by_labels: dict[tuple[str, ...], float] = dict(values.items())
     return Series(kind, f"watcher_{name}", text, tuple(labels.split()), by_labels, unit)
 
@@ -191,7 +191,7 @@ def _by_label(value: float | Mapping[str, float]) -> Mapping[tuple[str, ...], fl
 
 
 class VerifyMetrics:
-    """The metrics of comparisons of a copy with its table, one after another."""
+    """The metrics of successive comparisons of a copy with its table."""
 
     def __init__(self, table: str = "", copy: str = "") -> None:
         self._table, self._copy = table, copy
@@ -201,16 +201,16 @@ class VerifyMetrics:
         self._error = ""
 
     def on_compared(self, items: int, differing: int, at: float) -> None:
-        """Takes in the outcome of a comparison that began at this time, in epoch seconds."""
+        """Notes the result of a comparison that began `at` this time, in epoch seconds."""
         self._items, self._differing, self._at, self._error = items, differing, at, ""
 
     def on_failed(self, error: str) -> None:
-        """Takes in the reason why one did not come to its end."""
+        """Notes the error of an incomplete comparison."""
         self._error = error
 
     @property
     def problems(self) -> list[str]:
-        """The present problems, one per line."""
+        """The current problems, one per line."""
         table, copy = self._table, self._copy
         found = []
         if self._differing is None:
@@ -223,7 +223,7 @@ class VerifyMetrics:
         return found
 
     def series(self) -> Iterator[Series]:
-        """Yields every metric; none has a value before the first comparison has come to its end."""
+        """Yields every metric; none has a value before the first complete comparison."""
         for name, text, value in (
             ("differences", "Items that differ, by the last comparison.", self._differing or 0),
             ("items", "Items that the last comparison has compared.", self._items),

@@ -1,4 +1,4 @@
-"""Sends the watch's metrics to OpenTelemetry, as its `OTEL_*` variables configure it."""
+"""Sends the watch's metrics to OpenTelemetry, as the `OTEL_*` variables configure it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def sending(exporters: Sequence[str], latest: LatestMetrics) -> Iterator[None]:
     For a process that does not fork: a fork's SDK threads would send the same metrics again.
     """
     telemetry.forward_sdk_log()
-    made = [telemetry.create_exporter("metrics", name) for name in exporters]
+    created = [telemetry.create_exporter("metrics", name) for name in exporters]
     readers = [
         each
         if isinstance(each, MetricReader)
         else PeriodicExportingMetricReader(_with_histograms(each, latest))
-        for each in made
+        for each in created
     ]
     provider = MeterProvider(readers, telemetry.resource(), shutdown_on_exit=False)
     meter = provider.get_meter("watcher")
@@ -68,7 +68,7 @@ def _observed(
 
 
 def _with_histograms(exporter: MetricExporter, latest: LatestMetrics) -> MetricExporter:
-    """Has an exporter send the histograms, too: the SDK has no observable instrument for them."""
+    """Makes an exporter send the histograms too: the SDK can't observe histograms."""
     send, began = exporter.export, time.time_ns()
 
     def export(

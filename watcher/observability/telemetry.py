@@ -35,13 +35,13 @@ _OTLP = {
     "grpc": "otlp_proto_grpc",
     "http/json": "otlp_json_http",
 }
-_USUAL = "http/protobuf"
+_DEFAULT = "http/protobuf"
 
 
 def exporters(signal: Signal) -> list[str]:
-    """Returns the names of the exporters of metrics or spans that the environment asks for.
+    """Returns the names of the exporters of metrics or spans that the environment configures.
 
-    Only an endpoint or an exporter counts: a platform may set a service's name for every program.
+    Only an endpoint or an exporter counts: a platform may set a service name for every program.
     Logs one line where a needed package is not installed.
     """
     environment = {name: value for name, value in os.environ.items() if name[:5] == "OTEL_"}
@@ -77,8 +77,8 @@ def create_exporter(signal: Literal["traces"], name: str) -> SpanExporter: ...
 
 def create_exporter(signal: Signal, name: str) -> object:
     """Creates the exporter of this name; the environment configures it."""
-    made: object = _entry_points(signal, name)[0].load()()
-    return made
+    exporter: object = _entry_points(signal, name)[0].load()()
+    return exporter
 
 
 def _names(signal: Signal, environment: Mapping[str, str]) -> list[str]:
@@ -91,19 +91,19 @@ def _names(signal: Signal, environment: Mapping[str, str]) -> list[str]:
         return []
     names = [name.strip() for name in (chosen or "otlp").split(",")]
     protocol = environment.get(f"OTEL_EXPORTER_OTLP_{own}_PROTOCOL", "").strip()
-    protocol = protocol or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip() or _USUAL
+    protocol = protocol or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip() or _DEFAULT
     if "otlp" in names and protocol not in _OTLP:  # the specification says to ignore it
         warn_once(
-            f"OpenTelemetry: there is no protocol {protocol!r} ({', '.join(_OTLP)}): {_USUAL}"
+            f"OpenTelemetry: there is no protocol {protocol!r} ({', '.join(_OTLP)}): {_DEFAULT}"
         )
-    otlp = _OTLP.get(protocol, _OTLP[_USUAL])
+    otlp = _OTLP.get(protocol, _OTLP[_DEFAULT])
     return [otlp if name == "otlp" else name for name in names if name not in ("", "none")]
 
 
 def _has_sdk() -> bool:
     try:
         return importlib.util.find_spec("opentelemetry.sdk") is not None
-    except ModuleNotFoundError:  # the parent package is missing, too
+    except ModuleNotFoundError:  # the parent package is missing too
         return False
 
 
@@ -114,7 +114,7 @@ def warn_once(text: str) -> None:
 
 
 def resource() -> Resource:
-    """Returns the resource of the telemetry; its service is `watcher` unless one is named."""
+    """Returns the resource of the telemetry; its service is `watcher`, unless one is configured."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 
     named = Resource.create()
@@ -124,7 +124,7 @@ def resource() -> Resource:
 
 
 class _SdkLogHandler(logging.Handler):
-    """Forwards the SDK's log to ours; a message that repeats only now and then."""
+    """Forwards the SDK's log to ours; a repeated message only every few minutes."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

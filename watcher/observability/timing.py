@@ -1,4 +1,4 @@
-"""Pauses and limits of the observability room: each with its unit and the reason for its value."""
+"""The delays and limits of the observability room, each with its unit and its reason."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class FiguresTiming:
-    """The limits after which figures and their server call something late, suspended or known."""
+    """The limits of figures, probes and their server."""
 
     late_seconds: float = 60.0
-    """A read, a delivery or a save may take so long: a few time-outs, one after another."""
+    """The longest time of a read, a delivery or a save: a few timeouts in a row."""
     rate_seconds: float = 3.0
-    """Over so long the rate of records is taken."""
+    """The period over which the rate of records is measured."""
     loop_late_seconds: float = 5.0
-    """Figures that are older: most likely a handler blocks the manager."""
+    """The age of figures from which a handler most likely blocks the manager."""
     suspended_seconds: float = 5.0
-    """A server that looks twice a second, and was silent for so long, was suspended."""
+    """The gap between checks, normally half a second, that means a suspension."""
     client_seconds: float = 10.0
-    """A client of the metrics may be silent for so long."""
+    """The timeout of a silent client of the metrics server."""
     log_again_seconds: float = 300.0
-    """A collector may be away for long: the SDK's message is logged again after this."""
+    """The delay before an SDK message is logged again: a collector may be away for long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExporterTiming:
-    """The pauses of the exporter."""
+    """The delays and limits of the exporter."""
 
     send_seconds: float = 1.0
-    """Between two sends: the statistics change faster than anybody scrapes them."""
+    """The delay between two sends: the statistics change faster than any scrape."""
     end_seconds: float = 2.0
-    """The time that the exporter's process has to send its last metrics after the watch's end."""
+    """The time for the exporter's last metrics after the watch's end."""
     least_end_seconds: float = 0.5
-    """The least of that time, where the watch itself took long to stop."""
+    """The shortest such time, where the watch itself took long to stop."""
     most_end_seconds: float = 3600.0
-    """The most of that time, where the user sets no limit: a join takes no infinity."""
+    """The longest such time without a limit: a join accepts no infinity."""
 
 
 FIGURES_TIMING = FiguresTiming()

@@ -1,4 +1,4 @@
-"""The figures of a watch, as displays, metrics and probes get them."""
+"""The figures of a watch for displays, metrics and probes."""
 
 from __future__ import annotations
 
@@ -16,56 +16,55 @@ from watcher.observability.timing import FIGURES_TIMING
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Findings about a watch, a line each."""
+    """Findings about a watch, one line each."""
 
     stuck: tuple[str, ...] = ()
-    """Due, and not even attempted: a restart may help."""
+    """Work that is due but was not even attempted: a restart may help."""
     unready: tuple[str, ...] = ("the watch has not begun yet",)
-    """Wrong beside that."""
+    """Other problems."""
     trouble: str = ""
-    """Why the positions can't be used: all that counts for one that stands by."""
+    """Why the positions can't be used; a standby's only problem."""
 
 
 class Lease(StrEnum):
-    """A watch's part in the lease of its checkpoint."""
+    """A watch's state regarding its checkpoint's lease."""
 
     NONE = ""
     """The checkpoint has no lease, or there is no checkpoint."""
     HELD = "held"
     STANDING_BY = "standing by"
-    """Another watch holds it; this one can take over."""
+    """Another watch holds the lease; this one can take over."""
     UNUSABLE = "unusable"
     """The lease has run out or is lost, or a standby could not take it over."""
 
 
 DURATIONS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 300.0)
-"""The upper bounds of a histogram's buckets, in seconds; above the last one is another bucket."""
+"""The upper bounds of a histogram's buckets, in seconds; the last bucket has no bound."""
 
 
 class Durations(msgspec.Struct):
-    """A histogram of how long something took.
+    """A histogram of durations.
 
-    Threads may share it without a lock, which would cost more than the rare observation that two
-    of them lose.
+    Threads may share it without a lock, which would cost more than a rare lost observation.
     """
 
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(DURATIONS) + 1))
-    """The number of observations in each bucket alone."""
+    """The number of observations in each bucket, not cumulated."""
     seconds: float = 0.0
-    """The sum of them."""
+    """The sum of all durations."""
 
     def add(self, seconds: float, count: int = 1) -> None:
-        """Adds observations that took so long together."""
+        """Adds `count` observations that took `seconds` together."""
         self.counts[bisect.bisect_left(DURATIONS, seconds / count)] += count
         self.seconds += seconds
 
 
 class Totals(msgspec.Struct):
-    """The counts of a watch, kept while it goes on."""
+    """The counts of a watch, updated while it runs."""
 
     records: int = 0
     filtered: int = 0
-    """Read, and kept from the handlers by a filter."""
+    """The number of records read, but left out by a filter."""
     tables: defaultdict[str, Counter[str]] = msgspec.field(
         default_factory=lambda: defaultdict(Counter)
     )
@@ -82,13 +81,13 @@ class Totals(msgspec.Struct):
     unhandled: int = 0
     """The number of these failures whose records are kept nowhere."""
     bill: Bill = Bill(0, None)
-    """The cost of the reading."""
+    """The cost of the reads."""
     stopped: bool = False
-    """True where it was told to stop, and may have left something unread."""
+    """True if a stop was requested, so that records may be unread."""
 
     @property
     def kinds(self) -> Counter[str]:
-        """Records delivered, by kind of change."""
+        """The number of records delivered, by kind of change."""
         return sum(self.tables.values(), Counter())
 
 
@@ -101,15 +100,15 @@ class Shards(msgspec.Struct, frozen=True):
 
 
 class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one moment, counted from the beginning of the watch."""
+    """The figures at one moment, counted from the start of the watch."""
 
     tables: dict[str, dict[str, int]] = {}
-    """Records delivered of each table, by kind of change."""
+    """The number of records delivered from each table, by kind of change."""
     filtered: int = 0
     handled: dict[tuple[str, str], int] = {}
-    """Records of each table that each handler has processed, by the names of both."""
+    """The number of processed records by table and handler."""
     failed: dict[tuple[str, str], int] = {}
-    """Records that each handler has failed on, retries not counted; as `handled`."""
+    """The number of failed records by table and handler, without retries."""
     durations: dict[str, Durations] = {}
     """The durations of each handler's calls."""
     retries: dict[str, int] = {}
@@ -120,13 +119,13 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     lags: dict[ShardKey, float] = {}
     """The age of each shard's last delivered record, in seconds; 0 for one that is caught up."""
     queued: int = 0
-    """Records that were read and are not delivered yet."""
+    """The number of records read and not delivered yet."""
     calls: dict[str, int] = {}
-    """API calls, by operation."""
+    """The number of API calls by operation."""
     health: Health = Health()
     lease: Lease = Lease.NONE
     bill: Bill = Bill(0, None)
-    """The cost of the reading."""
+    """The cost of the reads."""
     throttles: int = 0
     restarts: int = 0
     losses: int = 0
@@ -137,11 +136,11 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: float | None = None
     """The share read of the tables' items (0 to 1); None where nothing is left to read."""
     reached: float | None = None
-    """The creation time (epoch seconds) that all shards being read have reached, where known."""
+    """The creation time (epoch seconds) that all shards being read have reached, if known."""
 
     @property
     def kinds(self) -> Counter[str]:
-        """Records delivered, by kind of change."""
+        """The number of records delivered, by kind of change."""
         return sum(map(Counter, self.tables.values()), Counter())
 
     @property
@@ -151,12 +150,12 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> int:
-        """Records delivered."""
+        """The number of records delivered."""
         return self.kinds.total()
 
     @property
     def failures(self) -> int:
-        """Records that a handler has failed on."""
+        """The number of failed records."""
         return sum(self.failed.values())
 
     @property
@@ -166,10 +165,10 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Display(Protocol):
-    """Something that shows a watch's figures while it goes on."""
+    """An object that shows a watch's figures while it runs."""
 
     def show(self, snapshot: WatchStats) -> None:
-        """Take the newest figures, a few times a second; must not block."""
+        """Shows the newest figures, a few times a second; must not block."""
 
     def close(self) -> None:
         """Ends the display. May be called twice, and from a signal handler."""
@@ -182,7 +181,7 @@ class Rate:
         self._counts: deque[tuple[float, int]] = deque()
 
     def at(self, count: int) -> float:
-        """The growth per second, now that it has come to this."""
+        """Returns the growth per second up to the present `count`."""
         now = CLOCK.monotonic()
         self._counts.append((now, count))
         while now - self._counts[0][0] > FIGURES_TIMING.rate_seconds and len(self._counts) > 2:

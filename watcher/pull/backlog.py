@@ -1,4 +1,4 @@
-"""Reads all that a stream holds in one process, by a few threads."""
+"""Reads all records of a stream up to now, in one process with a few threads."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from watcher.streams.messages import PageFilter
 
 
 class BacklogReader:
-    """A stream's records, from `start` (None: its trim horizon) up to now, and later on up to then.
+    """Reads a stream's records from `start` (None: its trim horizon) up to now.
 
-    A token as `start` means all records behind its positions.
+    A token as `start` means all records behind its positions. `read_on` then reads the later ones.
 
-    The changes of one item come in their order, page by page: to merge the shards by time, each
-    would have to wait for the slowest. `clients` makes so many services, for one thread each;
-    memory holds a page for each. What the `page_filter` rejects may be left out. With `strict`,
-    what was gone before it could be read raises DataLossError; else it is logged as a warning, and
-    stands in `losses`. `listing_service` is for what must not keep the reading waiting. Raises
-    StreamError.
+    The changes of an item come in order, page by page, but shards are not merged by time, for which
+    each would have to wait for the slowest. `clients` makes the given number of services, one for
+    each thread; memory holds a page for each. Records that the `page_filter` rejects may be left
+    out. With `strict`, records that are lost before they can be read raise DataLossError; else the
+    loss is logged as a warning, and added to `losses`. `listing_service` makes the calls that must
+    not delay reads. Raises StreamError.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class BacklogReader:
 
     @property
     def listing(self) -> Listing:
-        """The last listing of the stream, with the service's time then."""
+        """The last listing of the stream, with the service's time of it."""
         return self._pool.listing
 
     @property
     def since(self) -> datetime:
-        """The time from which on it holds every change: a day ago, or when it was enabled."""
+        """The time from which the stream holds every change: a day ago, or its enabling."""
         return held_since(self.listing, self._pool.coordinator.now)
 
     def warn_if_starting_late(self) -> None:
-        """Logs a warning if the stream holds nothing yet of the time that it is to start at."""
+        """Logs a warning if the stream began only after the start time."""
         self._losses.warn_if_starting_late(self.listing)
 
     @property
@@ -105,7 +105,7 @@ class BacklogReader:
                 # With one client, nothing goes on beside its reads.
                 pool.start_reads(self._take_due(), inline=1 if len(self._clients) == 1 else 0)
                 is_idle = not pool.reading
-                # A read that drips keeps no other waiting.
+                # Takes the first answers, so that a slow one delays no other.
                 answered = pool.collect(
                     pool.reading.values(), self._wait_seconds(), return_when=futures.FIRST_COMPLETED
                 )
@@ -127,7 +127,7 @@ class BacklogReader:
             self._calls.close(wait=False)
 
     def read_on(self) -> Iterator[Record]:
-        """Yields all records that have come since, up to now."""
+        """Yields all records that came since the last read, up to now."""
         resumed = [
             shard
             if shard.status is ShardStatus.FINISHED
@@ -156,7 +156,7 @@ class BacklogReader:
         return pool
 
     def _connect(self, shards: int) -> Sequence[Service]:
-        """Returns the services that read; they are made once, for so many shards at most."""
+        """Returns the services that read, made once, for up to `shards` shards."""
         if not self._clients:
             timing = self._timing
             many = min(shards // timing.shards_per_backlog_client, timing.backlog_clients_max)

@@ -1,4 +1,4 @@
-"""Calls that wait for an answer each: a few one after the other, more of them side by side."""
+"""Makes calls that each wait for an answer: a few in this thread, more in a pool's threads."""
 
 from __future__ import annotations
 
@@ -13,87 +13,86 @@ from typing import Any, TypeVar
 from watcher import process_start
 from watcher.pull.timing import TIMING
 
-_THREADS = 32
-
 _Answer = TypeVar("_Answer")
 _Calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
 class _Thread(threading.Thread):
-    """One that makes calls, told from the program's own."""
+    """A pool's thread, as distinct from the program's own."""
 
 
 class CallPool:
-    """Makes calls in `most` threads once there are several at a time; without `threads`, never.
+    """Makes several calls at once in up to `most` threads, a single one in the caller's thread.
 
-    They keep no program from its end, as an executor's do: a read that drips takes half a minute.
-    Nor from forking: those that have nothing to do end before, and come again with the next calls.
+    Unlike an executor's, these threads don't delay the program's end: a slow read takes half a
+    minute. Nor do they hinder a fork: idle ones end before it, and start again with the next calls.
     """
 
-    def __init__(self, *, threads: bool = True, most: int = _THREADS) -> None:
+    def __init__(self, *, threads: bool = True, most: int = TIMING.threads) -> None:
+        """Without `threads`, makes all calls in the caller's thread."""
         self.may_have_threads = threads
-        self._most = most
+        self._max_threads = most
         self._threads: list[threading.Thread] = []
         self._calls: _Calls = SimpleQueue()
         self._idle = threading.Semaphore(0)
-        process_start.before_fork(self._rest)
+        process_start.before_fork(self._end_idle_threads)
 
     def start(self, calls: Sequence[Callable[[], _Answer]], few: int = 1) -> list[Future[_Answer]]:
-        """Starts the calls: in threads if there are more than `few`; returns their answers."""
+        """Starts the calls, in threads if there are more than `few`; returns their answers."""
         if self.may_have_threads and (len(calls) > few or self._threads):
-            return [self._given(call) for call in calls]
-        return [_made(Future(), call) for call in calls]
+            return [self._submit(call) for call in calls]
+        return [_run(Future(), call) for call in calls]
 
     def close(self, *, wait: bool = True) -> None:
-        """End the threads, as a process that forks others must not have any.
+        """Ends the threads, as a process that forks must not have any.
 
-        With `wait`, once the calls that have begun are through.
+        With `wait`, it returns once the calls that have begun are answered.
         """
         with contextlib.suppress(Empty):
-            while given := self._calls.get_nowait():
-                given[0].cancel()
-        threads = self._told()
+            while job := self._calls.get_nowait():
+                job[0].cancel()
+        threads = self._end_threads()
         for thread in threads if wait else ():
             thread.join()
 
-    def _rest(self) -> None:
+    def _end_idle_threads(self) -> None:
         others = set(threading.enumerate()) - {threading.current_thread()}
-        # Another thread of the program's may be giving them a call just now.
+        # With another thread of the program, which may submit a call now, they go on.
         if self._threads and self._calls.empty() and all(isinstance(o, _Thread) for o in others):
             until = time.monotonic() + TIMING.idle_threads_end_seconds
-            for thread in self._told():
+            for thread in self._end_threads():
                 thread.join(max(0.0, until - time.monotonic()))
 
-    def _told(self) -> list[threading.Thread]:
-        """Tells all threads to end when the calls they have are through; returns them."""
+    def _end_threads(self) -> list[threading.Thread]:
+        """Makes all threads end after the calls that they have; returns the threads."""
         threads, self._threads = self._threads, []
         for _ in threads:
             self._calls.put(None)
         self._calls, self._idle = SimpleQueue(), threading.Semaphore(0)
         return threads
 
-    def _given(self, call: Callable[[], _Answer]) -> Future[_Answer]:
+    def _submit(self, call: Callable[[], _Answer]) -> Future[_Answer]:
         future: Future[_Answer] = Future()
         self._calls.put((future, call))
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
-            theirs = self._calls, self._idle
-            thread = _Thread(target=_work, args=theirs, name="watcher", daemon=True)
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
+            arguments = self._calls, self._idle
+            thread = _Thread(target=_work, args=arguments, name="watcher", daemon=True)
             self._threads.append(thread)
             thread.start()
         return future
 
 
 def _work(calls: _Calls, idle: threading.Semaphore) -> None:
-    while (given := calls.get()) is not None:
-        if given[0].set_running_or_notify_cancel():
-            future, call = given
-            _made(future, call)
+    while (job := calls.get()) is not None:
+        if job[0].set_running_or_notify_cancel():
+            future, call = job
+            _run(future, call)
             del future, call
-        del given  # an answer is its caller's alone
+        del job  # else this thread would keep the answer alive
         idle.release()
 
 
-def _made(future: Future[_Answer], call: Callable[[], _Answer]) -> Future[_Answer]:
+def _run(future: Future[_Answer], call: Callable[[], _Answer]) -> Future[_Answer]:
     try:
         future.set_result(call())
     except Exception as error:

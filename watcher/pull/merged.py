@@ -28,7 +28,7 @@ from watcher.streams.messages import Page
 
 
 class ShardBuffer(msgspec.Struct, eq=False):
-    """The records of a shard that were read and wait to be taken."""
+    """The buffered records of a shard, not yet taken."""
 
     shard: PooledShard
     records: Iterator[Record]
@@ -37,17 +37,17 @@ class ShardBuffer(msgspec.Struct, eq=False):
 
 
 _Entry: TypeAlias = tuple[float, int, str, ShardBuffer, Record]
-"""A shard's next record, behind what it is merged by: its time, number and shard."""
+"""A shard's next record, behind its sort key: its time, number and shard."""
 
 _due_at = attrgetter("due_at")
 
 
 class MergedReader:
-    """One stream, from a position or from where a token stands.
+    """Reads one stream, from a position or a token.
 
-    `calls` makes the reads that may go on side by side. With `up_to_now` it ends where all is read
-    that there was as it began. The constructor reads a first time: "latest" means now. Raises
-    StreamError, DataLossError.
+    `calls` makes the reads, which may run side by side. With `up_to_now` it ends once all records
+    that existed at its start are read. The constructor reads once, so that "latest" means now.
+    Raises StreamError, DataLossError.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class MergedReader:
     ) -> None:
         self.arn = arn
         self.left_out = 0
-        """The number of records that were left out as they do not match."""
+        """The number of records that a filter left out."""
         self._clock = clock
         self._service = service
         self._asked_at = -math.inf
@@ -71,7 +71,7 @@ class MergedReader:
         self._timing = options.timing
         self._size_bytes = 0
         self._drained: list[PooledShard] = []
-        """Shards that have ended and of which all was taken; their children's turn may come."""
+        """Ended shards whose records were all taken; their children may start."""
         self._heap: list[_Entry] = []
         token = start if isinstance(start, Token) else None
         self._pool = ShardPool(
@@ -85,7 +85,7 @@ class MergedReader:
             options=options,
         )
         if calls.may_have_threads:
-            # What there is to read must not wait for a listing, or for a shard that hangs.
+            # Available records must not wait for a listing, or for a shard that hangs.
             is_small = self.listing.pages * options.stream_count <= self._timing.listing_pages
             patience = self._timing.listing_seconds if is_small else 0.0
             self._pool.listing_service = BackgroundService(service, patience=patience)
@@ -93,11 +93,11 @@ class MergedReader:
         self._restarts_snapshot = losses.restarts_snapshot(
             options.on_stale, "token", saved_at, self.listing
         )
-        # Iterators at once: "latest" means now, not the moment of the first poll.
+        # Gets iterators at once: "latest" means now, not the first poll.
         self.read_all()
 
     def start_reads(self, *, at_once: bool = False) -> None:
-        """Starts the reads that `poll` makes first, for callers that poll several streams."""
+        """Starts the first reads of the next `poll`, for callers that poll several streams."""
         if not self._heap:
             self._finish_drained()
             self._start_due(at_once)
@@ -105,13 +105,13 @@ class MergedReader:
     def poll(self, *, at_once: bool = False) -> float | None:
         """Returns the creation time (epoch seconds) of the next record; None without one now.
 
-        With `at_once` it reads all shards before it says so, four times a second at most.
+        With `at_once` it reads all shards before it returns None, four times a second at most.
         """
         self._finish_drained()
         until = self._clock.monotonic() + self._timing.poll_seconds
         while not self._heap:
             self._read_due(at_once)
-            # An empty page alone does not say that there is nothing.
+            # Records may follow an empty page.
             now = self._clock.monotonic()
             shards = self._pool.shards.values()
             more = any(each.may_have_more and each.allowed_at <= now for each in shards)
@@ -121,7 +121,7 @@ class MergedReader:
         return self._heap[0][0]
 
     def _refuse_to_wait_for_ever(self, now: float) -> None:
-        """Raises StreamGoneError once all is read of a stream that another one has replaced."""
+        """Raises StreamGoneError once all of a stream is read that another one has replaced."""
         coordinator = self._pool.coordinator
         is_over = coordinator.is_over and not coordinator.lineage.unfinished
         if self._options.up_to_now or now < self._asked_at + self._timing.newer_stream_seconds:
@@ -144,7 +144,7 @@ class MergedReader:
         return record
 
     def pop_buffered(self) -> Record:
-        """Returns the same record, without a request to the service before the next `poll`."""
+        """Returns the same record, without a call to the service before the next `poll`."""
         *_, buffer, record = self._heap[0]
         buffer.shard.tracked.move_behind(record.wire.dynamodb.SequenceNumber)
         entry = self._next_entry(buffer)
@@ -157,17 +157,17 @@ class MergedReader:
 
     @property
     def next_at(self) -> float | None:
-        """The creation time (epoch seconds) of the next record, if one was read already."""
+        """The creation time (epoch seconds) of the next record, if it is buffered."""
         return self._heap[0][0] if self._heap else None
 
     @property
     def is_ready(self) -> bool:
-        """True if `poll` has nothing to read before it returns a time."""
+        """True if `poll` returns a time without a read."""
         return bool(self._heap)
 
     @property
     def allowed_in(self) -> float:
-        """Seconds until the service allows a read of a shard that may have more; inf: of none."""
+        """Seconds until the service allows a read of a shard that may have more; infinite: none."""
         shards = self._pool.shards.values()
         times = (shard.allowed_at for shard in shards if shard.awaits_rate_limit)
         return min(times, default=math.inf) - self._clock.monotonic()
@@ -179,12 +179,12 @@ class MergedReader:
 
     @property
     def is_reading(self) -> bool:
-        """True while the answer to a read is still to come."""
+        """True while a read is under way."""
         return bool(self._pool.reading)
 
     @property
     def has_caught_up(self) -> bool:
-        """True once all is read, and taken, that was there as it began; only with `up_to_now`."""
+        """True once all records that existed at the start are taken; only with `up_to_now`."""
         return self._pool.has_caught_up
 
     @property
@@ -202,45 +202,48 @@ class MergedReader:
 
     @property
     def token(self) -> Token:
-        """The position behind the last record that was taken."""
+        """The positions behind the last record taken."""
         coordinator = self._pool.coordinator
         return checkpoint_format.make(
             coordinator.arn, coordinator.lineage, coordinator.listing.time, coordinator.began_at
         )
 
     def read_all(self) -> None:
-        """Reads each shard with nothing buffered once, as long as there is room.
+        """Reads each shard without buffered records once, as long as there is room.
 
-        An answer that drips is not waited for: only the moment that is a shard's "latest".
+        It does not wait for slow answers, except for the one that defines a shard's "latest".
         """
         timing, pool = self._timing, self._pool
         pool.refresh()
-        left = pool.free()
-        while left and self._size_bytes < timing.buffered_bytes:
-            pool.start_reads(left[: timing.reads_at_once])
-            del left[: timing.reads_at_once]
+        unread = pool.free()
+        while unread and self._size_bytes < timing.buffered_bytes:
+            pool.start_reads(unread[: timing.reads_at_once])
+            del unread[: timing.reads_at_once]
             self._collect(self._reading_since(timing.patient_seconds), timing.patient_seconds)
             while waiting := [each for each in pool.reading.values() if not each.has_position]:
                 self._collect(waiting, timing.moment_seconds)
 
     def _read_due(self, at_once: bool) -> None:
-        """Reads each shard once that has nothing buffered, and may have more or is due.
+        """Reads each shard without buffered records once, if it may have more or is due.
 
-        Those that may have more are waited for, the others (unless `at_once` can mean all of them)
-        for a moment only, as is one whose read takes long.
+        It waits for the shards that may have more, and only a moment for the others (unless
+        `at_once` can mean all of them) and for a slow read.
         """
         timing = self._timing
         behind = self._start_due(at_once)
-        is_crowd = self._together > timing.reads_at_once
+        is_crowd = self._shard_count > timing.reads_at_once
         if at_once and not is_crowd:
             behind = self._reading_since(timing.poll_seconds)
-        is_alone = self._together == 1
+        is_alone = self._shard_count == 1
         self._collect(behind, timing.patient_seconds if is_alone else timing.poll_seconds)
         moment = timing.moment_seconds / self._options.stream_count
         self._collect(self._pool.reading.values(), moment / 2 if is_crowd else moment)
 
     def _start_due(self, at_once: bool) -> list[PooledShard]:
-        """Starts reads; returns those that may have more. Recently busy shards get half of them."""
+        """Starts reads; returns those of shards that may have more.
+
+        Busy shards get half the room.
+        """
         pool, timing = self._pool, self._timing
         pool.refresh()
         now = self._clock.monotonic()
@@ -254,22 +257,22 @@ class MergedReader:
         room -= len(behind)
         busy = [each for each in due if now < each.busy_until][: (room + 1) // 2]
         due = list(dict.fromkeys(busy + due))[:room]
-        # Beside the read of a stream's only shard nothing goes on.
-        pool.start_reads(behind + due, inline=1 if self._together == 1 else 0)
+        # The read of a stream's only shard needs no thread.
+        pool.start_reads(behind + due, inline=1 if self._shard_count == 1 else 0)
         return behind
 
     def _reading_since(self, seconds: float) -> list[PooledShard]:
-        """Returns the shards whose read was started within so many seconds."""
+        """Returns the shards whose read started within the last `seconds`."""
         since = self._clock.monotonic() - seconds
         return [each for each in self._pool.reading.values() if each.started_at > since]
 
     @property
-    def _together(self) -> int:
-        """About how many shards are read side by side."""
+    def _shard_count(self) -> int:
+        """The approximate number of shards that are read side by side."""
         return len(self._pool.shards) * self._options.stream_count
 
     def _collect(self, shards: Iterable[PooledShard], seconds: float) -> None:
-        """Buffers what reads of these bring within so many seconds."""
+        """Buffers the records of reads that end within `seconds`."""
         for shard, found in self._pool.collect(shards, seconds):
             records = itertools.chain.from_iterable(self._records(shard, page) for page in found)
             size_bytes = sum(len(page.body) for page in found)
@@ -285,7 +288,7 @@ class MergedReader:
     def _records(self, shard: PooledShard, page: Page) -> Iterator[Record]:
         """Returns a page's records.
 
-        What was left out counts with the record after it, and behind the last one by itself.
+        Records left out are counted with the next record, and behind the last one by themselves.
         """
         shard_key = ShardKey(self.arn, shard.tracked.id)
         records = pages.records(page.body, shard_key, page.start, page.stop)
@@ -295,9 +298,9 @@ class MergedReader:
         self, shard: PooledShard, page: Page, records: Iterator[Record]
     ) -> Iterator[Record]:
         left_out = 0
-        for record, upto in zip(records, page.left_out, strict=False):
-            self.left_out += upto - left_out
-            left_out = upto
+        for record, left_out_before in zip(records, page.left_out, strict=False):
+            self.left_out += left_out_before - left_out
+            left_out = left_out_before
             yield record
         self.left_out += page.left_out[-1] - left_out
         shard.tracked.move_behind(page.last_sequence_number)
@@ -312,14 +315,14 @@ class MergedReader:
         return seconds, int(change.SequenceNumber), buffer.shard.tracked.id, buffer, record
 
     def _on_taken(self, buffer: ShardBuffer) -> None:
-        """Frees the memory of a shard's records, and lets it be read again, or finished."""
+        """Frees the memory of a shard's records; the shard may be read again, or finished."""
         buffer.shard.is_held = False
         self._size_bytes -= buffer.size_bytes
         if buffer.shard.has_ended:
             self._drained.append(buffer.shard)
 
     def _finish_drained(self) -> None:
-        """Goes on from shards that have ended to their children."""
+        """Finishes the ended shards, so that their children start."""
         while self._drained:
             shard = self._drained.pop()
             self._pool.finish(shard)

@@ -1,4 +1,4 @@
-"""Several streams that are pulled by one program: what is wrong with one of them is its own."""
+"""Pulls several streams in one program; an error of one of them does not stop the others."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _time = itemgetter(0)
 class MergedReaders:
     """A reader for each of the `services` (by their streams' ARNs), merged by creation time.
 
-    `new_reader` makes one. With `in_threads`, several streams are listed in threads: one that hangs
-    keeps no other waiting.
+    `new_reader` makes a reader. With `in_threads`, several streams are listed in threads, so that
+    one that hangs delays no other.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class MergedReaders:
         timing: Timing = TIMING,
     ) -> None:
         self.errors: dict[str, StreamError] = {}
-        """The errors of streams that can't be read just now, by their ARNs."""
+        """The errors of streams that can't be read at the moment, by their ARNs."""
         self.starts: dict[str, StartPosition] = {}
-        """Where each starts, or is to start."""
+        """The position or token at which each stream starts."""
         self.started: dict[str, MergedReader] = {}
         """The readers of the streams that have started."""
         self._services = services
@@ -65,24 +65,27 @@ class MergedReaders:
                 )
 
     def start(self, starts: Mapping[str, StartPosition]) -> None:
-        """Starts or restarts all streams here. Raises StreamError if none can start."""
+        """Starts or restarts all streams at these positions.
+
+        Raises StreamError if none can start.
+        """
         self.starts, self.started, self._retry_at = dict(starts), {}, {}
         self._latest = LatestMoment(self._clock)
         self._failures.clear()
         self._missed_latest.clear()
         timing = self._timing
         until = self._clock.monotonic() + timing.start_seconds
-        left = list(starts)
-        while left:
+        pending = list(starts)
+        while pending:
             self._is_answered.clear()
-            for arn in left:
+            for arn in pending:
                 self.attempt(arn, lambda reader: None)
-            left = [arn for arn in left if not (arn in self.started or arn in self._retry_at)]
+            pending = [arn for arn in pending if not (arn in self.started or arn in self._retry_at)]
             if self.started and self._clock.monotonic() >= until:
                 break
-            if left:
+            if pending:
                 self._is_answered.wait(timing.start_check_seconds)
-        for arn in left:
+        for arn in pending:
             late = f"not listed yet, after {timing.start_seconds:g} s; it begins then"
             self._on_error(arn, StreamError(f"{table_name(arn)} is {late}"))
         self._raise_if_all_fail()
@@ -95,12 +98,12 @@ class MergedReaders:
         if (reader := self._next_ready()) is not None:
             return reader.pop()
         for at_once in self._polls():
-            if found := self.poll(at_once=at_once):
-                return min(found, key=_time)[1].pop()
+            if ready := self.poll(at_once=at_once):
+                return min(ready, key=_time)[1].pop()
         return None
 
     def _next_ready(self) -> MergedReader | None:
-        """Returns the reader of the next record; None unless no stream has to be polled for it."""
+        """Returns the reader of the next record; None if a stream has to be polled first."""
         ready = [each for each in self.started.values() if each.is_ready]
         if self.errors or len(ready) < len(self._services):
             return None
@@ -109,8 +112,8 @@ class MergedReaders:
     def _polls(self) -> Iterator[bool]:
         """Yields for each poll whether it reads all shards at once, until there is nothing now.
 
-        That can't be said of a shard that may have more, and that the service throttles: its turn
-        is waited for.
+        A throttled shard that may have more records leaves that open: the polls wait for its next
+        read.
         """
         timing = self._timing
         yield False
@@ -124,7 +127,7 @@ class MergedReaders:
         return min(each.allowed_in for each in self.started.values())
 
     def poll(self, *, at_once: bool = False) -> list[tuple[float, MergedReader]]:
-        """Returns the readers with a next record, with its time; all read side by side."""
+        """Returns the readers with a next record, and its time; all read side by side."""
         if len(self._services) > 1:
             for arn in self._services:
                 self.attempt(arn, methodcaller("start_reads", at_once=at_once))
@@ -134,46 +137,46 @@ class MergedReaders:
         return [(time, self.started[arn]) for arn, time in times.items() if time is not None]
 
     def pop_buffered(self, *, poll_is_due: bool) -> Record | None:
-        """Returns the next record of those that were read.
+        """Returns the next buffered record.
 
-        None where there is none, or where `poll_is_due` and a stream may have an earlier one.
+        None without one, or where `poll_is_due` and a stream without any may have an earlier one.
         """
         times = [(each.next_at, each) for each in self.started.values()]
-        found = [(time, each) for time, each in times if time is not None]
-        if not found or (poll_is_due and len(found) < len(times)):
+        ready = [(time, each) for time, each in times if time is not None]
+        if not ready or (poll_is_due and len(ready) < len(times)):
             return None
-        return min(found, key=_time)[1].pop_buffered()
+        return min(ready, key=_time)[1].pop_buffered()
 
     @property
     def has_buffered(self) -> bool:
-        """True if a record was read and waits to be taken."""
+        """True if a record is buffered."""
         return any(each.next_at is not None for each in self.started.values())
 
     @property
     def left_out(self) -> int:
-        """The number of records that were left out as they do not match."""
+        """The number of records that a filter left out."""
         return sum(each.left_out for each in list(self.started.values()))
 
     @property
     def tokens(self) -> list[Token]:
-        """The token of each stream; of one that could not start, the one it is to start from."""
+        """The token of each stream; before a stream's start, the one that it starts from."""
         waiting = (start for arn, start in self.starts.items() if arn not in self.started)
         unread = [start for start in waiting if isinstance(start, Token)]
         return [*(each.token for each in self.started.values()), *unread]
 
     def read_all(self) -> None:
-        """Reads each shard with nothing buffered once; see `MergedReader`."""
+        """Reads each shard without buffered records once; see `MergedReader`."""
         for arn in self._services:
             self.attempt(arn, methodcaller("read_all"))
 
     def attempt(self, arn: str, step: Callable[[MergedReader], float | None]) -> float | None:
-        """Makes a step of a stream, started if need be; what is wrong with one is its own."""
+        """Makes a step of a stream, started if need be; an error pauses this stream alone."""
         if self._clock.monotonic() < self._retry_at.get(arn, -math.inf):
             return None
         try:
             if arn not in self.started:
                 self.started[arn] = self._new_reader(self._listed(arn), arn, self.starts[arn])
-            found = step(self.started[arn])
+            result = step(self.started[arn])
         except NoAnswerYetError:
             return None
         except StreamError as error:
@@ -187,15 +190,18 @@ class MergedReaders:
             return None
         self.errors.pop(arn, None)
         del self._failures[arn]
-        return found
+        return result
 
     def _listed(self, arn: str) -> Service:
-        """The service of a stream that is about to start. Raises NoAnswerYetError, StreamError."""
+        """Returns the service of a stream that is about to start.
+
+        Raises NoAnswerYetError, StreamError.
+        """
         service = self._services[arn]
         if (in_background := self._in_background.get(service)) is None:
             return service
         listing = in_background.list_shards(arn)
-        if arn in self._missed_latest:  # a time to come, by the service's clock, is refused
+        if arn in self._missed_latest:  # by the service's clock, which refuses a future time
             self.starts[arn] = self._latest.position(listing)
         return CachedListing(service, listing)
 
@@ -204,7 +210,7 @@ class MergedReaders:
             logger.error(f"{error}; the other streams are read on", extra={"stream": arn})
         self.errors[arn] = error
         if arn not in self.started and isinstance(self.starts[arn], Latest):
-            self.starts[arn] = self._latest.here  # not when it can be read again
+            self.starts[arn] = self._latest.here  # the moment of this failure, not of the next try
             self._missed_latest.add(arn)
 
     def _raise_if_all_fail(self) -> None:

@@ -1,4 +1,4 @@
-"""Finds out when a stream was last changed, by a few reads of its open shards."""
+"""Finds the time of a shard's last change, by a few reads."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from watcher.errors import TimestampRefusedError
 from watcher.records import page as pages
 from watcher.records.record import creation_time
 
-# A change is looked for in the last of these first; each is billed for a page or two.
+# The periods that are searched, the shortest first; each costs a page or two.
 _AGES = (timedelta(minutes=1), timedelta(minutes=15), timedelta(hours=2), timedelta(hours=24))
-# A page may be empty though records follow; and a busy shard is not read to its end for this.
+# Records may follow an empty page; and a busy shard is not read to its end for this.
 _PAGES = 3
 _PAGES_FROM_HORIZON = 50
 
 
 def newest_change(service: Service, arn: str, shard_id: str, now: datetime) -> datetime | None:
-    """The creation time of a late change of the shard; None if there seems to be none.
+    """Returns the creation time of a late change of the shard; None if there seems to be none.
 
-    Of a busy shard it is one of the last minute, not the very last. Raises ServiceError,
+    In a busy shard it is a change of the last minute, not the very last. Raises ServiceError,
     StreamError.
     """
     for age in _AGES:
@@ -33,11 +33,11 @@ def newest_change(service: Service, arn: str, shard_id: str, now: datetime) -> d
 
 
 def _last(
-    service: Service, arn: str, shard_id: str, position: Position, most: int
+    service: Service, arn: str, shard_id: str, position: Position, max_pages: int
 ) -> datetime | None:
     iterator: str | None = service.get_iterator(arn, shard_id, position)[0]
     last = None
-    for _ in range(most):
+    for _ in range(max_pages):
         if iterator is None:
             break
         page = pages.decode(service.get_records(iterator))

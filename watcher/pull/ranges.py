@@ -1,4 +1,4 @@
-"""Reads ranges of shards, each from its start to the end that is known."""
+"""Reads ranges of shards, each from its start to a known end."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 from watcher.streams.timing import TIMING as CORE_TIMING
 
-# Some seconds after the reading has begun, rather than at a moment by the service's clock.
-_WHENEVER = datetime.max.replace(tzinfo=UTC)
+# As `catch_up_after`: ends some seconds after the start of the read, not at a service's time.
+_SECONDS_AFTER_START = datetime.max.replace(tzinfo=UTC)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The records of one shard in one read: those from `start` on, to the end named.
+    """A range of one shard's records, from `start` to its end, for one read.
 
-    `upto` is the sequence number of the last one. Without it a shard is read to its end, or, where
-    it is not `closed`, up to now: `catch_up_after` is then that of a `ShardReader`, and `end` the
-    latest moment that a record is made at, if any. `since` is when an executor was to read it, of
-    one that starts at no record's number: what left retention later is a loss. `topmost` is the
-    topmost of the shards above this one that are read in the same micro-batch, if there is any.
-    `known` is False where only a message names the range: nobody here has read the shard before,
-    and there may be no such record.
+    `upto` is the sequence number of the last record. Without it a shard is read to its end, or,
+    where it is not `closed`, up to now: `catch_up_after` is then that of a `ShardReader`, and `end`
+    the latest creation time, if any. `since` is the time from which an executor was to read a range
+    that starts at no sequence number: records that left retention later are a loss. `topmost` is
+    the topmost of the shards above this one in the same micro-batch, if there is any. `known` is
+    False where only a message names the range: nothing here has read the shard before, and the
+    records may not exist.
     """
 
     shard_id: str
@@ -52,7 +52,7 @@ class Range(msgspec.Struct, frozen=True):
 
     @property
     def starts_at_number(self) -> bool:
-        """True where the service itself says if records are gone from its start on."""
+        """True where the service itself reports that the records from its start are gone."""
         return isinstance(self.start, AtSequence | AfterSequence)
 
     def __str__(self) -> str:
@@ -77,9 +77,9 @@ def described(position: Position) -> str:
 class RangeReader:
     """Reads ranges of a stream's shards.
 
-    Reading raises DataLossError where some records are gone (or warns, as `losses` does),
-    TransientError after minutes of trouble, StreamError. `rates` are those that the shards'
-    readers have learnt, and keep.
+    Reading raises DataLossError where records are gone (or warns, as `losses` says), TransientError
+    after minutes without progress, StreamError. `rates` are the shards' learned rate limits, which
+    it updates.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class RangeReader:
         self._timing = timing
         self._losses = losses
         self._ended: dict[str, float] = {}
-        """When (monotonic) each of the shards that are read to their end had ended."""
+        """The time (monotonic) at which each shard that was read to its end had ended."""
         self._started_at, self._started = _LONG_AGO, 0.0
-        """The service's time of the last iterator, and the monotonic one."""
+        """The times of the last iterator: the service's, and the monotonic one."""
         losses.start(arn, None)
 
     def read(self, between: Range) -> Iterator[Page]:
@@ -119,11 +119,10 @@ class RangeReader:
             self._losses.report(str(between), end)
 
     def children(self, between: Range) -> list[Range]:
-        """Returns the ranges that follow one that was read, of shards that are newer than it.
+        """Returns the ranges of a range's child shards, which were created while it was read.
 
-        None where its shard was closed as the range was made (its children were known by then), is
-        still open, or is read to a moment only. Of a shard that was closed just now, listings may
-        show a child some seconds late.
+        Empty where its shard was closed before (its children were known then), is still open, or is
+        read to a time only. Listings may show a newly closed shard's child some seconds late.
         """
         ended_at = self._ended.get(between.shard_id)
         if between.closed or between.end is not None or ended_at is None:
@@ -154,19 +153,19 @@ class RangeReader:
         coordinator = self._coordinator(shard, between)
         rate = self._rates.setdefault(shard.id, AdaptiveRateLimit(self._clock))
         reader = self._reader(coordinator, shard, between, rate)
-        trouble_since: float | None = None
-        self._clock.sleep(rate.delay())  # the range before this may be of the same shard
+        failing_since: float | None = None
+        self._clock.sleep(rate.delay())  # the previous range may belong to the same shard
         while True:
-            in_trouble = False
+            has_failed = False
             for message in executor.read(reader, self._service):
                 self._list_if_in_doubt(coordinator, between, message)
-                in_trouble |= isinstance(message, Retrying)
+                has_failed |= isinstance(message, Retrying)
                 match coordinator.on_message(shard, message):
                     case Page() as page:
                         shard.move_behind(page.last_sequence_number)
                         yield page
                     case ShardEnd.READ_AGAIN:
-                        in_trouble = True
+                        has_failed = True
                         reader = self._reader(coordinator, shard, between, rate)
                         reader.delay = CORE_TIMING.read_again_seconds
                     case ShardEnd() as end:
@@ -175,15 +174,15 @@ class RangeReader:
                         return
                 if isinstance(message, Started):
                     self._started_at, self._started = message.time, self._clock.monotonic()
-                if isinstance(message, Loss):  # the range's last record may be gone, too
+                if isinstance(message, Loss):  # the range's last record may be gone too
                     reader = self._reader(coordinator, shard, between, rate)
             now = self._clock.monotonic()
-            trouble_since = (trouble_since or now) if in_trouble else None
-            self._give_up_if_late(between, coordinator, trouble_since)
+            failing_since = (failing_since or now) if has_failed else None
+            self._give_up_if_late(between, coordinator, failing_since)
             self._clock.sleep(reader.delay)
 
     def _coordinator(self, shard: TrackedShard, between: Range) -> Coordinator:
-        """Returns what knows the meaning of a reader's messages; it lists only where in doubt."""
+        """Returns a coordinator for this shard alone, which lists only in doubt."""
         coordinator = Coordinator(
             self._arn,
             TrimHorizon(),
@@ -192,15 +191,15 @@ class RangeReader:
             in_use={shard.id},
             clock=self._clock,
         )
-        # A stream's driver has read before; a batch begins here.
+        # For a stream, Spark's driver has read before; a batch begins here.
         coordinator.persistent_errors.has_worked = between.known and between.catch_up_after is None
         return coordinator
 
     def _reader(
         self, coordinator: Coordinator, shard: TrackedShard, between: Range, rate: AdaptiveRateLimit
     ) -> ShardReader:
-        # At a position that is no record's, all up to the range's end may be gone without an
-        # error; and an idle shard goes on for ever.
+        # At a position without a number, the whole range may be gone without an error; and the read
+        # of an idle shard would never end.
         is_numbered = isinstance(shard.position, AtSequence | AfterSequence)
         may_be_gone = between.upto is not None and not (is_numbered and between.known)
         return ShardReader(
@@ -208,7 +207,7 @@ class RangeReader:
             shard.id,
             shard.position,
             closed=coordinator.is_closed(shard.id) or (between.closed and not may_be_gone),
-            catch_up_after=_WHENEVER if may_be_gone else between.catch_up_after,
+            catch_up_after=_SECONDS_AFTER_START if may_be_gone else between.catch_up_after,
             end=between.end,
             make_page=_DecodedPage.part,
             clock=self._clock,
@@ -216,7 +215,7 @@ class RangeReader:
         )
 
     def _list_if_in_doubt(self, coordinator: Coordinator, between: Range, message: Message) -> None:
-        """Makes a listing where only that tells what a reader's end means."""
+        """Makes a listing where only that decides what a reader's end means."""
         if not isinstance(message, Finished) or (message.closed and message.gone is None):
             return
         executor.refresh(coordinator, self._service)
@@ -228,7 +227,7 @@ class RangeReader:
     def _give_up_if_late(
         self, between: Range, coordinator: Coordinator, since: float | None
     ) -> None:
-        """Raises TransientError where there was nothing but trouble for minutes."""
+        """Raises TransientError after minutes without progress."""
         if since is not None and self._clock.monotonic() > since + self._timing.give_up_seconds:
             raise TransientError(f"{between} can't be read: {coordinator.persistent_errors.last}")
 
@@ -240,12 +239,12 @@ class _DecodedPage(Page, frozen=True):
 
     @classmethod
     def part(cls, body: bytes, records: Sequence[WireRecord], first: int, last: int) -> Page:
-        """Returns the part `first:last` of a page's records."""
+        """Returns a page of the records `first` to `last`, without the last."""
         wire_records = list(records[first:last])
         return cls(
             first, last, wire_records[-1].dynamodb.SequenceNumber, body, wire_records=wire_records
         )
 
     def records(self) -> list[WireRecord]:
-        """Returns its records, their images undecoded."""
+        """Returns its records; their images are not decoded."""
         return self.wire_records

@@ -1,4 +1,4 @@
-"""Moves stored positions back, to a time or the trim horizon; none skips what is unread."""
+"""Moves stored positions back, to a time or the trim horizon, but never forward."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from watcher.records import page as pages
 from watcher.records.record import creation_time
 from watcher.streams.checkpoint_format import Token, TokenShard
 
-# A page may be empty though records follow.
+# Records may follow an empty page.
 _PAGES = 3
 
 
 def rewound(service: Service, token: Token, to: AtTime | TrimHorizon) -> Token:
-    """Returns the token with all positions at `to`, but for those that are earlier: they stay.
+    """Returns the token with all positions at `to`; earlier positions stay.
 
-    Shards that are read, and no longer in it, come back as they are listed. Raises StreamError,
-    ServiceError.
+    Shards that the token no longer holds, as they were read, return if they are still listed.
+    Raises StreamError, ServiceError.
     """
     listing = service.list_shards(token.stream_arn)
     shards = {
@@ -29,7 +29,7 @@ def rewound(service: Service, token: Token, to: AtTime | TrimHorizon) -> Token:
         else each
         for each in token.shards
     }
-    # What descends from a shard of the token has no record read: it begins at its trim horizon.
+    # No record was read of the descendants of the token's shards: these begin at the trim horizon.
     unread = _below(shards, listing.shards)
     for shard in without_circles(listing.shards):
         if shard.id not in shards and shard.id not in unread:
@@ -57,7 +57,7 @@ def _below(shards: dict[str, TokenShard], listed: list[Shard]) -> set[str]:
 
 
 def _is_later(service: Service, arn: str, shard: TokenShard, to: AtTime | TrimHorizon) -> bool:
-    """True where nothing that is unread in the shard was written before `to`."""
+    """True where all unread records of the shard were written at or after `to`."""
     if shard.finished:
         return True
     if shard.iterator_type == "trim_horizon" and shard.time is None:
@@ -74,7 +74,7 @@ def _is_later(service: Service, arn: str, shard: TokenShard, to: AtTime | TrimHo
 
 
 def _time_at(service: Service, arn: str, shard_id: str, number: str) -> datetime | None:
-    """Returns when the first record from this one on was written; None where there is none."""
+    """Returns the time of the first record from this number on; None without one."""
     iterator: str | None = service.get_iterator(arn, shard_id, AtSequence(number))[0]
     for _ in range(_PAGES):
         if iterator is None:

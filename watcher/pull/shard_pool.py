@@ -1,4 +1,4 @@
-"""Reads the shards of one stream in this process: a reader each, their calls side by side."""
+"""Reads the shards of one stream in this process: one reader each, their calls side by side."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from watcher.streams.timing import TIMING as CORE_TIMING
 
 
 class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the reading, the same for each of several streams."""
+    """Options of the reading, shared by the streams that are pulled together."""
 
     poll_max_seconds: float = 1.0
     """The longest delay of an idle shard."""
@@ -34,11 +34,11 @@ class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_stale: str = "trim-horizon"
     """The policy for a token older than retention; see `Losses`."""
     up_to_now: bool = False
-    """True to end where all is read that was there at the beginning; see `end_detector`."""
+    """True to end once all records that existed at the start are read; see `end_detector`."""
     page_filter: PageFilter | None = None
-    """Returns the places of the records that match; the others may be left out."""
+    """Returns the indexes of the matching records; the others may be left out."""
     snapshot_limit: float | None = None
-    """The most read units a second for a table's items."""
+    """The largest number of read units a second for a table's items."""
     timing: Timing = TIMING
 
 
@@ -46,61 +46,61 @@ DEFAULTS = PullOptions()
 
 
 class PooledShard(msgspec.Struct, eq=False):
-    """A shard that is being read, and when its next read is due; times are monotonic seconds."""
+    """A shard that is being read, and the times of its next read, in monotonic seconds."""
 
     tracked: TrackedShard
     reader: ShardReader
     client: int
-    """The place of the service that reads it, of those that the pool has."""
+    """The index of its service among the pool's."""
     due_at: float = 0.0
     """The time of its next read while no caller waits."""
     soonest_at: float = 0.0
     """The earliest time of its next read while a caller waits."""
     allowed_at: float = -math.inf
-    """The service throttles reads before this; see `read_rate`."""
+    """The time before which the service throttles its reads; see `read_rate`."""
     busy_until: float = 0.0
-    """More records are likely until then."""
+    """The time until which more records are likely."""
     read: Future[list[Message]] | None = None
     """The read that is under way, or has just ended."""
     started_at: float = 0.0
-    """The time at which that read was started."""
+    """The start time of that read."""
     is_refused: bool = False
-    """True while the service lists it, and does not let it be read."""
+    """True while the service lists the shard, but refuses its reads."""
     is_held: bool = False
-    """True while records of it wait to be taken: it is not read meanwhile."""
+    """True while records of it are buffered: it is not read meanwhile."""
     has_ended: bool = False
     """True once its reader has reached the end; the pool keeps it until `finish`."""
 
     @property
     def has_position(self) -> bool:
-        """True once "latest" is a moment, for a shard that starts there."""
+        """False for a shard that starts at "latest" before that moment is known."""
         return not isinstance(self.reader.position, Latest)
 
     @property
     def may_have_more(self) -> bool:
-        """True if another read may find something at once."""
+        """True if another read may return records at once."""
         return self.reader.may_have_more and not self.is_refused
 
     @property
     def is_free(self) -> bool:
-        """True if it may be read: no record of it waits or is still to come."""
+        """True if it may be read: no record of it is buffered, and no read is under way."""
         return not (self.is_held or self.has_ended or self.read)
 
     @property
     def awaits_rate_limit(self) -> bool:
-        """True if another read may find something, and the service allows it only later."""
+        """True if another read may return records, but the service allows it only later."""
         return self.allowed_at > -math.inf and self.is_free and self.may_have_more
 
 
 class ShardPool:
-    """The readers of one stream's shards: refreshes, starts their reads, collects what they bring.
+    """The readers of one stream's shards: makes their calls and collects their pages.
 
-    An executor of the core for one process, in threads where `calls` has some. Which of the due
-    shards are read, and when their records are given out, is up to its user: `MergedReader` merges
-    them, `BacklogReader` gives out page by page.
+    An executor of the core for one process, in threads where `calls` has some. Its user decides
+    which due shards are read, and when their records are given out: `MergedReader` merges them,
+    `BacklogReader` yields page by page.
 
-    The constructor makes the first listing. `clients` makes services for one call at a time each,
-    for so many shards; without it, `service` makes all calls. Raises StreamError.
+    The constructor makes the first listing. `clients` makes the services for a number of shards,
+    each for one call at a time; without it, `service` makes all calls. Raises StreamError.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class ShardPool:
         self.shards: dict[str, PooledShard] = {}
         """The shards that are being read, by their ids."""
         self.reading: dict[str, PooledShard] = {}
-        """The shards of these whose read is under way."""
+        """The shards whose read is under way."""
         self.listing_service = service
-        """Makes the coordinator's requests; a `BackgroundService` keeps no read waiting."""
+        """Makes the coordinator's requests; a `BackgroundService` delays no read."""
         self.coordinator = Coordinator(
             arn, start, resumed, losses=losses, in_use=self.shards, clock=clock
         )
@@ -146,9 +146,9 @@ class ShardPool:
         return not self.shards and self.coordinator.poll_exhausted()
 
     def refresh(self) -> list[PooledShard]:
-        """Makes the coordinator's requests, and opens readers for the shards whose turn has come.
+        """Makes the coordinator's requests, and opens readers for the shards that may start.
 
-        Returns these shards. Raises DeniedError, DataLossError.
+        Raises DeniedError, DataLossError.
         """
         coordinator = self.coordinator
         listing = coordinator.listing
@@ -183,12 +183,12 @@ class ShardPool:
         )
 
     def free(self) -> list[PooledShard]:
-        """Returns the shards that may be read now, whether due or not."""
+        """Returns the shards that may be read now, due or not."""
         now = self._clock.monotonic()
         return [each for each in self.shards.values() if each.is_free and each.allowed_at <= now]
 
     def start_reads(self, shards: Sequence[PooledShard], *, inline: int = 0) -> None:
-        """Starts a read of each of these; up to `inline` of them are made in this thread."""
+        """Starts a read of each of these shards; up to `inline` of them in this thread."""
         attempts = [
             partial(executor.read, shard.reader, self._clients[shard.client]) for shard in shards
         ]
@@ -203,7 +203,7 @@ class ShardPool:
         seconds: float,
         return_when: str = futures.ALL_COMPLETED,
     ) -> Iterator[tuple[PooledShard, list[Page]]]:
-        """Yields those of the shards whose reads end within so many seconds, with their pages.
+        """Yields the shards whose reads end within `seconds`, with their pages.
 
         Raises StreamError, DataLossError.
         """
@@ -223,7 +223,7 @@ class ShardPool:
                     pages.append(page)
                     shard.is_refused = False
                 case ShardEnd.READ_AGAIN:
-                    # Not where the tracked shard stands: its pages may still wait to be taken.
+                    # Not from the tracked position: earlier pages may not be taken yet.
                     before = shard.reader
                     shard.reader = self._new_reader(
                         shard.tracked, before.position, before.reads.rate
@@ -239,7 +239,7 @@ class ShardPool:
         return pages
 
     def _schedule(self, shard: PooledShard) -> None:
-        """Sets when the shard is to be read next."""
+        """Sets the times of the shard's next read."""
         now = self._clock.monotonic()
         delay = shard.reader.delay
         least = delay if shard.is_refused else shard.reader.least_delay
@@ -253,7 +253,7 @@ class ShardPool:
         shard.allowed_at = now + allowed_in if allowed_in > 0 else -math.inf
 
     def _poll_idle_shards(self) -> None:
-        """Where one shard has records, the others may soon have some."""
+        """Makes idle shards due, as records of one shard make others' likely."""
         now = self._clock.monotonic()
         if now < self._poll_idle_at:
             return
@@ -263,13 +263,13 @@ class ShardPool:
                 shard.due_at = shard.soonest_at = now
 
     def forget_reads(self) -> None:
-        """Drops the reads under way, whose thread has to end."""
+        """Drops the reads under way; their threads end by themselves."""
         for shard in self.reading.values():
             shard.read = None
         self.reading.clear()
 
     def finish(self, shard: PooledShard) -> None:
-        """Drops a shard that has ended once all of it is given out: its children's turn comes."""
+        """Drops an ended shard whose records are all given out, so that its children start."""
         del self.shards[shard.tracked.id]
-        if shard.tracked.status is not ShardStatus.LEFT_OPEN:  # none come of one left open
+        if shard.tracked.status is not ShardStatus.LEFT_OPEN:  # a shard left open has no children
             self.coordinator.finish(shard.tracked)

@@ -1,4 +1,4 @@
-"""Pulls a table's items, too: a page of them in turn with what has changed meanwhile."""
+"""Pulls a table's items too: one page of them in turn with the changes made meanwhile."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ logger = logging.getLogger("watcher")
 
 
 class SnapshotReader(MergedReader):
-    """A reader that keeps the rule of `table_snapshot`; it goes on where its token says.
+    """A reader that keeps the rule of `table_snapshot`, and resumes from its token.
 
-    With `only_restart` it hands the items over only where the token is too old to go on from.
+    With `only_restart` it delivers the items only where the token is too old to resume from.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class SnapshotReader(MergedReader):
         self._retry_at = -math.inf
 
     def start_reads(self, *, at_once: bool = False) -> None:
-        """See `MergedReader`; while there are items to come, `poll` says whose turn it is."""
+        """See `MergedReader`; while items are to come, `poll` decides what is next."""
         if self._items.is_done:
             super().start_reads(at_once=at_once)
 
     def poll(self, *, at_once: bool = False) -> float | None:
-        """As `MergedReader.poll`; an item comes before all changes. Raises StreamError."""
+        """See `MergedReader`; an item comes before all changes. Raises StreamError."""
         if not self._item_records and self._changes_left > 0:
             if (found := super().poll()) is not None:
                 return found
@@ -93,7 +93,7 @@ class SnapshotReader(MergedReader):
 
     @property
     def is_ready(self) -> bool:
-        """See `MergedReader`; an item, or as many changes as may come before the next items."""
+        """See `MergedReader`; also True for a buffered item."""
         may_take_changes = self._items.is_done or self._changes_left > 0
         return bool(self._item_records) or (may_take_changes and super().is_ready)
 

@@ -1,10 +1,10 @@
-"""A table's items as they are now, as SNAPSHOT records, page by page, in between its changes.
+"""Reads a table's items as SNAPSHOT records, page by page, in turn with its changes.
 
-The rule, for each item: what a SNAPSHOT shows is never older than a change handed over before it.
-For that, no change is handed over while a page is asked for, and all of a page comes before the
-next change. A page of a large table is one of each of its segments, asked for side by side. A
-change that was handed over before had been made before, so that a consistent read sees it. Nothing
-has to be remembered. After a SNAPSHOT changes may come that it shows already.
+The rule, for each item: a SNAPSHOT is never older than a change delivered before it. For that, no
+change is delivered during the read of a page, and all of a page comes before the next change. A
+page of a large table is one page of each of its segments, read side by side. A change delivered
+earlier was made earlier, so that a consistent read sees it. Nothing has to be remembered. Changes
+that a SNAPSHOT already shows may follow it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from watcher.records.redaction import Redaction
 
 SHARD_ID = "snapshot"
-"""Stands in a SNAPSHOT record in place of a shard's id."""
+"""A SNAPSHOT record's shard id."""
 
 _item = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _value = msgspec.json.Decoder(dict[str, str])
 
 
 class Items(Protocol):
-    """A table's items; see `aws.tables.TableItems`. Both raise StreamError, TransientError."""
+    """A table's items; see `aws.tables.TableItems`. Raises StreamError, TransientError."""
 
     @property
     def in_threads(self) -> bool:
-        """True if pages may be asked for in several threads."""
+        """True if pages may be read in several threads."""
 
     @property
     def time(self) -> datetime | None:
@@ -52,20 +52,20 @@ class Items(Protocol):
         """
 
     def describe(self) -> Description:
-        """The table as it is now."""
+        """Returns the table's current description."""
 
     def page(
         self, after: Key | None, segment: int, segments: int
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
-        """The items of a segment behind this key, by a consistent read, and the key of the last.
+        """Returns a segment's items behind this key, by a consistent read, and the last one's key.
 
-        Each item is the wire's JSON; where there are no more, the key is None. The number is that
-        of the read units.
+        Each item is the wire's JSON; on the segment's last page, the key is None. The number is
+        that of the consumed read units.
         """
 
 
 class TableSnapshot:
-    """Reads a table's items page by page; goes on where it `stored` its progress."""
+    """Reads a table's items page by page; resumes from its `stored` progress."""
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class TableSnapshot:
         pace: ReadPace,
         calls: CallPool,
     ) -> None:
-        """The `redaction` is of those who are to see no key in a token."""
+        """Refuses keys that the `redaction` hides, as a token would show them."""
         self.shard_key = ShardKey(arn, SHARD_ID)
         self.shard = TrackedShard(SHARD_ID, None, TrimHorizon())
-        """Whose position is behind the last record that was handed over."""
+        """The items as a shard; its position is behind the last delivered record."""
         self._table = items
         self._clock = clock
         self._redaction = redaction
@@ -90,15 +90,15 @@ class TableSnapshot:
         self._described: Description | None = None
         self._names: list[str] = []
         self._segments = 1
-        # Of the page at hand: what came before it, its items' segments and keys, and what comes
-        # after it.
+        # The progress before the current page, its items' segments and keys, and the progress
+        # behind it.
         self._before = stored or TokenSnapshot()
         self._keys: list[tuple[int, Key]] = []
         self._after = self._before
 
     @property
     def is_done(self) -> bool:
-        """True if all items were read."""
+        """True once all items are read."""
         return self._after.done
 
     @property
@@ -108,17 +108,17 @@ class TableSnapshot:
 
     @property
     def share(self) -> float:
-        """The share of all items that was read, as far as the table's own count is right."""
+        """The share of all items that was read, by the table's own approximate count."""
         count = self._described.items if self._described is not None else 0
         return 1.0 if self.is_done else min(self.items / count, 0.99) if count else 0.0
 
     @property
     def due(self) -> float:
-        """When (monotonic) the next page is due."""
+        """The time (monotonic) at which the next page is due."""
         return self._pace.due
 
     def read(self) -> Page:
-        """The next page, as records; it may hold none. Raises as `Items`, and UsageError."""
+        """Returns the next page, as records; it may be empty. Raises as `Items`, and UsageError."""
         self._described = self._described or self._table.describe()
         self._names = [*self._described.types]
         self._refuse_hidden_keys()
@@ -140,7 +140,7 @@ class TableSnapshot:
     def _pages(
         self, segments: list[TokenSegment]
     ) -> dict[int, tuple[list[msgspec.Raw], Key | None, float]]:
-        """Returns a page of each segment that is left and answers. Raises where none does."""
+        """Returns a page of each unfinished segment that answers. Raises if none does."""
         left = [number for number, each in enumerate(segments) if not each.done]
         ask = partial(self._table.page, segments=len(segments))
         answers = self._calls.start([partial(ask, segments[each].after, each) for each in left])
@@ -170,12 +170,12 @@ class TableSnapshot:
         self._keys.append((segment, key))
         return record
 
-    def stored(self, unsettled: str | None = None) -> TokenSnapshot:
-        """Where to go on: behind what was handed over, and before what is not settled yet."""
+    def stored(self, first_pending: str | None = None) -> TokenSnapshot:
+        """Returns the progress to store: behind delivered, and before unprocessed records."""
         position, before = self.shard.position, self._before
         number = int(position.sequence_number) if isinstance(position, AfterSequence) else 0
-        if unsettled is not None:
-            number = min(number, int(unsettled) - 1)
+        if first_pending is not None:
+            number = min(number, int(first_pending) - 1)
         count = max(0, number - before.items)
         if count >= len(self._keys):
             return self._after

@@ -10,7 +10,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     # Polls of a merged stream
     poll_seconds: float = 1.0
-    """The longest poll while empty pages come that records may follow."""
+    """The longest poll during empty pages, which records may follow."""
     patient_seconds: float = 5.0
     """The longest wait for a stream's first reads, and for its only shard's."""
     moment_seconds: float = 0.05
@@ -18,23 +18,23 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     allowed_seconds: float = 2.5
     """The longest wait for a throttled shard that may have more records."""
     step_seconds: float = 0.05
-    """The longest that a throttled shard holds up other shards' records."""
+    """The longest time that a throttled shard delays other shards' records."""
     least_step_seconds: float = 0.01
     """The shortest wait: clocks are no finer."""
     busy_seconds: float = 60.0
     """The time for which a shard that had records is polled before the idle ones."""
     poll_idle_again_seconds: float = 30.0
-    """The shortest time between two shortenings of idle shards' delays by others' records."""
+    """The shortest time between two cuts of idle shards' delays due to others' records."""
     delay_per_shard_seconds: float = 0.001
     """The delay that each idle shard adds: one process can't poll thousands every second."""
 
     # Amounts
     reads_at_once: int = 100
-    """The most reads side by side: more are no faster, and cost a thread each."""
+    """The largest number of reads side by side: more are no faster, and each costs a thread."""
     buffered_bytes: int = 64 * 1024 * 1024
-    """The most memory for pages that wait to be taken."""
+    """The size of buffered pages at which reading pauses."""
     threads: int = 32
-    """The most threads: more keep one core busy with switching."""
+    """The largest number of threads: more keep one core busy with switching."""
     backlog_clients: int = 8
     """The connections that read a backlog: one core decodes the pages, so more are no faster …"""
     shards_per_backlog_client: int = 64
@@ -42,7 +42,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     backlog_clients_max: int = 16
     """… up to 16."""
     changes_between_items: int = 1_000
-    """The most changes between two pages of a snapshot's items, so that neither starves."""
+    """The largest number of changes between two pages of a snapshot's items: neither starves."""
 
     # Ranges
     give_up_seconds: float = 300.0
@@ -56,11 +56,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     # Listings, and calls that hang or fail
     listing_seconds: float = 1.0
-    """The longest wait for a small listing; a later poll takes in one that comes later."""
+    """The longest wait for a small listing; a later poll takes the answer of a slower one."""
     listing_pages: int = 2
-    """The most pages, of all streams, of a listing worth waiting for: four take a second."""
+    """The number of pages, of all streams, up to which a listing is worth a wait: four take 1 s."""
     start_seconds: float = 10.0
-    """The longest that a stream without a listing keeps others from starting."""
+    """The longest time that a stream without a listing delays the others' start."""
     start_check_seconds: float = 0.1
     """The delay between checks of the streams that are being listed."""
     retry_stream_seconds: float = 30.0
@@ -74,7 +74,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     retry_items_seconds_max: float = 30.0
     """The longest of these delays."""
     idle_threads_end_seconds: float = 0.2
-    """The longest that a fork waits for idle threads to end."""
+    """The longest time that a fork waits for idle threads to end."""
 
 
 TIMING = Timing()

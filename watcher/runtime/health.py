@@ -1,4 +1,4 @@
-"""The faults that a running watch finds in itself, for the probes of a service manager."""
+"""Checks a running watch for work that is late, for the probes of a service manager."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STREAM = "stream"
 
 
 def lease_state(store: Store | None, *, stands_by: bool) -> Lease:
-    """Returns a watch's part in the lease of its checkpoint's store."""
+    """Returns the watch's state regarding the lease of its checkpoint's store."""
     if store is None or store.check is None:
         return Lease.NONE
     if stands_by:
@@ -33,10 +33,9 @@ def lease_state(store: Store | None, *, stands_by: bool) -> Lease:
 
 
 class HealthChecker:
-    """Looks for what is late, several times a second while the watch goes on.
+    """Checks several times a second for reads, listings and handlers that are late.
 
-    A read that was refused has been attempted: with a service that is not there, a restart helps
-    nobody.
+    A refused read counts as an attempt: when the service is down, a restart would not help.
     """
 
     def __init__(
@@ -66,13 +65,13 @@ class HealthChecker:
         self._due_seconds = self._late_seconds / 4 + poll_max_seconds
         self._clock = clock
         self._was_ready = False
-        self._checked_at = self._stood_until = clock.monotonic()
+        self._checked_at = self._loop_blocked_until = clock.monotonic()
 
     def check(self) -> Health:
-        """Returns what is wrong now."""
+        """Returns the current findings: stuck (restart), unready, and the store's trouble."""
         now = self._clock.monotonic()
         if now - self._checked_at > self._timing.busy_seconds:
-            self._stood_until = now
+            self._loop_blocked_until = now
         self._checked_at = now
         if self._shutdown.requested:
             return Health((), ("the watch is ending",))
@@ -86,7 +85,7 @@ class HealthChecker:
         return Health(tuple(stuck), tuple(unready), trouble)
 
     def check_lag(self, stats: WatchStats, ready_lag: float | None) -> WatchStats:
-        """Returns the figures; unready where a shard is more than so many seconds behind."""
+        """Returns the figures; unready where a shard is more than `ready_lag` seconds behind."""
         if ready_lag is None:
             return stats
         behind = _Lines(f"more than {ready_lag:g} s behind (--ready-lag)")
@@ -98,17 +97,17 @@ class HealthChecker:
         return msgspec.structs.replace(stats, health=health)
 
     def excuse_loop(self) -> None:
-        """Notes that the loop stands for a good reason: waiting work gets its full time again."""
-        self._checked_at = self._stood_until = self._clock.monotonic()
+        """Notes that the loop waits for a good reason; waiting work gets its full time again."""
+        self._checked_at = self._loop_blocked_until = self._clock.monotonic()
 
     def _check_listings(self, now: float) -> tuple[list[str], list[str]]:
         refused, new = _Lines("can't be read just now", _STREAM), _Lines("not listed yet", _STREAM)
         late, failing = _Lines(_NO_LISTING, _STREAM), _Lines(_UNANSWERED, _STREAM)
         for stream in self._streams:
             listing = stream.coordinator.schedule
-            seconds_late = min(listing.late(), now - self._stood_until)
-            seconds_failing = min(now - listing.failing_since, now - self._stood_until)
-            # Each page takes a part of a second, and of several streams one after the other.
+            seconds_late = min(listing.late(), now - self._loop_blocked_until)
+            seconds_failing = min(now - listing.failing_since, now - self._loop_blocked_until)
+            # A page takes up to a second, and several streams are listed one after the other.
             patience = self._late_seconds + stream.coordinator.listing.pages * stream.stream_count
             if stream.failures:
                 refused.add(stream.table)
@@ -129,9 +128,9 @@ class HealthChecker:
             if stream.failures or self._delivery.is_delivering(shard_key):
                 shard.excused_at = now
                 continue
-            since = max(shard.since, shard.moved_at, self._stood_until)
+            since = max(shard.since, shard.moved_at, self._loop_blocked_until)
             tried, answered = shard.counters.tried_at, shard.counters.answered_at
-            # Long before it counts: what its worker waits with may just be taken in.
+            # Checked early: the worker may only wait for the loop to receive its messages.
             is_due = now - max(since, answered) > self._due_seconds
             if is_due and self._workers.has_unread(shard_key):
                 shard.excused_at = now
@@ -149,24 +148,24 @@ class HealthChecker:
         if self._store is not None and self._store.in_doubt:
             unready.append("the lease has run out, and can't be renewed: delivery waits")
             return
-        stands, fails = _Lines("a handler stands"), _Lines("a handler is tried again and again")
+        late, retried = _Lines("a handler is stuck"), _Lines("a handler is being retried")
         for step in self._delivery.steps():
-            since = max(step.since, self._stood_until)
+            since = max(step.since, self._loop_blocked_until)
             since_try = max(since, step.retried_at)
             if now - since_try > self._late_seconds:
-                stands.add(_name(step.shard), now - since_try)
+                late.add(_name(step.shard), now - since_try)
             elif now - since > self._late_seconds:
-                fails.add(_name(step.shard), now - since)
-        stuck += stands.all()
-        unready += fails.all()
+                retried.add(_name(step.shard), now - since)
+        stuck += late.all()
+        unready += retried.all()
 
 
 class _Lines:
-    """One finding about several shards, or streams: a line each, as long as they are few."""
+    """One finding about several shards or streams: a line for each of the first few."""
 
-    def __init__(self, text: str, what: str = "shard") -> None:
+    def __init__(self, text: str, noun: str = "shard") -> None:
         self._text = text
-        self._what = what
+        self._noun = noun
         self._lines: list[str] = []
         self._more = 0
 
@@ -178,7 +177,7 @@ class _Lines:
         self._lines.append(f"{name}: {self._text}{how_long}")
 
     def all(self) -> list[str]:
-        more = f"{counted(self._more, f'more {self._what}')}: {self._text}"
+        more = f"{counted(self._more, f'more {self._noun}')}: {self._text}"
         return [*self._lines, more] if self._more else self._lines
 
 

@@ -41,9 +41,9 @@ logger = logging.getLogger("watcher")
 
 @dataclass(kw_only=True, eq=False)
 class Manager:
-    """Watches streams until it has to stop, or until nothing more can come.
+    """Watches streams until a stop is requested, or all that was asked for is read.
 
-    Each collaborator keeps its own state; `watcher.build` puts them together.
+    Each collaborator keeps its own state; `watcher.build` composes them.
     """
 
     settings: WatchOptions
@@ -62,18 +62,18 @@ class Manager:
     totals: Totals
 
     def __post_init__(self) -> None:
-        """Has the loop go on with the least while a handler is tried again in its thread."""
+        """Keeps saving and reporting while the loop's thread waits for a handler's retry."""
         self.dispatcher.before_retry = self.save_before_retry
         self.dispatcher.during_retry = self.go_on_beside_retry
 
     def stop(self) -> None:
-        """Stop the watch: the record in hand is the last one. Safe in a signal handler."""
+        """Requests the stop: the record in hand is the last one. Safe in a signal handler."""
         self.shutdown.request()
         self.heartbeat.stop()
         self.workers.queue.wake()
 
     def run(self) -> Totals:
-        """List, start, receive, deliver, save and reap, until the end. Returns the totals.
+        """Lists, starts, receives, delivers, saves and reaps, until the end. Returns the totals.
 
         Raises StreamError, HandlerError, DataLossError, UsageError (checkpoint).
         """
@@ -87,7 +87,7 @@ class Manager:
                 self._deliver()
                 self._save()
                 self._reap()
-            # What was read by now and is not in hand can be read again.
+            # Records that were read and not delivered will be read again.
             self.workers.stop()
             self.delivery.drain()
         except OutputClosed:
@@ -103,17 +103,17 @@ class Manager:
             raise StreamError(f"nothing could be read: {reason}")
         return self.totals
 
-    # The six steps, and what they look at
+    # The six steps, and their conditions
 
     def _start_new_streams(self) -> None:
-        """Take in streams that join, and make the first listing of each."""
+        """Adds streams that join, and makes the first listing of each."""
         self.streams.join_discovered()
         self._start_streams()
 
     def _refresh_shards(self) -> None:
-        """List shards again where that is due, and have those read whose turn has come.
+        """Lists shards again where that is due, and starts those that may be read.
 
-        Those whose worker has died are read again.
+        Shards whose worker has died are started again.
         """
         for stream in self.streams:
             self._refresh(stream)
@@ -123,7 +123,7 @@ class Manager:
                 self._start(its_stream, its_stream.coordinator.lineage.shards[shard_key.shard_id])
 
     def _receive(self) -> None:
-        """Take in a page of a table's items, or a worker's message, if there is room for it."""
+        """Takes a page of a table's items, and one message of a worker, if there is room for it."""
         self._receive_items()
         if not self.delivery.has_room:
             return
@@ -134,21 +134,21 @@ class Manager:
         shard_key, message = received
         if isinstance(message, Finished | None):
             self.delivery.submit_end(shard_key, message)
-        elif (stream := self.streams.get(shard_key.stream)) is not None:  # else it has left
+        elif (stream := self.streams.get(shard_key.stream)) is not None:  # else it was removed
             shard = stream.coordinator.lineage.shards[shard_key.shard_id]
             self._on_message(stream, shard, message)
 
     def _receive_items(self) -> None:
-        """Take in a page of items; no change is taken before handlers have processed all of it."""
+        """Submits a page of items; handlers process all of it before the next change."""
         with self.shutdown.may_interrupt(), self.heartbeat.during(Phase.READING_ITEMS):
             found = self.snapshots.next(self.streams, self.delivery)
         if found is not None:
             _, snapshot, page = found
             self.delivery.submit(snapshot.shard_key, snapshot.shard, page, then_drain=True)
-            self.saver.mark_dirty()  # how far the items are read, also where none was left
+            self.saver.mark_dirty()  # the place in the items, also behind an empty page
 
     def _deliver(self) -> None:
-        """Hand records to the handlers for a moment, and take in the ends of shards behind them."""
+        """Delivers records for a moment, and handles the ends of shards behind them."""
         for shard_key, message in self.delivery.poll():
             if (stream := self.streams.get(shard_key.stream)) is not None:
                 shard = stream.coordinator.lineage.shards[shard_key.shard_id]
@@ -158,12 +158,12 @@ class Manager:
                     self._on_message(stream, shard, message)
 
     def _save(self) -> None:
-        """Save the checkpoint, and show the figures, where that is due."""
+        """Saves the checkpoint and updates the displays, where that is due."""
         self.saver.save_if_due()
         self._display()
 
     def _reap(self) -> None:
-        """Let streams go that are over, and go on from a table's old stream to its new one."""
+        """Removes streams that have ended, or continues with the table's new stream."""
         if self.shutdown.poll():
             return
         for stream in self.streams:
@@ -174,7 +174,7 @@ class Manager:
                     self.streams.remove(stream)
 
     def _is_done(self) -> bool:
-        """True once there is nothing more to come, or nothing can be read."""
+        """True once nothing more can come, or nothing can be read."""
         is_hopeless = self.streams.poll_refused_for(LOOP_TIMING.hopeless_seconds) and bool(
             self._unread_reason
         )
@@ -184,13 +184,13 @@ class Manager:
 
     @property
     def _unread_reason(self) -> str:
-        """Why not a single read was answered; empty where one was, or none was refused."""
+        """Why no read has succeeded; "" where one has, or none was refused."""
         return "" if self.stats.has_read(self.totals) else self.streams.last_refusal
 
     # The beginning and the end
 
     def _prepare(self) -> None:
-        """Wait for the checkpoint's lease, resume, and make the first listings."""
+        """Waits for the checkpoint's lease, resumes, and makes the first listings."""
         if self.store is not None:
             with self.heartbeat.during(Phase.STANDING_BY):
                 self.streams.check_checkpoint(self.store.peek(), self.store.name)
@@ -208,12 +208,12 @@ class Manager:
         self._reap()
 
     def _must_stop(self) -> bool:
-        """True once the watch is to stop; asked where the same is attempted again and again."""
+        """True once the watch has to stop; asked between the attempts of a repeated call."""
         self.heartbeat.try_again()
         return self.shutdown.poll()
 
     def _must_stop_standing_by(self) -> bool:
-        """As `_must_stop`, where the loop waits for a lease: the figures say so meanwhile."""
+        """Returns `_must_stop`, and updates the displays while the watch waits for a lease."""
         self._display()
         return self._must_stop()
 
@@ -238,7 +238,7 @@ class Manager:
     # Streams
 
     def _start_streams(self) -> None:
-        """Starts each stream as soon as its first listing is there."""
+        """Starts each stream as soon as its first listing has succeeded."""
         for stream in self.streams.to_start():
             if self.shutdown.poll():
                 return
@@ -277,13 +277,13 @@ class Manager:
             self._note_move(stream, arn)
 
     def _note_move(self, stream: WatchedStream, arn: str) -> None:
-        """Note where a table's next stream has taken the place of the one with this ARN."""
+        """Notes that the table's next stream has replaced the one with this ARN."""
         if stream.arn != arn:
             self.streams.on_moved(stream, arn)
             self.saver.mark_dirty()
 
     def _refresh(self, stream: WatchedStream) -> None:
-        """List a stream's shards where that is due, and start those whose turn has come."""
+        """Lists a stream's shards where that is due, and starts those that may be read."""
         if self.streams.is_paused(stream):
             return
         if stream.failures and not stream.has_started:
@@ -310,7 +310,7 @@ class Manager:
         self.workers.start(stream.assignment(shard), self.stats.counters(stream.shard_key(shard)))
 
     def _on_message(self, stream: WatchedStream, shard: TrackedShard, message: Message) -> None:
-        """Takes in what a worker reports of a shard."""
+        """Handles a worker's message about a shard."""
         shard_key = stream.shard_key(shard)
         match message:
             case Failed():
@@ -345,7 +345,7 @@ class Manager:
         logger.info(f"Finished shard: {shard.id}", extra=stream.coordinator.about(shard))
 
     def _reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
-        """Takes in that no worker reads a shard any more; what it has sent is delivered."""
+        """Handles the end of a shard's reader; the records that it sent are delivered by now."""
         shard_key = stream.shard_key(shard)
         given_up = stream.failures and not self.settings.follows
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN)
@@ -359,7 +359,7 @@ class Manager:
     # The checkpoint, and the figures
 
     def save_before_retry(self) -> None:
-        """Saves the positions of delivered records: they must not wait for a handler's retries."""
+        """Saves the positions of delivered records, which can't wait for a handler's retries."""
         self.heartbeat.try_again()
         self.delivery.move_positions()
         self.saver.mark_dirty()
@@ -367,7 +367,7 @@ class Manager:
         self._display()
 
     def go_on_beside_retry(self) -> None:
-        """Does what is due while a handler is retried and the loop stands: a save, the figures."""
+        """Does what is due during the wait for a handler's retry: a save, the displays."""
         self.heartbeat.try_again()
         self.health.excuse_loop()
         self.saver.save_if_due()

@@ -1,4 +1,4 @@
-"""Real processes for the workers, as cheap as the machine allows."""
+"""Starts the workers' processes, as cheaply as the machine allows."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from watcher.runtime.protocol import (
 )
 from watcher.runtime.workers import Process
 
-# For what else the program opens: connections, checkpoints, what handlers need.
-_RESERVE = 32
+# Descriptors kept for connections, checkpoints and handlers.
+_RESERVED_DESCRIPTORS = 32
 
 
 def refuse_scarce(descriptor: int) -> None:
-    """Raises OSError if this descriptor, the newest, leaves too few for everything else."""
+    """Raises OSError if this descriptor, the newest, leaves too few for the rest of the program."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if descriptor >= soft - min(_RESERVE, soft // 4):
+    if descriptor >= soft - min(_RESERVED_DESCRIPTORS, soft // 4):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 @contextlib.contextmanager
 def raised_open_files() -> Iterator[None]:
-    """Raises the limit of open files to what the system allows, for as long as the block runs."""
+    """Raises the limit of open files to the system's maximum while the block runs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Where the hard limit means nothing (macOS), the kernel has one of its own.
+    # On macOS the hard limit may be infinite, which the kernel refuses.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
@@ -58,9 +58,9 @@ def raised_open_files() -> Iterator[None]:
 def _frozen_objects() -> Iterator[None]:
     """Hides all objects from the garbage collector while a child is forked.
 
-    Otherwise, the child's first collection would copy every page of memory that it looks at.
+    Otherwise, the child's first collection would copy every page of memory that it visits.
     """
-    is_ours = not gc.get_freeze_count()  # not a host program's, which stays
+    is_ours = not gc.get_freeze_count()  # a host program may have frozen its own objects
     if is_ours:
         gc.freeze()
     try:
@@ -71,9 +71,9 @@ def _frozen_objects() -> Iterator[None]:
 
 
 class ProcessStarter:
-    """Starts the workers' processes; they leave out most of what the filter rejects.
+    """Starts the workers' processes, which drop most of what the filter rejects.
 
-    With `with_threads` they are started so that the program may run threads beside them.
+    With `with_threads` they start in a way that is safe while the program runs threads.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class ProcessStarter:
     ) -> None:
         self._record_filter = record_filter
         self._context = process_start.processes(with_threads=with_threads)
-        # A handler may change it later.
+        # A copy: a handler may change the environment later.
         self._environment = {**os.environ, **dict(Environment.now().variables)}
-        # By place, since each takes a tenth of a second, and the memory of a session. Never used in
-        # this process: a socket that is open can't be shared with a fork.
+        # One per region and account: each takes 0.1 s, and a session's memory. Never used in this
+        # process: a fork can't share an open socket.
         self._clients: dict[str, StreamsClient] = {}
         self._credentials: WorkerCredentials | None = None
 
@@ -95,7 +95,7 @@ class ProcessStarter:
         writer: MessageWriter,
         counters: SharedCounters,
     ) -> Process:
-        """Starts a process that will read this shard first. Raises OSError."""
+        """Starts a process whose first shard is this one. Raises OSError."""
         connection, arn = assignment.connection, assignment.arn
         credentials = own_credentials(connection, region_in(arn))
         keys = credentials.newest()
@@ -133,7 +133,7 @@ class ProcessStarter:
 
 
 class WorkerProcess:
-    """A process, and the pipe through which it gets its commands."""
+    """A process, and the pipe for its commands."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class WorkerProcess:
         credentials: OwnCredentials,
         keys: Keys,
     ) -> None:
-        """`keys` of the program's `credentials` are those that it was started with."""
+        """`keys` are those of the program's `credentials` at the process's start."""
         self._credentials = credentials
         self._keys = keys
         self._process = process

@@ -8,12 +8,12 @@
                a message is a header, JSON, and a page's body as the service sent it
 ```
 
-A `multiprocessing.Queue` has one write lock, and a process killed while it holds it hangs all
-others. Here each worker has a pipe of its own, and one selector waits for all of them: no lock,
-and a worker stopped in the middle of a message stalls nobody but itself. A pipe that is full
-stops its worker: that is the back-pressure, and what bounds the memory. The end of the command
-pipe tells a worker that its work is done, or its manager gone; the end of the message pipe tells
-the manager that the worker is gone.
+A `multiprocessing.Queue` has one write lock, and a process killed while it holds the lock hangs
+all others. Here each worker has its own pipe, and one selector waits for all of them: there is no
+lock, and a worker stopped in the middle of a message stalls only itself. A full pipe blocks its
+worker: that is the back-pressure that bounds the memory. The end of the command pipe tells a worker
+that its work is done, or its manager gone; the end of the message pipe tells the manager that the
+worker is gone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COMMAND_READ_BYTES = 64 * 1024
 
 
 class ShardAssignment(msgspec.Struct, frozen=True):
-    """The part of one shard that a worker is to read, and how."""
+    """A shard for a worker to read: its start position, its end, and how to poll it."""
 
     connection: AwsConfig
     arn: str
@@ -51,47 +51,47 @@ class ShardAssignment(msgspec.Struct, frozen=True):
     catch_up_after: datetime | None
     poll_max: float
     end: datetime | None = None
-    """Records made later are not read."""
+    """The creation time up to which records are read; None: no limit."""
     closed: bool = False
-    """True for a shard that is known to get no more records."""
+    """True for a shard that gets no more records."""
     latest: datetime | None = None
-    """The moment that "latest" means where the first iterator can't be had at once."""
+    """The moment that "latest" means if the first GetShardIterator has to be retried."""
 
     @property
     def shard_key(self) -> ShardKey:
-        """Identifies the shard among those of all streams."""
+        """The shard's key among the shards of all streams."""
         return ShardKey(self.arn, self.shard_id)
 
 
 class ReadShard(msgspec.Struct, frozen=True, tag="read"):
-    """Read one more shard; its calls are counted in this slot of the `SharedCounters`."""
+    """Command: read one more shard, and count its calls in this slot of the `SharedCounters`."""
 
     assignment: ShardAssignment
     slot: int | None
 
 
 class PollNow(msgspec.Struct, frozen=True, tag="poll"):
-    """Poll the idle shards of this stream now: another one has just had records."""
+    """Command: poll the idle shards of this stream now, as another one has just had records."""
 
     arn: str
 
 
 class ShardClosed(msgspec.Struct, frozen=True, tag="close"):
-    """A shard that is being read gets no more records: read it to its end without pauses."""
+    """Command: read this shard to its end without delays, as it gets no more records."""
 
     arn: str
     shard_id: str
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause"):
-    """Do not read this shard for a while: what was read of it waits to be delivered."""
+    """Command: stop reading this shard for a moment, as its records wait for delivery."""
 
     arn: str
     shard_id: str
 
 
 class NewCredentials(msgspec.Struct, frozen=True, tag="credentials"):
-    """The program has renewed its credentials: use these from now on."""
+    """Command: use these credentials from now on; the program has renewed them."""
 
     keys: Keys
 
@@ -103,7 +103,7 @@ _command_decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 
 
 class CommandWriter:
-    """The manager's end of the pipe through which one worker gets its commands.
+    """The manager's end of the pipe for one worker's commands.
 
     Its closing tells the worker that the manager is gone: no other process may hold this end open.
     """
@@ -117,30 +117,30 @@ class CommandWriter:
     def send(self, command: Command) -> None:
         """Sends a command without waiting. Raises OSError where the worker can't take it (now).
 
-        The end of a command that is too long for the pipe (session tokens may have any length)
-        follows with the next one; one of 4 KB and less goes whole, or not at all.
+        The rest of a command that is too long for the pipe (session tokens may have any length)
+        follows with the next command; one of up to 4 KB is sent whole or not at all.
         """
         lines = self._unsent + _command_encoder.encode(command) + b"\n"
         self._unsent = lines[os.write(self._pipe.fileno(), lines) :]
 
     def close(self) -> None:
-        """Ends the commands: the worker ends, too."""
+        """Ends the commands, so that the worker ends."""
         self._pipe.close()
 
 
 class CommandReader:
-    """A worker's end of the pipe through which it gets its commands."""
+    """A worker's end of the pipe for its commands."""
 
     def __init__(self, pipe: Connection) -> None:
         self.is_closed = False
-        """True once no more commands come: the work is done, or the manager is gone."""
+        """True once the pipe has ended: the work is done, or the manager is gone."""
         self._pipe = pipe
         self._poll = select.poll()
         self._poll.register(pipe.fileno(), select.POLLIN)
         self._partial_line = b""
 
     def receive(self, timeout: float | None) -> list[Command]:
-        """Returns the commands that have come; waits for one so many seconds, None: for ever."""
+        """Returns the waiting commands; waits up to `timeout` seconds for one (None: no limit)."""
         if not self._poll.poll(None if timeout is None else timeout * 1000):
             return []
         data = os.read(self._pipe.fileno(), _COMMAND_READ_BYTES)
@@ -153,7 +153,7 @@ class CommandReader:
 
 
 class CredentialsRefused(msgspec.Struct, frozen=True, tag="refused"):
-    """The service has refused the credentials of this access key, whatever the shard."""
+    """Message: the service has refused the credentials of this access key."""
 
     access_key: str
 
@@ -163,18 +163,16 @@ FromWorker = Message | CredentialsRefused
 
 @dataclass(frozen=True, kw_only=True)
 class QueueLimits:
-    """How much memory the queue's pipes and half-read messages may take."""
+    """Limits of the memory for the queue's pipes and half-read messages."""
 
     pipe_bytes: int = 1024 * 1024
-    """Room for a whole page, so that a worker can fetch the next one meanwhile."""
+    """A pipe's size: a whole page, so that a worker can fetch the next one meanwhile."""
     large_pipes: int = 32
-    """Only the first pipes get that much: what all pipes of a user may hold is limited (64 MB),
-    and past it new ones get 8 KB."""
+    """The number of pipes of that size: a user's pipes share 64 MB, and then get 8 KB each."""
     read_bytes: int = 1024 * 1024
-    """So much is read from one pipe at a time."""
+    """The most bytes of one read from a pipe."""
     partial_bytes: int = 32 * 1024 * 1024
-    """Half-read messages take at most about this; then no further one is started while one of
-    them can end."""
+    """The size of half-read messages from which no further one is started."""
 
 
 QUEUE_LIMITS = QueueLimits()
@@ -188,7 +186,7 @@ _message_decoder: msgspec.json.Decoder[tuple[ShardKey, FromWorker]] = msgspec.js
 
 
 def frame(shard_key: ShardKey, message: FromWorker) -> list[bytes]:
-    """Returns a shard's message as it goes into a pipe; a page's body is not copied for it."""
+    """Returns a shard's message as it goes into a pipe; a page's body is not copied."""
     body: bytes = b""
     if isinstance(message, Page):
         body = message.body
@@ -198,13 +196,13 @@ def frame(shard_key: ShardKey, message: FromWorker) -> list[bytes]:
 
 
 class MessageWriter:
-    """A worker's end of its pipe. It pickles: any start method can hand it to a process."""
+    """A worker's end of its message pipe; any start method can pickle it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def send(self, shard_key: ShardKey, message: FromWorker) -> None:
-        """Sends a message of a shard; waits while the pipe is full. For one thread at a time.
+        """Sends a shard's message; waits while the pipe is full. For one thread at a time.
 
         Raises BrokenPipeError once the manager is gone.
         """
@@ -226,7 +224,7 @@ class MessageWriter:
 
 
 class _Inlet:
-    """The manager's end of one pipe, and what was read of a message that is not whole yet."""
+    """The manager's end of one pipe, and its half-read message."""
 
     def __init__(self, name: str, connection: Connection, read_bytes: int) -> None:
         self.name = name
@@ -240,11 +238,11 @@ class _Inlet:
 
     @property
     def partial_bytes(self) -> int:
-        """The memory that a message takes which is not whole yet."""
+        """The memory of the half-read message."""
         return 0 if self._buffer is None else len(self._buffer)
 
     def read(self) -> tuple[ShardKey, FromWorker] | None:
-        """Reads on without waiting; returns a message once it is whole, and its shard.
+        """Reads without waiting; returns a shard and its message once that is complete.
 
         Raises EOFError at the end, BlockingIOError while there is no more to read.
         """
@@ -289,7 +287,7 @@ class MessageQueue:
         limits: QueueLimits = QUEUE_LIMITS,
     ) -> None:
         self.partial_bytes = 0
-        """The memory that half-read messages take."""
+        """The memory of half-read messages."""
         self._limits = limits
         self._selector = selector or selectors.DefaultSelector()
         self._inlets: dict[str, _Inlet] = {}
@@ -298,17 +296,17 @@ class MessageQueue:
         os.set_blocking(self._wake_writer, False)
         os.set_blocking(self._wake_reader, False)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-        self._alone = False
-        self._is_copy = False
+        self._only_one_ready = False
+        self._is_forked_copy = False
         self._is_open = True
-        # A copy of our ends would keep workers going whose manager is gone.
+        # A copy of our ends would keep the workers of a dead manager running.
         process_start.in_forked_child(self._close_in_child)
 
     def writer(self, name: str) -> MessageWriter:
-        """Opens a pipe for a worker called `name`: `receive` reports its end by that name."""
+        """Opens a pipe for a worker called `name`; `receive` reports its end under that name."""
         reading, writing = Pipe(duplex=False)
         if len(self._inlets) < self._limits.large_pipes and hasattr(fcntl, "F_SETPIPE_SZ"):
-            with contextlib.suppress(OSError):  # only slower
+            with contextlib.suppress(OSError):  # a small pipe is only slower
                 fcntl.fcntl(writing.fileno(), fcntl.F_SETPIPE_SZ, self._limits.pipe_bytes)
         os.set_blocking(reading.fileno(), False)
         inlet = _Inlet(name, reading, self._limits.read_bytes)
@@ -319,17 +317,17 @@ class MessageQueue:
     def receive(self, timeout: float) -> tuple[ShardKey, FromWorker] | tuple[str, None] | None:
         """Returns the next message and its shard; or a worker's name and None: it is gone.
 
-        None where there is no whole one yet: after `timeout` seconds, after `wake()`, or once a
-        part of one was read. The workers take turns.
+        None without a complete message: after `timeout` seconds, after `wake()`, or once a part of
+        one was read. The workers take turns.
         """
-        if self._is_copy:
-            os._exit(0)  # a child that a handler has forked, and that came back
+        if self._is_forked_copy:
+            os._exit(0)  # a child that a handler forked, and that returned here
         if not self._ready:
             self._ready = self._wait(timeout)
         while self._ready:
             inlet = self._ready.pop(0)
             before = inlet.partial_bytes
-            if self._is_full and not before and not self._alone:
+            if self._is_full and not before and not self._only_one_ready:
                 continue
             try:
                 message = inlet.read()
@@ -355,7 +353,7 @@ class MessageQueue:
         if self._is_full:
             half_read = [inlet for inlet in ready if inlet.partial_bytes]
             ready = half_read or ready[:1]
-        self._alone = len(ready) == 1
+        self._only_one_ready = len(ready) == 1
         return ready
 
     @property
@@ -363,18 +361,18 @@ class MessageQueue:
         return self.partial_bytes > self._limits.partial_bytes
 
     def has_unread(self, name: str) -> bool:
-        """True if this worker has sent something, or its end, that was not received yet."""
+        """True if this worker has sent a message, or its end, that was not received yet."""
         inlet = self._inlets.get(name)
         return inlet is not None and inlet.connection.poll()
 
     def wake(self) -> None:
-        """Makes `receive` return now; may be called from a signal handler, also after the end."""
+        """Makes `receive` return now; safe in a signal handler, and after `close`."""
         if self._is_open:
-            with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
+            with contextlib.suppress(BlockingIOError):  # a full pipe wakes the loop too
                 os.write(self._wake_writer, b"\0")
 
     def _close_in_child(self) -> None:
-        self._is_copy = True
+        self._is_forked_copy = True
         self.close()
 
     def remove(self, name: str) -> None:
@@ -398,6 +396,6 @@ class MessageQueue:
         self._selector.close()
 
     def __del__(self) -> None:
-        # Not in `close`: another thread may be about to wake us, and the number be another file's.
+        # Not in `close`: a thread about to call `wake` would write to a reused descriptor.
         os.close(self._wake_reader)
         os.close(self._wake_writer)

@@ -1,4 +1,4 @@
-"""Resolves what a user names (ARNs, tables, globs, tags) to the streams of a watch."""
+"""Resolves the given names (ARNs, tables, globs, tags) to the streams of a watch."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from watcher.time_machine.exports import ExportItems
 logger = logging.getLogger("watcher")
 
 MOST_STREAMS = 200
-"""More than so many are watched only if the user knows (`yes`)."""
+"""The number of streams beyond which a watch needs `yes`."""
 
 
 class _StreamFactory:
-    """Makes watched streams over shared clients; of `several`, no one waits for another."""
+    """Makes watched streams over shared clients; with `several`, none waits for another."""
 
     def __init__(
         self, settings: WatchOptions, on_answer: Callable[[], object], *, several: bool
@@ -47,7 +47,7 @@ class _StreamFactory:
         if client not in self._services:
             self._services[client] = BackgroundService(client, self._on_answer)
         if self._several and start_service not in self._background_services:
-            # Handlers that take their time keep the loop from coming back soon.
+            # A slow handler keeps the loop from a soon retry of the listing.
             self._background_services[start_service] = BackgroundService(
                 start_service, self._on_answer, at_start=True
             )
@@ -68,7 +68,7 @@ class _StreamFactory:
         )
 
     def make_discovered(self, arn: str) -> WatchedStream:
-        """Makes the watched stream of a table that came later: all of it is new."""
+        """Makes the watched stream of a table found later: all its records are new."""
         return self.make(arn, start=TrimHorizon())
 
 
@@ -80,7 +80,7 @@ def resolve(
     yes: bool,
     on_answer: Callable[[], object] = lambda: None,
 ) -> WatchedStreams:
-    """Returns the streams of a watch; those call `on_answer` when a background call has an answer.
+    """Returns the streams of a watch, whose background calls call `on_answer` when answered.
 
     A name without a stream, or a glob without a match, is an error if it is the only one or
     `strict`; else it is logged. Raises StreamError; UsageError for more than 200 streams without
@@ -99,7 +99,7 @@ def resolve(
                 raise
             missing[name] = error
             continue
-        # Of one named twice, by its table too: that one goes on with the table's next stream.
+        # Named by its ARN and by its table, it goes on with the table's next stream.
         of_table = not is_stream(name) or (arn in found and found[arn].of_table)
         found[arn] = factory.make(arn, of_table)
     discoveries = [

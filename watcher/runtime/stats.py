@@ -1,4 +1,4 @@
-"""A watch in figures: what it has done and where it stands, for the displays."""
+"""Collects the figures of a watch for its displays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from watcher.streams.lineage import Lineage, ShardStatus
 
 
 class DisplayThrottle:
-    """Shows a watch's figures a few times a second, in the thread that it was made in."""
+    """Updates the displays a few times a second, from the thread that created it."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class DisplayThrottle:
         self._thread = threading.get_ident()
 
     def show(self, make_stats: Callable[[], WatchStats], *, at_once: bool = False) -> None:
-        """Have the displays show these figures, if it is time."""
-        if threading.get_ident() != self._thread:  # a handler's, which waits for a lease
+        """Passes the figures of `make_stats` to the displays, if an update is due."""
+        if threading.get_ident() != self._thread:  # a handler's thread, which waits for a lease
             return
         now = self._clock.monotonic()
         if not self._displays or not (at_once or now >= self._due):
@@ -58,36 +58,36 @@ class DisplayThrottle:
 
 
 class ShardStats(msgspec.Struct):
-    """How far a shard that is being read has come; times are epoch seconds, by the service."""
+    """The progress of a shard that is being read; times are the service's epoch seconds."""
 
     counters: Counters
     since: float  # monotonic
     moved_at: float = 0.0  # monotonic
-    """When its position was last moved."""
+    """The time of its position's last move."""
     excused_at: float = 0.0  # monotonic
-    """The last time that there was a good reason not to read it (delivery busy, stream paused)."""
+    """The last time of a good reason not to read it (delivery busy, stream paused)."""
     delivered: int = 0
     first: float | None = None
     last: float | None = None
 
 
 class StreamStats(NamedTuple):
-    """Where a stream stands."""
+    """The state of one stream."""
 
     arn: str
     lineage: Lineage
     now: float
-    """The service's own clock, in epoch seconds."""
+    """The service's clock, in epoch seconds."""
     counters: Counters
-    """The manager's own calls of a service; several streams may share one."""
+    """The manager's calls of a service; several streams may share them."""
     catch_up_after: datetime | None = None
-    """Up to when it is read; None: without an end."""
+    """The time up to which it is read; None: no end."""
     snapshot: float | None = None
-    """The share read of the table's items; None where they are not asked for."""
+    """The share read of the table's items; None without a snapshot."""
 
 
 class StatsCollector:
-    """Counts what each shard's reading and delivery has come to; `snapshot` puts it together."""
+    """Collects each shard's reading and delivery; `snapshot` returns the figures."""
 
     def __init__(
         self,
@@ -101,18 +101,18 @@ class StatsCollector:
         self._began = clock.monotonic()
         self._ended_reads: Counter[str] = Counter()
         self._ended = Counters()
-        """The counts of the shards that have ended for good."""
+        """The counts of shards that have ended."""
         self._shared_counters = shared_counters
-        self._on_time = 2 * poll_max_seconds + (timing or StatsTiming()).slow_answer_seconds
+        self._idle_lag_limit = 2 * poll_max_seconds + (timing or StatsTiming()).slow_answer_seconds
         self.shards: dict[ShardKey, ShardStats] = {}
-        """Those being read, or about to be."""
-        self._counted = 0
+        """The shards that are being read, or about to be."""
+        self._passed_before = 0
         self._finished = 0
-        self._done = 0.0
+        self._share_before = 0.0
         self._clock = clock
 
     def counters(self, shard_key: ShardKey) -> Counters:
-        """Returns the counters of a shard's worker, and of one that replaces it."""
+        """Returns the counters of a shard's worker, which its replacement continues."""
         if shard_key not in self.shards:
             self.shards[shard_key] = ShardStats(
                 self._shared_counters.new(), self._clock.monotonic()
@@ -120,22 +120,22 @@ class StatsCollector:
         return self.shards[shard_key].counters
 
     def has_read(self, totals: Totals) -> bool:
-        """True once a read of any shard was answered."""
+        """True once a read of any shard has succeeded."""
         if totals.records or totals.filtered:
             return True
         counters_of_shards = [self._ended, *(shard.counters for shard in self.shards.values())]
         return any(counters.answers for counters in counters_of_shards)
 
     def is_read(self, arn: str, since: float) -> bool:
-        """True where a read of a stream was answered since this (monotonic) moment."""
+        """True where a read of a stream has succeeded since this (monotonic) time."""
         shards = (shard for shard_key, shard in self.shards.items() if shard_key.stream == arn)
         return any(shard.counters.answered_at > since for shard in shards)
 
     def moved(self, shard_key: ShardKey, created: float | None, totals: Totals) -> None:
-        """Note when the last record delivered (or filtered out) of a shard was made."""
+        """Notes the creation time of a shard's last delivered (or filtered out) record."""
         shard = self.shards.get(shard_key)
         counted = totals.records + totals.filtered
-        before, self._counted = self._counted, counted
+        before, self._passed_before = self._passed_before, counted
         if shard is None:
             return
         shard.delivered += counted - before
@@ -145,7 +145,7 @@ class StatsCollector:
             shard.first = shard.last if shard.first is None else shard.first
 
     def reading_ended(self, shard_key: ShardKey, *, for_good: bool) -> None:
-        """Notes that no worker reads this shard now: for good, or until another one begins."""
+        """Notes that no worker reads this shard: ever again, or until a restart."""
         if shard_key not in self.shards:
             return
         shard = self.shards[shard_key]
@@ -159,7 +159,7 @@ class StatsCollector:
         del self.shards[shard_key]
 
     def bill(self) -> Bill:
-        """Returns what the reading costs."""
+        """Returns the cost of the reads."""
         reads = self._ended_reads.copy()
         for shard_key, shard in self.shards.items():
             reads[_billed_region(shard_key)] += shard.counters.calls["GetRecords"]
@@ -173,7 +173,7 @@ class StatsCollector:
         health: Health | None = None,
         lease: Lease = Lease.NONE,
     ) -> WatchStats:
-        """Returns the figures of this moment."""
+        """Returns the current figures."""
         now = self._clock.monotonic()
         shards = self.shards.values()
         counters = Counters()
@@ -187,7 +187,7 @@ class StatsCollector:
             for shard in stream.lineage.shards.values()
         )
         reached = (shard.last for shard in shards if shard.last is not None)
-        # A table that nothing was delivered of yet counts from 0.
+        # A table without delivered records has its figures at 0.
         names = {table_name(stream.arn) for stream in streams} | {*totals.tables}
         tables = {name: dict(totals.tables.get(name, {})) for name in sorted(names)}
         handled = dispatcher.processed({name: sum(tables[name].values()) for name in tables})
@@ -222,15 +222,15 @@ class StatsCollector:
         tip, read = shard.counters.tip, shard.counters.records_read
         if tip is not None and tip[1] == shard.delivered:
             idle = now - tip[0]
-            return 0.0 if read == shard.delivered and idle < self._on_time else idle
+            return 0.0 if read == shard.delivered and idle < self._idle_lag_limit else idle
         if shard.last is None:
             return now - shard.since
         return max(0.0, service_time - shard.last)
 
     def _share_done(self, streams: Sequence[StreamStats], waiting: int) -> float | None:
-        """Each shard counts the same; one being read, by the time that its records have reached.
+        """Returns the share of the work that is done, by shards and their records' times.
 
-        Shards that a listing shows late would make it less: it stays where it was.
+        It never falls: shards that a later listing adds leave it unchanged.
         """
         if any(stream.catch_up_after is None for stream in streams):
             return None
@@ -242,8 +242,8 @@ class StatsCollector:
         ]
         total = self._finished + len(parts) + waiting
         if total:
-            self._done = max(self._done, (self._finished + sum(parts)) / total)
-        return self._done
+            self._share_before = max(self._share_before, (self._finished + sum(parts)) / total)
+        return self._share_before
 
 
 def _billed_region(shard_key: ShardKey) -> str:
@@ -253,7 +253,7 @@ def _billed_region(shard_key: ShardKey) -> str:
 
 
 def _ends(stream: StreamStats, shards: Collection[ShardKey]) -> dict[ShardKey, float]:
-    """When each of its shards took its last record: as its first child was opened, or `until`."""
+    """Returns the time of each shard's last record: its first child's opening, or `until`."""
     until = stream.catch_up_after.timestamp() if stream.catch_up_after else stream.now
     ends = {shard_key: until for shard_key in shards if shard_key.stream == stream.arn}
     for child in stream.lineage.shards.values():

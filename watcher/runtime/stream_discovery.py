@@ -1,4 +1,4 @@
-"""Finds streams that come to match a watch's globs and tags while it runs, so that they join it."""
+"""Finds streams that match a watch's globs and tags only later, so that they can join."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Directory(Protocol):
         """Yields ListStreams' answers, page by page."""
 
     def tags(self, table: str) -> Tags:
-        """Returns the tags of a table, by its ARN or its name."""
+        """Returns the tags of a table, given its ARN or name."""
 
 
 class StreamDiscovery:
-    """Lists the region's streams again and again, a page at a time.
+    """Lists the region's streams repeatedly, one page per call.
 
     `make_stream` makes the `WatchedStream` of an ARN.
     """
@@ -51,10 +51,10 @@ class StreamDiscovery:
         self._pages: Iterator[list[StreamName]] | None = None
         self._due = clock.monotonic() + timing.discovery_seconds
         self._tags: dict[str, Tags] = {}
-        """By table, the one that was asked last at the end."""
+        """The tags of each table, the longest unchecked one first."""
 
     def poll(self) -> list[WatchedStream]:
-        """Asks for the next page if that is due; returns what matches once the last has come."""
+        """Requests the next page if it is due; returns the matches after the last page."""
         now = self._clock.monotonic()
         if now < self._due:
             return []
@@ -79,7 +79,7 @@ class StreamDiscovery:
         return [row.arn for row in self._wanted.newest(self._rows, self._tags_of).values()]
 
     def list_all(self) -> list[StreamName]:
-        """Returns all that matches now. Raises StreamError, ServiceError."""
+        """Returns all current matches. Raises StreamError, ServiceError."""
         rows = itertools.chain.from_iterable(self._directory.stream_pages())
         return list(self._wanted.newest(rows, self._tags_of).values())
 

@@ -1,4 +1,4 @@
-"""Finds the stream that follows one that was disabled and enabled again, or was deleted."""
+"""Finds the next stream of a table whose stream was disabled and enabled again, or deleted."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ logger = logging.getLogger("watcher")
 
 
 class StreamEnd(msgspec.Struct, frozen=True):
-    """Nothing more comes of a stream."""
+    """The end of a stream: no more records come."""
 
     successor: str | None = None
-    """The ARN of the table's next stream, to go on with; None: the watch of it is over."""
+    """The ARN of the table's next stream, which the watch goes on with; None: it ends."""
     newer: str | None = None
-    """The ARN of the table's next stream where that is not to be gone on with."""
+    """The ARN of the table's next stream, if the watch does not go on with it."""
 
 
 class SuccessorSearch:
-    """Looks for the stream that took an ended one's place.
+    """Looks for the stream that replaced an ended one.
 
-    A watch `of_table` goes on there; a watch of one stream only names it. It is looked for during
-    `wait_seconds`, and for as long as only passing errors answer.
+    A watch `of_table` goes on there; a watch of one stream only logs it. The search takes up to
+    `wait_seconds`, and longer while the service answers with passing errors.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class SuccessorSearch:
         return newer_stream(service, arn, table)
 
     def poll(self, service: Service, arn: str, ended: str, table: str = "") -> StreamEnd | None:
-        """Asks for the successor where that is due; None: it is to be asked for again later.
+        """Looks for the successor where that is due; None: ask again later.
 
-        `ended` says how the stream ended, in a word.
+        `ended` is the word for the stream's end in log messages.
         """
         now, about = self._clock.monotonic(), {"stream": arn}
         stream = f"The stream of {table}" if table else "The stream"

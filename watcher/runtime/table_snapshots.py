@@ -1,4 +1,4 @@
-"""Which stream's items are read next, in turn with what the shards give."""
+"""Decides which stream's items are read next, in turn with the shards' changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("watcher")
 
 
 class TableSnapshots:
-    """Reads one page of items after the other; changes get as much time as items have taken."""
+    """Reads one page of items after the other; changes get as much time as the items took."""
 
     def __init__(self, clock: Clock = CLOCK, timing: SnapshotTiming | None = None) -> None:
         self._clock = clock
@@ -31,22 +31,25 @@ class TableSnapshots:
         self._begun: set[str] = set()
         self._asked_at = self._ended_at = 0.0
         self._goes_on = False
-        self._wait = 0.0  # before the next page is worth a try, while it goes on
+        self._wait = 0.0  # seconds until the next page may be read, while `_goes_on`
         self._items: ShardKey | None = None
         """The items that were read last."""
         self._changes_come: bool | None = False
-        """True if the workers had a message at the last look; None: nobody has looked since."""
+        """True if the last call of `receive` returned a message;
 
-    def note_changes(self, have_come: bool) -> None:
-        """Take in whether a look at what the workers send has found something."""
-        self._changes_come = have_come
+        None: not called since the last page.
+        """
+
+    def note_changes(self, received: bool) -> None:
+        """Notes whether the loop has just received a message."""
+        self._changes_come = received
 
     def next(
         self, streams: Iterable[WatchedStream], delivery: Delivery
     ) -> tuple[WatchedStream, TableSnapshot, Page] | None:
-        """Read a page of items, if one is due and nothing is being delivered.
+        """Reads a page of items, if one is due and no handler is at work.
 
-        Raises StreamError where the very first is refused.
+        Raises StreamError where the first read of a stream's items is refused.
         """
         self._wait = math.inf
         if self._items is not None and delivery.is_delivering(self._items):
@@ -70,18 +73,18 @@ class TableSnapshots:
         return None
 
     def _give_changes_time(self, now: float, delivery: Delivery) -> bool:
-        """Let changes come as long as the last page has taken; False where it is items' turn."""
+        """Gives changes as much time as the last page took; False where items are next."""
         if self._changes_come is None:
             self._wait = 0.0
             return True
-        some_wait = delivery.has_changes_beside(self._items)
-        if not (self._changes_come or some_wait):
+        are_waiting = delivery.has_changes_beside(self._items)
+        if not (self._changes_come or are_waiting):
             return False
         self._ended_at = self._ended_at or now
-        left = 2 * self._ended_at - self._asked_at - now
-        if left <= 0:
+        remaining = 2 * self._ended_at - self._asked_at - now
+        if remaining <= 0:
             return False
-        self._wait = left if some_wait else 0.0
+        self._wait = remaining if are_waiting else 0.0
         return True
 
     def _read(self, stream: WatchedStream, snapshot: TableSnapshot) -> Page | None:
@@ -100,7 +103,7 @@ class TableSnapshots:
         return page
 
     def pause(self, seconds: float) -> float:
-        """Returns how long to wait for what the workers send."""
+        """Returns how long the loop may wait for messages."""
         return min(seconds, self._wait) if self._goes_on else seconds
 
     def _note_trouble(self, stream: WatchedStream, error: ServiceError | StreamError) -> None:

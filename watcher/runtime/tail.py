@@ -1,4 +1,4 @@
-"""The last changes of some streams: where a watch has to begin that is to show just them first."""
+"""Finds the last changes of several streams, so that a watch (`--tail`) can begin with them."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from watcher.runtime.watched_stream import WatchedStream
 
 logger = logging.getLogger("watcher")
 
-# What is read twice is a small part of each, and what is read too much not many times the rest.
+# Each window is many times the one before: little is read twice, and not much too early.
 _WINDOWS = (timedelta(minutes=1), timedelta(minutes=15), timedelta(hours=4), None)
 
 
 class _Place(msgspec.Struct, frozen=True, order=True):
-    """A change: when it was made, and where it stands."""
+    """The time of a change, and its shard and sequence number."""
 
     time: float
-    """Epoch seconds; not before those of what precedes it in its shard."""
+    """Epoch seconds; never before those of an earlier record in the same shard."""
     turn: int
-    """Of changes of the same second, the order in which they came."""
+    """The order of arrival, for changes of the same second."""
     shard_key: ShardKey
     number: str
 
 
 class Tail:
-    """The last `count` changes, by their time, of those that pass the filter.
+    """The last `count` changes, by time, that pass the filter.
 
-    What there was up to the reading is known by its shard and number (`is_within`): all else came
-    later. Only places are kept in memory, no records.
+    `is_within` recognizes a change that existed when the tail was read; all others came later. The
+    tail keeps the changes' places in memory, but no records.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Tail:
         self._listings: dict[str, Listing] = {}
         """Each stream's listing, made once."""
         self._newest: dict[ShardKey, tuple[float, int]] = {}
-        """The time and the number of each shard's last change."""
+        """The time and the sequence number of each shard's last change."""
 
     @property
     def found(self) -> int:
-        """How many there are: `count`, or all that the streams hold."""
+        """The number of changes found: `count`, or all that the streams hold."""
         return len(self._places)
 
     def is_within(self, shard_key: ShardKey, change: WireRecord) -> bool:
@@ -75,78 +75,80 @@ class Tail:
         return newest is not None and int(change.dynamodb.SequenceNumber) <= newest[1]
 
     def begin(self, streams: Iterable[WatchedStream]) -> None:
-        """Have these streams begin at the first of the changes; ever more of them is read for it.
+        """Sets the streams' start to the first of the changes, read in ever larger windows.
 
-        Of several, one that can't be read now begins where it would without. Raises StreamError.
+        Of several streams, one that can't be read keeps its own start. Raises StreamError.
         """
         followed = [*streams]
         for window in _WINDOWS:
             self._places, self._newest, self._error = [], {}, None
             with closing(CallPool()) as calls:
-                found = self._read(followed, window, calls)
+                readers = self._read(followed, window, calls)
             if self._is_ending():
                 return
-            is_whole = all(puller.has_caught_up for puller in found.values())
+            is_whole = all(reader.has_caught_up for reader in readers.values())
             if window is None or (is_whole and self.found >= self._count):
                 break
         if self._error is not None and len(followed) == 1:
             raise self._error
-        for each, puller in found.items():
-            puller.rewind(self._firsts(each.arn))
-            each.resume(puller.token)
+        for each, reader in readers.items():
+            reader.rewind(self._firsts(each.arn))
+            each.resume(reader.token)
         logger.info(f"Beginning with the last {counted(self.found, 'change')}")
 
     def _read(
         self, followed: Sequence[WatchedStream], window: timedelta | None, calls: CallPool
     ) -> dict[WatchedStream, MergedReader]:
-        """Returns readers of the streams that can be read, from so long ago up to now."""
-        found: dict[WatchedStream, MergedReader] = {}
+        """Returns readers of the readable streams, having read the `window` up to now."""
+        readers: dict[WatchedStream, MergedReader] = {}
         for each in followed:
             if not self._is_ending():
-                with self._may_fail(each, found):
+                with self._may_fail(each, readers):
                     known = self._listings.get(each.arn)
-                    found[each] = each.merged_reader(window, calls, len(followed), known)
-                    self._listings[each.arn] = found[each].listing
+                    readers[each] = each.merged_reader(window, calls, len(followed), known)
+                    self._listings[each.arn] = readers[each].listing
         while not self._is_ending():
-            left = [each for each, puller in found.items() if not puller.has_caught_up]
-            # What seems to hold too little is read anew from before: it need not be certain.
+            unfinished = [each for each, reader in readers.items() if not reader.has_caught_up]
+            # Too few changes: reading stops early, as the next window starts earlier anyway.
             is_too_short = window is not None and self.found < self._count
-            if not left or (is_too_short and all(found[each].is_idle for each in left)):
+            if not unfinished or (
+                is_too_short and all(readers[each].is_idle for each in unfinished)
+            ):
                 break
-            if not self._look(left, found):
+            if not self._poll_readers(unfinished, readers):
                 self._clock.sleep(LOOP_TIMING.tail_tick_seconds)
-        return found
+        return readers
 
-    def _look(
-        self, left: Sequence[WatchedStream], found: dict[WatchedStream, MergedReader]
+    def _poll_readers(
+        self, unfinished: Sequence[WatchedStream], readers: dict[WatchedStream, MergedReader]
     ) -> bool:
-        """Take what there is of each, all of them read side by side; whether there was any."""
-        has_taken = False
-        if len(left) > 1:
-            for each in left:
-                with self._may_fail(each, found):
-                    found[each].start_reads()
-        for each in left:
-            if (puller := found.get(each)) is not None:
-                with self._may_fail(each, found):
-                    puller.poll()
-                    while puller.next_at is not None:
-                        self._note(puller.pop_buffered())
-                        has_taken = True
-        return has_taken
+        """Takes the new records of each reader, all read side by side; True if there were any."""
+        has_records = False
+        if len(unfinished) > 1:
+            for each in unfinished:
+                with self._may_fail(each, readers):
+                    readers[each].start_reads()
+        for each in unfinished:
+            if (reader := readers.get(each)) is not None:
+                with self._may_fail(each, readers):
+                    reader.poll()
+                    while reader.next_at is not None:
+                        self._note(reader.pop_buffered())
+                        has_records = True
+        return has_records
 
     @contextmanager
     def _may_fail(
-        self, stream: WatchedStream, found: dict[WatchedStream, MergedReader]
+        self, stream: WatchedStream, readers: dict[WatchedStream, MergedReader]
     ) -> Iterator[None]:
-        """Leaves out a stream that can't be read."""
+        """Drops the reader of a stream that can't be read."""
         try:
             yield
         except CredentialsError:
             raise
         except StreamError as error:
             self._error = error
-            found.pop(stream, None)
+            readers.pop(stream, None)
 
     def _note(self, record: Record) -> None:
         created, number = record.created_at, int(record.sequence_number)
@@ -165,7 +167,7 @@ class Tail:
             heapq.heappushpop(self._places, place)
 
     def _firsts(self, arn: str) -> dict[str, str]:
-        """The first change of each shard of a stream that has one."""
+        """Returns the number of the first of these changes in each shard of a stream."""
         places = sorted(self._places, reverse=True)
         return {
             each.shard_key.shard_id: each.number for each in places if each.shard_key.stream == arn

@@ -1,4 +1,4 @@
-"""One stream that a watch follows: its start, its shards, its end, and where it stands."""
+"""One stream of a watch: its start, its shards, its end, and its token."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from watcher.streams.start_times import LatestMoment
 
 logger = logging.getLogger("watcher")
 
-# A log line each is a comfort of few shards, and a wall of many.
+# Up to these numbers, each shard's start is logged.
 _FEW = 4
 _FEW_STREAMS = 20
 # The times of changes are approximate, and rounded down: to seconds, by emulators to minutes.
@@ -50,10 +50,10 @@ _STAMPS_APART = timedelta(minutes=1)
 
 
 class WatchedStream:
-    """A stream, or with `of_table` a table's stream and those that take its place.
+    """A stream, or with `of_table` a table's stream and its successors.
 
-    The loop calls `service`, which must not keep the delivery waiting; `start_service` is for the
-    start, which may wait. Where other streams are delivered meanwhile, the first listing comes from
+    The loop calls `service`, which must not delay delivery; `start_service` is for the start, which
+    may wait. Where other streams are delivered meanwhile, the first listing comes from
     `background_service`, in answer to a later call.
     """
 
@@ -74,20 +74,20 @@ class WatchedStream:
         self.service = service
         self.of_table = of_table
         self.stream_count = 1
-        """The number of streams that are listed in turn, with this one."""
+        """The number of streams that share DescribeStream's limit, with this one."""
         self.losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
         self.failures = 0
-        """How often in a row it could not be listed or read, while others are followed."""
+        """The number of failures in a row to list or read it, while other streams are watched."""
         self.paused_until = -math.inf
-        """Until then (monotonic) it is left alone, after a failure."""
+        """The time (monotonic) until which it is not listed or read, after a failure."""
         self.refused_at: float | None = None
-        """When (monotonic) a read of it was refused, and none has worked since."""
+        """The time (monotonic) of the last refused read since which none has succeeded."""
         self.removed_at = math.inf
-        """When (monotonic) it has left the watch."""
+        """The time (monotonic) of its removal from the watch."""
         self.assigned: set[str] = set()
-        """The shards that a worker reads, or is to read again."""
+        """The shards that a worker reads, or will read again."""
         self.snapshot: TableSnapshot | None = None
-        """The table's items that are delivered, where that is asked for."""
+        """The snapshot of the table's items, if it was requested."""
         self._calls = CallPool(threads=items is not None and items.in_threads, most=MOST_SEGMENTS)
         self._known_closed: set[str] = set()  # of those that are assigned
         self._items = items
@@ -107,9 +107,9 @@ class WatchedStream:
             timing=timing,
         )
         self.catch_up_after: datetime | None = None
-        """The time up to which it is read; None: without an end."""
+        """The time up to which it is read; None: no end."""
         self._stored: Token | None = None
-        """The token that it resumes from, until it has started."""
+        """The token from which it resumes, until it has started."""
         self.coordinator = self._new_coordinator(arn, self._start)
 
     def _new_coordinator(
@@ -121,7 +121,7 @@ class WatchedStream:
 
     @property
     def arn(self) -> str:
-        """The ARN of the stream that is being read now."""
+        """The ARN of the stream that is being read."""
         return self.coordinator.arn
 
     @property
@@ -140,11 +140,11 @@ class WatchedStream:
         return table_name(self.arn)
 
     def is_same_table(self, arn: str) -> bool:
-        """True for a stream that this one is, or moves on to."""
+        """True for this stream, and for one that it would move on to."""
         return arn == self.arn or (self.of_table and table_of(arn) == table_of(self.arn))
 
     def shard_key(self, shard: TrackedShard) -> ShardKey:
-        """Returns what identifies a shard of it among those of all streams."""
+        """Returns a shard's key among the shards of all streams."""
         return ShardKey(self.arn, shard.id)
 
     # The start
@@ -156,15 +156,15 @@ class WatchedStream:
         return self.of_table and table_of(token.stream_arn) == table_of(self.arn)
 
     def resume(self, token: Token) -> None:
-        """Starts where this token stands. Raises UsageError for a broken one."""
-        # Of a table's former stream what is left comes first; the watch then goes on to the new.
+        """Starts at this token's positions. Raises UsageError for a broken token."""
+        # The rest of the table's former stream comes first; the watch then moves on to the new one.
         resumed = checkpoint_format.resume(token, self._clock.now())
         self.coordinator = self._new_coordinator(token.stream_arn, self._start, resumed)
         self._stored = token
 
     @property
     def is_resumed(self) -> bool:
-        """True if it starts where a token stands."""
+        """True if it starts at a token's positions."""
         return self._stored is not None
 
     def merged_reader(
@@ -174,10 +174,10 @@ class WatchedStream:
         stream_count: int,
         known: Listing | None = None,
     ) -> MergedReader:
-        """Returns a reader from so long ago (None: its horizon) up to now, before the start.
+        """Returns a reader of the last `window` (None: all) up to now, for use before the start.
 
-        `stream_count` streams are read so at the same time, with this one. With a `known` listing
-        it is not listed again, but read up to then. Raises StreamError.
+        `stream_count` streams are read like this at the same time, with this one. A `known` listing
+        saves another one, and sets the end. Raises StreamError.
         """
         start: Position = TrimHorizon()
         if window is not None:
@@ -198,7 +198,7 @@ class WatchedStream:
         """Makes the first listing. Raises StreamError, DataLossError."""
         token = self._stored
         if self.failures and token is None and isinstance(self._start, Latest):
-            # From the trim horizon on all that came before the first listing would be left out.
+            # "Latest" means the moment of the first attempt, not of this retry.
             listing = retry_at_start(
                 lambda: self._listing_service.list_shards(self.arn), self._clock
             )
@@ -212,7 +212,7 @@ class WatchedStream:
                 raise
             self.move_on(new, str(error))
             executor.start(self.coordinator, self._listing_service, self._clock)
-        self._listing_service = self.service  # a second start is made while others are delivered
+        self._listing_service = self.service  # for a second start, while others are delivered
         listing = self.coordinator.listing
         self.losses.warn_if_starting_late(listing)
         policy, saved_at = self._settings.on_stale, token.saved_at if token else None
@@ -229,7 +229,7 @@ class WatchedStream:
         )
 
     def _start_snapshot(self, stored: TokenSnapshot | None, *, anew: bool) -> None:
-        """A finished snapshot stands in the checkpoint: it is not made again."""
+        """Creates the snapshot; a finished one in the checkpoint is not repeated."""
         settings = self._settings
         wanted = settings.snapshot or settings.snapshot_export is not None
         if self._items is not None and (wanted or anew):
@@ -260,12 +260,12 @@ class WatchedStream:
         return is_scanning and self._items is not None and self._items.time is not None
 
     def end_scan(self) -> None:
-        """End the threads that have read the items."""
+        """Ends the threads that have read the items."""
         self._calls.close()
 
     @property
     def snapshot_is_due(self) -> bool:
-        """True if there are items to read, and every change from now on is read, too."""
+        """True if items are to be read, and every change from now on will be read too."""
         unread = self.snapshot is not None and not self.snapshot.is_done
         return unread and not self.coordinator.lineage.awaits_latest
 
@@ -283,7 +283,7 @@ class WatchedStream:
         executor.refresh(self.coordinator, self.service)
 
     def take_ready_shards(self) -> list[TrackedShard]:
-        """Returns the shards whose turn has come; from now on they count as assigned."""
+        """Returns the shards that may be read now, and marks them as assigned."""
         shards = [] if self._items_come_first else self.coordinator.to_start()
         self.assigned.update(shard.id for shard in shards)
         self._log_starting(shards)
@@ -300,13 +300,13 @@ class WatchedStream:
             logger.log(level, text, extra=self.coordinator.about(each))
 
     def take_newly_closed(self) -> list[ShardKey]:
-        """Returns the assigned shards that are known to get no more records, each once."""
+        """Returns the assigned shards that get no more records, each once."""
         closed = {shard_id for shard_id in self.assigned if self.coordinator.is_closed(shard_id)}
         new, self._known_closed = closed - self._known_closed, closed
         return [ShardKey(self.arn, shard_id) for shard_id in sorted(new)]
 
     def assignment(self, shard: TrackedShard) -> ShardAssignment:
-        """Returns the part of a shard that its worker is to read, and how."""
+        """Returns a shard's assignment for a worker."""
         return ShardAssignment(
             connection=self._settings.connection,
             arn=self.arn,
@@ -322,9 +322,9 @@ class WatchedStream:
     # The end
 
     def poll_end(self) -> StreamEnd | None:
-        """Returns the stream's end once there is one; None while more may come of it.
+        """Returns the stream's end; None while more records may come.
 
-        With a successor, `move_on` is to be called.
+        With a successor, the caller then calls `move_on`.
         """
         coordinator, follows = self.coordinator, self._settings.follows
         if self.snapshot is not None and not self.snapshot.stored().done:
@@ -353,10 +353,10 @@ class WatchedStream:
         self._stored = self._current_token()
         self.losses.report(f"between the table's streams {old} and {arn}", reason)
 
-    # Where it stands
+    # Its state
 
     def stats(self) -> StreamStats:
-        """Returns what the figures of the watch are made of."""
+        """Returns the stream's part of the figures."""
         now = self.coordinator.now.timestamp()
         return StreamStats(
             self.arn,
@@ -368,9 +368,9 @@ class WatchedStream:
         )
 
     def token(self, first_pending: Callable[[ShardKey], str | None]) -> Token | None:
-        """Returns where it stands; a shard stays before its first `first_pending` record.
+        """Returns its positions; a shard's stays before its first `first_pending` record.
 
-        Before the start that is the token it resumes from, or None.
+        Before the start that is the token from which it resumes, or None.
         """
         if not self.has_started:
             return self._stored

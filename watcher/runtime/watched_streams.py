@@ -1,4 +1,4 @@
-"""The streams of a watch: those that are followed, those that have left it, and those that join."""
+"""The streams of a watch: watched, removed, and joining ones."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from watcher.streams.messages import Failed
 
 logger = logging.getLogger("watcher")
 
-# A log line each is a comfort of few streams, and a wall of many.
+# Up to this number, each stream is logged.
 _FEW = 20
 
 
 class WatchedStreams:
-    """The streams of a watch; one that is `alone` for good is the watch itself.
+    """The streams of a watch; `alone` if it can never have more than one.
 
-    `missing` tells of names without a stream why that is so.
+    `missing` holds the errors of names without a stream.
     """
 
     def __init__(
@@ -48,39 +48,39 @@ class WatchedStreams:
         self._discoveries = discoveries
         self._to_start = dict.fromkeys(self._followed.values())
         """The streams whose first listing is still to come, in its order."""
-        self._asked: dict[WatchedStream, float] = {}
-        """Since when (monotonic) each of these was asked for that has no answer yet."""
+        self._asked_at: dict[WatchedStream, float] = {}
+        """The time (monotonic) of each stream's first unanswered request for its listing."""
         self._start_poll_due = -math.inf
         self._progress_due = clock.monotonic() + timing.progress_first_seconds
         self._has_logged_watching = False
-        self._left: list[WatchedStream] = []
+        self._removed: list[WatchedStream] = []
         self._unwatched_tokens: list[Token] = []
-        """The checkpoint's tokens of streams that are not followed."""
+        """The checkpoint's tokens of streams that are not watched."""
         self._errors = dict(missing or {})
-        """Why a stream can't be read, by its ARN, or by the name that it was asked for by."""
+        """The error of each unreadable stream, by its ARN, or by its name on the command line."""
         self.alone = not discoveries and not missing and len(self._followed) == 1
         self._clock = clock
         self._timing = timing
         self._share_listings()
 
     def __iter__(self) -> Iterator[WatchedStream]:
-        """Iterates over those that are followed; some may leave or move on meanwhile."""
+        """Iterates over a copy of the watched streams: they may leave or move on meanwhile."""
         return iter(list(self._followed.values()))
 
     def __len__(self) -> int:
         return len(self._followed)
 
     def get(self, arn: str) -> WatchedStream | None:
-        """Returns the one that reads this stream; None if it has left."""
+        """Returns the stream with this ARN; None if it was removed."""
         return self._followed.get(arn)
 
     def _all(self) -> list[WatchedStream]:
-        return [*self, *self._left]
+        return [*self, *self._removed]
 
     # The checkpoint
 
     def check_checkpoint(self, stored: Sequence[Token], name: str) -> None:
-        """Raises UsageError where a checkpoint is another stream's."""
+        """Raises UsageError where a checkpoint belongs to another stream."""
         if not (self.alone and len(stored) == 1):
             return
         for stream in self:
@@ -90,13 +90,13 @@ class WatchedStreams:
                 raise UsageError(text, "checkpoint", name)
 
     def resume(self, stored: Sequence[Token], name: str) -> None:
-        """Starts where these tokens stand. Raises UsageError where they are another stream's."""
+        """Starts the streams at these tokens. Raises UsageError for another stream's."""
         self.check_checkpoint(stored, name)
-        left = list(stored)
+        unclaimed = list(stored)
         resumed, fresh = [], []
         for stream in self:
-            if token := next(filter(stream.matches, left), None):
-                left.remove(token)
+            if token := next(filter(stream.matches, unclaimed), None):
+                unclaimed.remove(token)
                 old_arn = stream.arn
                 stream.resume(token)
                 self.on_moved(stream, old_arn)
@@ -104,15 +104,15 @@ class WatchedStreams:
             elif stored:
                 fresh.append(stream.arn)
         self._log_resumed(resumed, fresh, name)
-        # By the service's time of the last save: ours may be off.
+        # By the service's time of the last save: our clock may be off.
         newest = max((token.saved_at for token in stored if token.saved_at), default=None)
         self._unwatched_tokens = [
             token
-            for token in left
+            for token in unclaimed
             if not (newest and token.saved_at and newest - token.saved_at > RETENTION)
         ]
-        if left:
-            names = ", ".join(token.stream_arn for token in left)
+        if unclaimed:
+            names = ", ".join(token.stream_arn for token in unclaimed)
             logger.info(f"{name} holds streams that are not watched now, and keeps them: {names}")
 
     def _log_resumed(self, resumed: Sequence[str], fresh: Sequence[str], name: str) -> None:
@@ -128,19 +128,19 @@ class WatchedStreams:
             )
 
     def tokens(self, first_pending: Callable[[ShardKey], str | None]) -> list[Token]:
-        """Returns where all of them stand; also those that have left, as long as that is of use."""
+        """Returns the tokens of all streams, removed ones included while they may be of use."""
         oldest = self._clock.monotonic() - LOOP_TIMING.forgotten_seconds
-        if len(self._left) > 1 or self._followed:  # else it is all that there is to store
-            self._left = [stream for stream in self._left if stream.removed_at > oldest]
+        if len(self._removed) > 1 or self._followed:  # else it is the only token to save
+            self._removed = [stream for stream in self._removed if stream.removed_at > oldest]
         found = [stream.token(first_pending) for stream in self._all()]
         return [*filter(None, found), *self._unwatched_tokens]
 
     # The start
 
     def start_tail(self, settings: WatchOptions, must_stop: Callable[[], bool]) -> Tail | None:
-        """Starts at the last changes, where that is asked for; None if more is delivered.
+        """Starts the streams at the last changes, for `--tail`; None if more than these follows.
 
-        The position in a checkpoint goes before it.
+        A position from the checkpoint takes precedence.
         """
         fresh = [stream for stream in self if not stream.is_resumed]
         if settings.tail is None or not fresh:
@@ -150,25 +150,29 @@ class WatchedStreams:
         return None if settings.follows or len(fresh) < len(self) else tail
 
     def to_start(self) -> Iterator[WatchedStream]:
-        """Yields those whose first listing is to be made, in its order; `on_started` follows.
+        """Yields the streams that need a first listing; the caller then calls `on_started`.
 
-        The next one once that has started, or hangs: each fork waits for a thread that has more to
-        ask. Where many hang, only every so often: else each message would wait for a round.
+        It goes on to the next stream once this one has started, or hangs: a fork waits for each
+        thread that still makes calls. With many hanging streams it yields only at intervals, since
+        each round delays the messages.
         """
-        if len(self._asked) > _FEW and self._clock.monotonic() < self._start_poll_due:
+        if len(self._asked_at) > _FEW and self._clock.monotonic() < self._start_poll_due:
             return
         self._start_poll_due = self._clock.monotonic() + self._timing.start_poll_seconds
         for stream in list(self._to_start):
-            asked_at = self._asked.setdefault(stream, self._clock.monotonic())
+            asked_at = self._asked_at.setdefault(stream, self._clock.monotonic())
             yield stream
             hangs_at = asked_at + self._timing.start_hangs_seconds
-            if stream in self._asked and self._clock.monotonic() < hangs_at:
+            if stream in self._asked_at and self._clock.monotonic() < hangs_at:
                 return
 
     def on_started(self, stream: WatchedStream) -> None:
-        """Notes that a first listing was made, or refused. Raises StreamError where all were."""
+        """Notes that a first listing has succeeded or failed.
+
+        Raises StreamError where all failed.
+        """
         del self._to_start[stream]
-        self._asked.pop(stream, None)
+        self._asked_at.pop(stream, None)
         if not self._to_start:
             if not any(each.has_started for each in self._all()):
                 self.raise_error()
@@ -179,7 +183,7 @@ class WatchedStreams:
             logger.info(text)
 
     def log_if_all_reading(self, stream: WatchedStream, workers: Workers) -> None:
-        """Logs once that all of their shards are being read; this stream's was the last."""
+        """Logs, once, that all shards are being read; this stream's were the last."""
         if self._has_logged_watching or self._to_start or not workers.are_all_reading():
             return
         self._has_logged_watching = True
@@ -196,15 +200,15 @@ class WatchedStreams:
         return bool(self._discoveries)
 
     def join_discovered(self) -> None:
-        """Takes in streams that have come to match since the watch began; they are to be started.
+        """Adds the newly found streams, to be started.
 
-        A stream that has left, and a table's next stream, do not join.
+        A removed stream, and a watched table's next stream, do not join.
         """
         if not (found := [stream for each in self._discoveries for stream in each.poll()]):
             return
-        left = {stream.arn for stream in self._left}
+        removed = {stream.arn for stream in self._removed}
         for stream in found:
-            if stream.arn in left or any(each.is_same_table(stream.arn) for each in self):
+            if stream.arn in removed or any(each.is_same_table(stream.arn) for each in self):
                 continue
             if token := next(filter(stream.matches, self._unwatched_tokens), None):
                 self._unwatched_tokens.remove(token)
@@ -216,27 +220,27 @@ class WatchedStreams:
         self._share_listings()
 
     def on_moved(self, stream: WatchedStream, old_arn: str) -> None:
-        """Notes that a table's next stream has taken the place of the one with this ARN."""
+        """Notes that a table's next stream has replaced the one with this ARN."""
         if stream.arn != old_arn and self._followed.get(old_arn) is stream:
             del self._followed[old_arn]
             self._followed[stream.arn] = stream
 
     def remove(self, stream: WatchedStream) -> None:
-        """Removes a stream of which nothing more comes."""
+        """Removes a stream that has ended."""
         del self._followed[stream.arn]
         stream.removed_at = self._clock.monotonic()
-        self._left.append(stream)
+        self._removed.append(stream)
         self._share_listings()
 
     def _share_listings(self) -> None:
-        """DescribeStream's limit is for all of them together."""
+        """Tells each stream how many share DescribeStream's limit."""
         for stream in self:
             stream.stream_count = len(self._followed)
 
     # Errors of one of several
 
     def is_paused(self, stream: WatchedStream) -> bool:
-        """True if a stream is to be left alone: for a while after a failure, or until it starts."""
+        """True while a stream is not to be listed or read: before its start, or after a failure."""
         return stream in self._to_start or self._clock.monotonic() < stream.paused_until
 
     def on_error(self, stream: WatchedStream, error: StreamError, *, reading: bool = False) -> None:
@@ -247,7 +251,7 @@ class WatchedStreams:
         if self.alone or isinstance(error, CredentialsError):
             raise error
         now = self._clock.monotonic()
-        if now >= stream.paused_until:  # else it is the same, of another shard
+        if now >= stream.paused_until:  # else it is the same error of another shard
             stream.failures += 1
             timing = self._timing
             pause = backoff(stream.failures, timing.retry_seconds, timing.retry_seconds_max)
@@ -266,7 +270,7 @@ class WatchedStreams:
         return not stream.failures or stream.coordinator.persistent_errors.has_worked
 
     def on_failed(self, stream: WatchedStream, shard: TrackedShard, message: Failed) -> None:
-        """Takes in that a shard's reader can't go on."""
+        """Handles the end of a reader that failed."""
         if message.fatal:
             self.on_error(stream, StreamError(message.text), reading=True)
             return
@@ -280,7 +284,7 @@ class WatchedStreams:
         stream.refused_at = None
 
     def on_listed(self, stream: WatchedStream, stats: StatsCollector) -> None:
-        """Notes that a stream was listed: where a read was refused, that alone mends nothing."""
+        """Notes a successful listing; after a refused read, only a successful read counts."""
         since = stream.refused_at
         if since is None or stats.is_read(stream.arn, since):
             self.on_recovered(stream)
@@ -295,7 +299,7 @@ class WatchedStreams:
                 logger.info(text, extra={"stream": stream.arn})
 
     def poll_refused_for(self, seconds: float) -> bool:
-        """True if one of them is read up to now, and no read of it was answered for so long."""
+        """True if a stream that is read up to now has had no successful read for `seconds`."""
         return any(
             stream.catch_up_after
             and stream.coordinator.persistent_errors.count_seconds() >= seconds
@@ -304,13 +308,13 @@ class WatchedStreams:
 
     @property
     def last_refusal(self) -> str:
-        """Why a read of one of them was refused; empty where none was."""
+        """The error of a refused read; "" where none was refused."""
         return next(
             filter(None, (stream.coordinator.persistent_errors.last for stream in self)), ""
         )
 
     def raise_error(self, totals: Totals | None = None) -> None:
-        """Raises StreamError where some could not be read, with the totals of the others."""
+        """Raises StreamError for unreadable streams, with the totals of the others."""
         if not self._errors:
             return
         error, *more = self._errors.values()
@@ -326,9 +330,9 @@ class WatchedStreams:
 
     @property
     def loss_count(self) -> int:
-        """The number of losses that were logged."""
+        """The number of logged losses."""
         return sum(len(stream.losses.lines) for stream in self._all())
 
     def stats(self) -> list[StreamStats]:
-        """Returns what the figures of the watch are made of, stream by stream."""
+        """Returns each stream's part of the figures."""
         return [stream.stats() for stream in self._all()]

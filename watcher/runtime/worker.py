@@ -1,4 +1,4 @@
-"""A worker's process: reads its shards side by side, until the manager has no more work for it.
+"""A worker's process, which reads its shards side by side until the manager ends it.
 
 `run` is its main thread, which takes the manager's commands; `WorkerThreads` are the threads that
 read; `ReadScheduler` tells them which shard is next; `AssignedShard` is one shard.
@@ -47,7 +47,7 @@ from watcher.streams.shard_reader import ShardReader
 
 
 class AssignedShard:
-    """A shard that this worker reads: its reader, its client, and what is counted for it."""
+    """A shard that this worker reads: its reader, its client and its counters."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class AssignedShard:
         self._clock = clock
 
     def read(self) -> list[Message]:
-        """Makes one attempt; returns what to report to the manager."""
+        """Makes one attempt; returns the messages for the manager."""
         counters = self._counters
         answers = counters.answers
         try:
@@ -87,7 +87,7 @@ class AssignedShard:
         except Exception:
             messages = [Failed(traceback.format_exc(), fatal=False)]
         counters.attempt(self._clock.monotonic(), answered=counters.answers > answers)
-        # Before they are sent: a shard's slot may then soon be another's.
+        # Before the messages are sent: after that, the manager may give the slot to another shard.
         for message in messages:
             if isinstance(message, Page):
                 counters.read(message.read)
@@ -98,31 +98,31 @@ class AssignedShard:
 
 
 class ReadScheduler:
-    """Decides which of a worker's shards is read next; a slow or refused one holds no other.
+    """Decides which of a worker's shards is read next; a slow or refused one delays no other.
 
-    `next` hands out a shard to read, `answered` and `done` follow.
+    `next` returns a shard to read; the caller then calls `answered` and `done`.
     """
 
     def __init__(self, clock: Clock = CLOCK, *, timing: WorkerTiming = WORKER_TIMING) -> None:
         self._clock = clock
         self._timing = timing
-        self._phase = random.uniform(0, timing.align_seconds)  # not the same in all workers
+        self._phase = random.uniform(0, timing.align_seconds)  # different in each worker
         self._waiting: DueQueue[AssignedShard] = DueQueue(clock)
-        # Since when an answer is waited for; no end to it where one has come, and waits to be sent.
+        # The start time of each read; infinite once the answer has come, and waits to be sent.
         self._being_read: dict[AssignedShard, float] = {}
         self._paused_until: dict[ShardKey, float] = {}
-        self._to_poll: set[AssignedShard] = set()  # of those that are being read just now
+        self._to_poll: set[AssignedShard] = set()  # of `_being_read`
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._being_read)
 
     def add(self, shard: AssignedShard) -> None:
-        """Reads this shard as well, from now on."""
+        """Adds a shard, to be read now."""
         self._waiting.put(shard, 0.0)
 
     @property
     def due_in(self) -> float:
-        """Seconds until `next` may have a shard; none or less: now."""
+        """Seconds until `next` may return a shard; zero or less: now."""
         return max(self._waiting.due_in, self._room_in())
 
     def next(self) -> AssignedShard | None:
@@ -138,11 +138,11 @@ class ReadScheduler:
         return None
 
     def answered(self, shard: AssignedShard) -> None:
-        """Notes that the answer has come, and is now to be sent."""
+        """Notes that the shard's answer has come, and is being sent."""
         self._being_read[shard] = math.inf
 
     def done(self, shard: AssignedShard) -> None:
-        """Notes that all is sent: the shard waits for its next turn, or is finished."""
+        """Notes that the messages are sent: the shard waits for its next read, or is finished."""
         del self._being_read[shard]
         if shard in self._to_poll:
             self._to_poll.remove(shard)
@@ -152,14 +152,14 @@ class ReadScheduler:
             self._waiting.put(shard, max(delay, shard.reader.least_delay))
 
     def poll_now(self, arn: str) -> None:
-        """Makes the shards of this stream due that are seldom read, as they were idle."""
+        """Makes the idle shards of this stream due now."""
         siblings = {shard for shard in self._waiting if shard.shard_key.stream == arn}
         idle = {shard for shard in siblings if shard.reader.poll_more_often()}
         self._waiting.make_due(idle.__contains__)
         self._to_poll.update(shard for shard in self._being_read if shard.shard_key.stream == arn)
 
     def on_shard_closed(self, shard_key: ShardKey) -> None:
-        """Reads this shard to its end now: it gets no more records."""
+        """Makes this shard due now, without further delays: it gets no more records."""
         shards = [*self._waiting, *self._being_read]
         closed = {shard for shard in shards if shard.shard_key == shard_key}
         for shard in closed:
@@ -167,18 +167,18 @@ class ReadScheduler:
         self._waiting.make_due(closed.__contains__)
 
     def pause(self, shard_key: ShardKey) -> None:
-        """Does not read this shard for a moment."""
+        """Stops reading this shard for a moment."""
         self._paused_until[shard_key] = self._clock.monotonic() + self._timing.pause_seconds
 
     def _aligned(self, pause: float) -> float:
-        """A long pause ends with those of others."""
+        """Returns a long delay shortened, so that it ends together with those of others."""
         align = self._timing.align_seconds
         if pause < 2 * align:
             return pause
         return pause - (self._clock.monotonic() + self._phase + pause) % align
 
     def _room_in(self) -> float:
-        """Seconds until one more may be read."""
+        """Seconds until another read may start."""
         timing = self._timing
         if len(self._being_read) >= timing.reads_at_once_max:
             return math.inf
@@ -190,16 +190,16 @@ class ReadScheduler:
 
 
 def _leave_signals_to_the_manager() -> None:
-    """Ignores Ctrl-C, which goes to the whole group; SIGTERM ends the process at any point.
+    """Ignores Ctrl-C, which goes to the whole group; SIGTERM ends the process at once.
 
-    The manager knows what it has received.
+    The manager knows which messages it has received.
     """
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # The program's own handler of Ctrl-Z would run here, too: where it runs only after `fg`, this
-    # process stops for ever.
+    # The program's own handler of Ctrl-Z would run here too; as it continues only after `fg`, this
+    # process could stay stopped.
     if callable(signal.getsignal(signal.SIGTSTP)):
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
@@ -218,12 +218,12 @@ def run(
     record_filter: RecordFilter | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Runs for a worker's whole life; the manager reads from `counters` what it has done.
+    """Runs a worker until the manager ends it; the manager reads its counts from `counters`.
 
-    It leaves most of what the `record_filter` rejects out of its pages.
+    It drops most of what the `record_filter` rejects from its pages.
 
-    `clients`, by the streams' place, were made before the fork and never used there (sockets can't
-    be shared); those that are missing are made, over `credentials`.
+    `clients`, by region and account, were made before the fork and not used there (processes can't
+    share sockets); missing ones are made with `credentials`.
 
     `environment` is that of `process_start.take_environment`.
     """
@@ -285,10 +285,10 @@ def _add(
 
 
 class WorkerThreads:
-    """As many threads as there are reads at the same time: one, most often, while all is idle.
+    """As many threads as reads under way: usually one, while all shards are idle.
 
-    One thread waits for the next turn, takes it, and wakes another to wait meanwhile only where
-    its own read takes long: to hand on each turn would cost twice what a read does.
+    One thread waits for the next turn, takes it, and wakes another to wait only where its own read
+    takes long: to pass on each turn would cost twice as much as a read.
     """
 
     def __init__(self, writer: MessageWriter, *, timing: WorkerTiming = WORKER_TIMING) -> None:
@@ -303,7 +303,7 @@ class WorkerThreads:
         self._spare_count = 0
 
     def add(self, shard: AssignedShard) -> None:
-        """Reads this shard, from now on."""
+        """Adds a shard, to be read now."""
         with self._lock:
             self._scheduler.add(shard)
             self._turn.notify()
@@ -311,11 +311,11 @@ class WorkerThreads:
 
     @property
     def check_in(self) -> float | None:
-        """In how many seconds `check` is to be called again; None: it need not be."""
+        """Seconds until `check` has to be called again; None: not needed."""
         return self._timing.check_seconds if len(self._scheduler) > 1 else None
 
     def check(self) -> None:
-        """Has another thread take the turns that have come while a read takes long."""
+        """Has another thread take the due turns while a read takes long."""
         with self._lock:
             self._ensure_waiter()
 
@@ -351,7 +351,7 @@ class WorkerThreads:
                 self._writer.send(shard_key, message)
 
     def _wake_waiter(self) -> None:
-        """Has a spare thread, or a new one, wait for the next turn."""
+        """Makes a spare thread, or a new one, wait for the next turn."""
         self._has_waiter = True
         if self._spare_count:
             self._spare_count -= 1
@@ -360,7 +360,7 @@ class WorkerThreads:
             threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        """Runs for a thread's whole life: woken to wait for the next turn, then read, and so on."""
+        """Runs a thread: waits for the next turn, reads, sends, and so on."""
         try:
             with self._lock:
                 shard = self._next_turn()
@@ -392,9 +392,9 @@ class WorkerThreads:
 
 
 def _end_with_parent() -> None:
-    """Dies with the manager, even while stopped or waiting for an answer that never comes.
+    """Makes this process die with the manager, even while it is stopped or blocked.
 
-    Where there is no such call, the end of the commands says that the manager is gone.
+    Where the system has no such call, the end of the command pipe has the same effect.
     """
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

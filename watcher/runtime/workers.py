@@ -1,4 +1,4 @@
-"""The workers: started, assigned shards to read, replaced after a death, and reaped."""
+"""The worker processes: started, assigned shards, replaced after a death, and reaped."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from watcher.streams.timing import TIMING as CORE_TIMING
 logger = logging.getLogger("watcher")
 
 PROCESSES = 64
-"""So many processes at most: from there on they read several shards each."""
+"""The largest number of processes; further shards share them."""
 
 
 class Process(Protocol):
-    """A worker's process, seen from outside."""
+    """The manager's view of a worker's process."""
 
     @property
     def exitcode(self) -> int | None:
@@ -50,10 +50,10 @@ class Process(Protocol):
         """Sends a command without waiting. Raises OSError where the worker can't take it (now)."""
 
     def refresh_credentials(self, refused: str = "") -> None:
-        """Sends it the newest credentials, if it has others. Raises OSError as `send`.
+        """Sends the newest credentials, if it has others. Raises OSError as `send`.
 
-        Those of the access key `refused` were refused by the service: they are renewed, if they are
-        the newest.
+        `refused` is the access key of credentials that the service refused: they are renewed, if
+        they are the newest.
         """
 
     def close(self) -> None:
@@ -70,11 +70,11 @@ class Process(Protocol):
 
 
 StartProcess = Callable[[str, ShardAssignment, MessageWriter, SharedCounters], Process]
-"""Starts a process of this name, for this shard first; raises OSError where no more can be."""
+"""Starts a process with this name and first shard; raises OSError where none can be started."""
 
 
 class AssignmentState(Enum):
-    """The state of the reading of one shard."""
+    """The state of one shard's reading."""
 
     STARTING = "has no iterator yet"
     READING = "reads"
@@ -82,34 +82,34 @@ class AssignmentState(Enum):
 
 
 class _Assignment(msgspec.Struct):
-    """The reading of one shard, by one worker after the other; times are monotonic seconds."""
+    """The reading of one shard by successive workers; times are monotonic seconds."""
 
     state: AssignmentState = AssignmentState.DEAD
     worker: _Worker | None = None
     since: float = 0.0
     deaths: int = 0
-    """In a row, each after a short life."""
+    """The number of deaths in a row, each after a short life."""
     due: float = 0.0
-    """When it is to be started again."""
+    """The time of its next start."""
     exitcode: int | None = None
-    """How the last worker has ended, if it has."""
+    """The exit code of its last worker, if it has ended."""
     reads_again: bool = False
-    """True once its reader ended before the shard did: no worker died of that."""
+    """True once its reader ended before the shard did, which is not a worker's death."""
 
 
 class _Worker(msgspec.Struct, eq=False):
-    """A process, and the shards that it reads."""
+    """A process and its shards."""
 
     name: str
     process: Process
     shards: dict[ShardKey, None]
-    """In the order in which they were assigned to it."""
+    """The shards, in the order of their assignment."""
 
 
 class Workers:
-    """Reads shards in processes: one for each, up to a number of `processes`, then together.
+    """Reads shards in processes: one for each, and beyond `processes` several shards in each.
 
-    `receive` returns what they report; `counters` hold what they count.
+    `receive` returns their messages; `counters` hold their counts.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Workers:
         self._start = start
         self._clock = clock
         self._timing = timing
-        self._most = processes
+        self._max_processes = processes
         self._no_more_until = 0.0
         self._failed_starts = 0
         self._has_started = False
@@ -135,16 +135,16 @@ class Workers:
         self._assignments: dict[ShardKey, _Assignment] = {}
         self._workers: dict[str, _Worker] = {}
         self._dead: dict[ShardKey, None] = {}  # in the order of their deaths
-        self._ended: deque[ShardKey] = deque()  # readers whose end `receive` has still to report
+        self._ended: deque[ShardKey] = deque()  # readers whose end `receive` has yet to report
         self.deaths = 0
-        """How often the reading of a shard ended by a worker's death, or its reader's failure."""
+        """The number of readings that ended by a worker's death, or a reader's failure."""
         self._poll_now_due: dict[str, float] = {}
         self._have_read = False
         self._stopping = False
         self._credentials_due = clock.monotonic() + timing.credentials_seconds
 
     def __contains__(self, shard_key: object) -> bool:
-        """True for a shard that is being read, or is to be again."""
+        """True for a shard that is being read, or will be again."""
         return shard_key in self._assignments
 
     def __len__(self) -> int:
@@ -153,16 +153,16 @@ class Workers:
     # Starting
 
     def start(self, assignment: ShardAssignment, counters: Counters) -> None:
-        """Has a worker read a shard; where none can, the shard is due later.
+        """Assigns a shard to a worker; where none can start, the shard is due later.
 
-        Raises ResourceError where none could ever be started.
+        Raises ResourceError where no process can be started at all.
         """
         shard_key = assignment.shard_key
         reading = self._assignments.setdefault(shard_key, _Assignment())
         self._dead.pop(shard_key, None)
         try:
             worker = self._choose_worker(assignment)
-            with contextlib.suppress(BrokenPipeError):  # it is dead, which `receive` soon reports
+            with contextlib.suppress(BrokenPipeError):  # it is dead: `receive` will report that
                 worker.process.send(ReadShard(assignment, counters.slot))
         except OSError as error:
             self._log_failed_start(assignment, error)
@@ -194,7 +194,7 @@ class Workers:
         """Returns a new worker, or the one with the fewest shards. Raises OSError."""
         busy = [worker for worker in self._workers.values() if worker.shards]
         no_more = busy and self._clock.monotonic() < self._no_more_until
-        if len(busy) < self._most and not no_more:
+        if len(busy) < self._max_processes and not no_more:
             try:
                 return self._start_worker(assignment)
             except OSError as error:  # too many processes, or open files
@@ -223,7 +223,7 @@ class Workers:
         return worker
 
     def _start_later(self, shard_key: ShardKey, reading: _Assignment) -> None:
-        """The more often it died at once, the later."""
+        """Schedules another start, later after each immediate death."""
         reading.deaths += 1
         self._start_in(shard_key, reading, backoff(reading.deaths))
 
@@ -237,10 +237,10 @@ class Workers:
         now = self._clock.monotonic()
         return [shard_key for shard_key in self._dead if self._assignments[shard_key].due <= now]
 
-    # Messages from them
+    # Messages from the workers
 
     def receive(self, timeout: float) -> tuple[ShardKey, Message | None] | None:
-        """Returns a shard and a message of its reader; None instead: its reader has ended.
+        """Returns a shard and a message of its reader, or None instead: the reader has ended.
 
         Returns None where nothing has come, after `timeout` seconds or `queue.wake()`.
         """
@@ -265,11 +265,11 @@ class Workers:
     def _refresh_credentials(self, refused: str = "") -> None:
         self._credentials_due = self._clock.monotonic() + self._timing.credentials_seconds
         for worker in self._workers.values():
-            with contextlib.suppress(OSError):  # it takes no commands just now, and gets them later
+            with contextlib.suppress(OSError):  # its pipe is full: it gets them later
                 worker.process.refresh_credentials(refused)
 
     def _release(self, shard_key: ShardKey) -> None:
-        """Its worker reads this shard no longer; one that reads none has done its work."""
+        """Ends a shard's assignment to its worker; a worker without shards ends."""
         worker = self._assignments[shard_key].worker
         self._ended.append(shard_key)
         if worker is not None:
@@ -278,7 +278,7 @@ class Workers:
                 worker.process.close()
 
     def _reap(self, worker: _Worker) -> None:
-        """Collects a worker whose pipe closed; frees its shards."""
+        """Collects a worker whose pipe has ended, and frees its shards."""
         worker.process.join()
         worker.process.close()
         code = worker.process.exitcode
@@ -300,7 +300,7 @@ class Workers:
         logger.warning(f"The process {text} again where delivery stands", extra=about)
 
     def has_unread(self, shard_key: ShardKey) -> bool:
-        """True if the shard's worker has sent something, or its end, that is not received yet."""
+        """True if the shard's worker has sent a message, or its end, that was not received yet."""
         worker = self._worker_of(shard_key)
         return worker is not None and self.queue.has_unread(worker.name)
 
@@ -309,7 +309,7 @@ class Workers:
         states = [each.state for each in self._assignments.values()]
         return bool(states) and all(state is AssignmentState.READING for state in states)
 
-    # Notes of what they reported
+    # Events
 
     def on_started(self, shard_key: ShardKey) -> None:
         """Notes that a shard has an iterator."""
@@ -317,23 +317,23 @@ class Workers:
         self._have_read = True
 
     def on_page(self, shard_key: ShardKey) -> None:
-        """Notes that a shard's worker lives, and has the idle shards of its stream polled now."""
+        """Notes a sign of life of a shard's worker, and has the stream's idle shards polled now."""
         self._assignments[shard_key].deaths = 0
         now = self._clock.monotonic()
         if now >= self._poll_now_due.get(shard_key.stream, 0.0):
             self._poll_now_due[shard_key.stream] = now + self._timing.poll_now_seconds
             for worker in self._workers.values():
-                with contextlib.suppress(OSError):  # it takes no commands just now
+                with contextlib.suppress(OSError):  # its pipe is full
                     worker.process.send(PollNow(shard_key.stream))
 
     def on_read_again(self, shard_key: ShardKey) -> None:
-        """Notes that the reader of a shard ends before the shard does; another one is to go on."""
+        """Notes that a shard's reader ends before the shard does, and another one will go on."""
         self._assignments[shard_key].reads_again = True
 
     def on_ended(self, shard_key: ShardKey, *, restart: bool) -> None:
-        """Notes that the reader of a shard has ended; with `restart`, another start is due.
+        """Notes that a shard's reader has ended; with `restart`, schedules another one.
 
-        Raises WatcherError where processes can't live here at all.
+        Raises WatcherError where no process can run.
         """
         reading = self._assignments[shard_key]
         if not restart:
@@ -354,18 +354,18 @@ class Workers:
                 "the shards' processes end as they start: what they have printed says why"
             )
 
-    # Commands to them
+    # Commands to the workers
 
     def on_shard_closed(self, shard_key: ShardKey) -> None:
-        """Tells the worker of a shard that it gets no more records."""
+        """Tells the shard's worker that it gets no more records."""
         if (worker := self._worker_of(shard_key)) is not None and shard_key in worker.shards:
-            with contextlib.suppress(OSError):  # it reads to the end all the same, only slower
+            with contextlib.suppress(OSError):  # it reads to the end anyway, only later
                 worker.process.send(ShardClosed(shard_key.stream, shard_key.shard_id))
 
     def pause(self, shard_key: ShardKey) -> None:
-        """Has the worker of a shard not read it for a while."""
+        """Tells the shard's worker not to read it for a moment."""
         if (worker := self._worker_of(shard_key)) is not None:
-            with contextlib.suppress(OSError):  # what it reads waits in its pipe
+            with contextlib.suppress(OSError):  # its records wait in the pipe
                 worker.process.send(Pause(shard_key.stream, shard_key.shard_id))
 
     def _worker_of(self, shard_key: ShardKey) -> _Worker | None:
@@ -384,7 +384,7 @@ class Workers:
             worker.process.terminate()
 
     def count_unread(self) -> int:
-        """Stops all workers, and returns the number of records sent and not received."""
+        """Stops all workers, and returns the number of records sent but not received."""
         self.stop()
         count = 0
         deadline = self._clock.monotonic() + self._timing.count_unread_seconds
@@ -397,7 +397,7 @@ class Workers:
         return count
 
     def kill(self) -> None:
-        """Ends all by SIGKILL, and closes the queue."""
+        """Ends all workers by SIGKILL, and closes the queue."""
         processes = [worker.process for worker in self._workers.values()]
         for process in processes:
             process.kill()

@@ -1,4 +1,4 @@
-"""Stored positions: the token, bloop's JSON with a few keys more."""
+"""The JSON format of stored positions: bloop's token with a few more keys."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from watcher.errors import UsageError
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 from watcher.streams.start_times import at_time
 
-# The form that is written. A form that another one would misread gets the next number; all earlier
-# ones are read (tests/fixtures/checkpoints), also those of 0.1, 0.2 and bloop, which name none.
+# The version that is written. A change that an older watcher would misread gets the next number.
+# All earlier ones can be read (tests/fixtures/checkpoints), also 0.1's, 0.2's and bloop's, without
+# a version.
 _VERSION = 1
-# AWS's have 21 to 40 digits, emulators' 1 to 60: what a service gave, it is to get again.
+# AWS's have 21 to 40 digits, emulators' 1 to 60: each service gets its own numbers back.
 _SEQUENCE_NUMBER = re.compile(r"[0-9]+")
-# A time was the service's; our clock may be behind it.
+# Stored times are the service's; our clock may be behind it.
 _CLOCKS_APART = timedelta(hours=1)
 
 _T = TypeVar("_T")
@@ -30,10 +31,10 @@ IteratorType = Literal["trim_horizon", "latest", "at_sequence", "after_sequence"
 class TokenShard(msgspec.Struct, omit_defaults=True):
     """One shard's stored position.
 
-    `time` stands beside `trim_horizon` for "at this time", `since` tells from when on an unread
-    shard was ours, `finished` means "read to its end, and no child was known yet", `unlisted`
-    "no listing has shown it yet": bloop, which knows none of these, then reads more than it must,
-    never less.
+    `time` beside `trim_horizon` means "at this time". `since` is the time from which an unread
+    shard was ours to read. `finished` means "read to its end, and no child was known yet",
+    `unlisted` "no listing has shown it yet". bloop, which knows none of these, then reads more than
+    it must, never less.
     """
 
     shard_id: str
@@ -46,35 +47,36 @@ class TokenShard(msgspec.Struct, omit_defaults=True):
     unlisted: bool = False
 
     def hold(self, number: str) -> None:
-        """Stay at this record, although later ones were read: it is not processed yet."""
+        """Moves back to this record, which is not processed yet, although later ones were read."""
         self.iterator_type, self.sequence_number, self.time = "at_sequence", number, None
 
 
 class TokenSegment(msgspec.Struct, omit_defaults=True):
-    """The progress of one of the segments of a scan."""
+    """The progress of one segment of a table's scan."""
 
     after: dict[str, dict[str, str]] | None = None
-    """The key (wire types) of the last item."""
+    """The key (wire types) of the last delivered item."""
     done: bool = False
 
 
 class TokenSnapshot(msgspec.Struct, omit_defaults=True):
-    """The progress of handing a table's items over; bloop does not look at it.
+    """The progress of a table's snapshot; bloop ignores it.
 
-    A watcher that knows of no `segments` begins again: it reads more than it must, never less.
+    An older watcher, which does not know `segments`, starts again: it reads more than it must,
+    never less.
     """
 
     after: dict[str, dict[str, str]] | None = None
-    """The key (wire types) of the last one, where the scan has a single segment."""
+    """The key (wire types) of the last delivered item, for a scan of one segment."""
     items: int = 0
-    """The number of items handed over."""
+    """The number of delivered items."""
     done: bool = False
     segments: list[TokenSegment] | None = None
-    """Where the scan has several: all of them, in order."""
+    """All segments in order, for a scan of several."""
 
     @classmethod
     def of(cls, segments: Sequence[TokenSegment], items: int) -> TokenSnapshot:
-        """Returns what stands for these segments."""
+        """Returns the progress of these segments."""
         if all(each.done for each in segments):
             return cls(items=items, done=True)
         if len(segments) == 1:
@@ -82,7 +84,7 @@ class TokenSnapshot(msgspec.Struct, omit_defaults=True):
         return cls(items=items, segments=[*segments])
 
     def split(self, count: int) -> list[TokenSegment]:
-        """Returns its segments: as many as it has, or where it has not begun, so many."""
+        """Returns its segments: the existing ones, or `count` new ones before the start."""
         if self.segments is not None:
             return [*self.segments]
         if self.after is None and not self.done:
@@ -98,7 +100,7 @@ class Token(msgspec.Struct, omit_defaults=True):
     shards: list[TokenShard]
     saved_at: datetime | None = None
     snapshot: TokenSnapshot | None = None
-    # Written, too, though it is the default: msgspec leaves out none that a function makes.
+    # A default from a function, as `omit_defaults` would leave out a constant one.
     version: Version = msgspec.field(default_factory=lambda: _VERSION)
 
 
@@ -110,13 +112,13 @@ class _Tokens(msgspec.Struct):
 
 
 class _Form(msgspec.Struct):
-    """The part that every form has; a newer one may differ in everything else."""
+    """The key that every version has; a newer one may differ in everything else."""
 
     version: int = _VERSION
 
 
 def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = None) -> Token:
-    """The token of a lineage at the time `now`; nothing in it is later than that.
+    """Returns the token of a lineage at the time `now`; no time in it is later.
 
     A LATEST shard that was not read yet is stored as the time `latest`, or else as `now`.
     """
@@ -138,7 +140,7 @@ def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = No
 def resume(token: Token, now: datetime) -> list[TrackedShard]:
     """Returns the shards of a token, for `Lineage(resumed=…)`.
 
-    Raises UsageError for a broken one, and for one whose times are later than `now`.
+    Raises UsageError for a broken token, and for one with times later than `now`.
     """
     parents = {shard.shard_id: shard.parent for shard in token.shards}
     for shard_id in parents:
@@ -154,18 +156,18 @@ def resume(token: Token, now: datetime) -> list[TrackedShard]:
 
 
 def to_dict(token: Token) -> dict[str, Any]:
-    """The token as plain JSON values."""
+    """Returns the token as plain JSON values."""
     plain: dict[str, Any] = msgspec.to_builtins(token)
     return plain
 
 
 def encode(token: Token) -> bytes:
-    """The token as JSON text."""
+    """Returns the token as JSON text."""
     return msgspec.json.encode(token)
 
 
 def encode_all(tokens: Sequence[Token]) -> bytes:
-    """The tokens of a watch as JSON text: one is itself, several are `{"streams": [...]}`."""
+    """Returns a watch's tokens as JSON: a single one by itself, several as `{"streams": [...]}`."""
     return encode(tokens[0]) if len(tokens) == 1 else msgspec.json.encode(_Tokens([*tokens]))
 
 
@@ -187,7 +189,7 @@ def all_from_json(text: str | bytes | dict[str, Any]) -> list[Token]:
 
 
 def from_json(text: str | bytes | dict[str, Any]) -> Token:
-    """A token from its JSON text or its dict. Raises UsageError where it is none."""
+    """Returns the token in a JSON text or dict. Raises UsageError where there is none."""
     _refuse_newer(text)
     try:
         token = _decoded(text, Token)
@@ -198,9 +200,9 @@ def from_json(text: str | bytes | dict[str, Any]) -> Token:
 
 
 def from_checkpoint(text: bytes | str, name: str, remedy: str) -> list[Token]:
-    """Returns the tokens of a checkpoint. Raises UsageError, with its name and what to do.
+    """Returns the tokens of a checkpoint. Raises UsageError, with its name and the `remedy`.
 
-    That is the `remedy`, unless a newer watcher has written it: nobody is to delete that.
+    For a newer watcher's checkpoint the remedy is an upgrade: no user must delete it.
     """
     if newer := _newer(text):
         raise UsageError(f"it was {newer}", "checkpoint", name)
@@ -213,7 +215,10 @@ def from_checkpoint(text: bytes | str, name: str, remedy: str) -> list[Token]:
 def by_stream(
     stored: Iterable[Token], arns: Collection[str]
 ) -> tuple[dict[str, Token], list[Token]]:
-    """The tokens of these streams, and those of others. Raises UsageError where all are others'."""
+    """Returns the tokens of these streams by ARN, and those of others.
+
+    Raises UsageError where all belong to other streams.
+    """
     found = {token.stream_arn: token for token in stored}
     others = [token for arn, token in found.items() if arn not in arns]
     if len(others) == len(found):
@@ -234,7 +239,7 @@ def _refuse_newer(text: str | bytes | dict[str, Any]) -> None:
 
 
 def _newer(text: str | bytes | dict[str, Any]) -> str:
-    """Returns why this watcher can't read the form, in words; empty where it can, or it is none."""
+    """Returns why this watcher can't read a newer version; "" where it can, or it is no token."""
     try:
         version = _decoded(text, _Form).version
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -246,7 +251,7 @@ def _newer(text: str | bytes | dict[str, Any]) -> str:
 
 
 def _aware(time: datetime | None) -> datetime | None:
-    """One without a zone is in local time, as everywhere."""
+    """Returns the time in UTC; a time without a zone is local time."""
     return None if time is None else time.astimezone(UTC)
 
 
@@ -263,7 +268,7 @@ def _stored(shard: TrackedShard, latest: datetime, now: datetime) -> TokenShard:
         case TrimHorizon():
             stored.iterator_type, stored.since = "trim_horizon", shard.since
         case AtTime(time):
-            # One answer's `Date` may be hours ahead of all others.
+            # A single answer's `Date` may be hours ahead.
             stored.iterator_type, stored.time = "trim_horizon", min(time, now)
             stored.since = shard.since
         case AtSequence(number):
@@ -279,7 +284,7 @@ def _tracked(stored: TokenShard, latest: datetime) -> TrackedShard:
     try:
         since = _aware(stored.since)
     except (OverflowError, ValueError):
-        since = None  # before all time
+        since = None  # out of datetime's range
     return TrackedShard(stored.shard_id, stored.parent, position, status, expected, since)
 
 

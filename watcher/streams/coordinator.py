@@ -1,8 +1,8 @@
-"""Decides how one stream is read completely: what to ask next, which shards to start, what is lost.
+"""Decides for one stream what to request next, which shards to start, and what was lost.
 
-The core of every engine, without I/O. An executor makes the calls that `due()` hands out and brings
-back what came of them; starts a reader for each of `to_start()`; and passes every message of the
-readers to `on_message()`, which is the one place that knows what it means.
+The core of every engine, without I/O. An executor makes the calls of `due()` and passes their
+results on; starts a reader for each of `to_start()`; and passes the readers' messages to
+`on_message()`, the one place that interprets them.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class ShardEnd(Enum):
 
 
 class Coordinator:
-    """The shards of one stream: which are read next, and what their readers' messages mean.
+    """The shards of one stream: decides which are read next, and interprets readers' messages.
 
     `start` and `resumed` are those of `Lineage`; `in_use` holds the ids of shards that must not be
-    forgotten. `clock` is only looked at, never waited for.
+    forgotten. `clock` is only read: no method waits.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Coordinator:
         self.losses = losses
         losses.start(arn, start if resumed is None else None)
         self.is_gone = False
-        """True once the service knows no such stream any more."""
+        """True once the service reports that the stream does not exist."""
         our_time = datetime.fromtimestamp(clock.time(), UTC)
         self.listing = Listing(arn, "", "ENABLED", "", [], 0, our_time)
         """The last listing; an empty one before the first."""
@@ -89,17 +89,17 @@ class Coordinator:
         """A time at or before the first listing, by the slower clock."""
         self.schedule = ListingSchedule(clock, timing=timing)
         self.persistent_errors = PersistentErrors(clock, timing=timing)
-        """Counts the errors of reads that only the user can mend."""
+        """Counts the errors of reads that only the user can fix."""
         self._first_listed = our_time
         self._in_use = in_use
         self._clock = clock
         self._began = -math.inf
-        self._finished: deque[str] = deque()  # whose children are to be asked for
+        self._finished: deque[str] = deque()  # whose children are to be requested
         self._late = LateChildren(clock, timing=timing)
         self._closed_at = dict[str, float]()
-        """The (monotonic) time by which each of the listed shards that are closed was closed."""
+        """A (monotonic) time for each listed closed shard by which it was closed."""
         self._unlisted = UnlistedParents(arn, clock, timing=timing)
-        # The first listing has begun it all.
+        # The first listing has succeeded: the executor raises its errors.
         self._listing_errors = PersistentErrors(clock, has_worked=True, timing=timing)
         self._may_start_more = True
 
@@ -110,20 +110,20 @@ class Coordinator:
 
     @property
     def written_at(self) -> datetime:
-        """The time by which all that was written before the beginning is in its shard."""
+        """The time by which all records written before the start are in their shards."""
         return self._first_listed + timedelta(seconds=self._timing.written_seconds + 1)
 
-    # Requests, and what came of them
+    # Requests and their results
 
     def start(self, listing: Listing) -> None:
-        """Takes in the first listing."""
+        """Handles the first listing."""
         self._listed(listing)
         self._ask_for_late_children()
 
     def due(self, pending: Container[type[StreamRequest]] = ()) -> StreamRequest | None:
-        """Returns the next request to make; none of a kind whose answer is `pending`."""
+        """Returns the next request to make, but none of a kind with a `pending` answer."""
         while self._finished and self.is_closed(self._finished[0]):
-            self._children_listed(self._finished[0], [])  # what there is of them a listing shows
+            self._children_listed(self._finished[0], [])  # a listing shows its children, if any
         if self._finished and ListChildren not in pending:
             return ListChildren(self._finished[0])
         if DescribeShards not in pending and self.schedule.poll_due(
@@ -135,15 +135,15 @@ class Coordinator:
         return None
 
     def _could_learn_from_a_listing(self) -> bool:
-        """False where only closed shards are read: of those all is known."""
+        """False while only closed shards are read, whose children are known."""
         shards = self.lineage.shards.values()
         reading = [each for each in shards if each.status is ShardStatus.RUNNING]
-        reading += self.lineage.ready()  # between one's end and its child's beginning
+        reading += self.lineage.ready()  # between a shard's end and its child's start
         are_awaited = len(self._unlisted) > 0 or self._late.may_still_come()
         return are_awaited or not reading or not all(self.is_closed(each.id) for each in reading)
 
     def requested(self, request: StreamRequest) -> None:
-        """Notes that a request was made and has no answer yet."""
+        """Notes that a request was made, and has no answer yet."""
         if isinstance(request, ProbeShards):
             self._unlisted.on_probe(request.shard_ids)
 
@@ -152,7 +152,7 @@ class Coordinator:
         request: StreamRequest,
         answer: Listing | list[Shard] | Mapping[str, WatcherError | None],
     ) -> None:
-        """Takes in the answer to a request. Raises DataLossError."""
+        """Handles the answer to a request. Raises DataLossError."""
         match request, answer:
             case DescribeShards(), Listing():
                 self._listed(answer)
@@ -165,7 +165,7 @@ class Coordinator:
                     self.schedule.want_in(self._timing.late_child_seconds_max)
 
     def failed(self, request: StreamRequest, error: WatcherError) -> None:
-        """Takes in an error. Raises DeniedError, UnexpectedAnswerError where that lasts.
+        """Handles a request's error. Raises DeniedError, UnexpectedAnswerError once it has lasted.
 
         Raises the error itself where no retry helps.
         """
@@ -173,8 +173,7 @@ class Coordinator:
             logger.debug(f"No children of {request.shard_id} listed: {error}")
             self._children_listed(request.shard_id, [])
         elif isinstance(error, StreamGoneError):
-            # Those who read the shards find out for themselves what is lost of them; of children
-            # that no listing has shown nobody does.
+            # The shards' readers detect their own losses, but not those of unlisted children.
             if not self.has_ended:
                 self.losses.report_if_stale("last listing", self.listing.time, self.now)
             self.is_gone = True
@@ -192,7 +191,7 @@ class Coordinator:
             self._first_listed = listing.time
             self.began_at = no_later(listing.time, self._clock.time()) - CLOCKS_APART
             self._began = now
-        else:  # a machine that has slept: shards may have come and gone unseen
+        else:  # the machine may have slept, and shards come and gone unseen
             self.losses.report_if_stale("last listing", self.listing.time, listing.time)
         self.listing = listing
         self._closed_at = {name: self._closed_at.get(name, now) for name in listing.closed()}
@@ -206,16 +205,16 @@ class Coordinator:
         self._resume_closed_ones(now)
 
     def _resume_closed_ones(self, now: float) -> None:
-        """A shard that was left as an open one may be closed: then its end has to be read."""
+        """Restarts shards that were left open and have closed since: their ends have to be read."""
         for shard in self.lineage.unfinished:
             if shard.status is ShardStatus.LEFT_OPEN and self.is_closed(shard.id):
                 if shard.id not in self._in_use:
                     shard.status = ShardStatus.WAITING
-                else:  # the one who has left it still holds it
+                else:  # its former reader's records are not all delivered
                     self._late.settled_at = now + self._timing.late_child_seconds_max
 
     def _ask_for_late_children(self) -> None:
-        """A resumed shard may have finished just before: no listing may show its children yet."""
+        """Requests the children of just finished, resumed shards: the listing may lack them."""
         for shard in self.lineage.shards.values():
             if shard.status is ShardStatus.FINISHED and self._may_have_more_children(shard.id):
                 self._finished.append(shard.id)
@@ -235,7 +234,7 @@ class Coordinator:
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
 
     def _children_listed(self, shard_id: str, listed: list[Shard]) -> None:
-        """A finished shard's children need not wait for the next listing."""
+        """Handles a finished shard's children, which thus need not wait for the next listing."""
         if not self.lineage.children(shard_id):
             self.lineage.update(listed, self.listing.time)
         children = self.lineage.children(shard_id)
@@ -253,7 +252,7 @@ class Coordinator:
     # Shards to start, and their readers' messages
 
     def to_start(self) -> list[TrackedShard]:
-        """Returns the shards whose turn has come; from now on they count as being read."""
+        """Returns the shards that may be read now, and marks them as running."""
         if not self._may_start_more and not self._unlisted.has_overdue():
             return []
         self._may_start_more = False
@@ -265,9 +264,9 @@ class Coordinator:
     def to_read_on(self) -> list[TrackedShard]:
         """Returns the shards that were left open while in use, and have closed since.
 
-        From now on they count as being read again: their readers have to reach their ends.
+        Marks them as running: their readers have to reach their ends.
         """
-        found = [
+        closed = [
             shard
             for shard in self.lineage.unfinished
             if shard.status is ShardStatus.LEFT_OPEN
@@ -283,11 +282,11 @@ class Coordinator:
         shard.status = ShardStatus.RUNNING
 
     def on_message(self, shard: TrackedShard, message: Message) -> Page | ShardEnd | None:
-        """Takes in what a shard's reader reports: the one place that knows what it means.
+        """Interprets a message of a shard's reader; this is the one place that does.
 
-        Returns a page to be delivered, or the meaning of the reader's end. Moving the shard's
-        position behind what was delivered is up to the caller. Raises DataLossError, and
-        DeniedError or UnexpectedAnswerError where that is to end the reading.
+        Returns a page to deliver, or the meaning of the reader's end. The caller moves the shard's
+        position behind delivered records. Raises DataLossError, and DeniedError or
+        UnexpectedAnswerError where the reading has to end.
         """
         match message:
             case Page():
@@ -304,26 +303,26 @@ class Coordinator:
         return None
 
     def _reader_started(self, shard: TrackedShard, time: datetime) -> None:
-        """A reader has an iterator since this moment, by the service."""
+        """Handles a reader's first iterator; `time` is the service's."""
         self.persistent_errors.on_answer()
         self.losses.report_if_waited_past_retention(shard, time)
         if isinstance(shard.position, Latest):
-            # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
+            # A restart or a resume of an idle shard continues here, not at a new LATEST.
             shard.position = AtTime(time)
 
     def _on_failure(self, shard: TrackedShard, message: Retrying | Notice) -> None:
-        """A reader is refused again and again, or saw something odd: logs what is news."""
+        """Handles a reader's repeated failure or a notice, and logs it if it is new."""
         if isinstance(message, Retrying):
-            self.restart(shard)  # "latest" is not the moment when it can be read at last
+            self.restart(shard)  # "latest" is not the first successful read
             self.persistent_errors.on_error(shard.id, message)
         text = shard.unlogged(message)
         if text and (subject := self.persistent_errors.subject(shard.id, message)):
             logger.warning(f"{subject}: {text}", extra=self.about(shard))
 
     def restart(self, shard: TrackedShard) -> Position:
-        """Returns where a shard starts whose reader died, or could not start."""
+        """Returns the start position of a shard whose reader died, or could not start."""
         if isinstance(shard.position, Latest):
-            # It has promised nothing yet, but "latest" is the moment when the reading began.
+            # It never had an iterator, but "latest" means the start of the reading.
             shard.position = AtTime(self.began_at)
         return shard.position
 
@@ -333,7 +332,7 @@ class Coordinator:
         if self.is_closed(shard.id) or not (message.proven or self._require_settled_listing()):
             return ShardEnd.READ_AGAIN
         shard.status = ShardStatus.LEFT_OPEN
-        if not message.proven:  # a listing may yet show that it was closed
+        if not message.proven:  # a later listing may show that it was closed
             self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
         logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
         return ShardEnd.LEFT_OPEN
@@ -343,7 +342,7 @@ class Coordinator:
             return ShardEnd.CLOSED
         is_over = self.is_gone or self.is_closed(shard.id)
         if not is_over and self.listing.is_open(shard.id):
-            # Nothing else would read what comes; unless it is the stream that is gone.
+            # Its further records would be lost, unless the whole stream is gone.
             self.schedule.want_in(0)
             shard.refusals += 1
             self._on_failure(shard, Retrying(message.gone.reason, shard.refusals))
@@ -356,9 +355,9 @@ class Coordinator:
         return shard_id in self._closed_at or bool(self.lineage.children(shard_id))
 
     def _require_settled_listing(self) -> bool:
-        """Returns True if the last listing shows what was closed at the beginning.
+        """Returns True if the last listing shows all shards that were closed at the start.
 
-        Else it asks for a listing.
+        Else it requests another one.
         """
         settled = self._began + self._timing.listed_seconds
         if self.schedule.listed_at >= settled:
@@ -367,7 +366,7 @@ class Coordinator:
         return False
 
     def finish(self, shard: TrackedShard) -> None:
-        """Notes that all of a shard is delivered: its children's turn comes."""
+        """Notes that all of a shard is delivered, so that its children may start."""
         shard.status = ShardStatus.FINISHED
         shard.loss_reported = False
         self._finished.append(shard.id)
@@ -382,23 +381,23 @@ class Coordinator:
 
     @property
     def left(self) -> int:
-        """The number of shards read up to the end that was asked for, which may have more."""
+        """The number of shards that were left open at the requested end, and may have more."""
         return sum(each.status is ShardStatus.LEFT_OPEN for each in self.lineage.shards.values())
 
     @property
     def is_over(self) -> bool:
-        """True if nothing more comes of the stream than its shards that are still being read."""
+        """True if the stream gets no more records beyond those of the shards being read."""
         return self.has_ended and not self.left
 
     def log_left(self, end: datetime | None = None) -> None:
-        """Logs that shards were left that may have more: read up to this end, or to the start."""
+        """Logs that shards were left open, and the time up to which they were read."""
         if self.left:
             logger.info(left_open(self.left, self.listing, self.began_at, end), extra=self.about())
 
     def poll_exhausted(self) -> bool:
-        """Returns True if no shard waits for its turn, and no child can show up any more.
+        """Returns True if no shard waits to start, and no further child can appear.
 
-        Asks for a listing where only that can tell.
+        Requests a listing where only that can tell.
         """
         if self._finished or not self.has_listed or self.lineage.ready():
             return False
@@ -410,9 +409,10 @@ class Coordinator:
         return True
 
     def poll_all_listed(self) -> bool:
-        """Returns True if the listing lacks no readable shard; else asks for another one.
+        """Returns True if the listing lacks no readable shard; else requests another one.
 
-        A shard that it shows as open may be closed: who reads it to its end asks for its children.
+        A shard that it shows as open may be closed; whoever reads it to its end requests its
+        children.
         """
         if len(self._unlisted):
             return False
@@ -427,6 +427,6 @@ class Coordinator:
         return self.listing.time + timedelta(seconds=self.schedule.age)
 
     def about(self, shard: TrackedShard | None = None) -> dict[str, str]:
-        """Returns what a log line is about, for programs that read it."""
+        """Returns a log record's extra fields: the stream and the shard."""
         about = {"stream": self.arn}
         return about if shard is None else {**about, "shard": shard.id}

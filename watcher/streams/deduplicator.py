@@ -1,4 +1,4 @@
-"""Lets each record of the pages through once, and only those of the time that is asked for."""
+"""Drops records that the service repeats, or that were created outside the requested time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SHOWN_DIGITS = 60  # the longest numbers that services give
 
 
 class Deduplicator:
-    """Holds back what the service repeats, and what was made at another time.
+    """Passes each record of a shard once, if it was created within the requested time.
 
-    An iterator may go back (after an error, or at another of the service's fronts), and an emulator
-    may give a lower number late: only what was seen is a repeat. Numbers are compared as integers;
-    of those seen, the last pages' are kept, and everything below these counts as seen.
+    An iterator may go back (after an error, or at another front end of the service), and an
+    emulator may deliver a lower number late: only a number seen before is a repeat. Numbers are
+    compared as integers. Those of the last pages are remembered; all below these count as seen.
 
-    `end` is the latest creation time that goes on; `skip_before` (epoch seconds) holds back what is
-    older, up to the first that is not.
+    `end` is the latest creation time that passes; `skip_before` (epoch seconds) drops older
+    records, up to the first newer one.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Deduplicator:
     ) -> None:
         self._timing = timing
         self.newest = -1
-        """The number of the last record that came, or of the one to begin after."""
+        """The number of the last record that came, or of the one to start after."""
         if isinstance(position, AfterSequence):
             self.newest = int(position.sequence_number)
         elif isinstance(position, AtSequence):
@@ -38,35 +38,38 @@ class Deduplicator:
         self._passed = self.newest
         self._recent: deque[list[str]] = deque()  # the numbers of the last pages
         self._recent_count = 0
-        self._seen_upto = self.newest  # all others, up to here
-        # What comes before the first record, after that, is from before the beginning.
+        self._seen_through = self.newest  # all other numbers up to this one count as seen
+        # Records with numbers below the first page's were written before the start.
         self._begins_at_first = isinstance(position, Latest | AtTime)
         self.skip_before: float | None = None
         self.late = 0
-        """The number of the last page's records that should have come in a page before."""
+        """The number of the last page's records that belonged into an earlier page."""
         self.repeated = 0
         """The number of the last page's records that had come before."""
         self.repeats_in_a_row = 0
-        """The number of pages in a row that have come before, and led no further."""
+        """The number of successive pages that only repeated, without progress."""
         self.leads_back = False
         """True if a whole page repeated records already delivered."""
         self._end = None if end is None else end.timestamp()
         self._later = 0
-        self._repeated_upto = -1
+        self._repeated_through = -1
 
     def rewind(self) -> None:
-        """A new iterator begins after what has gone on: what was held back comes again."""
+        """Prepares for a new iterator, which starts behind the passed records.
+
+        Dropped records come again.
+        """
         self.newest = self._passed
 
     @property
     def is_past_end(self) -> bool:
-        """True if what came last is later than `end`, and more than a stamp or two."""
+        """True if the last records are later than `end`: so many that it is no wrong time."""
         return self._later >= self._timing.later_records
 
     def through(self, records: list[WireRecord]) -> list[tuple[int, int]] | None:
-        """Returns the parts `first:last` of a page that go on; None if it has to be sorted first.
+        """Returns the parts `first:last` of a page that pass; None if it has to be sorted first.
 
-        Raises TransientError for a sequence number that is none.
+        Raises TransientError for an invalid sequence number.
         """
         texts = _texts_of(records)
         if self._take_plain_page(texts):
@@ -92,24 +95,24 @@ class Deduplicator:
         return parts
 
     def _remember(self, texts: list[str]) -> None:
-        """Keep the numbers of the last pages, to tell what comes late from a repeat."""
+        """Remembers the numbers of the last pages, which tell a late record from a repeat."""
         if not texts:
             return
         if self._begins_at_first:
             self._begins_at_first = False
-            self._seen_upto = min(map(int, texts)) - 1
+            self._seen_through = min(map(int, texts)) - 1
         self._recent.append(texts)
         self._recent_count += len(texts)
         while self._recent_count - len(self._recent[0]) >= self._timing.remembered_numbers:
             forgotten = self._recent.popleft()
             self._recent_count -= len(forgotten)
-            self._seen_upto = max(self._seen_upto, *map(int, forgotten))
+            self._seen_through = max(self._seen_through, *map(int, forgotten))
 
     def _take_plain_page(self, texts: list[str]) -> bool:
-        """Takes in a page whose numbers all come after the last one: a shortcut for nearly all."""
+        """Handles a page of all new numbers in ascending order: a shortcut for nearly all pages."""
         if not texts or self.skip_before is not None or self._end is not None:
             return False
-        # Of one length, digits stand in the order of their numbers.
+        # Numbers of equal length sort like their texts.
         is_plain = len(set(map(len, texts))) == 1 and _numbers(texts[:1])[0] > self.newest
         if not is_plain or not all(map(operator.lt, texts, texts[1:])):
             return False
@@ -119,17 +122,17 @@ class Deduplicator:
         return True
 
     def _fresh(self, records: list[WireRecord], numbers: list[int]) -> list[int]:
-        """The places of those that did not come before."""
+        """Returns the indexes of the records that did not come before."""
         fresh: list[int] = []
-        events: set[str | None] = set()  # of the number last found fresh
+        events: set[str | None] = set()  # of the last fresh number
         seen: set[int] | None = None
         for place, number in enumerate(numbers):
             event = records[place].eventID
-            # Those of a page may share a number (changes of one batch, in ScyllaDB).
+            # Records of a page may share a number (changes of one batch, in ScyllaDB).
             if not (fresh and number == numbers[fresh[-1]] and event not in events):
                 if number <= self.newest:
                     seen = self._recent_numbers() if seen is None else seen
-                    is_seen = number <= self._seen_upto or number in seen
+                    is_seen = number <= self._seen_through or number in seen
                     if is_seen or number in {numbers[earlier] for earlier in fresh}:
                         continue
                 events.clear()
@@ -145,14 +148,14 @@ class Deduplicator:
         self.repeated = len(numbers) - fresh
         self.leads_back = bool(numbers) and not fresh and self.newest == self._passed
         if fresh or not numbers:
-            self.repeats_in_a_row, self._repeated_upto = 0, -1
-        elif numbers[-1] > self._repeated_upto:
-            self.repeats_in_a_row, self._repeated_upto = 0, numbers[-1]
+            self.repeats_in_a_row, self._repeated_through = 0, -1
+        elif numbers[-1] > self._repeated_through:
+            self.repeats_in_a_row, self._repeated_through = 0, numbers[-1]
         else:
             self.repeats_in_a_row += 1
 
     def _take_time(self, record: WireRecord) -> bool:
-        """Takes in a record's time; returns True if it lies between the start and the end."""
+        """Handles a record's creation time; returns True if it is between the start and the end."""
         created = record.dynamodb.ApproximateCreationDateTime or 0.0
         if self.skip_before is not None:
             if created < self.skip_before:
@@ -166,28 +169,28 @@ class Deduplicator:
 
 
 def numbers_of(records: list[WireRecord]) -> list[int]:
-    """The records' sequence numbers. Raises TransientError where one is none."""
+    """Returns the records' sequence numbers. Raises TransientError for an invalid one."""
     return _numbers(_texts_of(records))
 
 
 def _numbers(texts: list[str]) -> list[int]:
     try:
         return list(map(int, texts))
-    except ValueError:  # of more digits than Python reads, by default
+    except ValueError:  # more digits than Python's default limit
         raise _no_number(max(texts, key=len)) from None
 
 
 def _texts_of(records: list[WireRecord]) -> list[str]:
     texts = [each.dynamodb.SequenceNumber for each in records]
     digits = "".join(texts)
-    # Of bytes, as that takes a tenth of the time.
+    # On bytes, which takes a tenth of the time.
     if not all(texts) or (texts and not (digits.isascii() and digits.encode().isdigit())):
         raise _no_number(next(text for text in texts if not (text.isascii() and text.isdigit())))
     return texts
 
 
 def sorted_places(records: list[WireRecord]) -> list[int]:
-    """Returns the places of a page's records in the order of their numbers."""
+    """Returns the indexes of a page's records in the order of their numbers."""
     return sorted(range(len(records)), key=numbers_of(records).__getitem__)
 
 

@@ -1,25 +1,25 @@
-"""Finds the end of an open shard that is to be read up to now.
+"""Finds the end of an open shard that is read up to now.
 
-All engines keep one rule. Every record that was written before the reading began has to come, and
-three things can't be trusted to tell where these records end:
+All engines keep one rule: every record written before the start of the reading is delivered. Three
+things do not reliably tell where these records end:
 
 - a clock: a record may be stamped ahead, and the service's `Date` may be minutes off;
-- an empty page: GetRecords may answer some although records follow;
-- a listing: it may show a closed shard as open for seconds.
+- an empty page: GetRecords may return several although records follow;
+- a listing: for seconds it may show a closed shard as open.
 
-LATEST can be trusted: it knows at once what a listing shows late
+LATEST is reliable: it reflects at once what a listing shows late
 (https://github.com/CoorpAcademy/serverless-plugins/issues/36; DynamoDB Local does the same). So:
 
 - A closed shard (a listing shows its ending number, or a child) ends where its iterators do,
-  however many empty pages come before. Then its children's turn comes.
-- An open shard ends before the first record that was written after the beginning. An iterator at
-  LATEST, asked for two seconds after the beginning, tells which one that is: a write takes a moment
-  to reach its shard.
-- Where LATEST brings no record, an open shard ends after as many empty pages as a quiet day may
-  have, over a second at least. But LATEST has to say that more may follow: then the shard was open
-  at the beginning, and no listing hides a child of it. Where LATEST says nothing, or that the shard
-  is closed, the end waits until listings show what was closed at the beginning. Either the
-  service's time or this machine's own tells how much has passed: one that goes on is enough.
+  however many empty pages come before. Then its children start.
+- An open shard ends before the first record written after the start. An iterator at LATEST,
+  requested two seconds after the start, shows which record that is: a write takes a moment to reach
+  its shard.
+- Where LATEST returns no record, an open shard ends after as many empty pages as a quiet day may
+  have, over at least a second. But LATEST has to show that more may follow: then the shard was open
+  at the start, and no listing hides a child of it. Where LATEST fails, or shows that the shard is
+  closed, the end waits until listings show the shards that were closed at the start. Time passes by
+  the service's clock or this machine's: one that runs is enough.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from watcher.streams.timing import TIMING, Timing
 
 
 def left_open(shards: int, listing: Listing, began: datetime, end: datetime | None) -> str:
-    """Returns the log line for shards that were left open at this end, or at the beginning."""
+    """Returns the log line for shards that were left open at this end, or at the start."""
     are = "is" if shards == 1 else "are"
     now = f"now ({(began + CLOCKS_APART).astimezone():%H:%M:%S})"
-    upto = now if end is None else f"{end.astimezone():%Y-%m-%d %H:%M:%S}"
-    return f"{counted(shards, 'shard')} of {listing.table} {are} open; read up to {upto}"
+    end_text = now if end is None else f"{end.astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{counted(shards, 'shard')} of {listing.table} {are} open; read up to {end_text}"
 
 
 class EndDetector:
     """Finds the end of an open shard while it is read.
 
     From `catch_up_after` on, by the service's clock, an iterator at LATEST is behind every record
-    that has to come. `--until` is another end, which the reader finds by the records' times.
+    that must be delivered. `--until` is another end, which the reader finds by the records' times.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class EndDetector:
     ) -> None:
         self._timing = timing
         self.number: int | None = None
-        """The number of the first record that came after the beginning, once known."""
+        """The number of the first record written after the start, once known."""
         self.is_open = False
         """True once LATEST has shown that the shard is open."""
         self.awaits_rate_limit = False
-        """True if LATEST is to be probed, and the service throttles reads just now."""
+        """True if a probe of LATEST is due, and the service throttles reads."""
         self._reads = reads
         self._arn = arn
         self._shard_id = shard_id
@@ -77,9 +77,9 @@ class EndDetector:
         self._clock = clock
         self._due = clock.monotonic() + self._timing.written_seconds
         self._probes: list[str] = []
-        """Iterators at LATEST that have brought no record yet."""
+        """Iterators at LATEST that have returned no record yet."""
         self._candidates: list[int] = []
-        """The first number that each of the other probes has brought."""
+        """The first number that each of the other probes has returned."""
         self._newest_at_probe = -1
         self._probed_at = -math.inf
         self._probe_delay = self._timing.probe_end_seconds
@@ -87,26 +87,26 @@ class EndDetector:
         self._empty_pages = self._empty_in_all = 0
 
     def on_iterator(self, time: datetime) -> None:
-        """Takes in a new iterator, at this time of the service's: the same pages come again."""
+        """Handles a new iterator, at this time of the service: the same pages come again."""
         self._empty_pages = 0
         missing = max(timedelta(), self._catch_up_after - time).total_seconds()
         self._due = min(self._due, self._clock.monotonic() + missing)
 
     @property
     def is_due(self) -> bool:
-        """True if the beginning is so long past that LATEST is after it."""
+        """True once enough time has passed for LATEST to be behind the start."""
         return self._clock.monotonic() >= self._due
 
     def at_end(self, newest: int, has_records: bool) -> ReadSteps[bool]:
-        """Returns whether all of the shard is read, where `newest` is the last number that was."""
+        """Returns True if all of the shard is read; `newest` is the last number read."""
         if has_records or self._is_quiet:
             yield from self.probe_latest(newest)
         return self.is_left_open if self.number is None else newest >= self.number
 
     def probe_latest(self, newest: int) -> ReadSteps[None]:
-        """Looks for the end's number by LATEST, where `newest` is the last number that was read.
+        """Looks for the end's number by LATEST; `newest` is the last number read.
 
-        What fails here fails for the shard's pages too, and is reported there.
+        Its errors also occur with the shard's pages, and are reported there.
         """
         passed = self._clock.monotonic() - self._probed_at
         delay = self._timing.probe_end_seconds if self._is_quiet else self._probe_delay
@@ -121,8 +121,8 @@ class EndDetector:
         try:
             yield from self._read_probes(newest)
         except (ServiceError, StreamError):
-            self._probes = []  # later ones will do
-        # Most of what is allowed is for the pages.
+            self._probes = []  # new ones will be requested
+        # Most of the allowed reads are for the pages.
         self._probe_delay = max(
             self._timing.probe_end_seconds, self._timing.reads_per_probe * self._reads.delay()
         )
@@ -134,7 +134,7 @@ class EndDetector:
         if not self._probes:
             self._candidates = []
             self._newest_at_probe = newest
-            # One tells whether an idle shard is open; several tell a record's number.
+            # One iterator shows whether an idle shard is open; a record's number takes several.
             yield from self._add_probes(1 if self._is_quiet else self._timing.probes)
         while self._probes and not self.awaits_rate_limit and (yield from self._read_probe()):
             if not self._probes and len(self._candidates) < self._timing.probes:
@@ -147,14 +147,14 @@ class EndDetector:
             self._probes.append(iterator)
 
     def _read_probe(self) -> ReadSteps[bool]:
-        """Reads at one of the iterators; returns whether it brought a candidate for the end."""
+        """Reads at one of the iterators; returns True if it brought a candidate for the end."""
         wire = page.decode((yield from self._reads.fetch_at(self._probes[-1])))
         numbers = numbers_of(wire.Records)
         if not numbers and wire.NextShardIterator is not None:
             self.is_open = True
             self._probes[-1] = wire.NextShardIterator
             return False
-        # A service that answers LATEST with what had come before knows no LATEST.
+        # A service that answers LATEST with earlier records does not support it.
         if not numbers or numbers[0] <= self._newest_at_probe:
             self._probes, self._candidates = [], []
             return False
@@ -163,7 +163,7 @@ class EndDetector:
         return True
 
     def on_page(self, *, is_empty: bool) -> None:
-        """Takes in a page."""
+        """Counts a page, empty or not."""
         if not is_empty:
             self._empty_pages = self._empty_in_all = 0
             self._empty_since = math.inf
@@ -176,14 +176,14 @@ class EndDetector:
     def delay(self) -> float:
         """Seconds until the next read, behind an empty page.
 
-        Records may be just behind the first of them; the last ones are spread over the time that
-        has to pass.
+        Records may closely follow the first empty pages; the last ones are spread over the required
+        time.
         """
         timing, now = self._timing, self._clock.monotonic()
         needed = timing.quiet_pages - self._empty_pages
         if needed > timing.spread_pages:
             return timing.empty_page_seconds
-        if self._is_quiet:  # only LATEST, or a listing, can tell more
+        if self._is_quiet:  # only LATEST, or a listing, can decide
             seconds = self._probed_at + timing.probe_end_seconds - now
         else:
             seconds = (self._quiet_at - now) / max(needed, 1)
@@ -195,7 +195,7 @@ class EndDetector:
 
     @property
     def _is_quiet(self) -> bool:
-        """True after so many empty pages, for so long, that an open shard may be left."""
+        """True after enough empty pages, over enough time, to leave an open shard."""
         enough = (
             self._empty_pages >= self._timing.quiet_pages
             or self._empty_in_all >= self._timing.empty_pages_of_all_iterators
@@ -204,12 +204,12 @@ class EndDetector:
 
     @property
     def is_left_open(self) -> bool:
-        """True if the shard may be left as an open one that is read up to now."""
+        """True if the shard can be left open: it is read up to now."""
         return self._is_quiet and (self.is_open or self._is_listed)
 
     @property
     def _is_listed(self) -> bool:
-        """True once listings show what was closed at the beginning."""
+        """True once listings show the shards that were closed at the start."""
         listed_at = (
             self._due
             + self._timing.listed_seconds

@@ -1,7 +1,7 @@
-"""Pure: which shards are ready to be read, are being read, and are finished.
+"""Decides which shards are ready to be read, being read, and finished; without I/O.
 
-A shard is read only after its parent is finished: this is where order across splits and
-rotations comes from, and where nothing may be forgotten.
+A shard is read only after its parent is finished: this is where order across splits and rotations
+comes from, and where nothing may be forgotten.
 """
 
 from __future__ import annotations
@@ -33,56 +33,56 @@ _AT_ONCE = timedelta(minutes=1)
 
 
 class ShardStatus(Enum):
-    """Where a shard stands in its life."""
+    """The state of a shard's reading."""
 
     WAITING = "waiting"
     RUNNING = "running"
     LEFT_OPEN = "left open"
-    """Everything up to the end that was asked for (`--no-follow`) has been read."""
+    """Read up to the requested end (`--no-follow`), while it may have more records."""
     FINISHED = "finished"
 
 
 class TrackedShard(msgspec.Struct):
-    """A shard that the lineage knows, and where to read it from."""
+    """A known shard, its position and its state."""
 
     id: str
     parent: str | None
     position: Position
     status: ShardStatus = ShardStatus.WAITING
     expected: bool = True
-    """True if a listing or a token has shown it; False for a parent that only its child named."""
+    """True if a listing or a token has shown it; False for a parent that only its child names."""
     since: datetime | None = None
-    """The time from which on the shard was ours to read, by the service's clock."""
+    """The time from which the shard was ours to read, by the service's clock."""
     loss_reported: bool = False
-    """True if the user knows that records of it are gone, and none has come since."""
+    """True if its loss of records was reported, and no record has come since."""
     logged_notices: set[str] = msgspec.field(default_factory=set)
-    """Notices that were logged, and need not be logged again."""
+    """The notices that were logged already."""
     refusals: int = 0
-    """The times that the service lists it, but does not let it be read, since records came."""
+    """The number of refused reads, although a listing shows it, since its last record."""
 
     def move_behind(self, number: str) -> None:
-        """Moves the position behind the record of this number; one that comes late moves none."""
+        """Moves the position behind this number; a late record moves nothing."""
         self.position = moved_behind(self.position, number)
 
     def on_records(self) -> None:
-        """Takes in records: the errors before them are over."""
+        """Notes that records came: earlier errors are over."""
         self.loss_reported, self.refusals = False, 0
 
     def unlogged(self, message: Retrying | Notice) -> str | None:
-        """Returns the text of a message that is worth logging and was not logged yet; else None."""
+        """Returns a message's text if it should be logged and was not yet; else None."""
         if isinstance(message, Retrying):
-            said, text = not message.is_worth_logging, message.line
+            is_known, text = not message.is_worth_logging, message.line
         else:
-            said, text = message.text in self.logged_notices, message.text
+            is_known, text = message.text in self.logged_notices, message.text
             self.logged_notices.add(text)
-        return None if said else text
+        return None if is_known else text
 
     def has_waited_past_retention(self, now: datetime) -> bool:
         """True if records may have left retention while the shard waited for its first read.
 
-        A read from the trim horizon says nothing of what stood there before. A shard takes records
-        for 4 hours; one that seems older than that and retention is of an emulator, which numbers
-        its shards as it likes.
+        A read from the trim horizon does not show that earlier records are gone. A shard takes
+        records for 4 hours; one that seems older than that plus retention is an emulator's, with
+        arbitrary ids.
         """
         opened, horizon = opened_at(self.id), now - RETENTION
         begins = self.position.time if isinstance(self.position, AtTime) else None
@@ -96,25 +96,25 @@ class TrackedShard(msgspec.Struct):
 class Lineage:
     """The shards of one stream, from the first listing on.
 
-    `start` is where the shards of the first listing begin; `resumed` (a token's shards, by id)
-    replaces it for those and what descends from them. Shards found later begin at their trim
-    horizon, whatever the start was: starting them at LATEST loses what came before we looked.
+    `start` is the position of the first listing's shards; `resumed` (a token's shards) replaces it
+    for those and their descendants. Shards found later start at their trim horizon, whatever
+    `start` is: LATEST would lose the records before their discovery.
     """
 
     def __init__(self, start: Position, resumed: Iterable[TrackedShard] | None = None) -> None:
         self.shards: dict[str, TrackedShard] = {}
-        # Kept beside the shards: a token of thousands is made every second.
+        # An index, since a token of thousands of shards is made every second.
         self._children: dict[str, list[str]] = {}
         for shard in resumed or ():
             self._put(shard)
-        # A token without shards was saved before there were any: all came after it.
+        # A token without shards was saved before any existed: all are new.
         self._start: Position = start if resumed is None else TrimHorizon()
         self._first = True
 
     def update(self, listing: Iterable[Shard], now: datetime | None = None) -> None:
-        """Take a listing in: whole or of some shards only, in any order, repeated, or late.
+        """Adds a listing's shards: all or some, in any order, repeated, or late.
 
-        What is new in it is ours to read from `now` on, by the service's clock.
+        New ones are ours to read from `now` on, by the service's clock.
         """
         listed = {shard.id: shard for shard in without_circles(listing)}
         past = self._past(listed)
@@ -146,17 +146,17 @@ class Lineage:
             self._children.setdefault(shard.parent, []).append(shard.id)
 
     def _descends(self, shard_id: str | None, ancestor: str) -> bool:
-        """True if it is this one, or below it; nothing that is listed may be so above itself."""
+        """True if the shard is `ancestor` or descends from it: no shard may be its own ancestor."""
         while shard_id is not None and shard_id != ancestor:
             shard_id = self.shards[shard_id].parent if shard_id in self.shards else None
         return shard_id is not None
 
     def _past(self, listed: Mapping[str, Shard]) -> set[str]:
-        """The unknown shards that are over for us: ancestors of one whose turn they made way for.
+        """Returns the unknown shards that need no reading: ancestors of shards already read.
 
-        A parent that only its child named has told nothing of its own parent yet: that one is not
-        over when a listing shows both at last. On a first pass at LATEST all with a child are,
-        whether they look closed or not, and all that look closed: what stands in them came before.
+        A parent that only its child named has not named its own parent yet, which does need reading
+        when a listing shows both. On a first listing at LATEST, all shards with a child are past,
+        closed or not, and all closed ones: their records were written before.
         """
         parents = {shard.id: shard.parent for shard in listed.values()}
         for shard in self.shards.values():
@@ -172,9 +172,9 @@ class Lineage:
         return past
 
     def _add_unlisted_parents(self, past: set[str], now: datetime | None) -> None:
-        """A parent that no listing shows is gone, or the listing lags: only reading it can tell.
+        """Adds parents that no listing shows: gone, or not listed yet; only a read can tell.
 
-        It is read as any other; the service's word that there is no such shard finishes it.
+        It is read like any other; the service's answer that it does not exist finishes it.
         """
         for shard in list(self.shards.values()):
             parent = shard.parent
@@ -184,7 +184,7 @@ class Lineage:
                 self._put(TrackedShard(parent, None, self._start, expected=False, since=now))
 
     def ready(self) -> list[TrackedShard]:
-        """The shards whose turn has come: waiting, and their parent finished (or none)."""
+        """Returns the shards that may be read: waiting, with a finished parent or none."""
         return [
             shard
             for shard in self.shards.values()
@@ -197,7 +197,7 @@ class Lineage:
         ]
 
     def children(self, shard_id: str) -> list[TrackedShard]:
-        """The known children of a shard."""
+        """Returns the known children of a shard."""
         return [self.shards[name] for name in self._children.get(shard_id, ())]
 
     @property
@@ -207,11 +207,11 @@ class Lineage:
 
     @property
     def awaits_latest(self) -> bool:
-        """True if a shard is to be read from LATEST that is not being read yet."""
+        """True if a shard that starts at LATEST is not being read yet."""
         return any(isinstance(shard.position, Latest) for shard in self.unfinished)
 
     def rewind(self, firsts: Mapping[str, str]) -> None:
-        """Go back to these records of shards; what descends from them waits for its turn again."""
+        """Moves the shards back to these records; their descendants wait again."""
         for shard_id, number in firsts.items():
             self.shards[shard_id].position = AtSequence(number)
         again = [self.shards[shard_id] for shard_id in firsts]
@@ -223,10 +223,10 @@ class Lineage:
             ]
 
     def forget(self, listing: Iterable[Shard], keep: Container[str] = ()) -> None:
-        """Drop the finished shards that left a whole listing, once their children are begun.
+        """Drops finished shards that left a complete listing, once their children have started.
 
-        A child that is known keeps a parent that shows up again from being read again. Shards
-        finished without children stay: nothing else remembers that they were read.
+        A known child keeps a returning parent from being read again. Finished shards without
+        children stay: nothing else shows that they were read.
         """
         listed = {shard.id for shard in listing}
         begun = {

@@ -20,12 +20,12 @@ def is_young(shard_id: str, listed: datetime, timing: Timing = TIMING) -> bool:
 
 
 class LateChildren:
-    """Shards read to their end that have no known child yet; some never get one."""
+    """Finished shards without a known child; some never get one."""
 
     def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
         self._timing = timing
         self.settled_at = -math.inf
-        """By this (monotonic) time no child is missing."""
+        """The (monotonic) time from which no child is missing."""
         self._clock = clock
         self._until: dict[str, float] = {}
         self._delay = self._timing.late_child_seconds
@@ -34,10 +34,9 @@ class LateChildren:
     def on_finished(
         self, shard_id: str, *, closed_at: float, is_alone: bool, may_have_more: bool
     ) -> None:
-        """Takes in that a shard has finished; `is_alone`: without a child that is known.
+        """Notes that a shard has finished; `is_alone`: without a known child.
 
-        `closed_at` is the (monotonic) time by which it was closed, as far as that is known: its
-        children were opened by then.
+        `closed_at` is a (monotonic) time by which it was closed, so that its children existed.
         """
         now = self._clock.monotonic()
         until = closed_at + self._timing.listed_seconds
@@ -55,7 +54,7 @@ class LateChildren:
         return self._clock.monotonic() < self._looked_for_until
 
     def are_missing(self, lineage: Lineage) -> bool:
-        """True if a shard has finished so lately that its child may not be listed yet."""
+        """True if a shard's child may not be listed yet, as the shard has just finished."""
         now = self._clock.monotonic()
         return any(
             now < until and not lineage.children(shard_id)
@@ -63,20 +62,20 @@ class LateChildren:
         )
 
     def delay(self) -> float:
-        """Seconds to wait for the next listing: more each time."""
+        """Returns the seconds until the next listing, more each time."""
         delay, self._delay = self._delay, min(self._delay * 2, self._timing.late_child_seconds_max)
         return delay
 
 
 class ListingSchedule:
-    """Says when shards are listed next: every few seconds, plus a share for each page; or sooner.
+    """Decides when to list shards: every few seconds, plus a share for each page.
 
     `want_in` makes it sooner, where something waits for a listing.
     """
 
     def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
         self._timing = timing
-        self.stream_count = 1  # of DescribeStream's limit
+        self.stream_count = 1  # that share DescribeStream's limit
         self.listed_at = -math.inf
         """The (monotonic) time of the last listing."""
         self.failures = 0
@@ -90,7 +89,7 @@ class ListingSchedule:
         self._period = self._timing.listing_seconds
 
     def poll_due(self, is_of_use: Callable[[], bool]) -> bool:
-        """Returns True if a listing is due; puts one off that is of no use, and not waited for."""
+        """Returns True if a listing is due; delays one that is neither useful nor wanted."""
         now = self._clock.monotonic()
         if now < self._due or now >= self._wanted:
             return now >= self._wanted
@@ -100,7 +99,7 @@ class ListingSchedule:
         return False
 
     def on_listing(self, pages: int, by: float = -math.inf) -> None:
-        """Takes in a listing of so many calls; the next is due by `by`, if that is ahead."""
+        """Notes a listing of `pages` calls; the next one is due by `by`, if that is ahead."""
         self.listed_at = now = self._clock.monotonic()
         self._came_at = self._clock.boottime()
         self.failures, self.failing_since = 0, math.inf
@@ -109,14 +108,14 @@ class ListingSchedule:
             + pages * self.stream_count / self._timing.listing_pages_per_second
         )
         self._due, self._wanted = now + self._period, math.inf
-        if now < by:  # the others' turns come between
+        if now < by:  # the other streams' listings come between
             self._due = min(
                 self._due,
                 by + pages * (self.stream_count - 1) / self._timing.listing_pages_per_second,
             )
 
     def on_failure(self) -> None:
-        """Takes in a failure: the more of them in a row, the later the next try."""
+        """Notes a failure: the next try is later after each of them in a row."""
         self.failures += 1
         self.failing_since = min(self.failing_since, self._clock.monotonic())
         delay = backoff(
@@ -125,19 +124,19 @@ class ListingSchedule:
         self._due = self._wanted = self._clock.monotonic() + delay
 
     def on_gone(self) -> None:
-        """Takes in that there is no such stream."""
+        """Notes that the stream no longer exists."""
         self._due = self._clock.monotonic() + self._timing.listing_seconds
         self._wanted = math.inf
 
     def want_in(self, seconds: float) -> None:
-        """Asks for a listing after so many seconds."""
+        """Requests a listing after `seconds`."""
         self._wanted = min(self._wanted, self._clock.monotonic() + max(0.0, seconds))
 
     @property
     def age(self) -> float:
-        """Seconds since the last listing came, those included for which the machine slept."""
+        """Seconds since the last listing, including those in which the machine slept."""
         return self._clock.boottime() - self._came_at
 
     def late(self) -> float:
-        """Returns for how many seconds a listing has been due; 0 if none is."""
+        """Returns the seconds since a listing became due; 0 if none is."""
         return max(0.0, self._clock.monotonic() - min(self._due, self._wanted))

@@ -1,4 +1,4 @@
-"""Reports records that were gone before they were read, and tells which losses count."""
+"""Reports records that were lost before they were read, and decides which losses count."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("watcher")
 
 
 class Losses:
-    """Says losses as warnings, or raises them as DataLossError where `is_error`.
+    """Logs losses as warnings, or raises them as DataLossError if `is_error`.
 
     `remedy` is added to the error.
     """
@@ -34,7 +34,7 @@ class Losses:
     ) -> None:
         self._timing = timing
         self.lines = [] if lines is None else lines
-        """One for each: what, and why; several streams may have them together."""
+        """A line for each loss, with its reason; several streams may share the list."""
         self._is_error = is_error
         self._remedy = remedy
         self._clock = clock
@@ -43,18 +43,19 @@ class Losses:
         self._began = clock.boottime()
 
     def start(self, arn: str, horizon: Position | None) -> None:
-        """Takes in that the reading of a stream starts.
+        """Notes that the reading of a stream starts.
 
-        `horizon` is where shards begin that may have lost records before; None: all losses count.
+        `horizon` is the start position of shards that may have lost records before; None: all
+        losses count.
         """
         self._arn = arn
         self._horizon = horizon
         self._began = self._clock.boottime()
 
     def warn_if_starting_late(self, listing: Listing) -> None:
-        """Logs a warning if the stream does not reach back to the start of the reading.
+        """Logs a warning if the stream began only after the start time.
 
-        It is no loss; but who looks on is not to take it for a quiet time.
+        It is no loss, but the user must not mistake it for a quiet time.
         """
         start, since = self._horizon, held_since(listing, listing.time)
         if not isinstance(start, AtTime) or start.time >= since - timedelta(
@@ -78,20 +79,20 @@ class Losses:
         logger.warning(text, extra={**about, "shard": shard.id} if shard else about)
 
     def on_loss(self, shard: TrackedShard, message: Loss) -> None:
-        """A shard's reader says that records are gone. Raises DataLossError."""
+        """Handles a reader's message that records are gone. Raises DataLossError."""
         counts = self._counts(shard) and not shard.loss_reported
         shard.loss_reported = True
-        if counts:  # first: where it ends the reading, the next one has to find it again
+        if counts:  # before the move: if it raises, the next run has to find the loss again
             self.report(f"shard {shard.id} from {message.since}", message.reason, shard)
         if isinstance(shard.position, AtSequence | AfterSequence):
-            # What there still is comes later: once said is enough.
+            # The remaining records are later ones; the loss is reported once.
             shard.position = TrimHorizon()
 
     def _counts(self, shard: TrackedShard) -> bool:
-        """False for records that had left retention before the reading began: no loss of ours.
+        """Returns False for records that left retention before the start, which are no loss.
 
-        DynamoDB Local lists such shards for ever; and a parent that only its child named is most
-        often gone since long. What leaves while the machine sleeps leaves after the beginning.
+        DynamoDB Local lists such shards forever; and a parent that only its child names is mostly
+        gone long ago. Records that leave while the machine sleeps do so after the start.
         """
         young = self._clock.boottime() - self._began < self._timing.young_seconds
         return shard.expected and not (young and shard.position == self._horizon)
@@ -100,23 +101,23 @@ class Losses:
         """Reports a loss if records have left a shard while it waited. Raises DataLossError."""
         if shard.has_waited_past_retention(now):
             since = shard.since
-            shard.since = now  # said once is enough, unless it waits as long again
+            shard.since = now  # reported once, unless it waits as long again
             what = f"shard {shard.id}, unread since {since}"
             self.report(what, "longer than the retention", shard)
 
     def report_if_stale(self, what: str, time: datetime | None, now: datetime) -> None:
         """Reports a loss if a listing or a token is older than retention. Raises DataLossError."""
         if time and is_stale(time, now):
-            self._began = -math.inf  # the machine has slept: what was there at first counts now
+            self._began = -math.inf  # the machine has slept: from now on all losses count
             of = time.isoformat(timespec="seconds")
             self.report(f"the {what} is of {of}", "older than the retention of 24 hours")
 
     def restarts_snapshot(
         self, on_stale: str, what: str, time: datetime | None, listing: Listing
     ) -> bool:
-        """Returns True if the items have to be delivered again, as the stored position is too old.
+        """Returns True if the items have to be delivered again: the stored position is too old.
 
-        Under `fail` that raises UsageError, under `trim-horizon` it is a loss: DataLossError.
+        Under `fail` that raises UsageError; under `trim-horizon` it is a loss (DataLossError).
         """
         if not is_stale(time, listing.time):
             return False
@@ -131,12 +132,12 @@ class Losses:
 
 
 def is_stale(time: datetime | None, now: datetime) -> bool:
-    """True if what was made after this time may have left the stream."""
+    """True if records made after this time may have left the stream."""
     return time is not None and now - time > RETENTION
 
 
 def held_since(listing: Listing, now: datetime) -> datetime:
-    """Returns the time from which on a stream holds every change: a day ago, or its beginning."""
+    """Returns the time from which a stream holds every change: a day ago, or its enabling."""
     day = now - RETENTION
     return day if listing.created is None else max(day, listing.created)
 

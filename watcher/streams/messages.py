@@ -1,4 +1,4 @@
-"""The messages of a shard's reader, which cross from the workers to the manager."""
+"""The messages of a shard's reader, which workers send to the manager."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Page(msgspec.Struct, frozen=True, tag="page"):
-    """Records `start:stop` of the body that goes with this message."""
+    """The records `start:stop` of this message's body."""
 
     start: int
     stop: int
     last_sequence_number: str
-    """The number of the last record read, which may have been left out."""
+    """The number of the last record read, which may be left out of the page."""
     body: bytes = b""
     last_created: float | None = None
-    """The creation time of that one (epoch seconds), where it is known."""
+    """The creation time of that record (epoch seconds), where known."""
     kinds: dict[str, int] | None = None
-    """The number of records of each kind of change; None where nobody has counted."""
+    """The number of records of each kind of change; None: not counted."""
     left_out: list[int] = []
-    """The number of records left out before the first, before the second, … and in all.
+    """The number of records left out before the first, before the second, … and in total.
 
     Empty where none was.
     """
 
     @property
     def count(self) -> int:
-        """The number of records it holds."""
+        """The number of records in the page."""
         return self.stop - self.start
 
     @property
     def read(self) -> int:
-        """The number of records read for it, those included that were left out."""
+        """The number of records read for the page, including those left out."""
         return self.count + (self.left_out[-1] if self.left_out else 0)
 
     def records(self) -> list[WireRecord]:
-        """Returns its records, their images undecoded."""
+        """Returns its records; their images are not decoded."""
         return pages.decode(self.body).Records[self.start : self.stop]
 
     def split(self, count: int) -> tuple[Page, Page]:
-        """Returns its first `count` records (one at least), and the others; they share the body."""
+        """Returns its first `count` records (at least 1), and the rest; both share the body."""
         cut = self.start + count
         number = self.records()[count - 1].dynamodb.SequenceNumber
         head = Page(self.start, cut, number, self.body)
         return head, Page(cut, self.stop, self.last_sequence_number, self.body)
 
     def upto(self, number: str) -> Page | None:
-        """Returns the page up to this number; None where all of its records are after it."""
+        """Returns the page up to this number; None where all its records are later."""
         end = int(number)
         if int(self.last_sequence_number) <= end:
             return self
@@ -72,7 +72,7 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
 
 
 class Loss(msgspec.Struct, frozen=True, tag="loss"):
-    """Records were gone before they could be read: from `since` on, up to what comes next."""
+    """Records were gone before they could be read: from `since` to the next record."""
 
     shard_id: str
     since: str
@@ -80,7 +80,7 @@ class Loss(msgspec.Struct, frozen=True, tag="loss"):
 
     @classmethod
     def at(cls, shard_id: str, position: Position, reason: str) -> Loss:
-        """Returns the loss of what is gone from this position on."""
+        """Returns the loss of the records from this position on."""
         match position:
             case TrimHorizon() | Latest():
                 since = "its trim horizon"
@@ -92,19 +92,19 @@ class Loss(msgspec.Struct, frozen=True, tag="loss"):
 
 
 class ErrorKind(Enum):
-    """The kind of an error."""
+    """The kind of a service's error."""
 
     PASSING = "passing"
     OVERDUE = "overdue"
-    """An answer of which something comes now and then, but not the end."""
+    """An answer that arrives bit by bit, without an end."""
     UNEXPECTED = "unexpected"
-    """An answer that says nothing of the stream (`UnexpectedAnswerError`)."""
+    """An answer that is no answer about the stream (`UnexpectedAnswerError`)."""
     DENIED = "denied"
     CREDENTIALS = "credentials"
 
 
 class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
-    """The service keeps refusing; the reader goes on trying."""
+    """The service keeps refusing; the reader keeps trying."""
 
     text: str
     failures: int
@@ -112,7 +112,7 @@ class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
 
     @property
     def is_worth_logging(self) -> bool:
-        """True if it is worth a log line; an error that took half a minute is, the first time."""
+        """True if it should be logged; an error that took half a minute, from the first time on."""
         if self.kind is ErrorKind.OVERDUE:
             return worth_logging(self.failures, from_failure=1)
         return worth_logging(self.failures)
@@ -125,17 +125,16 @@ class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
 
 
 class Notice(msgspec.Struct, frozen=True, tag="notice"):
-    """Something odd about the shard that the user is to know, once."""
+    """An oddity of the shard that is logged once."""
 
     text: str
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """Nothing more will come: the shard is `closed`, or all of it was read that was asked for.
+    """The reader's end: the shard is `closed`, or everything requested is read.
 
-    `reason` says why that is all, of one that is not closed; `proven`, that it was open after the
-    beginning, whatever a listing may show. `gone` says that the service knows no such shard, and
-    what of it was not read.
+    `reason` explains the end of a shard that is not closed; with `proven` it was open after the
+    start, whatever a listing shows. `gone` is the loss of a shard that the service no longer knows.
     """
 
     closed: bool
@@ -145,7 +144,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The reading can't go on: `fatal` if only the user can help, else after a restart."""
+    """The reader can't go on: if `fatal`, only the user can help; else a restart may."""
 
     text: str
     fatal: bool
@@ -155,7 +154,7 @@ Message = Started | Page | Loss | Retrying | Notice | Finished | Failed
 
 WireFilter = Callable[[WireRecord], bool]
 PageFilter = Callable[[Sequence[WireRecord]], list[int]]
-"""Returns the indexes of the records that a filter lets through."""
+"""Returns the indexes of the records that pass the filter."""
 
 MakePage = Callable[..., Page]
 """The signature of `make_page`: (body, records, first, last) to a page."""
@@ -168,11 +167,11 @@ def make_page(
     last: int,
     page_filter: PageFilter | None = None,
 ) -> Page:
-    """The part `first:last` of a page's records.
+    """Returns the page of the records `first` to `last`, without the last.
 
-    A shortcut: where the filter rejects most, the others travel in a smaller body of their own, and
-    the delivery tests those only. Where the test raises, all go on: it raises in the delivery
-    again, where the user sees it.
+    A shortcut: where the filter rejects most records, the others get a smaller body, and delivery
+    filters only those. Where the filter raises, all records go on: delivery raises the error again,
+    where the user sees it.
     """
     change = records[last - 1].dynamodb
     number, created = change.SequenceNumber, change.ApproximateCreationDateTime
@@ -193,5 +192,5 @@ def _kinds(records: Sequence[WireRecord]) -> dict[str, int]:
 
 
 def _of(body: bytes, records: Sequence[WireRecord], places: Sequence[int]) -> bytes:
-    """Builds a body of some of a page's records."""
+    """Returns a body with some of a page's records."""
     return b'{"Records":[%b]}' % b",".join(raw_records_at(body, records, places))

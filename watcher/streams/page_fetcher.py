@@ -1,4 +1,4 @@
-"""A shard's pages, one at a time: as often as the service allows, the next one sent for ahead."""
+"""Fetches a shard's pages one at a time, within the rate limit, and prefetches the next one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.requests import Collect, GetRecords, Prefetch, ReadSteps
 from watcher.streams.timing import TIMING, Timing
 
-# Facts of the service, not choices of ours.
+# Facts of the service.
 FULL_BYTES = 500_000
-"""A full page is about 1 MB; from here on more is likely to follow at once."""
+"""Half the size of a full page (1 MB), from which more records are likely to follow at once."""
 FULL_RECORDS = 500
-"""A full page has 1,000 records; from here on more is likely to follow at once."""
+"""Half the records of a full page (1,000), from which more are likely to follow at once."""
 
 
 def is_full(records: int, size: int) -> bool:
-    """True for a page of so many records and bytes that more is likely to follow at once."""
+    """True for a page with so many records or bytes that more are likely to follow at once."""
     return records >= FULL_RECORDS or size >= FULL_BYTES
 
 
 class PageFetcher:
-    """Fetches one shard's pages. `rate` is how often that may be.
+    """Fetches one shard's pages, as often as `rate` allows.
 
-    With `prefetches` it sends for what follows a full page while that one is being looked at.
+    With `prefetches` it requests the page after a full one while the reader handles that.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class PageFetcher:
 
     def fetch(self, iterator: str) -> ReadSteps[bytes]:
         """Returns a page's body. Raises as `StreamsClient.get_records`."""
-        (sent_for, prefetched), self._prefetched = self._prefetched, ("", None)
-        if sent_for != iterator or prefetched is None:
+        (prefetched_iterator, prefetched), self._prefetched = self._prefetched, ("", None)
+        if prefetched_iterator != iterator or prefetched is None:
             return (yield from self._counted(GetRecords(iterator)))
         body = yield from self._counted(Collect(prefetched))
         is_fresh = self._clock.monotonic() - self._prefetched_at < self._timing.prefetched_seconds
         if is_fresh or len(body) >= self._timing.empty_page_bytes or self.rate.delay():
             return body
-        # Something may have been written since.
+        # A record may have been written since.
         return (yield from self._counted(GetRecords(iterator)))
 
     def fetch_at(self, iterator: str, limit: int | None = None) -> ReadSteps[bytes]:
-        """Returns a page from elsewhere in the shard. Raises as `StreamsClient.get_records`."""
+        """Returns a page at another iterator. Raises as `StreamsClient.get_records`."""
         return (yield from self._counted(GetRecords(iterator, limit)))
 
     def _counted(self, request: GetRecords | Collect) -> ReadSteps[bytes]:
@@ -72,10 +72,10 @@ class PageFetcher:
         return body
 
     def prefetch(self, body: bytes) -> ReadSteps[None]:
-        """Sends for the page after a full one before that one is taken apart.
+        """Requests the page after a full one, before that one is decoded.
 
-        Only where that read would begin at once anyway. The answer is kept for `fetch`; where that
-        asks for another iterator, the call was in vain.
+        Only where the rate limit allows that read at once. `fetch` returns the answer, or drops it
+        for another iterator.
         """
         if self._prefetches and len(body) >= FULL_BYTES and not self.rate.delay():
             following = page.next_iterator(body)
@@ -89,5 +89,5 @@ class PageFetcher:
         return self.rate.throttled_in_a_row
 
     def delay(self) -> float:
-        """Seconds until the next read may begin."""
+        """Returns the seconds until the next read may begin."""
         return self.rate.delay()

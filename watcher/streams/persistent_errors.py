@@ -1,4 +1,4 @@
-"""Decides which refusals end the reading: at its beginning more than later."""
+"""Decides which refusals end the reading; before a first success, more of them do."""
 
 from __future__ import annotations
 
@@ -11,59 +11,65 @@ from watcher.streams.timing import TIMING, Timing
 
 
 class PersistentErrors:
-    """Counts requests that are refused in ways that only the user can mend.
+    """Counts refused requests that only the user can fix.
 
-    An odd answer (a proxy that restarts, an error that nobody knows) ends nothing once there was
-    an answer as it should be; no permission does after a minute of attempts. Without any, both are
-    the cause why nothing works.
+    After a first success, an odd answer (a restarting proxy, an unknown error) ends nothing, and
+    missing permissions only after a minute of attempts. Before it, both end the reading as its
+    cause.
     """
 
     def __init__(self, clock: Clock, *, has_worked: bool = False, timing: Timing = TIMING) -> None:
         self._timing = timing
         self._clock = clock
         self.has_worked = has_worked
-        """True if there was an answer as it should be."""
+        """True once a request has succeeded."""
         self.last = ""
         """The text of the last error."""
         self._seconds = -math.inf
-        self._at = -math.inf  # up to when it was counted
-        self._denied: dict[str, tuple[float, float]] = {}  # for how long, and when the last time
+        self._at = -math.inf  # the end of the counted time
+        self._denied: dict[str, tuple[float, float]] = {}  # seconds, and the time of the last one
         self._credentials = 0
         self._credentials_at = -math.inf
 
     def on_answer(self) -> None:
-        """Takes in an answer as it should be."""
+        """Notes a success."""
         self.has_worked = True
 
     def count_seconds(self) -> float:
-        """Counts up to now for how long requests were refused; negative without any refusal."""
+        """Returns the seconds of refused requests, counted up to now; negative without one."""
         now = self._clock.monotonic()
         self._seconds += min(now - self._at, self._timing.between_errors_seconds)
         self._at = now
         return self._seconds
 
-    def on_error(self, name: str, trouble: Retrying) -> None:
-        """Takes in a shard's trouble. Raises DeniedError, UnexpectedAnswerError where it ends."""
-        self.last = trouble.text
+    def on_error(self, name: str, error: Retrying) -> None:
+        """Handles a shard's error.
+
+        Raises DeniedError, UnexpectedAnswerError where it ends the reading.
+        """
+        self.last = error.text
         self._seconds = max(0.0, self.count_seconds())
-        if trouble.failures == 1 or trouble.kind is not ErrorKind.DENIED:
+        if error.failures == 1 or error.kind is not ErrorKind.DENIED:
             self._denied.pop(name, None)
-        if trouble.kind is ErrorKind.DENIED:
+        if error.kind is ErrorKind.DENIED:
             now = self._clock.monotonic()
             seconds, last = self._denied.get(name, (0.0, now))
             seconds += min(now - last, self._timing.between_errors_seconds)
             self._denied[name] = seconds, now
             if not self.has_worked or seconds >= self._timing.denied_seconds:
-                raise DeniedError(trouble.text)
+                raise DeniedError(error.text)
         if (
-            trouble.kind is ErrorKind.UNEXPECTED
+            error.kind is ErrorKind.UNEXPECTED
             and not self.has_worked
-            and trouble.failures >= self._timing.odd_answers
+            and error.failures >= self._timing.odd_answers
         ):
-            raise UnexpectedAnswerError(trouble.text)
+            raise UnexpectedAnswerError(error.text)
 
     def subject(self, shard_id: str, message: Retrying | Notice) -> str | None:
-        """Returns the subject of a log line; None where one said the same of all shards."""
+        """Returns the subject of a log line;
+
+        None where one line covers all shards, and was logged.
+        """
         if not isinstance(message, Retrying) or message.kind is not ErrorKind.CREDENTIALS:
             return f"Shard {shard_id}"
         now = self._clock.monotonic()
@@ -77,7 +83,7 @@ class PersistentErrors:
 
 
 def kind_of(error: Exception) -> ErrorKind:
-    """Returns the kind of an error of the service."""
+    """Returns the kind of a service's error."""
     if isinstance(error, DeniedError):
         return ErrorKind.DENIED
     if isinstance(error, TransientError) and error.overdue:

@@ -1,16 +1,15 @@
-"""Adapts the rate of reads to what other readers leave of those that AWS allows.
+"""Adapts the rate of reads to the share of AWS's limit that other readers leave.
 
-AWS allows some five GetRecords a second on a shard, to all of its readers together; a Lambda
-function takes four of them. Nothing holds a reader back before its first throttled read: most
-shards have a slot to spare, emulators have no such limit, and five pages a second would be far less
-than what a shard that is behind can give there. From then on the rate grows by a little with each
-read that comes through, and shrinks by a share with each that is throttled, as TCP does it with
-what a network can carry.
+AWS allows about five GetRecords a second on a shard to all its readers together; a Lambda function
+takes four of them. A reader is not limited before its first throttled read: most shards have reads
+to spare, and emulators, without such a limit, give far more than five pages a second of a backlog.
+After that the rate grows a little with each successful read, and shrinks by a share with each
+throttled one, as TCP adapts to a network.
 
-The figures are for few throttled reads (below 5 %) where five or one a second are to be had, and
-for nine tenths of those at least: a tenth less after each throttled read, and the way back in forty
-reads. Well above the last limit the steps grow, as somebody else may have left. A rate that nothing
-throttles for some minutes at its most was not the limit: then there is none again.
+The constants aim at few throttled reads (below 5 %) and at least nine tenths of the available rate,
+whether that is one or five reads a second: a tenth less after each throttled read, recovered in
+forty reads. Well above the last limit the steps grow, as another reader may have left. After some
+minutes at the largest rate without a throttled read, the limit is lifted.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from watcher.streams.timing import TIMING, Timing
 
 
 class AdaptiveRateLimit:
-    """The rate of one reader."""
+    """The rate limit of one reader."""
 
     def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
         self._timing = timing
         self._clock = clock
-        self._rate: float | None = None  # reads a second; None: as often as there is something
+        self._rate: float | None = None  # reads a second; None: no limit
         self._limit = self._timing.reads_per_second_max
         self._step = 0.0
         self._since_throttled = 0
@@ -38,15 +37,15 @@ class AdaptiveRateLimit:
 
     @property
     def allowed(self) -> float:
-        """Reads a second, as far as that is known; else inf."""
+        """The allowed reads a second; infinite without a limit."""
         return math.inf if self._rate is None else self._rate
 
     def on_read(self) -> None:
-        """Takes in that a read begins now."""
+        """Notes that a read begins now."""
         self._began = self._clock.monotonic()
 
     def on_success(self) -> None:
-        """Takes in that the read was answered."""
+        """Notes that the read succeeded."""
         self.throttled_in_a_row = 0
         if self._rate is None:
             return
@@ -61,7 +60,7 @@ class AdaptiveRateLimit:
             self._rate = None
 
     def on_throttled(self) -> None:
-        """Takes in that the read was throttled."""
+        """Notes that the read was throttled."""
         self.throttled_in_a_row += 1
         if self._rate is None:
             self._rate = self._timing.reads_per_second_first
@@ -79,7 +78,7 @@ class AdaptiveRateLimit:
         self._since_throttled = 0
 
     def delay(self) -> float:
-        """Seconds until the next read may begin; the longer, the more are refused."""
+        """Returns the seconds until the next read may begin: more after each throttled one."""
         if self._rate is None:
             return 0.0
         interval = 1 / self._rate

@@ -1,9 +1,9 @@
 """The calls that the core asks its executor to make.
 
 `ShardReader.attempt()` is a generator: it yields a `ReadRequest`, and is sent the service's answer
-or has the service's error thrown into it. `Coordinator.due()` hands out a `StreamRequest`, and
-`answered()` or `failed()` take what came of it. An executor decides where, when and how the calls
-are made; `watcher.pull.executor` makes them one after the other and waits for each.
+or has the service's error thrown into it. `Coordinator.due()` returns a `StreamRequest`, whose
+result goes to `answered()` or `failed()`. An executor decides where, when and how the calls are
+made; `watcher.pull.executor` makes them one after the other and waits for each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from watcher.aws.model import Position
 
 
 class GetIterator(msgspec.Struct, frozen=True):
-    """Asks for a shard iterator; the answer is the iterator and the service's own time."""
+    """Requests a shard iterator; the answer is the iterator and the service's time."""
 
     arn: str
     shard_id: str
@@ -25,46 +25,46 @@ class GetIterator(msgspec.Struct, frozen=True):
 
 
 class GetRecords(msgspec.Struct, frozen=True):
-    """Asks for a page, of `limit` records at most; the answer is its body."""
+    """Requests a page, of at most `limit` records; the answer is its body."""
 
     iterator: str
     limit: int | None = None
 
 
 class Prefetch(msgspec.Struct, frozen=True):
-    """Sends a GetRecords ahead of its turn; the answer is a call that waits for the body, or None.
+    """Sends GetRecords ahead; the answer is a function that waits for the body, or None.
 
-    None means that this executor can't send ahead. The call raises as `GetRecords` does.
+    None means that this executor can't prefetch. The function raises as `GetRecords` does.
     """
 
     iterator: str
 
 
 class Collect(msgspec.Struct, frozen=True):
-    """Asks for the body of a page that was prefetched."""
+    """Requests the body of a prefetched page."""
 
     prefetched: Callable[[], bytes]
 
 
 class RenewCredentials(msgspec.Struct, frozen=True):
-    """Says that the service refused the credentials: someone may have logged in again."""
+    """Reports that the service refused the credentials: newer ones may exist."""
 
 
 ReadRequest = GetIterator | GetRecords | Prefetch | Collect | RenewCredentials
 
 _Result = TypeVar("_Result")
 
-# What is sent in depends on the request, which no type of a generator can say.
+# The type of the sent answer depends on the request, which a generator's type can't express.
 ReadSteps = Generator[ReadRequest, Any, _Result]
-"""Steps of a read: yields requests, is sent their answers, returns a result."""
+"""The steps of a read: a generator that yields requests, is sent answers, and returns a result."""
 
 
 class DescribeShards(msgspec.Struct, frozen=True):
-    """Asks for the whole listing of the stream; the answer is a `Listing`."""
+    """Requests the whole listing of the stream; the answer is a `Listing`."""
 
 
 class ListChildren(msgspec.Struct, frozen=True):
-    """Asks for the children of a finished shard; the answer is a list of shards."""
+    """Requests the children of a finished shard; the answer is a list of shards."""
 
     shard_id: str
 

@@ -1,4 +1,4 @@
-"""Reads one shard from a position to its end, through all its troubles."""
+"""Reads one shard from a position to its end, through all errors of the service."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ from watcher.streams.timing import TIMING, Timing
 
 
 class ShardReader:
-    """One shard's records, page by page, in order, each one once.
+    """Reads one shard's records, page by page, in order, each record once.
 
-    `attempt()` takes the steps of one read and returns what came of it; `delay` then says how many
-    seconds to wait before the next, `poll_max` at most where the shard is idle. `position` is
-    always where a new reader would have to start; `latest` is the moment that "latest" means, for
-    a shard whose first iterator can't be had at once.
+    `attempt()` takes the steps of one read and returns its messages; `delay` is then the number of
+    seconds until the next, at most `poll_max` for an idle shard. `position` is always the start of
+    a replacement reader; `latest` is the time that "latest" means if the first iterator has to be
+    retried.
 
-    With `catch_up_after` (see `end_detector`) the reader also finishes where all up to now is read
-    of a shard that is not `closed`; with `end` it holds back what was created later, and finishes
-    at many such records. What the `page_filter` rejects may be left out of the pages, which
-    `make_page` builds. With `prefetches` it sends for what follows a full page while that one is
-    being looked at. `rate` is that of a reader before it, if there was one.
+    With `catch_up_after` (see `end_detector`) the reader also finishes once a shard that is not
+    `closed` is read up to now; with `end` it drops records created later, and finishes after many
+    of them. Records that the `page_filter` rejects may be left out of the pages, which `make_page`
+    builds. With `prefetches` it requests the page after a full one while it handles that. `rate` is
+    the rate limit that a former reader has learned.
     """
 
     def __init__(  # noqa: PLR0913 (what a read depends on, by keyword)
@@ -102,7 +102,7 @@ class ShardReader:
         self._make_page = (
             make_page if page_filter is None else partial(make_page, page_filter=page_filter)
         )
-        self._coarseness: int | None = None  # where a time can't be read from: of creation times
+        self._coarseness: int | None = None  # seconds; None: AT_TIMESTAMP works
         self._poll_max = poll_max
         self._empty_pages = 0
         self._was_idle = isinstance(position, Latest)
@@ -124,7 +124,7 @@ class ShardReader:
     @property
     def may_have_more(self) -> bool:
         """True unless the last reads found nothing more, or failed."""
-        # Throttled reads came too early and say nothing; another is due soon.
+        # Throttled reads were only too early; another one is due soon.
         if (
             self.finished
             or self._failures > self.reads.throttled_in_a_row
@@ -138,13 +138,13 @@ class ShardReader:
     def is_idle(self) -> bool:
         """True if the last read found nothing more; records may still follow (see EndDetector).
 
-        The first time this takes several empty pages; from then on, one.
+        The first time this takes several empty pages; after that, one.
         """
         return self._was_idle and self._empty_pages > 0 and not self._failures
 
     @property
     def least_delay(self) -> float:
-        """The part of `delay` that passes even if a caller waits for the next read."""
+        """The part of `delay` that has to pass even if a caller waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._deduplicator.repeats_in_a_row:
             return self.delay
         return min(self.delay, max(self._timing.after_records_seconds, self.reads.delay()))
@@ -152,7 +152,7 @@ class ShardReader:
     def poll_more_often(self) -> bool:
         """Polls an idle shard as often as in its first minute: another shard has just had records.
 
-        Returns True if it was polled less often. A reader that is not idle, or in trouble, goes on.
+        Returns True if it was polled less often. A busy or failing reader stays as it is.
         """
         if self.closed or self._end_detector is not None or self._failures or not self._empty_pages:
             return False
@@ -162,18 +162,18 @@ class ShardReader:
         return is_rare
 
     def attempt(self) -> ReadSteps[list[Message]]:
-        """Takes the steps of one read. Raises StreamError where there is no way to the service."""
+        """Takes the steps of one read. Raises StreamError without a way to the service."""
         if self.finished:
             return []
         messages = yield from self._answered()
         was_refused = bool(messages) and not self._started
         if was_refused and self._latest is not None and isinstance(self.position, Latest):
-            # "Latest" is not the moment when the shard can be read at last.
+            # "Latest" means the start, not the first successful read.
             self.position = AtTime(self._latest)
         return messages
 
     def _answered(self) -> ReadSteps[list[Message]]:
-        """Reads a page, or finds out what the service's error means for the next attempt."""
+        """Reads a page, or turns the service's error into the next attempt's state."""
         messages: list[Message] = []
         is_new = self._iterator is None
         try:
@@ -181,7 +181,7 @@ class ShardReader:
         except ExpiredIteratorError as error:
             self._iterator = None
             self.delay = 0.0
-            if is_new:  # not of old age
+            if is_new:  # not by its age
                 messages.append(self._on_failure(error))
         except TrimmedDataError as error:
             messages.extend(self._on_trimmed(str(error)))
@@ -192,7 +192,7 @@ class ShardReader:
             messages.append(self._on_failure(error, is_read_throttled=is_read_throttled))
             self._doubt_timestamp(error)
         except CredentialsError as error:
-            # Someone will log in again.
+            # Newer credentials may exist.
             yield RenewCredentials()
             self._failures += 1
             self.delay = backoff(
@@ -202,7 +202,7 @@ class ShardReader:
             )
             messages.append(Retrying(str(error), self._failures, ErrorKind.CREDENTIALS))
         except (DeniedError, UnexpectedAnswerError) as error:
-            # Maybe the service refuses the iterator; and nobody may hear that there is one.
+            # The iterator may be the reason; and `Started` must not be sent for a refused read.
             self._iterator = None
             self._started = self._started and not messages
             messages = [self._on_failure(error)]
@@ -223,7 +223,7 @@ class ShardReader:
         self.delay = max(self.delay, self.reads.delay())
 
     def _on_failure(self, error: WatcherError, *, is_read_throttled: bool = False) -> Retrying:
-        """Counts a failure, and chooses the delay: a throttled read's is the rate limit's."""
+        """Counts a failure and sets the delay; after a throttled read, the rate limit's."""
         self._failures += 1
         if is_read_throttled:
             self.delay = self.reads.delay()
@@ -232,10 +232,10 @@ class ShardReader:
         return Retrying(str(error), self._failures, kind_of(error))
 
     def _on_trimmed(self, reason: str) -> list[Message]:
-        """Go on at the trim horizon; where that is trimmed again and again, nothing is left.
+        """Goes on at the trim horizon; after repeated trimmed reads there, the shard is gone.
 
-        A horizon or a time moves on with the retention, so being refused there once says little
-        (DynamoDB Local does it to an iterator on an empty shard when the first record comes).
+        A horizon or a time moves on with retention, so that a single refusal means little (DynamoDB
+        Local refuses an iterator on an empty shard when the first record comes).
         """
         self._iterator = None
         if isinstance(self.position, AtSequence | AfterSequence):
@@ -256,9 +256,9 @@ class ShardReader:
             self._end_detector.on_iterator(time)
         time -= CLOCKS_APART
         if isinstance(self.position, Latest):
-            # An iterator that expires before the first record must not move up to a later LATEST.
+            # After an expired iterator the reader must not continue at a later LATEST.
             self.position = AtTime(time)
-        # At a position that is no record's: records may have left the shard since the last one.
+        # At a position without a number, records may have left the shard since the last iterator.
         if not self._started or not isinstance(self.position, AtSequence | AfterSequence):
             self._started = True
             messages.append(Started(time))
@@ -280,9 +280,9 @@ class ShardReader:
         return granted
 
     def _doubt_timestamp(self, error: TransientError) -> None:
-        """moto grants an iterator at a time, and then fails at every read with it.
+        """Drops an iterator at a time that fails: moto grants some that never work.
 
-        From the trim horizon on the same records come, only later.
+        The same records come from the trim horizon, only later.
         """
         at_time = isinstance(self.position, AtTime) and self._coarseness is None
         if at_time and self._failures >= self._timing.failures_until_doubt and not error.throttled:
@@ -295,7 +295,7 @@ class ShardReader:
         records = self._before_end(wire.Records)
         parts = self._deduplicator.through(records)
         if parts is None:
-            # An emulator's: numbers are the order in which the changes were made.
+            # An emulator's page: the changes' order is that of their numbers.
             places = sorted_places(wire.Records)
             body = page.reordered(body, places)
             wire.Records = [wire.Records[place] for place in places]
@@ -326,7 +326,7 @@ class ShardReader:
             messages.append(Notice(text))
 
     def _before_end(self, records: list[WireRecord]) -> list[WireRecord]:
-        """A page's records before the first that came after the beginning, where that is known."""
+        """Returns a page's records before the end's number, where that is known."""
         number = None if self._end_detector is None or self.closed else self._end_detector.number
         if number is None:
             return records
@@ -336,7 +336,7 @@ class ShardReader:
         return records[: sum(each < number for each in numbers)]
 
     def _is_at_end(self, has_records: bool) -> ReadSteps[bool]:
-        """True if this is all of an open shard that was asked for."""
+        """Returns True if everything requested of an open shard is read."""
         if self._deduplicator.is_past_end:
             return True
         if self._end_detector is None or self.closed or self._iterator is None:
@@ -346,7 +346,7 @@ class ShardReader:
     def _on_repeats(self) -> Notice | Retrying:
         text = "the service gives records again that came before; they are left out"
         if self._deduplicator.leads_back and isinstance(self.position, AfterSequence):
-            self._iterator = None  # a new one is at the last record at once
+            self._iterator = None  # a new one is behind the last record at once
         if not self._deduplicator.repeats_in_a_row:
             return Notice(text)
         self._iterator = None
@@ -354,31 +354,31 @@ class ShardReader:
         return Retrying(text, self._deduplicator.repeats_in_a_row)
 
     def _set_delay(self, wire: page.WirePage, size: int) -> None:
-        """A full page: at once; some records: soon; none: ever later, up to the idle delay."""
+        """Sets the delay: none after a full page, short after records, longer after empty pages."""
         is_fresh = len(wire.Records) > self._deduplicator.repeated
-        goes_back = bool(wire.Records) and not is_fresh and not self._deduplicator.repeats_in_a_row
+        is_repeat = bool(wire.Records) and not is_fresh and not self._deduplicator.repeats_in_a_row
         if is_fresh:
             self._empty_pages = 0
             self.delay = (
                 0.0 if is_full(len(wire.Records), size) else self._timing.after_records_seconds
             )
-        elif goes_back:
+        elif is_repeat:
             self.delay = self._timing.near_end_seconds  # no empty page
         else:
             self._empty_pages += 1
             self._was_idle |= self._empty_pages >= self._timing.idle_pages
             self.delay = self._idle_delay()
         detector = self._end_detector
-        if detector is not None and not goes_back:
+        if detector is not None and not is_repeat:
             detector.on_page(is_empty=not is_fresh)
         if self.closed and not wire.Records:
-            self.delay = 0.0  # nothing will ever be written there
+            self.delay = 0.0  # no record will ever be added
         elif detector is not None:
             soon = min(self.delay, self._timing.near_end_seconds)
             self.delay = soon if wire.Records else detector.delay
 
     def _idle_delay(self) -> float:
-        """After a minute it doubles, and differs a little: not all shards at the same moment."""
+        """Returns a delay that doubles after a minute, with jitter to spread the shards' polls."""
         rare = self._empty_pages - self._timing.idle_polls
         if rare <= 0 or self._poll_max <= self._timing.idle_seconds:
             delay = min(

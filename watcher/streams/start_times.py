@@ -1,4 +1,4 @@
-"""Where in a shard to start reading."""
+"""Parses start positions and times as users write them."""
 
 import contextlib
 import re
@@ -15,10 +15,10 @@ from watcher.errors import UsageError
 _UNIT = r"(s|sec|second|m|min|minute|h|hr|hour|d|day|w|week)"
 _PART = re.compile(rf"(\d+(?:\.\d+)?|\ban?\b) ?{_UNIT}s?(?:,? (?:and )?)?(?![a-z])")
 _AGE = re.compile(rf"(?:{_PART.pattern})+(?: ?ago)?")
-# dateutil's free parser reads almost anything as some time, and undo acts on it: only forms with
-# one meaning are read. https://en.wikipedia.org/wiki/ISO_8601
+# dateutil's free parser reads almost anything as some time, and undo acts on it: only unambiguous
+# forms are accepted. https://en.wikipedia.org/wiki/ISO_8601
 _ZONE = r" ?(?:z|utc|gmt|[+-]\d\d(?::?\d\d)?)"
-# Not with an offset behind a minus: 08:00-09:00 is a span to most.
+# No offset with a minus: most people read 08:00-09:00 as a span.
 _TIME_OF_DAY = re.compile(rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:(?! ?-){_ZONE})?")
 _ISO = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d|\d{8}(?=t))(?:[t ](?P<time>\d\d:?\d\d(?::?\d\d(?:[.,]\d{1,6})?)?)"
@@ -28,15 +28,15 @@ _EPOCH = re.compile(r"\d{10}(\d{3})?")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DAYS = {"today": 0, "yesterday": 1}
 Moment: TypeAlias = str | datetime | timedelta
-"""A moment as users give it: a text, a datetime (naive: local time), or how long ago."""
+"""A time as users give it: a text, a datetime (naive: local time), or an age."""
 
 _OLDEST = ("trim-horizon", "earliest", "oldest", "beginning")
 
 
 class LatestMoment:
-    """The moment at which a reader asked for "latest", for streams that are listed only later.
+    """The time at which a reader asked for "latest", for streams that are listed only later.
 
-    A start there is never after that moment by either clock: what was written since is read.
+    Its positions are never after that time by either clock: no later record is missed.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -45,21 +45,21 @@ class LatestMoment:
 
     @property
     def here(self) -> AtTime:
-        """Returns the position of that moment by this machine's clock."""
+        """The position of that time by this machine's clock."""
         return AtTime(datetime.fromtimestamp(int(self._time), UTC) - CLOCKS_APART)
 
     def position(self, listing: Listing) -> AtTime:
-        """Returns the position of that moment, by the service's clock at a later listing."""
-        # The clock that goes on while a machine sleeps.
+        """Returns the position of that time, by the service's clock at a later listing."""
+        # The clock that also runs while the machine sleeps.
         passed = timedelta(seconds=self._clock.boottime() - self._boottime)
         return AtTime(no_later(listing.time - passed, self._time) - CLOCKS_APART)
 
 
 def at_time(time: datetime, now: datetime) -> AtTime:
-    """The position of a moment; a naive `time` is local time, as everywhere in `datetime`.
+    """Returns the position of a time; a naive `time` is local, as everywhere in `datetime`.
 
-    Raises UsageError for a moment after `now`, which the service would refuse shard by shard, and
-    for one that clocks skip.
+    Raises UsageError for a time after `now`, which the service would refuse shard by shard, and for
+    one that the local clocks skip.
     """
     try:
         if time.tzinfo is None and not tz.datetime_exists(time, tz.tzlocal()):
@@ -76,38 +76,38 @@ def at_time(time: datetime, now: datetime) -> AtTime:
 
 
 def parse_start(text: Moment, now: datetime) -> Latest | TrimHorizon | AtTime:
-    """Reads `--from`: `latest`, `trim-horizon`, an age like `90s 15m 2h30m 1d`, or a time.
+    """Parses `--from`: `latest`, `trim-horizon`, an age like `90s 15m 2h30m 1d`, or a time.
 
-    Kafka's `earliest` and the like are the trim horizon, `now` is the latest. An age may be spelled
+    Kafka's `earliest` and the like mean the trim horizon, `now` means latest. An age may be spelled
     out (`2 hours ago`). A time is a date with or without a time of day (no zone: local), a time of
     day (today's), `today` or `yesterday` with or without one, or epoch seconds or milliseconds.
-    Raises UsageError for anything else, also for what could mean two moments.
+    Raises UsageError for anything else, also for ambiguous texts.
     """
     if not isinstance(text, str):
-        return _given(text, now)
+        return _position_of(text, now)
     word = _normal(text)
     if word in ("latest", "now"):
         return Latest()
     if word in _OLDEST:
         return TrimHorizon()
-    found = _moment(word, now) or _time(word, text, now)
+    found = _position_of_age(word, now) or _time(word, text, now)
     if found is None:
         raise _unreadable(text, "position", "latest, trim-horizon, ")
     return found
 
 
 def parse_time(text: Moment, now: datetime) -> AtTime:
-    """Reads a moment that has passed: `now`, or what `parse_start` takes for an age or a time."""
+    """Parses a past time: `now`, or one of `parse_start`'s ages and times."""
     if not isinstance(text, str):
-        return _given(text, now)
+        return _position_of(text, now)
     word = _normal(text)
-    found = _moment("0s" if word == "now" else word, now) or _time(word, text, now)
+    found = _position_of_age("0s" if word == "now" else word, now) or _time(word, text, now)
     if found is None:
         raise _unreadable(text, "time")
     return found
 
 
-def _given(moment: datetime | timedelta, now: datetime) -> AtTime:
+def _position_of(moment: datetime | timedelta, now: datetime) -> AtTime:
     if isinstance(moment, datetime):
         return at_time(moment, now)
     if not isinstance(moment, timedelta):
@@ -132,8 +132,8 @@ def _normal(text: str) -> str:
     return " ".join(text.lower().replace("_", "-").split())
 
 
-def _moment(word: str, now: datetime) -> AtTime | None:
-    """Reads an age; None for anything else."""
+def _position_of_age(word: str, now: datetime) -> AtTime | None:
+    """Returns the position of an age; None for other texts."""
     if not _AGE.fullmatch(word):
         return None
     parts = [
@@ -148,7 +148,7 @@ def _moment(word: str, now: datetime) -> AtTime | None:
 
 
 def _dated(word: str, now: datetime) -> str:
-    """Returns a time of day, today's or yesterday's, with its date."""
+    """Returns a time of day, today's or yesterday's, with its date; other texts unchanged."""
     day, _, rest = word.partition(" ")
     rest = rest.removeprefix("at ")
     if day in _DAYS and (not rest or _TIME_OF_DAY.fullmatch(rest)):
@@ -158,7 +158,7 @@ def _dated(word: str, now: datetime) -> str:
 
 
 def _written_time(word: str, text: str) -> datetime | None:
-    """Reads a date with or without a time, or an epoch: nothing that could mean two moments."""
+    """Parses a date with or without a time, or an epoch; None for other texts."""
     if epoch := _EPOCH.fullmatch(word):
         return datetime.fromtimestamp(int(word) / (1000 if epoch[1] else 1), UTC)
     iso = _ISO.fullmatch(re.sub(r"([t ])(\d:)", r"\g<1>0\2", word))  # 9:30 is 09:30
@@ -181,19 +181,19 @@ def _offset_hint(time: datetime) -> str:
     return f"add an offset, as in {time:%Y-%m-%dT%H:%M}+02:00, or Z for UTC"
 
 
-# What people write that is no time, or could be several; and what to write instead.
+# Texts that are no time, or ambiguous; `_hint` says what to write instead.
 _ZONE_NAME = re.compile(r"\d ?[A-Za-z]{3,5}$")
 _SPAN = re.compile(r"(?:^|\s)(\d{1,2}:\d\d) ?- ?(\d{1,2}:\d\d)$")
 _WRITTEN_DATE = re.compile(r"(?:^|\D)(\d{1,2})[./](\d{1,2})[./](\d{4})(?:\D|$)")
 _MONTH = re.compile(r"\d{4}-\d\d")
 _DAY_BEHIND = re.compile(r"\d{1,2}:\d\d \d{1,2}")
 _HOUR = re.compile(r"(\d{4}-\d\d-\d\d[T ])?(\d{1,2})(?: ?([ap])\.?m\.?)?", re.IGNORECASE)
-# ISO 8601 has these, too; next to nobody can tell which day one is.
+# Dates of ISO 8601 that hardly anyone can read.
 _OTHER_DATE = re.compile(r"\d{4}-?W\d\d(?:-?\d)?|\d{4}-\d{3}|\d{8}")
 
 
-def _meant(text: str) -> str:
-    """Returns what may be meant by a text that is not read, and how to write that; or nothing."""
+def _hint(text: str) -> str:
+    """Returns how to write the likely meaning of an unreadable text; "" if unknown."""
     text = text.strip()
     if _ZONE_NAME.search(text):
         return (
@@ -227,5 +227,5 @@ def _meant(text: str) -> str:
 def _unreadable(text: str, kind: str, words: str = "") -> UsageError:
     return UsageError(
         f"can't read {text!r} as a {kind}: use {words}an age like 2h, "
-        f"or a time like 2026-11-21T08:00Z{_meant(text)}"
+        f"or a time like 2026-11-21T08:00Z{_hint(text)}"
     )

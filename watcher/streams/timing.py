@@ -24,24 +24,27 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     credentials_seconds_max: float = 5.0
     """The longest of these delays."""
     read_again_seconds: float = 1.0
-    """The delay before a shard is read again whose reader ended too early."""
+    """The delay before a new reader of a shard whose reader ended too early."""
     idle_pages: int = 5
-    """The number of empty pages that make a shard idle: records may follow fewer."""
+    """The number of empty pages that make a shard idle: records may follow a few of them."""
     empty_pages_noticed: int = 1000
-    """The number of empty pages in a row that is logged."""
+    """The number of empty pages in a row from which they are logged."""
     trimmed_reads: int = 5
-    """The number of trimmed reads in a row after which a shard counts as gone: the trim horizon
-    can move between the iterator and the read, but not that often."""
+    """The number of trimmed reads in a row after which a shard counts as gone.
+
+    The trim horizon can move between the iterator and the read, but not that often.
+    """
     failures_until_doubt: int = 3
-    """The number of failures after which an iterator at a timestamp is dropped: moto grants some
-    that never work."""
+    """The number of failures after which an iterator at a time is dropped (moto's never work)."""
     coarsest_time_seconds: int = 60
     """The precision of creation times where AT_TIMESTAMP is refused (DynamoDB Local's minutes)."""
     later_records: int = 1000
-    """The number of records in a row after `end` that ends the reading: a single one may carry a
-    wrong time."""
+    """The number of records in a row after `end` that ends the reading.
+
+    A single one may have a wrong time.
+    """
     remembered_numbers: int = 1000
-    """The last sequence numbers kept, about a page: they tell a late record from a repeated one."""
+    """The number of remembered sequence numbers, about a page's."""
 
     # Pages
     prefetched_seconds: float = 0.1
@@ -59,12 +62,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     throttled_share: float = 0.9
     """The share of the rate that is left after a throttled read."""
     throttled_again_share: float = 0.5
-    """The share that is left after a second one in a row."""
+    """The share that is left after a second throttled read in a row."""
     reads_to_recover: int = 40
     """The number of reads in which the rate climbs back to the last limit."""
     above_limit: float = 1.05
-    """The multiple of the last limit from which the rate grows faster: another reader may have
-    left."""
+    """The multiple of the last limit from which the rate grows faster.
+
+    Another reader may have left.
+    """
     step_growth: float = 1.1
     """The growth of each step above that."""
     reads_until_free: int = 1500
@@ -76,23 +81,23 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     listing_seconds: float = 5.0
     """The delay between listings of a small stream."""
     listing_seconds_max: float = 60.0
-    """The longest delay before a listing that can tell nothing that is needed now."""
+    """The longest delay before a listing that shows nothing needed at the moment."""
     listing_retry_seconds: float = 1.0
     """The first delay after a failed listing; it doubles up to `listing_seconds`."""
     listing_pages_per_second: int = 5
     """Half of the 10 DescribeStream calls a second that AWS allows to an account."""
     listed_seconds: float = 5.0
-    """The time after which listings show which shards were open at a moment."""
+    """The time after which listings show which shards were open at a given time."""
     late_child_seconds: float = 0.25
-    """The first delay before a finished shard's child is looked for; listings may lag."""
+    """The first delay before a search for a finished shard's child; listings may lag."""
     late_child_seconds_max: float = 1.0
     """The longest of these delays."""
     late_child_expected_seconds: float = 60.0
-    """The time for which a child that no listing shows is still looked for."""
+    """The time for which an unlisted child is searched."""
     unlisted_parent_seconds: float = 60.0
-    """The time after which a parent that exists, and that no listing shows, is read without one."""
+    """The time after which an existing parent is read although no listing shows it."""
     unlisted_parent_warn_seconds: float = 10.0
-    """The time after which an unreadable parent is worth a warning."""
+    """The time after which an unreadable parent is logged."""
     probe_parent_seconds: float = 1.0
     """The first delay between probes of such a parent; it doubles while nothing answers."""
     probe_parent_seconds_max: float = 4.0
@@ -106,28 +111,31 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     quiet_seconds: float = 1.0
     """The time without a record after which an open shard may be left, …"""
     quiet_pages: int = 36
-    """… and the number of empty pages of one iterator. bloop counts 5 in 4 hours; this covers more
-    than a day. It holds for young shards too: AWS documents no smaller number."""
+    """… and the number of empty pages of one iterator.
+
+    bloop counts 5 in 4 hours; this covers more than a day. It holds for young shards too: AWS
+    documents no smaller number.
+    """
     empty_pages_of_all_iterators: int = 120
-    """… or of several iterators, where one after the other is refused."""
+    """… or of several iterators, each refused after a while."""
     spread_pages: int = 3
-    """The number of the last empty pages that are spread over the time that is left."""
+    """The number of last empty pages that are spread over the remaining time."""
     probe_end_seconds: float = 1.0
     """The delay between probes of LATEST."""
     reads_per_probe: int = 20
-    """The number of allowed reads of which one is a probe."""
+    """The number of allowed reads for each probe."""
     probes: int = 3
-    """The number of iterators at LATEST that must agree: a single one may go back."""
+    """The number of iterators at LATEST whose answers count: a single one may go back."""
 
     # Errors that only the user can fix, and losses
     denied_seconds: float = 60.0
     """The time for which a denial is retried: policy changes take a while to spread."""
     between_errors_seconds: float = 10.0
-    """The most that the time between two errors counts for: in a longer one the machine slept."""
+    """The longest counted time between two errors: in a longer one the machine slept."""
     credentials_news_seconds: float = 60.0
-    """The time after which credentials that are refused again are logged again."""
+    """The time after which still refused credentials are logged again."""
     odd_answers: int = 3
-    """The number of odd answers in a row, before any good one, that rules an endpoint out."""
+    """The number of odd answers in a row, before any good one, that ends the reading."""
     young_seconds: float = 60.0
     """The time after the start in which records that leave retention are no loss."""
     start_tolerance_seconds: float = 60.0

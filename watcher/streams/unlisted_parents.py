@@ -1,4 +1,4 @@
-"""Parents that only their child's listing names: gone since long, or not listed yet."""
+"""Handles parents that only their children name: gone long ago, or not listed yet."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from watcher.streams.timing import TIMING, Timing
 
 logger = logging.getLogger("watcher")
 
-# So many of them are named in one line.
+# The number of parents named in one log line.
 _NAMED = 3
 
 
 class _UnlistedParent(msgspec.Struct):
-    """A parent whose turn has come, but that no listing shows; times are monotonic seconds."""
+    """A parent that is ready, but in no listing; times are monotonic seconds."""
 
     shard: TrackedShard
     due: float
-    asked: float | None = None
+    probed_at: float | None = None
     """The time of the first probe."""
     reason: str = "it does not answer"
     """The reason why it can't be read yet."""
-    there: float | None = None
+    exists_since: float | None = None
     """The time since which it is known to exist."""
-    troubles: int = 0
-    """The number of probes in a row without an answer."""
+    failures: int = 0
+    """The number of failed probes in a row."""
     warned: bool = False
 
 
 class UnlistedParents:
     """Finds out which of the parents that no listing shows can be read.
 
-    Its own parent is unknown: if the listing only lags, there may be one that has to be read
-    before it. Most are gone, which the service tells when it is asked for an iterator.
+    An unlisted parent's own parent is unknown: if the listing lags, that one may have to be read
+    first. Most are gone, which the service reports when asked for an iterator.
     """
 
     def __init__(self, arn: str, clock: Clock, *, timing: Timing = TIMING) -> None:
@@ -65,33 +65,33 @@ class UnlistedParents:
         return free
 
     def _is_overdue(self, parent: _UnlistedParent) -> bool:
-        # Not by the clock: while no listing comes, none can show it.
+        # By the last listing, not the clock: without listings, none can show it.
         return (
-            parent.there is not None
-            and self.listed_at - parent.there >= self._timing.unlisted_parent_seconds
+            parent.exists_since is not None
+            and self.listed_at - parent.exists_since >= self._timing.unlisted_parent_seconds
         )
 
     def has_overdue(self) -> bool:
-        """True if one has waited for so long that it is read without being listed."""
+        """True if one has waited long enough to be read without being listed."""
         return any(map(self._is_overdue, self._waiting.values()))
 
     def due(self) -> tuple[str, ...]:
-        """Returns the shards whose existence is to be probed now."""
+        """Returns the shards to probe now."""
         now = self._clock.monotonic()
         return tuple(each.shard.id for each in self._waiting.values() if each.due <= now)
 
     def on_probe(self, shard_ids: Iterable[str]) -> None:
-        """Notes that these are being probed; warns of those without an answer for long."""
+        """Notes that these shards are being probed; warns of those without an answer for long."""
         now = self._clock.monotonic()
         for name in shard_ids:
-            if (parent := self._waiting.get(name)) is not None and parent.asked is None:
-                parent.asked = now
+            if (parent := self._waiting.get(name)) is not None and parent.probed_at is None:
+                parent.probed_at = now
         self._warn()
 
     def on_answers(self, answers: Mapping[str, WatcherError | None]) -> bool:
-        """Finishes the shards that are gone; returns whether there were any.
+        """Finishes the shards that are gone; returns True if there were any.
 
-        Those without an answer are probed again.
+        The others are probed again.
         """
         any_gone = False
         for name, error in answers.items():
@@ -103,31 +103,31 @@ class UnlistedParents:
                 del self._waiting[name]
                 any_gone = True
             else:
-                self._goes_on_waiting(parent, error)
+                self._probe_again(parent, error)
         self._warn()
         return any_gone
 
-    def _goes_on_waiting(self, parent: _UnlistedParent, error: WatcherError | None) -> None:
+    def _probe_again(self, parent: _UnlistedParent, error: WatcherError | None) -> None:
         now = self._clock.monotonic()
         if error is None:
-            parent.there = now if parent.there is None else parent.there
-            parent.troubles = 0
-        else:  # what does not answer keeps the others waiting: the more seldom it is asked
-            parent.troubles += 1
+            parent.exists_since = now if parent.exists_since is None else parent.exists_since
+            parent.failures = 0
+        else:  # a failed probe delays the others: its shard is probed less often
+            parent.failures += 1
         parent.due = now + backoff(
-            max(1, parent.troubles),
+            max(1, parent.failures),
             self._timing.probe_parent_seconds,
             self._timing.probe_parent_seconds_max,
         )
         parent.reason = str(error or "no listing shows it")
 
     def _warn(self) -> None:
-        """Logs one line for all that wait for long and were not named yet."""
+        """Logs one line for all parents that have waited long and were not named yet."""
         since = self._clock.monotonic() - self._timing.unlisted_parent_warn_seconds
         new = [
             each
             for each in self._waiting.values()
-            if each.asked is not None and each.asked <= since and not each.warned
+            if each.probed_at is not None and each.probed_at <= since and not each.warned
         ]
         if not new:
             return

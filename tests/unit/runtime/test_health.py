@@ -448,7 +448,7 @@ def test_a_handler_that_is_tried_again_lives_and_is_not_ready_until_it_goes_well
     play.run(play.goes_on("a"), 1.0, ("a", page(1)), 1.0, play.says())
     assert not any(answer.live for answer in lines)
     assert not lines[3].ready
-    assert lines[-1].ready[0].startswith("a handler (seen) is tried again and again, for 1")
+    assert lines[-1].ready[0].startswith("a handler (seen) is being retried, for 1")
 
 
 def test_a_save_that_hangs_is_named() -> None:
@@ -541,7 +541,7 @@ def gate() -> Iterator[Gate]:
 def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate) -> None:
     pool = WatchedPool(2, gate)
     play = Probed(gate, "a", "b", pool=pool, clock=ThreadsClock(pool))
-    told = "shard a of orders: a handler stands, for N s"
+    told = "shard a of orders: a handler is stuck, for N s"
     play.run(
         play.goes_on("b"),
         lambda: play.read("a"),
@@ -584,7 +584,7 @@ def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
 
     def script() -> Iterator[Any]:
         yield from (play.goes_on("a"), 1.0, ("a", page(1)))
-        while not said or "tried again" not in "".join(said[-1].ready):  # threads take their time
+        while not said or "being retried" not in "".join(said[-1].ready):  # threads take their time
             yield 1.0
             said.append(play.now)
 
@@ -593,9 +593,7 @@ def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
     )
     play.follow(script())
     assert not said[-1].live
-    assert (
-        said[-1].ready[0].startswith("shard a of orders: a handler is tried again and again, for ")
-    )
+    assert said[-1].ready[0].startswith("shard a of orders: a handler is being retried, for ")
 
 
 def test_a_lease_that_has_run_out_is_waited_for_alive() -> None:
