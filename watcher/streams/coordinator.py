@@ -273,9 +273,9 @@ class Coordinator:
             and shard.id in self._in_use
             and self.is_closed(shard.id)
         ]
-        for shard in found:
+        for shard in closed:
             self.resume(shard)
-        return found
+        return closed
 
     def resume(self, shard: TrackedShard) -> None:
         """Notes that a shard is being read again that was left open, or counted as finished."""
