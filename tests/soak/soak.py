@@ -133,10 +133,11 @@ class Soak:
         if not self.outcome.samples:
             return
         now = self.outcome.samples[-1]
-        faults = sum(_faults(alone, pair).values())
+        found = {what: count for what, count in _faults(alone, pair).items() if count}
+        faults = ", ".join(f"{count} {what}" for what, count in found.items()) or "0 faults"
         self._say(
             f"{now.hours * 60:6.1f} min: {alone.writer.written.total():,} written, "
-            f"{sum(self.outcome.done.values())} disturbances, {faults} faults; "
+            f"{sum(self.outcome.done.values())} disturbances, {faults}; "
             f"{now.manager:.1f} MB in the manager, {now.processes:.1f} in {now.alive} processes, "
             f"{now.descriptors} descriptors, lag {now.lag:.1f} s"
         )

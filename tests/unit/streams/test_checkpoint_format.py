@@ -31,7 +31,12 @@ from watcher.clock import CLOCK
 from watcher.errors import UsageError
 from watcher.stores.file import CheckpointFile
 from watcher.streams import checkpoint_format
-from watcher.streams.checkpoint_format import Token, TokenShard, TokenSnapshot
+from watcher.streams.checkpoint_format import (
+    Token,
+    TokenSegment,
+    TokenShard,
+    TokenSnapshot,
+)
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
 NUMBER = "1000000000000000000042"
@@ -187,6 +192,7 @@ def numbered(number: int) -> str:
         ("0.2-snapshot", "2026-11-22T18:00:00Z", True),
         ("0.2-several", "2026-11-22T18:00:00Z", True),
         ("1", "2026-11-23T18:00:00Z", True),
+        ("1-segments", "2026-11-23T18:00:00Z", True),
     ],
 )
 def test_a_checkpoint_of_every_version_is_read(form: str, hour: str, unlisted: bool) -> None:
@@ -196,9 +202,13 @@ def test_a_checkpoint_of_every_version_is_read(form: str, hour: str, unlisted: b
         ["orders", "customers"] if form == "0.2-several" else ["orders"]
     )
     assert found.saved_at == saved_at
-    assert found.snapshot == (
-        TokenSnapshot({"PK": {"S": "order#17"}}, 1200) if form == "0.2-snapshot" else None
-    )
+    key = {"PK": {"S": "order#17"}}
+    segments = [TokenSegment(key), TokenSegment(done=True), TokenSegment()]
+    snapshots = {
+        "0.2-snapshot": TokenSnapshot(key, 1200),
+        "1-segments": TokenSnapshot(items=1200, segments=segments),
+    }
+    assert found.snapshot == snapshots.get(form)
     since = saved_at - timedelta(hours=3) if unlisted else None
     finished = ShardStatus.FINISHED
     shards = [
