@@ -458,7 +458,7 @@ class Verifier:
         if (
             created is not None
             and created > start
-            and description.created - created < self._limits.created_together
+            and created - description.created < self._limits.created_together
         ):
             self._since = created
             self._sources.open(None)  # there was no table before its stream

@@ -457,6 +457,23 @@ def test_a_copy_that_cant_be_read_ends_the_scan_beside_it(tmp_path: Path) -> Non
         Verifier(ledger.sources(EndlessTables(ledger)), FileCopy(path, {}, None)).run()
 
 
+def test_a_stream_that_is_younger_than_what_a_copy_may_lack_is_no_answer() -> None:
+    with Ledger(17) as ledger:
+        ledger.clock.sleep(3600)
+        ledger.write(20)
+        late = dict(ledger.now)
+        ledger.change("item-0", n(1, pk={"S": "item-0"}))
+        ledger.clock.sleep(5)
+        ledger.simulator.disable_stream()
+        ledger.simulator.enable_new_stream()
+        ledger.clock.sleep(5)
+        with pytest.raises(UsageError, match="is before what orders holds"):
+            Verifier(ledger.sources(), HandCopy(late)).run()
+        ledger.clock.sleep(300)
+        late["item-0"] = ledger.now["item-0"]
+        assert Verifier(ledger.sources(), HandCopy(late)).run().differing == 0
+
+
 class EndlessTables(DisturbedTables):
     """Tables whose scans never end."""
 
