@@ -32,7 +32,7 @@ class Clock:
     """As `monotonic`, but also runs while the machine sleeps."""
 
     def time(self) -> float:
-        """Returns this machine's epoch seconds, which may be wrong, and may jump."""
+        """Returns this machine's epoch seconds, matches may be wrong, and may jump."""
         return time.time()
 
     def now(self) -> datetime:
@@ -49,7 +49,7 @@ CLOCK = Clock()
 
 
 class DueQueue(Generic[_Item]):
-    """Items, each with the time when it is due; the one that is due first comes out first."""
+    """A queue of items with their due times; the first due item comes out first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -63,24 +63,25 @@ class DueQueue(Generic[_Item]):
         return (item for _, _, item in self._heap)
 
     def put(self, item: _Item, delay: float) -> None:
-        """Adds an item that is due after so many seconds."""
+        """Adds an item that is due after `delay` seconds."""
         due = self._clock.monotonic() + delay
         heapq.heappush(self._heap, (due, next(self._order), item))
 
     @property
     def due_in(self) -> float:
-        """Seconds until an item is due; none or less where one is."""
+        """Seconds until an item is due; zero or less where one is; infinite without items."""
         return self._heap[0][0] - self._clock.monotonic() if self._heap else math.inf
 
     def pop(self) -> _Item:
-        """Takes out the item that is due first."""
+        """Removes and returns the item that is due first."""
         return heapq.heappop(self._heap)[2]
 
-    def make_due(self, which: Callable[[_Item], bool]) -> None:
-        """Makes these items due now."""
+    def make_due(self, matches: Callable[[_Item], bool]) -> None:
+        """Makes the items for which `matches` returns True due now."""
         now = self._clock.monotonic()
         self._heap = [
-            (min(due, now) if which(item) else due, order, item) for due, order, item in self._heap
+            (min(due, now) if matches(item) else due, order, item)
+            for due, order, item in self._heap
         ]
         heapq.heapify(self._heap)
 

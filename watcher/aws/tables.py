@@ -449,9 +449,9 @@ class TableItems:
     """
 
     in_threads = True
-    """Pages may be asked for in several threads."""
+    """True: pages may be read in several threads."""
     time = None
-    """Each page is of its own time."""
+    """None: each page has its own time."""
 
     def __init__(self, connection: AwsConfig, arn: str, called: Callable[[str], str]) -> None:
         self._connection = connection
@@ -475,7 +475,7 @@ class TableItems:
     def page(
         self, after: Key | None, segment: int, segments: int
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
-        """Returns the items behind this key, by a consistent read, and the key of the last one."""
+        """Returns a segment's items behind this key; see `TablesClient.page`."""
         assert self._client is not None
         query: dict[str, object] = {"ReturnConsumedCapacity": "TOTAL"}
         if segments > 1:

@@ -31,7 +31,7 @@ class DeadLetter(NamedTuple):
     record: Record
     handler: str
     line: bytes
-    """One line of JSON: the whole record, and what is known of the failure."""
+    """One line of JSON: the whole record, the handler and the error."""
 
 
 class DeadLetters(Protocol):

@@ -257,7 +257,7 @@ def _key(record: Record) -> str:
 
 
 def _dead_letter(handler: str, record: Record, error: BaseException) -> DeadLetter:
-    """Returns a dead letter: the record's original JSON, and what is known of the failure."""
+    """Returns a dead letter: the record's original JSON, the handler and the error."""
     letter = {
         "record": record.raw,
         "shard_id": record.shard_id,

@@ -37,7 +37,7 @@ class WorkerTiming:
     reads_at_once: int = 4
     """The number of reads under way: each answer may have a megabyte."""
     reads_at_once_max: int = 32
-    """The same, slow reads included."""
+    """The largest number of reads under way, slow ones included."""
     slow_read_seconds: float = 0.25
     """The time after which a read counts as slow, so that it delays no other shard."""
     check_seconds: float = 0.25
@@ -88,7 +88,7 @@ class LoopTiming:
     tick_seconds: float = 0.2
     """The longest wait for a message, by which a listing or a save may be late."""
     tail_tick_seconds: float = 0.02
-    """The same while `--tail` looks for the last changes."""
+    """The wait between two looks for the last changes of `--tail`."""
     hopeless_seconds: float = 60.0
     """The time without a successful read after which a watch that does not follow ends."""
     forgotten_seconds: float = RETENTION.total_seconds() + 3600

@@ -278,7 +278,7 @@ class Coordinator:
         return closed
 
     def resume(self, shard: TrackedShard) -> None:
-        """Notes that a shard is being read again that was left open, or counted as finished."""
+        """Notes that a shard is read again that was left open, or counted as finished."""
         shard.status = ShardStatus.RUNNING
 
     def on_message(self, shard: TrackedShard, message: Message) -> Page | ShardEnd | None:
