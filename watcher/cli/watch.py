@@ -22,7 +22,6 @@ from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.options import WatchOptions
-from watcher.shutdown import exit_status, in_charge
 from watcher.version import install
 
 if TYPE_CHECKING:
@@ -222,20 +221,7 @@ def _watch(
                 logger.info(closing_line(error.totals))
             raise
     logger.info(closing_line(totals))
-    return status_of(totals, ends_by_itself=_ends_by_itself(values))
-
-
-def _ends_by_itself(values: Mapping[str, Any]) -> bool:
-    """True for options that end a watch, which otherwise goes on until it is stopped."""
-    return not values["follow"] or any(
-        values[name] is not None for name in ("until", "max_records", "max_seconds")
-    )
-
-
-def status_of(totals: Totals, *, ends_by_itself: bool) -> int:
-    """Returns the exit status of a watch in this process that raised nothing."""
-    number = in_charge().signal if totals.stopped else 0
-    return exit_status(number, ends_by_itself=ends_by_itself)
+    return 0
 
 
 def _with_callers(
