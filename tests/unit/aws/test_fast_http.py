@@ -256,6 +256,7 @@ def test_json_and_text_are_printed_in_turn(
     assert lines[1] == WIRE.replace(b'"1"', b'"0"')
 
 
+@pytest.mark.usefixtures("frozen_objects_are_counted")
 def test_starting_workers_leaves_the_garbage_collector_as_it_was(simulator: Simulator) -> None:
     simulator.write("a", 3)
     seen: list[Record] = []
