@@ -12,7 +12,7 @@ from watcher.records.plain_json import plain_json
 OPTIONS = {
     "csv_raw": (
         None,
-        "CSV for programs: cells that a spreadsheet would run (=…) are left as they are",
+        "CSV for programs: cells that a spreadsheet would run (=…) stay as they are",
     ),
 }
 NAMES = ("time", "kind", "by_ttl", "table", "key", "old", "new", "sequence_number")

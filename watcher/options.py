@@ -99,7 +99,7 @@ class WatchOptions:
         Parameter(
             metavar="END",
             group="start",
-            help="leave out what was made later, and end: an age or a time, as with --from",
+            help="end, and leave out later changes: an age or a time, as with --from",
         ),
     ] = None
     max_records: Annotated[
@@ -115,7 +115,7 @@ class WatchOptions:
         Parameter(
             metavar="SECONDS",
             group="start",
-            help="end after so many seconds, as with SIGTERM; 0.5 is half a second",
+            help="end after this many seconds (or 30s, 5m), as with SIGTERM",
         ),
     ] = None
     snapshot: Annotated[
@@ -300,7 +300,7 @@ class WatchOptions:
         Parameter(
             metavar="GLOB",
             group="tables",
-            help="no table of such a name, whatever else says so; repeatable",
+            help="leave out tables of this name; repeatable",
         ),
     ] = None
     strict: Annotated[
@@ -308,7 +308,7 @@ class WatchOptions:
         Parameter(
             negative=(),
             group="tables",
-            help="end where a name has no stream or a glob no match, not only if all have none",
+            help="end if any name has no stream or any glob no match, not only if all",
         ),
     ] = False
     yes: Annotated[

@@ -72,7 +72,7 @@ GROUPS = {
     "handlers": "what is done with each change; modules in handlers/ are options",
     "tables": "several tables in one watch",
     "start": "where to begin, and when to end",
-    "filters": "which changes, and what of them nobody is to see",
+    "filters": "which changes to deliver, and what to hide",
     "failures": "checkpoints, and what happens when something fails",
     "output": "how it is printed, and where else it goes",
     "lambda": "AWS Lambda functions run as they are, with an event source mapping's settings",

@@ -273,7 +273,7 @@ LIVE = option(
     Parameter(
         negative=(),
         group="output",
-        help="a view to sit in front of: follow and pause, search, differences, an item's "
+        help="a full-screen view: follow and pause, search, differences, an item's "
         "history, shards; ? shows its keys",
     ),
 )

@@ -37,7 +37,7 @@ _BatchWindow = Annotated[
     Parameter(
         metavar="SECONDS",
         group="lambda",
-        help="wait so long for a full batch; default 0: what is there",
+        help="wait this long for a full batch; default 0: no wait",
     ),
 ]
 _Retries = Annotated[

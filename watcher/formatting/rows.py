@@ -18,7 +18,7 @@ CsvRaw = Annotated[
     bool,
     Parameter(
         negative=(),
-        help="CSV for programs: cells that a spreadsheet would run (=…) are left as they are",
+        help="CSV for programs: cells that a spreadsheet would run (=…) stay as they are",
     ),
 ]
 """The `--csv-raw` option, shared by every command that writes CSV."""

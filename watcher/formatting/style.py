@@ -80,8 +80,8 @@ def set_up(
             metavar="WHEN",
             choices=("auto", "always", "never"),
             group="output",
-            help="colours by kind: auto (default: on a terminal; NO_COLOR and FORCE_COLOR are "
-            "heeded), always, never",
+            help="colours by kind: auto (default: on a terminal; it follows "
+            "NO_COLOR and FORCE_COLOR), always, never",
         ),
     ] = "auto",
     utc: Annotated[
@@ -102,7 +102,7 @@ def set_up(
         Parameter(
             negative=(),
             group="output",
-            help="whole values, also on a terminal, where long ones are cut and their length said",
+            help="whole values and items; else a terminal gets long ones cut, with their length",
         ),
     ] = False,
     highlight: Annotated[
@@ -133,7 +133,7 @@ def set_prefix(
         Parameter(
             negative=(),
             group="output",
-            help="say of each change which table it is of, also where there is only one",
+            help="begin each line with its table, even if there is only one",
         ),
     ] = False,
 ) -> None:
