@@ -114,7 +114,7 @@ def test_what_a_watch_can_not_be_is_said_when_the_view_has_gone(sim: RemoteSimul
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--live"], "error: --live: it is for a terminal: standard output is none"),
+        (["--live"], "error: --live: it needs a terminal, and standard output is not one"),
         (["--live", "-ps"], "error: --live: the view shows the changes itself: leave out"),
         (["--live-web", "x"], "error: --live-web x: give PORT, or HOST:PORT, such as 9464"),
         (["--live-web", "8.8.8.8:1"], "error: --live-web 8.8.8.8:1: can't listen there"),

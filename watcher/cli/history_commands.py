@@ -574,7 +574,7 @@ def _trail_of(
     """Opens the trail to count callers. Raises UsageError for one without the other."""
     if counts.CALLER in names:
         if who is None:
-            raise UsageError("it takes a trail that names them: --who PLACE", "by", counts.CALLER)
+            raise UsageError("it needs CloudTrail's logs: --who PLACE", "by", counts.CALLER)
         return open_trail(values, who)
     if "who" in origins.typed:  # a default is for other commands
         text = f"nothing asks for callers: --by {','.join([*names, counts.CALLER])}"
@@ -612,7 +612,7 @@ _NOT_WITH_WHO = ("checkpoint", "tail", "max_records", "max_seconds", "snapshot",
 def refuse_who_unless_past(chosen: Sequence[str], values: Mapping[str, Any]) -> None:
     """Raises UsageError for a watch whose callers can't be known."""
     if [*chosen] != ["--print-summary"]:
-        raise UsageError("of a watch's handlers it goes with --print-summary, alone", "who")
+        raise UsageError("among a watch's handlers it works only with --print-summary", "who")
     if values["follow"] and values["until"] is None:
         text = "calls are known some minutes later: add --no-follow, or --until"
         raise UsageError(text, "who")

@@ -103,7 +103,7 @@ def _positions(
 def _refuse_misplaced(action: str, store: str, other: str | None, origins: options.Origins) -> None:
     """Raises UsageError for an option that an action lacks or does not take."""
     if "apply" in origins.defaults:
-        raise UsageError(f"it has to be typed; it is from {origins.defaults['apply']}", "apply")
+        raise UsageError(f"type it; it is from {origins.defaults['apply']}", "apply")
     if (other is None) == (action in ("copy", "diff")):
         raise UsageError(f"{action} is about {'one store' if other else 'two stores: give OTHER'}")
     if other == store:

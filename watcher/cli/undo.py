@@ -153,13 +153,13 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
     if apply is not None:
         _refuse_with_plan(sources, origins, "apply", "to")
         if force_conflicts and not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError("it asks, which takes a terminal", "force_conflicts")
+            raise UsageError("it asks for confirmation, so it needs a terminal", "force_conflicts")
         plan = open_plan(Path(apply), connection)
         logger.info(f"Undoes {_about(plan)}")
         return _apply(plan, rate, force_conflicts and _confirmed(plan), output)
     for name in ("rate", "force_conflicts"):
         if name in origins.typed:
-            raise UsageError("it goes with --apply: nothing is written before", name)
+            raise UsageError("use it with --apply: nothing is written before", name)
     if revert is not None:
         _refuse_with_plan(sources, origins, "revert")
         return _show(plan_revert(Path(revert), connection, place), output)
@@ -185,7 +185,7 @@ def _refuse_untyped(origins: options.Origins) -> None:
     """Raises UsageError if a file or a variable asks for writes: the user has to type that."""
     for name in ("apply", "force_conflicts", "only_by"):
         if name in origins.defaults:
-            raise UsageError(f"it has to be typed; it is from {origins.defaults[name]}", name)
+            raise UsageError(f"type it; it is from {origins.defaults[name]}", name)
 
 
 def _refuse_with_plan(
@@ -196,7 +196,7 @@ def _refuse_with_plan(
         raise UsageError(f"{sources[0]} is in the plan already: give its file alone", option)
     for name in ("start", "until", "who", "only_by", *_CHOICE, *more):
         if name in origins.typed:
-            raise UsageError("a plan is done, or taken back, as a whole", name)
+            raise UsageError("a plan is applied or reverted as a whole", name)
 
 
 def _about(plan: Undo) -> str:

@@ -441,7 +441,7 @@ def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
     if path is not None and not is_mirror(path):
         return FileCopy(path, names, at)
     if names or at is not None:
-        raise UsageError("a mirror and a table have their names and times: without --map, --at")
+        raise UsageError("leave out --map and --at: a mirror or a table has its own")
     if is_table:
         return TableCopy(
             open_table(text, _other(given, connection)), f"table {text}", given.read_limit

@@ -43,6 +43,7 @@ See every change of a DynamoDB table, live and in order. To begin with:
   {PROGRAM} --help                    all that it can do
 """
 
+_ABOUT_NO_TABLE = ("streams", "new-handler", "trust", "demo", "completion", "help")
 _A_TABLE = " (to watch a table of that name, put another one before it)"
 
 _ENGINE = options.option(
@@ -167,7 +168,8 @@ def _hint(streams: Sequence[str], error: str) -> str:
     """Returns what an unknown table's name may have meant; or ""."""
     near = synonyms.command_for("".join(streams), COMMANDS)
     if near:
-        return f"; or did you mean: {PROGRAM} {'' if near == 'watch' else f'{near} '}TABLE"
+        words = [PROGRAM, near.replace("watch", ""), "TABLE" * (near not in _ABOUT_NO_TABLE)]
+        return f"; or did you mean: {' '.join(filter(None, words))}"
     blamed = [name for name in streams if repr(name) in error]
     told = [synonyms.TASKS.get(name) or synonyms.of_name(name) for name in blamed]
     return next((f"; {each}" for each in told if each), "")
@@ -177,7 +179,7 @@ def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:
     """Raises for an option after `--`, where all words are tables."""
     for name in streams:
         if name.startswith("--"):
-            raise UsageError(f"{name!r} stands behind --, as the name of a table: put it before")
+            raise UsageError(f"{name!r} is behind --, where all words are tables: put it before")
 
 
 def _watch(
@@ -325,7 +327,7 @@ def view_live(
             WatchProcess(watch), viewer_words(sys.argv[1:]), values["live_web"], title=title
         )
     if not (sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ):
-        raise UsageError("it is for a terminal: standard output is none", "live")
+        raise UsageError("it needs a terminal, and standard output is not one", "live")
     if is_viewer():
         from watcher.live.watch_process import DESCRIPTOR, run_shared
 

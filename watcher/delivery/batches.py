@@ -47,7 +47,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 <= self.window < math.inf:
             raise UsageError("give 0 or more seconds", "batch_window", f"{self.window:g}")
         if self.retries < -1:
-            raise UsageError("give 0 or more, or -1 for ever", "retries", self.retries)
+            raise UsageError("give 0 or more, or -1 (forever)", "retries", self.retries)
         if self.max_age is not None and not 0 < self.max_age < math.inf:
             raise UsageError("give more than 0 seconds", "max_age", f"{self.max_age:g}")
 

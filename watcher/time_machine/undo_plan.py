@@ -146,7 +146,7 @@ def caller_filter(
     if names is None and who is None:
         return None
     if who is None:
-        raise UsageError("it takes a trail that names the callers: --who PLACE", "only_by")
+        raise UsageError("it needs CloudTrail's logs: --who PLACE", "only_by")
     if names is None:
         raise UsageError("say whose changes to undo: --only-by role/NAME", "who", who)
     return CallerFilter(names, Trail(who, connection))

@@ -227,16 +227,16 @@ def test_without_a_yes_conflicts_stay(
         (["orders", "--from", "2099-01-01"], "is in the future"),
         (["orders", "--from", "40h"], "is before what orders holds, which begins"),
         (["orders", "--from", "15m", "--key", "v=5"], "--key v: no such key attribute; the table"),
-        (["--apply", "x", "--force-conflicts"], "it asks, which takes a terminal"),
-        (["orders", "--from", "1h", "--force-conflicts"], "it goes with --apply"),
+        (["--apply", "x", "--force-conflicts"], "it asks for confirmation, so it needs a terminal"),
+        (["orders", "--from", "1h", "--force-conflicts"], "use it with --apply"),
         (["orders", "--from", "1h", "--only", "put"], 'unknown kind "put"'),
-        (["orders", "--from", "15m", "--rate", "5"], "--rate: it goes with --apply"),
+        (["orders", "--from", "15m", "--rate", "5"], "--rate: use it with --apply"),
         (["orders", "--from", "15m", "--to", "no/such"], "--to no/such: can't write: No such file"),
         (["--apply", "PLAN", "--rate", "0"], "--rate 0: give more than 0"),
         (["--apply", "none.jsonl"], "--apply none.jsonl: can't read: No such file or directory"),
         (["--revert", "none.jsonl"], "--revert none.jsonl: can't read: No such file or directory"),
         (["--revert", "PLAN"], "nothing was written by it"),
-        (["--apply", "x", "--from", "1h"], "--from: a plan is done, or taken back, as a whole"),
+        (["--apply", "x", "--from", "1h"], "--from: a plan is applied or reverted as a whole"),
         (["orders", "--apply", "x"], "--apply: orders is in the plan already: give its file alone"),
         (["orders", "--from", "1h", "--apply"], "--apply: give a value (PLAN)"),
     ],
@@ -273,7 +273,7 @@ def test_what_writes_has_to_be_typed(
     assert "give the time of the first change" in capsys.readouterr().err
     monkeypatch.setenv("WATCHER_APPLY", "plan.jsonl")
     assert main(["undo"]) == 2
-    assert "--apply: it has to be typed; it is from WATCHER_APPLY" in capsys.readouterr().err
+    assert "--apply: type it; it is from WATCHER_APPLY" in capsys.readouterr().err
 
 
 def test_what_was_written_before_a_refusal_is_said(
