@@ -10,7 +10,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.aws.config import AwsConfig, Client, region_of
-from watcher.aws.credentials import SigningCredentials, own_credentials, session
+from watcher.aws.credentials import SigningCredentials, ca_file, own_credentials, session
 from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
 from watcher.errors import UsageError
 from watcher.version import __version__
@@ -48,7 +48,11 @@ class ObjectsClient:
                 "credential_provider", SigningCredentials(credentials)
             )
             self._client: Client = botocore_session.create_client(
-                "s3", region_name=region, endpoint_url=connection.endpoint_url, config=settings
+                "s3",
+                region_name=region,
+                endpoint_url=connection.endpoint_url,
+                verify=ca_file(botocore_session),
+                config=settings,
             )
         except (boto.BotoCoreError, ValueError) as error:
             stream_error = to_stream_error(error)
