@@ -177,7 +177,7 @@ class Stream:
         self._close = weakref.finalize(self, _close_all, self._calls, clients)
         found = {arn: clients.client_for(arn) for arn in clients.all_of(asked)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
-            client.take_shortcut(arn)
+            client.use_fast_path(arn)
         needed = found if snapshot or on_stale == "snapshot" else ()
         items = {arn: TableItems(connection, arn, clients.client_for(arn).table) for arn in needed}
         self._items, self._only_restart = items, not snapshot

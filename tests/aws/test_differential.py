@@ -15,7 +15,7 @@ from watcher.aws import http
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
-from watcher.aws.fast_http import SentCall
+from watcher.aws.fast_http import RequestTemplate
 from watcher.aws.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
 from watcher.errors import TransientError, WatcherError
 
@@ -146,7 +146,7 @@ def check_url(arn: str, region: str) -> None:
     assert fast_call(worker).url == urls[0]
 
 
-def fast_call(worker: StreamsClient) -> SentCall:
+def fast_call(worker: StreamsClient) -> RequestTemplate:
     assert worker.shortcut is not None
     call = worker.shortcut.call_of("GetRecords")
     assert call is not None

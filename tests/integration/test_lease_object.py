@@ -15,7 +15,7 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import Program, run
 from watcher.aws.config import AwsConfig
 from watcher.aws.lease_object import LeaseObject
-from watcher.aws.lease_table import Leased
+from watcher.aws.lease_table import LeaseRecord
 from watcher.errors import CheckpointError, UsageError
 
 URL = "s3://positions/watches/orders.json"
@@ -53,26 +53,28 @@ def test_an_object_is_written_only_over_what_was_seen(s3: Any) -> None:
     mine, other = lease(), lease()
     mine.make()
     assert mine.get() is None
-    first = Leased("one", 1, 6.0, b'{"a": [1]}')
+    first = LeaseRecord("one", 1, 6.0, b'{"a": [1]}')
     assert mine.replace(first, None)
     assert not mine.replace(first, None)
     assert other.get() == first
-    second = Leased("two", 2, 6.0, b"")
+    second = LeaseRecord("two", 2, 6.0, b"")
     assert other.replace(second, first)
-    assert not mine.replace(Leased("one", 2, 6.0, b"{}"), first), "it was seen by neither since"
+    assert not mine.replace(LeaseRecord("one", 2, 6.0, b"{}"), first), (
+        "it was seen by neither since"
+    )
     assert mine.get() == second
-    assert mine.replace(Leased("", 3, 6.0, b"{}"), second)
+    assert mine.replace(LeaseRecord("", 3, 6.0, b"{}"), second)
 
 
 def test_an_object_that_was_removed_is_not_written_again(s3: Any) -> None:
-    mine, first = lease(), Leased("one", 1, 6.0, b"{}")
+    mine, first = lease(), LeaseRecord("one", 1, 6.0, b"{}")
     assert mine.replace(first, None)
     s3.delete_object(Bucket="positions", Key="watches/orders.json")
-    assert not mine.replace(Leased("one", 2, 6.0, b"{}"), first)
+    assert not mine.replace(LeaseRecord("one", 2, 6.0, b"{}"), first)
 
 
 def test_people_can_read_it(s3: Any) -> None:
-    assert lease().replace(Leased("one", 1, 6.0, b'{"shards": []}'), None)
+    assert lease().replace(LeaseRecord("one", 1, 6.0, b'{"shards": []}'), None)
     body = s3.get_object(Bucket="positions", Key="watches/orders.json")["Body"].read()
     assert json.loads(body) == {
         "holder": "one",

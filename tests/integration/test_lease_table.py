@@ -24,7 +24,7 @@ from moto.server import ThreadedMotoServer
 from tests.support.dynamodb_local import DynamoDBLocal
 from watcher import watch
 from watcher.aws.config import AwsConfig
-from watcher.aws.lease_table import Leased, LeaseTable
+from watcher.aws.lease_table import LeaseRecord, LeaseTable
 from watcher.errors import CheckpointError, TransientError, UsageError
 from watcher.streams.checkpoint_format import Token, TokenShard, all_from_json, encode
 
@@ -79,13 +79,13 @@ def token(shards: int) -> bytes:
 def test_an_item_is_written_only_over_what_was_seen(table: LeaseTable) -> None:
     table.make()  # it is there already
     assert table.get() is None
-    first = Leased("one", 1, 6.0, token(3))
+    first = LeaseRecord("one", 1, 6.0, token(3))
     assert table.replace(first, None)
     assert not table.replace(first, None)
     assert table.get() == first
-    second = Leased("two", 2, 6.0, b"")
+    second = LeaseRecord("two", 2, 6.0, b"")
     assert table.replace(second, first)
-    assert not table.replace(Leased("one", 2, 6.0, b"x"), first)
+    assert not table.replace(LeaseRecord("one", 2, 6.0, b"x"), first)
     assert table.get() == second
 
 
@@ -94,7 +94,7 @@ def test_a_token_of_thousands_of_shards_fits(
     table: LeaseTable, dynamodb_local: DynamoDBLocal, shards: int
 ) -> None:
     there = table.get()
-    large = Leased("one", 10, 6.0, token(shards))
+    large = LeaseRecord("one", 10, 6.0, token(shards))
     assert table.replace(large, there)
     assert table.get() == large
     key = {"name": {"S": "a/b"}}
@@ -114,37 +114,37 @@ def parts(client: Any, name: str) -> list[str]:
 
 def test_a_token_that_no_item_holds_is_in_several(either: Any) -> None:
     mine, other = opened("large"), opened("large")
-    first = Leased("one", 1, 6.0, b"{}")
+    first = LeaseRecord("one", 1, 6.0, b"{}")
     assert mine.replace(first, None)
-    grown = Leased("one", 2, 6.0, LARGE)
+    grown = LeaseRecord("one", 2, 6.0, LARGE)
     assert mine.replace(grown, first)
     assert mine.get() == other.get() == grown
     assert parts(either, "large") == ["2", "2"]
-    renewed = Leased("one", 3, 6.0, LARGE)
+    renewed = LeaseRecord("one", 3, 6.0, LARGE)
     assert mine.replace(renewed, grown)
     assert parts(either, "large") == ["2", "2"], "a renewal writes the lease alone"
-    taken = Leased("two", 4, 6.0, LARGE)
+    taken = LeaseRecord("two", 4, 6.0, LARGE)
     assert other.get() == renewed
     assert other.replace(taken, renewed)
     assert parts(either, "large") == ["2", "2"], "and so does a takeover"
     assert mine.get() == taken
-    shrunk = Leased("two", 5, 6.0, b"{}")
+    shrunk = LeaseRecord("two", 5, 6.0, b"{}")
     assert other.replace(shrunk, taken)
     assert mine.get() == shrunk
-    again = Leased("two", 6, 6.0, token(11_000))
+    again = LeaseRecord("two", 6, 6.0, token(11_000))
     assert other.replace(again, shrunk)
     assert mine.get() == again
 
 
 def test_one_that_has_lost_the_lease_writes_no_part(either: Any) -> None:
     mine, other = opened("fenced"), opened("fenced")
-    first = Leased("one", 1, 6.0, LARGE)
+    first = LeaseRecord("one", 1, 6.0, LARGE)
     assert mine.replace(first, None)
-    assert not other.replace(Leased("two", 1, 6.0, token(11_000)), None)
+    assert not other.replace(LeaseRecord("two", 1, 6.0, token(11_000)), None)
     assert other.get() == first
-    second = Leased("two", 2, 6.0, LARGE)
+    second = LeaseRecord("two", 2, 6.0, LARGE)
     assert other.replace(second, first)
-    assert not mine.replace(Leased("one", 2, 6.0, token(11_000)), first)
+    assert not mine.replace(LeaseRecord("one", 2, 6.0, token(11_000)), first)
     assert mine.get() == second
     assert parts(either, "fenced") == ["1", "1"]
 
@@ -155,7 +155,7 @@ def test_a_reader_never_sees_the_parts_of_two_writes(either: Any) -> None:
     def write() -> None:
         writing, seen = opened("torn"), None
         for counter in itertools.count(1):
-            leased = Leased("one", counter, 6.0, tokens[counter % 2])
+            leased = LeaseRecord("one", counter, 6.0, tokens[counter % 2])
             assert writing.replace(leased, seen)
             seen = leased
             if end.is_set():
@@ -177,12 +177,12 @@ def test_a_reader_never_sees_the_parts_of_two_writes(either: Any) -> None:
 
 _WRITER = """
 import sys
-from tests.integration.test_lease_table import Leased, opened, token
+from tests.integration.test_lease_table import LeaseRecord, opened, token
 writing, seen, tokens = opened("killed"), None, (token(11_000), token(11_001))
 seen = writing.get()
 while True:
     counter = seen.counter + 1 if seen else 1
-    leased = Leased("one", counter, 6.0, tokens[counter % 2])
+    leased = LeaseRecord("one", counter, 6.0, tokens[counter % 2])
     assert writing.replace(leased, seen)
     seen = leased
     print(counter, flush=True)
@@ -212,7 +212,7 @@ def test_killed_at_random_instants_a_writer_leaves_a_whole_token(table: LeaseTab
 
 def test_a_part_that_somebody_deletes_is_named(either: Any) -> None:
     mine = opened("gone")
-    assert mine.replace(Leased("one", 1, 6.0, LARGE), None)
+    assert mine.replace(LeaseRecord("one", 1, 6.0, LARGE), None)
     either.delete_item(TableName="lease-table", Key={"name": {"S": "gone (part 2)"}})
     with pytest.raises(UsageError, match="an item that holds a part of it is gone") as told:
         mine.get()
@@ -223,14 +223,14 @@ def test_a_part_that_somebody_deletes_is_named(either: Any) -> None:
 
 def test_a_watcher_that_knows_of_no_parts_keeps_them_and_refuses_the_token(either: Any) -> None:
     mine = opened("older")
-    assert mine.replace(Leased("one", 1, 6.0, LARGE), None)
+    assert mine.replace(LeaseRecord("one", 1, 6.0, LARGE), None)
     item = either.get_item(TableName="lease-table", Key={"name": {"S": "older"}})["Item"]
     with pytest.raises(UsageError, match="not a stream token"):
         all_from_json(item["token"]["S"])
     # It has taken the lease over with this as its token.
     taken = item | {"holder": {"S": "old"}, "counter": {"N": "2"}}
     either.put_item(TableName="lease-table", Item=taken)
-    assert mine.get() == Leased("old", 2, 6.0, LARGE)
+    assert mine.get() == LeaseRecord("old", 2, 6.0, LARGE)
 
 
 def test_another_transaction_at_the_same_moment_is_trouble_that_passes(
@@ -246,7 +246,7 @@ def test_another_transaction_at_the_same_moment_is_trouble_that_passes(
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         conflicting = LeaseTable.from_url("dynamodb://lease-table/a", AwsConfig(), None)
         with pytest.raises(CheckpointError) as told:
-            conflicting.replace(Leased("one", 1, 6.0, LARGE), None)
+            conflicting.replace(LeaseRecord("one", 1, 6.0, LARGE), None)
     assert told.value.answered
     assert isinstance(told.value.__cause__, TransientError)
 
@@ -258,7 +258,7 @@ def test_a_transaction_without_permission_names_the_action_of_its_parts(
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         denied = LeaseTable.from_url("dynamodb://lease-table/a", AwsConfig(), None)
         with pytest.raises(CheckpointError, match="needs dynamodb:PutItem on lease-table"):
-            denied.replace(Leased("one", 1, 6.0, LARGE), None)
+            denied.replace(LeaseRecord("one", 1, 6.0, LARGE), None)
 
 
 @pytest.mark.parametrize(("form", "shards"), [("0.2-item", 8), ("0.2-item-zlib", 100)])
@@ -278,7 +278,7 @@ def test_an_item_of_an_earlier_version_is_read(either: Any, form: str, shards: i
 
 def test_one_that_no_transaction_holds_is_refused(table: LeaseTable) -> None:
     with pytest.raises(CheckpointError) as told:
-        table.replace(Leased("one", 1, 6.0, token(80_000)), table.get())
+        table.replace(LeaseRecord("one", 1, 6.0, token(80_000)), table.get())
     assert re.fullmatch(
         r"checkpoint dynamodb://lease-table/a/b: the token takes [\d,]+ KB, compressed, and "
         r"DynamoDB writes 3,900 at once: give a file, s3://BUCKET/KEY, or an object with load\(\) "

@@ -87,7 +87,7 @@ class SimulatedClient:
     def renew_expiring(self) -> None:
         """Nothing ends by itself here."""
 
-    def take_shortcut(self, arn: str) -> None:
+    def use_fast_path(self, arn: str) -> None:
         """There is none here."""
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:

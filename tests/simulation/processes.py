@@ -28,7 +28,7 @@ from watcher.runtime.protocol import (
     frame,
 )
 from watcher.runtime.worker import AssignedShard, ReadScheduler
-from watcher.streams.messages import Failed, Message, Page
+from watcher.streams.messages import Message, Page, ReaderCrashed
 
 _FORK_SECONDS = 0.005
 _BREATH = 0.002
@@ -122,7 +122,7 @@ class SimulatedWorker:
 
     def _take(self, reading: AssignedShard, messages: list[Message]) -> None:
         for message in messages:
-            if isinstance(message, Failed) and not message.fatal:
+            if isinstance(message, ReaderCrashed) and not message.fatal:
                 raise AssertionError(message.text)
         self._readers.answered(reading)
         self._to_send += [(reading, message) for message in messages]

@@ -15,7 +15,7 @@ from tests.simulation.scheduler import Killed, Scheduler, Stalled, Trace, Virtua
 from tests.simulation.together import Seat, SeatedLife, Turns
 from tests.simulation.universe import Universe
 from watcher.aws.counters import SharedCounters
-from watcher.aws.lease_table import Leased
+from watcher.aws.lease_table import LeaseRecord
 from watcher.aws.model import TrimHorizon
 from watcher.build import build_manager
 from watcher.delivery.handler import Handler
@@ -47,11 +47,11 @@ class Item:
     name = "dynamodb://positions/orders"
 
     def __init__(self, judge: StandbyJudge) -> None:
-        self.there: Leased | None = None
+        self.there: LeaseRecord | None = None
         self.fails_until = 0.0
         self._judge = judge
 
-    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
         """Compare and swap."""
         now = self.there and (self.there.holder, self.there.counter)
         if now != (seen and (seen.holder, seen.counter)):
@@ -77,7 +77,7 @@ class StandbyJudge:
         self._universe.scheduler.tell("the judge", text)
         self.complaints.append(f"at {self._universe.scheduler.now:.2f}: {text}")
 
-    def written(self, before: Leased | None, now: Leased) -> None:
+    def written(self, before: LeaseRecord | None, now: LeaseRecord) -> None:
         """The item has changed."""
         if now.holder != self.holder:
             self.checked["takeovers"] += bool(self.holder and now.holder)
@@ -140,10 +140,10 @@ class Shared:
     def close(self) -> None:
         """It has no connection."""
 
-    def get(self) -> Leased | None:
+    def get(self) -> LeaseRecord | None:
         return self._asked(lambda: self._item.there)
 
-    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
         return self._asked(lambda: self._item.replace(leased, seen))
 
     def _asked(self, ask: Callable[[], T]) -> T:

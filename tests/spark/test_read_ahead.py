@@ -16,7 +16,7 @@ from watcher.spark.buffered_shard import BufferedPage
 from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.timing import SourceLimits
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Finished, Page, Started
+from watcher.streams.messages import IteratorGranted, Page, ReaderEnded
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_reader_that_begins_again_goes_on_at_the_frontier(
     clock.sleep(1)
     steps(ahead, stream)
     last = ahead.events[-1][1]
-    assert isinstance(last, Finished) and last.gone
+    assert isinstance(last, ReaderEnded) and last.gone
     stream.write("a", range(10, 15))
     stream.refused = set()
 
@@ -167,7 +167,7 @@ def test_what_a_reader_says_comes_in_its_order(ahead: ReadAhead, stream: PlayedS
     steps(ahead, stream)
 
     first, second = (each for _, each in ahead.events)
-    assert isinstance(first, Started)
+    assert isinstance(first, IteratorGranted)
     assert isinstance(second, BufferedPage)
 
 

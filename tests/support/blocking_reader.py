@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from watcher import executor
 from watcher.aws.model import Service
 from watcher.clock import CLOCK, Clock
-from watcher.pull import executor
 from watcher.streams.messages import Message
 from watcher.streams.shard_reader import ShardReader
 

@@ -28,6 +28,7 @@ ROOMS = [
     ["pull", "stores"],
     ["delivery"],
     ["observability"],
+    ["executor"],
     ["streams"],
     ["formatting"],
     ["records"],

@@ -34,7 +34,7 @@ from watcher.aws.credentials import (
 from watcher.aws.deadline import limit_answers, with_deadline
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
-from watcher.aws.fast_http import RawPages, Shortcut
+from watcher.aws.fast_http import FastClient, RawPages
 from watcher.aws.listings import (
     ListingProgress,
     call_in_turn,
@@ -127,7 +127,7 @@ class StreamsClient:
         self.counters = Counters()
         """The counters of its calls; the caller may set others."""
         self._tables: Client = None
-        self._opened: list[Client | Shortcut] = []
+        self._opened: list[Client | FastClient] = []
         try:
             botocore_session = session(connection)
             region = region_of(connection, botocore_session, arn_region)
@@ -147,7 +147,7 @@ class StreamsClient:
             """Botocore's client."""
             limit_answers(self.api)
             refuse_unusable_endpoint(botocore_session, self.api.meta.endpoint_url)
-            self.shortcut: Shortcut | None = None
+            self.shortcut: FastClient | None = None
             """Reads shards without botocore's overhead; None: botocore reads them."""
             self._listings = self._new_shortcut()
             self._opened += [self.api, self._listings]
@@ -170,8 +170,8 @@ class StreamsClient:
             timing=self._timing,
         )
 
-    def _new_shortcut(self) -> Shortcut:
-        return Shortcut(
+    def _new_shortcut(self) -> FastClient:
+        return FastClient(
             self._session,
             self.api,
             bounded=self._bounded,
@@ -372,7 +372,7 @@ class StreamsClient:
         self.counters.answer()
         return body
 
-    def take_shortcut(self, arn: str) -> None:
+    def use_fast_path(self, arn: str) -> None:
         """Makes reads of this stream's shards cheap; each call then has one attempt.
 
         Call it before a fork: all children share the loaded data.

@@ -88,7 +88,7 @@ def for_worker(
     `credentials` are another process's, to be used instead of the program's own.
     """
     streams = StreamsClient(connection, region_in(arn), attempts=1, credentials=credentials)
-    streams.take_shortcut(arn)
+    streams.use_fast_path(arn)
     return streams
 
 

@@ -110,7 +110,7 @@ def _refuse_other_bodies(body: bytes, shape: str, metadata: dict[str, Any]) -> N
         )
 
 
-class Shortcut:
+class FastClient:
     """Makes some of a client's calls without botocore's overhead.
 
     botocore chooses the URL and the headers, as seen in a call that is never sent, whose signature
@@ -135,7 +135,7 @@ class Shortcut:
         self._parser = RawPages().create_parser("json")
         self.ca_file: str = ca_file(session) or str(get_cert_path(True))
         self._connections: dict[str, HTTPConnections] = {}
-        self._calls: dict[str, SentCall | None] = {}
+        self._calls: dict[str, RequestTemplate | None] = {}
         self._learning = threading.Lock()
         self._pending: weakref.WeakSet[PendingResponse] = weakref.WeakSet()
 
@@ -181,14 +181,14 @@ class Shortcut:
         self._pending.add(pending)
         return pending
 
-    def call_of(self, operation: str) -> SentCall | None:
+    def call_of(self, operation: str) -> RequestTemplate | None:
         """Returns an operation's request form;
 
         None if botocore makes it, or nothing was called yet.
         """
         return self._calls.get(operation)
 
-    def _known_call(self, operation: str, query: dict[str, Any]) -> SentCall | None:
+    def _known_call(self, operation: str, query: dict[str, Any]) -> RequestTemplate | None:
         """Returns an operation's request form; None where botocore has to make the call."""
         if operation not in self._calls:
             with self._learning:  # a call that is only watched must not be another thread's
@@ -196,7 +196,7 @@ class Shortcut:
                     self._calls[operation] = self._learned(operation, query)
         return self._calls[operation]
 
-    def _learned(self, operation: str, query: dict[str, Any]) -> SentCall | None:
+    def _learned(self, operation: str, query: dict[str, Any]) -> RequestTemplate | None:
         """Returns botocore's request form for a call; None if it is not the known one."""
         request = self._unsent_request(operation, query)
         url = request.url
@@ -216,7 +216,7 @@ class Shortcut:
         if signed["Authorization"] != headers["authorization"]:
             return None
         shape = self._client.meta.service_model.operation_model(operation).output_shape
-        return SentCall(operation, url, kept, signer, shape, http)
+        return RequestTemplate(operation, url, kept, signer, shape, http)
 
     def _unsent_request(self, operation: str, query: dict[str, Any]) -> AWSPreparedRequest:
         """Returns botocore's request for a call, without sending it."""
@@ -280,7 +280,7 @@ class Shortcut:
         parsed: ParsedAnswer = self._parser.parse(response, call.shape)
         return parsed
 
-    def _post(self, call: SentCall, query: dict[str, Any]) -> PendingResponse:
+    def _post(self, call: RequestTemplate, query: dict[str, Any]) -> PendingResponse:
         body = json.dumps(query, default=_epoch_seconds).encode()
         return call.http.post(call.headers | call.signer.headers(body, self._frozen_keys()), body)
 
@@ -289,7 +289,7 @@ class Shortcut:
         return credentials.get_frozen_credentials() if credentials else None
 
 
-class SentCall(NamedTuple):
+class RequestTemplate(NamedTuple):
     """An operation's request, as botocore sends it."""
 
     operation: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from watcher.aws.config import AwsConfig
-from watcher.aws.lease_table import Leased, checkpoint_error
+from watcher.aws.lease_table import LeaseRecord, checkpoint_error
 from watcher.aws.s3 import SCHEME, ObjectsClient
 from watcher.aws.timing import TABLES
 from watcher.errors import StreamError, TransientError, UsageError
@@ -20,14 +20,14 @@ class _Content(msgspec.Struct, frozen=True):
     token: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-def encode(leased: Leased) -> bytes:
+def encode(leased: LeaseRecord) -> bytes:
     """Returns the lease and its token as JSON."""
     token = msgspec.Raw(leased.token) if leased.token else msgspec.UNSET
     content = _Content(leased.holder, leased.counter, leased.seconds, token)
     return msgspec.json.encode(content)
 
 
-def decode(text: bytes | str, name: str) -> Leased:
+def decode(text: bytes | str, name: str) -> LeaseRecord:
     """Returns the lease that `encode` has encoded. Raises UsageError for other text."""
     try:
         content = msgspec.json.decode(text, type=_Content)
@@ -35,7 +35,7 @@ def decode(text: bytes | str, name: str) -> Leased:
         reason = f"what is there was not written by a watch ({error}): choose another name"
         raise UsageError(reason, "checkpoint", name) from None
     token = bytes(content.token) if content.token else b""
-    return Leased(content.holder, content.counter, content.seconds, token)
+    return LeaseRecord(content.holder, content.counter, content.seconds, token)
 
 
 class LeaseObject:
@@ -47,7 +47,7 @@ class LeaseObject:
     def __init__(self, client: ObjectsClient, url: str) -> None:
         self.name = url
         self._client = client
-        self._seen: Leased | None = None
+        self._seen: LeaseRecord | None = None
         self._etag = ""  # of `_seen`
 
     @classmethod
@@ -65,7 +65,7 @@ class LeaseObject:
         """Checks that the bucket answers. Raises CheckpointError, UsageError."""
         self.get()
 
-    def get(self) -> Leased | None:
+    def get(self) -> LeaseRecord | None:
         """Returns the lease in the object; None where there is none."""
         try:
             found = self._client.get(self.name)
@@ -77,7 +77,7 @@ class LeaseObject:
         self._seen, self._etag = decode(body, self.name), etag
         return self._seen
 
-    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
         """Writes the object if `seen` is still there; False where it is not."""
         if seen is not None and seen != self._seen and self.get() != seen:
             return False

@@ -42,7 +42,7 @@ _READS = 5
 _LARGEST = 64 * 1024 * 1024
 
 
-class Leased(msgspec.Struct, frozen=True):
+class LeaseRecord(msgspec.Struct, frozen=True):
     """The item: the lease and the tokens."""
 
     holder: str
@@ -79,7 +79,7 @@ class LeaseTable:
         self._table = table
         self._name = name
         self._key = {"name": {"S": name}}
-        self._seen: Leased | None = None
+        self._seen: LeaseRecord | None = None
         self._parts: _Parts | None = None  # of `_seen`'s token
 
     @classmethod
@@ -123,7 +123,7 @@ class LeaseTable:
         except (StreamError, TransientError) as error:
             raise self._error(error) from error
 
-    def get(self) -> Leased | None:
+    def get(self) -> LeaseRecord | None:
         """Returns the lease in the item; None where there is none."""
         torn = set[bytes]()
         for _ in range(_READS):
@@ -166,7 +166,7 @@ class LeaseTable:
     def _part_key(self, number: int) -> Item:
         return {"name": {"S": f"{self._name} (part {number})"}}
 
-    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
         """Writes the item if `seen` is still there; False where it is not."""
         names = {"#holder": "holder", "#counter": "counter"}
         condition = Condition("attribute_not_exists(#name)", {"#name": "name"}, {})
@@ -193,7 +193,7 @@ class LeaseTable:
         """Closes its connections."""
         self._client.close()
 
-    def _encoded(self, leased: Leased) -> tuple[list[Item], _Parts | None]:
+    def _encoded(self, leased: LeaseRecord) -> tuple[list[Item], _Parts | None]:
         """Returns the items that hold the lease and the token; the lease comes first."""
         if len(leased.token) <= _PLAIN_BYTES:
             plain: Item = {"token": {"S": leased.token.decode()}} if leased.token else {}
@@ -217,7 +217,7 @@ class LeaseTable:
         ]
         return [self._head(leased, parts), *rest], parts
 
-    def _head(self, leased: Leased, parts: _Parts | None = None) -> Item:
+    def _head(self, leased: LeaseRecord, parts: _Parts | None = None) -> Item:
         item: Item = {
             **self._key,
             "holder": {"S": leased.holder},
@@ -228,9 +228,9 @@ class LeaseTable:
             item["token"] = {"S": msgspec.json.encode(parts).decode()}
         return item
 
-    def _decoded(self, item: Item) -> Leased:
+    def _decoded(self, item: Item) -> LeaseRecord:
         try:
-            return Leased(
+            return LeaseRecord(
                 item["holder"]["S"],
                 int(item["counter"]["N"]),
                 float(item["seconds"]["N"]),

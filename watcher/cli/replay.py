@@ -102,7 +102,9 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
             status = None
             if line is not None and file is not None:
                 status = ReplayStatus(line, replay, "replayed", _share_of(file, replay))
-            step = Delivery(replay, matches, options.redaction(values), dispatcher, status, source)
+            step = ReplayDelivery(
+                replay, matches, options.redaction(values), dispatcher, status, source
+            )
             with nullcontext() if source is None else blaming(name):
                 step.run()
     ended = dispatcher.shutdown.signal
@@ -146,7 +148,7 @@ class RecordSource(Protocol):
 
 
 @dataclass
-class Delivery:
+class ReplayDelivery:
     """Hands records to handlers, by their policies, until a signal ends it."""
 
     source: RecordSource
@@ -493,7 +495,7 @@ class _RedriveRun:
             status = None
             if line is not None:
                 status = ReplayStatus(line, redrive, "redriven", self._share)
-            Delivery(redrive, self._matches, self._redaction, dispatcher, status).run()
+            ReplayDelivery(redrive, self._matches, self._redaction, dispatcher, status).run()
         return self._report(dispatcher)
 
     def _report(self, dispatcher: Dispatcher) -> int:

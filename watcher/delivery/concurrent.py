@@ -27,7 +27,7 @@ from watcher.records.record import Record
 from watcher.records.wire import SNAPSHOT, WireRecord
 from watcher.shutdown import Overdue
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Finished, Page, WireFilter
+from watcher.streams.messages import Page, ReaderEnded, WireFilter
 
 logger = logging.getLogger("watcher")
 
@@ -72,7 +72,7 @@ class ShardQueue:
         """The record that a handler has, and the time (monotonic) it got it."""
         self.step_since = math.inf
         """The time (monotonic) at which the shard's current step began; infinite: no step."""
-        self.ends: list[Finished | None] = []
+        self.ends: list[ReaderEnded | None] = []
         """The ends of its reading, returned once all records are delivered."""
         self._reported_slow: Record | None = None
 
@@ -201,7 +201,7 @@ class ConcurrentDelivery:
         if then_drain:
             self._add(queue, partial(self._dispatcher.drain, shard_key))
 
-    def submit_end(self, shard_key: ShardKey, message: Finished | None) -> None:
+    def submit_end(self, shard_key: ShardKey, message: ReaderEnded | None) -> None:
         """See `Delivery`."""
         queue = self._queues.get(shard_key)
         if queue is None:

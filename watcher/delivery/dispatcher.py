@@ -15,7 +15,7 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery import output
 from watcher.delivery.coroutines import Coroutines
-from watcher.delivery.failures import FailureLog, FailurePolicy, GivenUp, which_of
+from watcher.delivery.failures import FailedRecordSink, FailureLog, FailurePolicy, which_of
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.retries import Retries
@@ -62,7 +62,7 @@ class Dispatcher:
         self._handlers = handlers
         self._on_error = on_error
         self._failure_log = FailureLog(clock)
-        self.given_up = GivenUp(on_error, self._failure_log)
+        self.given_up = FailedRecordSink(on_error, self._failure_log)
         """Takes the records that a handler has finally failed on."""
         self.retries = Retries(on_error, self._failure_log, clock)
         """The current retries."""

@@ -167,7 +167,7 @@ class FailureLog:
         self._log_repeats()
 
 
-class GivenUp:
+class FailedRecordSink:
     """Takes records that a handler has finally failed on: logs them, or writes dead letters."""
 
     def __init__(self, on_error: FailurePolicy, log: FailureLog) -> None:

@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 from watcher.aws.model import ShardKey
 from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Finished, Page
+from watcher.streams.messages import Page, ReaderEnded
 
-EndOfReading = tuple[ShardKey, Finished | None]
-"""A shard, and the `Finished` message of its reader; None: nothing reads it any more."""
+EndOfReading = tuple[ShardKey, ReaderEnded | None]
+"""A shard, and the `ReaderEnded` message of its reader; None: nothing reads it any more."""
 
 
 class HandlerStep(NamedTuple):
@@ -53,7 +53,7 @@ class Delivery(Protocol):
         With `then_drain`, handlers process their open batches of this shard behind the page.
         """
 
-    def submit_end(self, shard_key: ShardKey, message: Finished | None) -> None:
+    def submit_end(self, shard_key: ShardKey, message: ReaderEnded | None) -> None:
         """Accepts the end of a shard's reading; `poll` returns it behind its last record."""
 
     def poll(self) -> Sequence[EndOfReading]:

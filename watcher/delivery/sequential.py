@@ -14,7 +14,7 @@ from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Finished, Page, WireFilter
+from watcher.streams.messages import Page, ReaderEnded, WireFilter
 
 
 class _CurrentPage:
@@ -102,7 +102,7 @@ class SequentialDelivery:
         deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
         self._steps = deliver(records, self._progress.wire_filter(shard_key))
 
-    def submit_end(self, shard_key: ShardKey, message: Finished | None) -> None:
+    def submit_end(self, shard_key: ShardKey, message: ReaderEnded | None) -> None:
         """See `Delivery`."""
         self._ends.append((shard_key, message))
 

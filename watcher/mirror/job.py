@@ -349,7 +349,7 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     given = given_columns(image_schema) if image_schema else None
     seconds = _seconds(every)
     service, arn = connect(stream, connection)
-    service.take_shortcut(arn)
+    service.use_fast_path(arn)
     tables = TablesClient(connection, region_in(arn))
     name, description = tables.named(service.table(arn))
     # No signal is handled until the job runs: there is nothing yet to wait for.

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 
 from watcher.observability.timing import FIGURES_TIMING
-from watcher.observability.watch_stats import Durations, Lease, WatchStats
+from watcher.observability.watch_stats import Durations, LeaseState, WatchStats
 from watcher.records.wire import KINDS
 from watcher.version import __version__
 
@@ -140,10 +140,10 @@ class LatestMetrics:
         yield _gauge("checkpoint_saved", text, int(self.stats.saved))
         lease = self.stats.lease
         for name, text, state in (
-            ("lease_held", "1 where this watch holds its checkpoint's lease.", Lease.HELD),
-            ("standing_by", "1 where this watch can take the lease over.", Lease.STANDING_BY),
+            ("lease_held", "1 where this watch holds its checkpoint's lease.", LeaseState.HELD),
+            ("standing_by", "1 where this watch can take the lease over.", LeaseState.STANDING_BY),
         ):
-            values = {} if lease is Lease.NONE else {(): int(lease is state)}
+            values = {} if lease is LeaseState.NONE else {(): int(lease is state)}
             yield _labelled(Instrument.GAUGE, name, text, "", values)
 
     def _lags(self) -> dict[tuple[str, ...], float]:

@@ -26,7 +26,7 @@ class Health(msgspec.Struct, frozen=True):
     """Why the positions can't be used; a standby's only problem."""
 
 
-class Lease(StrEnum):
+class LeaseState(StrEnum):
     """A watch's state regarding its checkpoint's lease."""
 
     NONE = ""
@@ -123,7 +123,7 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     calls: dict[str, int] = {}
     """The number of API calls by operation."""
     health: Health = Health()
-    lease: Lease = Lease.NONE
+    lease: LeaseState = LeaseState.NONE
     bill: Bill = Bill(0, None)
     """The cost of the reads."""
     throttles: int = 0

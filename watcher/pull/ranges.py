@@ -7,18 +7,18 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from watcher import executor
 from watcher.aws.model import AfterSequence, AtSequence, Position, Service, Shard, TrimHorizon
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
-from watcher.pull import executor
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.wire import WireRecord
 from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.listing_schedule import is_young
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Finished, Loss, Message, Page, Retrying, Started
+from watcher.streams.messages import IteratorGranted, Loss, Message, Page, ReaderEnded, ReadFailed
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 from watcher.streams.timing import TIMING as CORE_TIMING
@@ -159,7 +159,7 @@ class RangeReader:
             has_failed = False
             for message in executor.read(reader, self._service):
                 self._list_if_in_doubt(coordinator, between, message)
-                has_failed |= isinstance(message, Retrying)
+                has_failed |= isinstance(message, ReadFailed)
                 match coordinator.on_message(shard, message):
                     case Page() as page:
                         shard.move_behind(page.last_sequence_number)
@@ -172,7 +172,7 @@ class RangeReader:
                         if end is ShardEnd.CLOSED:
                             self._ended[shard.id] = self._clock.monotonic()
                         return
-                if isinstance(message, Started):
+                if isinstance(message, IteratorGranted):
                     self._started_at, self._started = message.time, self._clock.monotonic()
                 if isinstance(message, Loss):  # the range's last record may be gone too
                     reader = self._reader(coordinator, shard, between, rate)
@@ -216,7 +216,7 @@ class RangeReader:
 
     def _list_if_in_doubt(self, coordinator: Coordinator, between: Range, message: Message) -> None:
         """Makes a listing where only that decides what a reader's end means."""
-        if not isinstance(message, Finished) or (message.closed and message.gone is None):
+        if not isinstance(message, ReaderEnded) or (message.closed and message.gone is None):
             return
         executor.refresh(coordinator, self._service)
         while not (coordinator.has_listed or coordinator.is_gone):

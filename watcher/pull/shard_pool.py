@@ -10,9 +10,9 @@ from functools import partial
 
 import msgspec
 
+from watcher import executor
 from watcher.aws.model import Latest, Listing, Position, Service
 from watcher.clock import Clock
-from watcher.pull import executor
 from watcher.pull.call_pool import CallPool
 from watcher.pull.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ShardEnd
@@ -157,7 +157,7 @@ class ShardPool:
             for shard in self.shards.values():
                 shard.reader.closed = coordinator.is_closed(shard.tracked.id)
         opened = []
-        for tracked in coordinator.to_start():
+        for tracked in coordinator.take_ready():
             self._opened += 1
             client = self._opened % len(self._clients)
             reader = self._new_reader(tracked, tracked.position)

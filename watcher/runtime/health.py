@@ -8,7 +8,7 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.protocol import Delivery
 from watcher.formatting.text import counted
-from watcher.observability.watch_stats import Health, Lease, WatchStats
+from watcher.observability.watch_stats import Health, LeaseState, WatchStats
 from watcher.runtime.stats import StatsCollector
 from watcher.runtime.timing import HealthTiming
 from watcher.runtime.watched_streams import WatchedStreams
@@ -23,13 +23,13 @@ _NO_LISTING, _UNANSWERED = "no listing has come to an end", "no listing was answ
 _STREAM = "stream"
 
 
-def lease_state(store: Store | None, *, stands_by: bool) -> Lease:
+def lease_state(store: Store | None, *, stands_by: bool) -> LeaseState:
     """Returns the watch's state regarding the lease of its checkpoint's store."""
     if store is None or store.check is None:
-        return Lease.NONE
+        return LeaseState.NONE
     if stands_by:
-        return Lease.UNUSABLE if store.trouble else Lease.STANDING_BY
-    return Lease.UNUSABLE if store.in_doubt or store.is_lost else Lease.HELD
+        return LeaseState.UNUSABLE if store.trouble else LeaseState.STANDING_BY
+    return LeaseState.UNUSABLE if store.in_doubt or store.is_lost else LeaseState.HELD
 
 
 class HealthChecker:

@@ -27,13 +27,13 @@ from watcher.stores.protocol import Store
 from watcher.streams.coordinator import ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import (
-    Failed,
-    Finished,
+    IteratorGranted,
     Message,
     Notice,
     Page,
-    Retrying,
-    Started,
+    ReaderCrashed,
+    ReaderEnded,
+    ReadFailed,
 )
 
 logger = logging.getLogger("watcher")
@@ -132,7 +132,7 @@ class Manager:
         if received is None:
             return
         shard_key, message = received
-        if isinstance(message, Finished | None):
+        if isinstance(message, ReaderEnded | None):
             self.delivery.submit_end(shard_key, message)
         elif (stream := self.streams.get(shard_key.stream)) is not None:  # else it was removed
             shard = stream.coordinator.lineage.shards[shard_key.shard_id]
@@ -313,11 +313,11 @@ class Manager:
         """Handles a worker's message about a shard."""
         shard_key = stream.shard_key(shard)
         match message:
-            case Failed():
+            case ReaderCrashed():
                 return self.streams.on_failed(stream, shard, message)
             case Page():
                 self.workers.on_page(shard_key)
-            case Started():
+            case IteratorGranted():
                 self.workers.on_started(shard_key)
                 self.streams.on_reader_started(stream)
         try:
@@ -326,9 +326,9 @@ class Manager:
             return self.streams.on_error(stream, error, reading=True)
         if isinstance(meaning, Page):
             return self.delivery.submit(shard_key, shard, meaning)
-        if not isinstance(message, Retrying | Notice):
+        if not isinstance(message, ReadFailed | Notice):
             self.saver.mark_dirty()
-        if isinstance(message, Started):
+        if isinstance(message, IteratorGranted):
             self.streams.log_if_all_reading(stream, self.workers)
         match meaning:
             case ShardEnd.CLOSED:

@@ -19,7 +19,7 @@ from watcher.delivery.dispatcher import Dispatcher
 from watcher.observability.watch_stats import (
     Display,
     Health,
-    Lease,
+    LeaseState,
     Shards,
     Totals,
     WatchStats,
@@ -171,7 +171,7 @@ class StatsCollector:
         streams: Sequence[StreamStats],
         dispatcher: Dispatcher,
         health: Health | None = None,
-        lease: Lease = Lease.NONE,
+        lease: LeaseState = LeaseState.NONE,
     ) -> WatchStats:
         """Returns the current figures."""
         now = self._clock.monotonic()

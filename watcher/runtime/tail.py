@@ -79,17 +79,17 @@ class Tail:
 
         Of several streams, one that can't be read keeps its own start. Raises StreamError.
         """
-        followed = [*streams]
+        streams = [*streams]
         for window in _WINDOWS:
             self._places, self._newest, self._error = [], {}, None
             with closing(CallPool()) as calls:
-                readers = self._read(followed, window, calls)
+                readers = self._read(streams, window, calls)
             if self._is_ending():
                 return
             is_whole = all(reader.has_caught_up for reader in readers.values())
             if window is None or (is_whole and self.found >= self._count):
                 break
-        if self._error is not None and len(followed) == 1:
+        if self._error is not None and len(streams) == 1:
             raise self._error
         for each, reader in readers.items():
             reader.rewind(self._firsts(each.arn))
@@ -97,15 +97,15 @@ class Tail:
         logger.info(f"Beginning with the last {counted(self.found, 'change')}")
 
     def _read(
-        self, followed: Sequence[WatchedStream], window: timedelta | None, calls: CallPool
+        self, streams: Sequence[WatchedStream], window: timedelta | None, calls: CallPool
     ) -> dict[WatchedStream, MergedReader]:
         """Returns readers of the readable streams, having read the `window` up to now."""
         readers: dict[WatchedStream, MergedReader] = {}
-        for each in followed:
+        for each in streams:
             if not self._is_ending():
                 with self._may_fail(each, readers):
                     known = self._listings.get(each.arn)
-                    readers[each] = each.merged_reader(window, calls, len(followed), known)
+                    readers[each] = each.merged_reader(window, calls, len(streams), known)
                     self._listings[each.arn] = readers[each].listing
         while not self._is_ending():
             unfinished = [each for each, reader in readers.items() if not reader.has_caught_up]

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from watcher import executor
 from watcher.aws.arns import table_name, table_of
 from watcher.aws.model import (
     AtTime,
@@ -24,7 +25,6 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
 from watcher.formatting.style import time_text
 from watcher.options import WatchOptions
-from watcher.pull import executor
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.shard_pool import PullOptions
@@ -284,7 +284,7 @@ class WatchedStream:
 
     def take_ready_shards(self) -> list[TrackedShard]:
         """Returns the shards that may be read now, and marks them as assigned."""
-        shards = [] if self._items_come_first else self.coordinator.to_start()
+        shards = [] if self._items_come_first else self.coordinator.take_ready()
         self.assigned.update(shard.id for shard in shards)
         self._log_starting(shards)
         return shards

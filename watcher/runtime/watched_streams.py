@@ -21,7 +21,7 @@ from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.workers import Workers
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import RETENTION, TrackedShard
-from watcher.streams.messages import Failed
+from watcher.streams.messages import ReaderCrashed
 
 logger = logging.getLogger("watcher")
 
@@ -269,7 +269,7 @@ class WatchedStreams:
     def _may_be_read(stream: WatchedStream) -> bool:
         return not stream.failures or stream.coordinator.persistent_errors.has_worked
 
-    def on_failed(self, stream: WatchedStream, shard: TrackedShard, message: Failed) -> None:
+    def on_failed(self, stream: WatchedStream, shard: TrackedShard, message: ReaderCrashed) -> None:
         """Handles the end of a reader that failed."""
         if message.fatal:
             self.on_error(stream, StreamError(message.text), reading=True)

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection as Pipe
 
-from watcher import process_start
+from watcher import executor, process_start
 from watcher.aws.arns import place_of
 from watcher.aws.client import StreamsClient
 from watcher.aws.connect import for_worker
@@ -27,7 +27,6 @@ from watcher.aws.credentials import WorkerCredentials
 from watcher.aws.model import Service, ShardKey
 from watcher.clock import CLOCK, Clock, DueQueue
 from watcher.errors import StreamError
-from watcher.pull import executor
 from watcher.records.filters import RecordFilter
 from watcher.runtime.protocol import (
     CommandReader,
@@ -42,7 +41,7 @@ from watcher.runtime.protocol import (
     ShardClosed,
 )
 from watcher.runtime.timing import WORKER_TIMING, WorkerTiming
-from watcher.streams.messages import Failed, Finished, Message, Page, PageFilter
+from watcher.streams.messages import Message, Page, PageFilter, ReaderCrashed, ReaderEnded
 from watcher.streams.shard_reader import ShardReader
 
 
@@ -83,15 +82,15 @@ class AssignedShard:
         try:
             messages = executor.read(self.reader, self._service)
         except StreamError as error:
-            messages = [Failed(str(error), fatal=True)]
+            messages = [ReaderCrashed(str(error), fatal=True)]
         except Exception:
-            messages = [Failed(traceback.format_exc(), fatal=False)]
+            messages = [ReaderCrashed(traceback.format_exc(), fatal=False)]
         counters.attempt(self._clock.monotonic(), answered=counters.answers > answers)
         # Before the messages are sent: after that, the manager may give the slot to another shard.
         for message in messages:
             if isinstance(message, Page):
                 counters.read(message.read)
-            self.is_finished |= isinstance(message, Finished | Failed)
+            self.is_finished |= isinstance(message, ReaderEnded | ReaderCrashed)
         if self.reader.is_idle and not self.is_finished:
             counters.reach_tip(self._clock.monotonic())
         return messages
@@ -273,7 +272,7 @@ def _add(
     try:
         service = client(assignment).counting(counters)
     except StreamError as error:  # no client can be made
-        threads.send(assignment.shard_key, [Failed(str(error), fatal=True)])
+        threads.send(assignment.shard_key, [ReaderCrashed(str(error), fatal=True)])
     else:
         shard = AssignedShard(
             assignment,

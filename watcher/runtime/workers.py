@@ -30,7 +30,7 @@ from watcher.runtime.protocol import (
     ShardClosed,
 )
 from watcher.runtime.timing import WORKERS_TIMING, WorkersTiming
-from watcher.streams.messages import Failed, Finished, Message, Page
+from watcher.streams.messages import Message, Page, ReaderCrashed, ReaderEnded
 from watcher.streams.timing import TIMING as CORE_TIMING
 
 logger = logging.getLogger("watcher")
@@ -258,7 +258,7 @@ class Workers:
                 self._reap(self._workers.pop(name))
                 return (self._ended.popleft(), None) if self._ended else None
             case (ShardKey() as shard_key, message):
-                if isinstance(message, Finished | Failed):
+                if isinstance(message, ReaderEnded | ReaderCrashed):
                     self._release(shard_key)
                 return shard_key, message
 

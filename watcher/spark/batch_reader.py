@@ -9,12 +9,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from watcher import executor
 from watcher.aws.background import BackgroundService
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import Latest, Service
 from watcher.clock import CLOCK, Clock
-from watcher.pull import executor
 from watcher.pull.ranges import Range, RangeReader
 from watcher.spark.options import SourceOptions
 from watcher.spark.picklable import SparkPicklable
@@ -77,7 +77,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
         losses.warn_if_starting_late(coordinator.listing)
         background = self._background(service)
         while True:
-            coordinator.to_start()
+            coordinator.take_ready()
             executor.refresh(coordinator, background)
             if coordinator.poll_all_listed():
                 break

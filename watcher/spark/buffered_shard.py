@@ -12,9 +12,9 @@ from datetime import datetime
 import msgspec
 import pyarrow as pa
 
+from watcher import executor
 from watcher.aws.model import AfterSequence, AtSequence, AtTime, Position, Service, opened_at
 from watcher.clock import CLOCK, Clock
-from watcher.pull import executor
 from watcher.spark.deferred_range import BacklogDetector, DeferredRange
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import Message, Page

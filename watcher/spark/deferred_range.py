@@ -21,7 +21,7 @@ from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.records import page
 from watcher.records.wire import WireRecord
 from watcher.spark.timing import Timing
-from watcher.streams.messages import Message, Page, Started
+from watcher.streams.messages import IteratorGranted, Message, Page
 from watcher.streams.page_fetcher import PageFetcher, is_full
 from watcher.streams.requests import GetIterator, ReadSteps
 
@@ -70,7 +70,7 @@ class BacklogDetector:
         """
         newest: Page | None = None
         for each in messages:
-            if isinstance(each, Started):
+            if isinstance(each, IteratorGranted):
                 self._service_ahead = each.time.timestamp() - self._clock.monotonic()
             elif isinstance(each, Page):
                 newest = each

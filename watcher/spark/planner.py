@@ -10,13 +10,13 @@ from typing import TypeAlias
 
 import msgspec
 
+from watcher import executor
 from watcher.aws.background import BackgroundService
 from watcher.aws.connect import connect, for_worker
 from watcher.aws.model import AfterSequence, AtTime, Service, TrimHorizon, opened_at
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
-from watcher.pull import executor
 from watcher.pull.ranges import Range
 from watcher.runtime.stream_successor import StreamEnd
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
@@ -353,7 +353,7 @@ class Planner:
 
     def _refresh_shards(self, coordinator: Coordinator) -> None:
         """Starts shards: executors read closed ones; with a limit all are counted here."""
-        while ready := coordinator.to_start():
+        while ready := coordinator.take_ready():
             self._start(coordinator, ready)
             self._driver.wake()
 
@@ -379,7 +379,7 @@ class Planner:
         """Handles the readers' events. Raises what has ended them, and DataLossError."""
         for shard in self._ahead.shards.values():
             shard.closed = shard.closed or coordinator.is_closed(shard.id)
-        for tracked in coordinator.to_read_on():
+        for tracked in coordinator.take_reopened():
             self._ahead.start_reader(self._ahead.shards[tracked.id])
             self._driver.wake()
         if self._ahead.failure is not None:

@@ -21,7 +21,7 @@ from watcher.spark.buffered_shard import BufferedPage, BufferedShard, ReaderEven
 from watcher.spark.deferred_range import BacklogDetector, DeferredRange
 from watcher.spark.timing import LIMITS, TIMING, SourceLimits, Timing
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Finished, Retrying
+from watcher.streams.messages import ReaderEnded, ReadFailed
 from watcher.streams.shard_reader import ShardReader
 
 
@@ -189,7 +189,9 @@ class ReadAhead:
 
 
 def _is_refusal(event: ReaderEvent) -> bool:
-    return isinstance(event, Retrying) or (isinstance(event, Finished) and event.gone is not None)
+    return isinstance(event, ReadFailed) or (
+        isinstance(event, ReaderEnded) and event.gone is not None
+    )
 
 
 class ReadAheadDriver(Protocol):

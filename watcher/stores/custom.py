@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watcher.aws import lease_object
-from watcher.aws.lease_table import SCHEME, Leased
+from watcher.aws.lease_table import SCHEME, LeaseRecord
 from watcher.delivery.callables import unfit
 from watcher.delivery.coroutines import Coroutines
 from watcher.errors import CheckpointError, UsageError, error_text
@@ -65,14 +65,14 @@ class SharedObject:
         self._given = given
         # Two threads call it; a connection of asyncio's belongs to one loop.
         self._coroutines = Coroutines(aside=True)
-        self._seen: Leased | None = None
+        self._seen: LeaseRecord | None = None
         self._text: str | None = None  # of that one
         _refuse_unfit(given, {"load": (), "replace": ("new", "old")})
 
     def make(self) -> None:
         """See `LeaseStorage`: that is the caller's."""
 
-    def get(self) -> Leased | None:
+    def get(self) -> LeaseRecord | None:
         """See `LeaseStorage`."""
         try:
             text = self._coroutines.finish(self._given.load())
@@ -88,7 +88,7 @@ class SharedObject:
         self._text = text if isinstance(text, str) else text.decode()
         return self._seen
 
-    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
         """See `LeaseStorage`."""
         if seen is not None and seen != self._seen and self.get() != seen:
             return False

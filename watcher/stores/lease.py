@@ -21,7 +21,7 @@ from typing import Protocol
 import msgspec
 
 from watcher import process_start
-from watcher.aws.lease_table import Leased
+from watcher.aws.lease_table import LeaseRecord
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, WatcherError
 from watcher.stores.protocol import Store
@@ -44,10 +44,10 @@ class LeaseStorage(Protocol):
     def make(self) -> None:
         """Have its table there, or its bucket answer. Raises UsageError where it can't be used."""
 
-    def get(self) -> Leased | None:
+    def get(self) -> LeaseRecord | None:
         """Returns what is stored now."""
 
-    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
         """Write it in the place of what was seen; False where that is not there any more."""
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Lease:
         self._holder = holder
         self._clock = clock
         self._lock = threading.Lock()
-        self._mine = Leased("", 0, 0.0, b"")  # what was written last
+        self._mine = LeaseRecord("", 0, 0.0, b"")  # what was written last
         self._began = clock.boottime()
         """When the last write that went well was begun."""
         self._valid_until = self._began
@@ -156,15 +156,15 @@ class Lease:
             self._logged_at[trouble] = now
             logger.warning(f"{trouble}; standing by, trying again")
 
-    def _is_free(self, there: Leased | None, watched: float) -> bool:
+    def _is_free(self, there: LeaseRecord | None, watched: float) -> bool:
         if there is None or there.holder in ("", self._holder):
             return True
         return watched >= there.seconds + self._timing.margin_seconds
 
-    def _take(self, there: Leased | None) -> bool:
+    def _take(self, there: LeaseRecord | None) -> bool:
         began = self._clock.boottime()
         counter, token = (there.counter, there.token) if there else (0, b"")
-        mine = Leased(self._holder, counter + 1, LEASE_SECONDS, token)
+        mine = LeaseRecord(self._holder, counter + 1, LEASE_SECONDS, token)
         if not self.storage.replace(mine, there):
             return False
         if there is not None and there.holder not in ("", self._holder):
@@ -214,14 +214,14 @@ class Lease:
                 raise
             self._have(mine, began)
 
-    def _next(self, seen: Leased, token: bytes) -> Leased:
-        return Leased(self._holder, seen.counter + 1, LEASE_SECONDS, token)
+    def _next(self, seen: LeaseRecord, token: bytes) -> LeaseRecord:
+        return LeaseRecord(self._holder, seen.counter + 1, LEASE_SECONDS, token)
 
-    def _have(self, mine: Leased, began: float) -> None:
+    def _have(self, mine: LeaseRecord, began: float) -> None:
         self._mine, self._began, self.trouble = mine, began, ""
         self._valid_until = began + LEASE_SECONDS
 
-    def _own(self, there: Leased | None) -> Leased:
+    def _own(self, there: LeaseRecord | None) -> LeaseRecord:
         """Returns what the table holds, if it is ours. Raises LeaseLostError."""
         if there is not None and there.holder == self._holder:
             return there

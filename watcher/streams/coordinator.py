@@ -33,13 +33,13 @@ from watcher.streams.listing_schedule import LateChildren, ListingSchedule, is_y
 from watcher.streams.losses import Losses
 from watcher.streams.messages import (
     ErrorKind,
-    Finished,
+    IteratorGranted,
     Loss,
     Message,
     Notice,
     Page,
-    Retrying,
-    Started,
+    ReaderEnded,
+    ReadFailed,
 )
 from watcher.streams.persistent_errors import PersistentErrors, kind_of
 from watcher.streams.requests import DescribeShards, ListChildren, ProbeShards, StreamRequest
@@ -228,7 +228,7 @@ class Coordinator:
     def _listing_failed(self, error: WatcherError) -> None:
         self.schedule.on_failure()
         failures = self.schedule.failures
-        self._listing_errors.on_error(self.arn, Retrying(str(error), failures, kind_of(error)))
+        self._listing_errors.on_error(self.arn, ReadFailed(str(error), failures, kind_of(error)))
         # An error that took long by itself is logged the first time.
         if worth_logging(failures, 1 if kind_of(error) is ErrorKind.OVERDUE else 2):
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
@@ -251,7 +251,7 @@ class Coordinator:
 
     # Shards to start, and their readers' messages
 
-    def to_start(self) -> list[TrackedShard]:
+    def take_ready(self) -> list[TrackedShard]:
         """Returns the shards that may be read now, and marks them as running."""
         if not self._may_start_more and not self._unlisted.has_overdue():
             return []
@@ -261,7 +261,7 @@ class Coordinator:
             shard.status = ShardStatus.RUNNING
         return started
 
-    def to_read_on(self) -> list[TrackedShard]:
+    def take_reopened(self) -> list[TrackedShard]:
         """Returns the shards that were left open while in use, and have closed since.
 
         Marks them as running: their readers have to reach their ends.
@@ -292,13 +292,13 @@ class Coordinator:
             case Page():
                 shard.on_records()
                 return message
-            case Started(time):
+            case IteratorGranted(time):
                 self._reader_started(shard, time)
             case Loss():
                 self.losses.on_loss(shard, message)
-            case Retrying() | Notice():
+            case ReadFailed() | Notice():
                 self._on_failure(shard, message)
-            case Finished():
+            case ReaderEnded():
                 return self._reader_finished(shard, message)
         return None
 
@@ -310,9 +310,9 @@ class Coordinator:
             # A restart or a resume of an idle shard continues here, not at a new LATEST.
             shard.position = AtTime(time)
 
-    def _on_failure(self, shard: TrackedShard, message: Retrying | Notice) -> None:
+    def _on_failure(self, shard: TrackedShard, message: ReadFailed | Notice) -> None:
         """Handles a reader's repeated failure or a notice, and logs it if it is new."""
-        if isinstance(message, Retrying):
+        if isinstance(message, ReadFailed):
             self.restart(shard)  # "latest" is not the first successful read
             self.persistent_errors.on_error(shard.id, message)
         text = shard.unlogged(message)
@@ -326,7 +326,7 @@ class Coordinator:
             shard.position = AtTime(self.began_at)
         return shard.position
 
-    def _reader_finished(self, shard: TrackedShard, message: Finished) -> ShardEnd:
+    def _reader_finished(self, shard: TrackedShard, message: ReaderEnded) -> ShardEnd:
         if message.closed:
             return self._reader_saw_the_end(shard, message)
         if self.is_closed(shard.id) or not (message.proven or self._require_settled_listing()):
@@ -337,7 +337,7 @@ class Coordinator:
         logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
         return ShardEnd.LEFT_OPEN
 
-    def _reader_saw_the_end(self, shard: TrackedShard, message: Finished) -> ShardEnd:
+    def _reader_saw_the_end(self, shard: TrackedShard, message: ReaderEnded) -> ShardEnd:
         if message.gone is None:
             return ShardEnd.CLOSED
         is_over = self.is_gone or self.is_closed(shard.id)
@@ -345,7 +345,7 @@ class Coordinator:
             # Its further records would be lost, unless the whole stream is gone.
             self.schedule.want_in(0)
             shard.refusals += 1
-            self._on_failure(shard, Retrying(message.gone.reason, shard.refusals))
+            self._on_failure(shard, ReadFailed(message.gone.reason, shard.refusals))
             return ShardEnd.READ_AGAIN
         self.losses.on_loss(shard, message.gone)
         return ShardEnd.CLOSED

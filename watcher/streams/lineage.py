@@ -24,7 +24,7 @@ from watcher.aws.model import (
     opened_at,
     without_circles,
 )
-from watcher.streams.messages import Notice, Retrying
+from watcher.streams.messages import Notice, ReadFailed
 
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
 RETENTION = timedelta(hours=24)
@@ -68,9 +68,9 @@ class TrackedShard(msgspec.Struct):
         """Notes that records came: earlier errors are over."""
         self.loss_reported, self.refusals = False, 0
 
-    def unlogged(self, message: Retrying | Notice) -> str | None:
+    def unlogged(self, message: ReadFailed | Notice) -> str | None:
         """Returns a message's text if it should be logged and was not yet; else None."""
-        if isinstance(message, Retrying):
+        if isinstance(message, ReadFailed):
             is_known, text = not message.is_worth_logging, message.line
         else:
             is_known, text = message.text in self.logged_notices, message.text

@@ -17,7 +17,7 @@ from watcher.records.wire import WireRecord
 from watcher.retry import worth_logging
 
 
-class Started(msgspec.Struct, frozen=True, tag="started"):
+class IteratorGranted(msgspec.Struct, frozen=True, tag="started"):
     """The shard has an iterator; records written after `time` (the service's) will be read."""
 
     time: datetime
@@ -103,7 +103,7 @@ class ErrorKind(Enum):
     CREDENTIALS = "credentials"
 
 
-class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
+class ReadFailed(msgspec.Struct, frozen=True, tag="retrying"):
     """The service keeps refusing; the reader keeps trying."""
 
     text: str
@@ -130,7 +130,7 @@ class Notice(msgspec.Struct, frozen=True, tag="notice"):
     text: str
 
 
-class Finished(msgspec.Struct, frozen=True, tag="finished"):
+class ReaderEnded(msgspec.Struct, frozen=True, tag="finished"):
     """The reader's end: the shard is `closed`, or everything requested is read.
 
     `reason` explains the end of a shard that is not closed; with `proven` it was open after the
@@ -143,14 +143,14 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     reason: str = ""
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class ReaderCrashed(msgspec.Struct, frozen=True, tag="failed"):
     """The reader can't go on: if `fatal`, only the user can help; else a restart may."""
 
     text: str
     fatal: bool
 
 
-Message = Started | Page | Loss | Retrying | Notice | Finished | Failed
+Message = IteratorGranted | Page | Loss | ReadFailed | Notice | ReaderEnded | ReaderCrashed
 
 WireFilter = Callable[[WireRecord], bool]
 PageFilter = Callable[[Sequence[WireRecord]], list[int]]

@@ -6,7 +6,7 @@ import math
 
 from watcher.clock import Clock
 from watcher.errors import DeniedError, TransientError, UnexpectedAnswerError
-from watcher.streams.messages import ErrorKind, Notice, Retrying
+from watcher.streams.messages import ErrorKind, Notice, ReadFailed
 from watcher.streams.timing import TIMING, Timing
 
 
@@ -42,7 +42,7 @@ class PersistentErrors:
         self._at = now
         return self._seconds
 
-    def on_error(self, name: str, error: Retrying) -> None:
+    def on_error(self, name: str, error: ReadFailed) -> None:
         """Handles a shard's error.
 
         Raises DeniedError, UnexpectedAnswerError where it ends the reading.
@@ -65,12 +65,12 @@ class PersistentErrors:
         ):
             raise UnexpectedAnswerError(error.text)
 
-    def subject(self, shard_id: str, message: Retrying | Notice) -> str | None:
+    def subject(self, shard_id: str, message: ReadFailed | Notice) -> str | None:
         """Returns the subject of a log line;
 
         None where one line covers all shards, and was logged.
         """
-        if not isinstance(message, Retrying) or message.kind is not ErrorKind.CREDENTIALS:
+        if not isinstance(message, ReadFailed) or message.kind is not ErrorKind.CREDENTIALS:
             return f"Shard {shard_id}"
         now = self._clock.monotonic()
         if (

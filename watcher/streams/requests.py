@@ -3,7 +3,7 @@
 `ShardReader.attempt()` is a generator: it yields a `ReadRequest`, and is sent the service's answer
 or has the service's error thrown into it. `Coordinator.due()` returns a `StreamRequest`, whose
 result goes to `answered()` or `failed()`. An executor decides where, when and how the calls are
-made; `watcher.pull.executor` makes them one after the other and waits for each.
+made; `watcher.executor` makes them one after the other and waits for each.
 """
 
 from __future__ import annotations

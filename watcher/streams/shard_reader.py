@@ -37,14 +37,14 @@ from watcher.streams.deduplicator import Deduplicator, numbers_of, sorted_places
 from watcher.streams.end_detector import EndDetector
 from watcher.streams.messages import (
     ErrorKind,
-    Finished,
+    IteratorGranted,
     Loss,
     MakePage,
     Message,
     Notice,
     PageFilter,
-    Retrying,
-    Started,
+    ReaderEnded,
+    ReadFailed,
     make_page,
 )
 from watcher.streams.page_fetcher import PageFetcher, is_full
@@ -200,9 +200,9 @@ class ShardReader:
                 self._timing.credentials_seconds,
                 self._timing.credentials_seconds_max,
             )
-            messages.append(Retrying(str(error), self._failures, ErrorKind.CREDENTIALS))
+            messages.append(ReadFailed(str(error), self._failures, ErrorKind.CREDENTIALS))
         except (DeniedError, UnexpectedAnswerError) as error:
-            # The iterator may be the reason; and `Started` must not be sent for a refused read.
+            # The iterator may be the reason; and `IteratorGranted` must not be sent for a refused read.
             self._iterator = None
             self._started = self._started and not messages
             messages = [self._on_failure(error)]
@@ -222,14 +222,14 @@ class ShardReader:
         self._failures = self._trimmed_in_a_row = 0
         self.delay = max(self.delay, self.reads.delay())
 
-    def _on_failure(self, error: WatcherError, *, is_read_throttled: bool = False) -> Retrying:
+    def _on_failure(self, error: WatcherError, *, is_read_throttled: bool = False) -> ReadFailed:
         """Counts a failure and sets the delay; after a throttled read, the rate limit's."""
         self._failures += 1
         if is_read_throttled:
             self.delay = self.reads.delay()
         else:
             self.delay = self._retry_delay(self._failures)
-        return Retrying(str(error), self._failures, kind_of(error))
+        return ReadFailed(str(error), self._failures, kind_of(error))
 
     def _on_trimmed(self, reason: str) -> list[Message]:
         """Goes on at the trim horizon; after repeated trimmed reads there, the shard is gone.
@@ -261,7 +261,7 @@ class ShardReader:
         # At a position without a number, records may have left the shard since the last iterator.
         if not self._started or not isinstance(self.position, AtSequence | AfterSequence):
             self._started = True
-            messages.append(Started(time))
+            messages.append(IteratorGranted(time))
         return iterator
 
     def _iterator_at_position(self) -> ReadSteps[tuple[str, datetime]]:
@@ -343,7 +343,7 @@ class ShardReader:
             return False
         return (yield from self._end_detector.at_end(self._deduplicator.newest, has_records))
 
-    def _on_repeats(self) -> Notice | Retrying:
+    def _on_repeats(self) -> Notice | ReadFailed:
         text = "the service gives records again that came before; they are left out"
         if self._deduplicator.leads_back and isinstance(self.position, AfterSequence):
             self._iterator = None  # a new one is behind the last record at once
@@ -351,7 +351,7 @@ class ShardReader:
             return Notice(text)
         self._iterator = None
         self.delay = self._retry_delay(self._deduplicator.repeats_in_a_row)
-        return Retrying(text, self._deduplicator.repeats_in_a_row)
+        return ReadFailed(text, self._deduplicator.repeats_in_a_row)
 
     def _set_delay(self, wire: page.WirePage, size: int) -> None:
         """Sets the delay: none after a full page, short after records, longer after empty pages."""
@@ -392,11 +392,11 @@ class ShardReader:
         longest = backoff(times + 1)
         return self._jitter(longest / 2, longest)
 
-    def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> Finished:
+    def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> ReaderEnded:
         self.finished = True
         self.delay = 0.0
         proven = not closed and self._end_detector is not None and self._end_detector.is_open
-        return Finished(closed, gone, proven, reason)
+        return ReaderEnded(closed, gone, proven, reason)
 
     def _loss(self, reason: str) -> Loss:
         return Loss.at(self.shard_id, self.position, reason)

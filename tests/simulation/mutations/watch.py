@@ -116,7 +116,7 @@ WATCH = [
     ),
     Mutant(
         "a handler that failed is passed over under stop",
-        "GivenUp.take",
+        "FailedRecordSink.take",
         condition("then", becomes="{1}"),
         "processes",
     ),

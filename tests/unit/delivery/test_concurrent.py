@@ -21,7 +21,7 @@ from watcher.observability.heartbeat import Phase
 from watcher.records.record import Record
 from watcher.runtime.protocol import Pause
 from watcher.shutdown import Overdue
-from watcher.streams.messages import Finished
+from watcher.streams.messages import ReaderEnded
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_child_begins_once_the_last_record_above_it_was_handled(gate: Gate) ->
     play.run(
         1.0,
         ("a", page(1, 2)),
-        ("a", Finished(True)),
+        ("a", ReaderEnded(True)),
         ("a", None),
         gate.let(1),
         3.0,

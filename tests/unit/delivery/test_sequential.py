@@ -24,7 +24,7 @@ from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.runtime.stats import StatsCollector
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Finished
+from watcher.streams.messages import ReaderEnded
 
 
 class Page:
@@ -126,7 +126,7 @@ def test_between_two_pages_there_is_nothing_to_move() -> None:
 
 def test_a_shards_end_is_given_back_behind_its_records() -> None:
     made: Page = Page(lambda record: made.clock.sleep(0.15))
-    shard, end = ShardKey(ARN, "a"), Finished(True)
+    shard, end = ShardKey(ARN, "a"), ReaderEnded(True)
     made.delivery.submit(shard, made.shard, page(1, 2, 3))
     made.delivery.submit_end(shard, end)
     made.delivery.submit_end(shard, None)

@@ -18,7 +18,7 @@ from watcher.errors import UsageError
 from watcher.observability.exporter import Exporter, exporting
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.timing import ExporterTiming
-from watcher.observability.watch_stats import Durations, Lease, WatchStats
+from watcher.observability.watch_stats import Durations, LeaseState, WatchStats
 from watcher.version import __version__
 
 # Some 70 bytes a shard: more than a pipe holds.
@@ -102,7 +102,7 @@ def test_the_times_of_calls_are_a_histogram_and_the_lease_and_the_build_are_gaug
     durations = Durations()
     for seconds, count in ((0.0004, 1), (0.03, 10), (2000.0, 1)):
         durations.add(seconds, count)
-    place.show(WatchStats(durations={"mine": durations}, lease=Lease.STANDING_BY))
+    place.show(WatchStats(durations={"mine": durations}, lease=LeaseState.STANDING_BY))
     place.wait_for("watcher_standing_by 1.0")
     for line in (
         'watcher_handler_seconds_bucket{handler="mine",le="0.001"} 1.0',

@@ -16,7 +16,7 @@ from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.http_server import PrometheusCollector
 from watcher.observability.instruments import Instrument, LatestMetrics, Series
 from watcher.observability.timing import ExporterTiming
-from watcher.observability.watch_stats import Durations, Lease, Shards, WatchStats
+from watcher.observability.watch_stats import Durations, LeaseState, Shards, WatchStats
 
 HTTP = ["otlp_proto_http"]
 PATIENT = ExporterTiming(end_seconds=5.0)
@@ -25,7 +25,7 @@ SNAPSHOT = WatchStats(
     tables={"orders": {"INSERT": 7}},
     handled={("orders", "print_json"): 7},
     durations={"print_json": Durations([3, 4, *8 * [0]], 0.02)},
-    lease=Lease.HELD,
+    lease=LeaseState.HELD,
     shards=Shards(open=2),
     lags={ShardKey(ORDERS, "shardId-1"): 1.5},
     calls={"GetRecords": 3},

@@ -21,7 +21,7 @@ from watcher.observability.http_server import SuspendDetector
 from watcher.observability.watch_stats import WatchStats
 from watcher.records.record import Record
 from watcher.streams.checkpoint_format import Token
-from watcher.streams.messages import Failed, Finished, Started
+from watcher.streams.messages import IteratorGranted, ReaderCrashed, ReaderEnded
 
 OTHER = "arn:aws:dynamodb:us-east-1:123456789012:table/users/stream/1"
 
@@ -108,7 +108,7 @@ def test_once_it_is_ready_new_shards_get_the_time_that_a_read_may_take() -> None
         play.says(),
         lambda: play.service.add("b", "a"),
         play.stops("a"),
-        ("a", Finished(True)),
+        ("a", ReaderEnded(True)),
         ("a", None),
         7.0,
         play.says(),
@@ -223,10 +223,10 @@ def test_a_stream_that_can_be_read_again_gets_the_whole_time_anew(
         1.0,
         play.stops("u"),
         lambda: users.errors.extend([DeniedError("no")] * 9),
-        ("u", Failed("no permission", fatal=True)),
+        ("u", ReaderCrashed("no permission", fatal=True)),
         ("u", None),
         *seconds[:400],
-        ("u", Started(NOON)),
+        ("u", IteratorGranted(NOON)),
         *seconds[400:],
     )
     assert again[0] > 62 and not stuck
@@ -284,8 +284,8 @@ def test_a_shard_that_is_further_behind_than_allowed_is_not_ready_until_it_has_c
 
     play.run(
         1.0,
-        ("a", Started(NOON)),
-        ("b", Started(NOON)),
+        ("a", IteratorGranted(NOON)),
+        ("b", IteratorGranted(NOON)),
         play.goes_on("a", "b"),
         3.0,
         at_the_tip("a"),
@@ -522,7 +522,7 @@ def test_one_of_several_streams_that_cant_be_read_is_not_ready() -> None:
         play.goes_on("a", "u"),
         1.0,
         play.says(),
-        ("u", Failed("no permission", fatal=True)),
+        ("u", ReaderCrashed("no permission", fatal=True)),
         1.0,
         play.says(ready="users: can't be read just now"),
         ("u", None),

@@ -39,7 +39,7 @@ from watcher.records.record import Record
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenShard
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
-from watcher.streams.messages import Failed, Finished, Loss, Retrying, Started
+from watcher.streams.messages import IteratorGranted, Loss, ReaderCrashed, ReaderEnded, ReadFailed
 
 GRACE = 7.0
 """By then a listing's lag is over, and another listing made."""
@@ -72,7 +72,7 @@ def test_a_killed_process_is_started_again_where_delivery_stands(
 def test_a_reader_that_ends_before_its_listed_shard_goes_on_after_a_pause_and_is_no_restart(
     service: PlayedService, seen: Seen
 ) -> None:
-    ended = ("a", Finished(True, Loss("a", "its trim horizon", "gone")))
+    ended = ("a", ReaderEnded(True, Loss("a", "its trim horizon", "gone")))
 
     def not_yet() -> None:
         assert play.names == ["a"]
@@ -87,7 +87,9 @@ def test_an_idle_latest_shard_is_started_again_at_the_time_of_its_first_iterator
     service: PlayedService, seen: Seen
 ) -> None:
     moment = NOON + timedelta(seconds=9)
-    play = played(service, seen, start=Latest()).run(("a", Started(moment)), ("a", None), 1.0)
+    play = played(service, seen, start=Latest()).run(
+        ("a", IteratorGranted(moment)), ("a", None), 1.0
+    )
     assert play.begun[1] == ("a", AtTime(moment))
 
 
@@ -103,7 +105,10 @@ def test_a_latest_shard_that_is_refused_before_it_begins_is_the_watchs_beginning
     service: PlayedService, seen: Seen
 ) -> None:
     play = played(service, seen, start=Latest())
-    refused, begun = ("a", Retrying("500", 1)), ("a", Started(NOON + timedelta(seconds=60)))
+    refused, begun = (
+        ("a", ReadFailed("500", 1)),
+        ("a", IteratorGranted(NOON + timedelta(seconds=60))),
+    )
     with pytest.raises(StreamError, match="nothing could be read"):  # in the end
         play.run(refused, 60.0, begun, 1.0)
     position = play.store.position("a")
@@ -120,7 +125,7 @@ def test_watching_is_said_when_all_have_begun_the_restarted_ones_too(
         assert "Watching" not in caplog.text
 
     played(service, seen, start=Latest()).run(
-        ("a", None), ("b", Started(NOON)), not_yet, 1.0, ("a", Started(NOON))
+        ("a", None), ("b", IteratorGranted(NOON)), not_yet, 1.0, ("a", IteratorGranted(NOON))
     )
     assert "Watching 2 shards of orders" in caplog.messages
 
@@ -130,7 +135,7 @@ def test_a_process_that_ends_after_its_shard_left_the_listing_is_no_surprise(
 ) -> None:
     service.add("b", "a")
     play = played(service, seen).run(
-        ("a", Finished(True)), 1.0, lambda: service.shards.pop("a"), GRACE, ("a", None), GRACE
+        ("a", ReaderEnded(True)), 1.0, lambda: service.shards.pop("a"), GRACE, ("a", None), GRACE
     )
     assert play.names == ["a", "b"] and play.totals.restarts == 0
 
@@ -154,7 +159,7 @@ def test_a_parent_that_is_not_listed_yet_is_waited_for_with_its_own_parent(
 
     play.run(
         *(1.0, only_the_first, service.hidden.clear, GRACE, only_the_first),
-        *(("a", Finished(True)), 1.0),
+        *(("a", ReaderEnded(True)), 1.0),
     )
     assert play.names == ["a", "b"]
 
@@ -221,7 +226,7 @@ def test_max_records_with_a_checkpoint_goes_on_after_the_last_one(
 ) -> None:
     """The end of the shard, read with the records that were not wanted any more, must not count."""
     play = played(service, seen, max_records=2)
-    play.run(("a", page(1, 2, 3)), ("a", Finished(True)), ("a", None))
+    play.run(("a", page(1, 2, 3)), ("a", ReaderEnded(True)), ("a", None))
     assert seen.numbers == [1, 2]
     assert not play.store.token.shards[0].finished
     assert play.store.position("a") == AfterSequence(str(FIRST + 2))
@@ -248,7 +253,7 @@ def test_loss_is_an_error_where_it_is_asked_to_be(service: PlayedService, seen: 
 def test_an_open_shard_is_never_given_up(service: PlayedService, seen: Seen) -> None:
     lost = Loss("a", "its trim horizon", "no such shard")
     play = played(service, seen).run(
-        ("a", page(1, 2)), ("a", Finished(True, gone=lost)), ("a", None), 1.0
+        ("a", page(1, 2)), ("a", ReaderEnded(True, gone=lost)), ("a", None), 1.0
     )
     assert play.begun[1] == ("a", AfterSequence(str(FIRST + 2))), "where it was, not from the start"
     assert play.totals.losses == 0
@@ -272,13 +277,13 @@ def test_a_missing_permission_ends_it(service: PlayedService, seen: Seen) -> Non
     with pytest.raises(StreamError, match="no permission"):
         play.run(lambda: service.errors.append(StreamError("no permission")), 20.0)
     with pytest.raises(StreamError, match="no permission"):
-        played(service, seen).run(("a", Failed("no permission", fatal=True)))
+        played(service, seen).run(("a", ReaderCrashed("no permission", fatal=True)))
 
 
 def test_a_warning_comes_at_ever_longer_distances(
     service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
-    troubles = (("a", Retrying("refused", count)) for count in range(1, 101))
+    troubles = (("a", ReadFailed("refused", count)) for count in range(1, 101))
     played(service, seen).run(("a", page(1)), *troubles)
     assert len(caplog.messages) == 5  # 4, 8, 16, 32, 64
 
@@ -289,7 +294,7 @@ def test_a_watch_that_ends_without_one_answered_read_fails_with_the_cause(
 ) -> None:
     play = played(service, seen, follow=follow)
     with pytest.raises(StreamError, match="nothing could be read: refused"):
-        play.run(("a", Retrying("refused", 1)), 30.0, ("a", Retrying("refused", 2)))
+        play.run(("a", ReadFailed("refused", 1)), 30.0, ("a", ReadFailed("refused", 2)))
 
 
 def test_what_is_to_end_waits_for_its_first_read_for_a_minute(
@@ -297,7 +302,7 @@ def test_what_is_to_end_waits_for_its_first_read_for_a_minute(
 ) -> None:
     play = played(service, seen, follow=False)
     with pytest.raises(StreamError, match="nothing could be read: refused"):
-        play.run(("a", Retrying("refused", 1)), 1000.0)
+        play.run(("a", ReadFailed("refused", 1)), 1000.0)
     assert 60 < play.clock.passed < 65
 
 
@@ -306,7 +311,7 @@ def test_troubles_before_an_answered_read_are_no_failure(
 ) -> None:
     play = played(service, seen)
     counters = play.manager.stats.counters(ShardKey(ARN, "a"))
-    play.run(("a", Retrying("refused", 1)), counters.answer, 1.0)
+    play.run(("a", ReadFailed("refused", 1)), counters.answer, 1.0)
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(
@@ -339,10 +344,10 @@ def test_one_late_child_of_two_is_waited_for_at_the_end(service: PlayedService, 
         service.add("b", "a")
         service.add("c", "a", hidden=True)
 
-    ends: list[Step] = [("b", Finished(False)), ("b", None), service.hidden.clear]
+    ends: list[Step] = [("b", ReaderEnded(False)), ("b", None), service.hidden.clear]
     play = played(service, seen, follow=False).run(
-        *(GRACE, split, ("a", Finished(True)), ("a", None), 1.0, *ends, GRACE),
-        *(("c", Finished(False)), ("c", None)),
+        *(GRACE, split, ("a", ReaderEnded(True)), ("a", None), 1.0, *ends, GRACE),
+        *(("c", ReaderEnded(False)), ("c", None)),
     )
     assert play.names == ["a", "b", "c"]
 
@@ -358,7 +363,7 @@ def test_an_ended_stream_is_followed_by_the_tables_new_one(
         service.shards = {"n": Shard("n")}
 
     play = played(service, seen, of_table=True).run(
-        disable, ("a", Finished(True)), ("a", None), GRACE, enable, GRACE
+        disable, ("a", ReaderEnded(True)), ("a", None), GRACE, enable, GRACE
     )
     assert play.begun[-1] == ("n", TrimHorizon())
     assert play.store.token.stream_arn == NEW_ARN
@@ -374,7 +379,7 @@ def test_an_ended_stream_named_by_its_arn_is_the_end_and_the_new_one_is_named(
     def disable() -> None:
         service.status, service.newest = "DISABLED", NEW_ARN
 
-    play = played(service, seen).run(disable, ("a", Finished(True)), ("a", None), 100.0)
+    play = played(service, seen).run(disable, ("a", ReaderEnded(True)), ("a", None), 100.0)
     assert not play.totals.stopped, "it ends by itself"
     assert f"python -m watcher {NEW_ARN} --from trim-horizon" in caplog.text
 
@@ -484,7 +489,7 @@ def test_an_end_of_a_shard_behind_records_that_are_left_is_not_its_end(
         play.clock.sleep(4.0)
 
     play = played(service, slow)
-    play.run(("a", page(1, 2)), ("a", Finished(closed=True)), ("a", None))
+    play.run(("a", page(1, 2)), ("a", ReaderEnded(closed=True)), ("a", None))
     (shard,) = checkpoint_format.resume(play.store.token, CLOCK.now())
     assert (
         shard.position == AfterSequence(str(FIRST + 1)) and shard.status is not ShardStatus.FINISHED
@@ -631,7 +636,7 @@ class AnyHistory:
                 if name not in self.ended:
                     if self.readers[name] < self.LENGTH:
                         yield name, page(*range(self.readers[name], self.LENGTH))
-                    yield name, Finished(True)
+                    yield name, ReaderEnded(True)
                 del self.readers[name]
                 yield name, None
 
@@ -664,7 +669,7 @@ class AnyHistory:
             self.parents[child] = name
             self.service.add(child, name, hidden=self.draw(st.booleans()))
         self.ended.add(name)
-        return name, Finished(True)
+        return name, ReaderEnded(True)
 
     def a_process_ends(self) -> Step:
         name = self.a_running_one()

@@ -29,7 +29,7 @@ from watcher.runtime.protocol import (
     QueueLimits,
     frame,
 )
-from watcher.streams.messages import Finished, Message, Page, Started
+from watcher.streams.messages import IteratorGranted, Message, Page, ReaderEnded
 
 fork = multiprocessing.get_context("fork")
 
@@ -61,7 +61,7 @@ def send_half(writer: MessageWriter, message: Message, count: int) -> None:
 
 def test_messages_come_out_in_order_and_whole(queue: MessageQueue) -> None:
     writer = queue.writer("a")
-    sent: list[Message] = [Started(NOON), page(1, 60_000), page(2, 0), Finished(True)]
+    sent: list[Message] = [IteratorGranted(NOON), page(1, 60_000), page(2, 0), ReaderEnded(True)]
     for message in sent:
         writer.send(shard_key("a"), message)
     writer.close()
@@ -182,7 +182,7 @@ def test_a_writer_learns_that_the_manager_is_gone(queue: MessageQueue) -> None:
     writer = queue.writer("a")
     queue.close()
     with pytest.raises(BrokenPipeError):
-        writer.send(shard_key("a"), Finished(True))
+        writer.send(shard_key("a"), ReaderEnded(True))
     writer.close()
 
 
@@ -207,7 +207,7 @@ def test_a_forked_child_keeps_nothing_of_the_queue(queue: MessageQueue) -> None:
     os.read(ready, 1)
     queue.close()
     with pytest.raises(BrokenPipeError):  # though the child lives
-        writer.send(shard_key("a"), Finished(True))
+        writer.send(shard_key("a"), ReaderEnded(True))
     writer.close()
     os.close(writing)
     os.waitpid(child, 0)

@@ -18,7 +18,7 @@ from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.errors import DeniedError, StreamError, TransientError, UsageError
 from watcher.records.record import Record
 from watcher.streams.checkpoint_format import Token, TokenShard, TokenSnapshot
-from watcher.streams.messages import Started
+from watcher.streams.messages import IteratorGranted
 
 
 class Table:
@@ -138,7 +138,7 @@ def test_the_items_wait_until_all_changes_from_now_on_are_read() -> None:
     def check() -> None:
         assert table.asked == []
 
-    made.run(3.0, check, ("a", Started(made.service.now)), 1.0)
+    made.run(3.0, check, ("a", IteratorGranted(made.service.now)), 1.0)
     assert told.items == ALL
 
 

@@ -28,7 +28,14 @@ from watcher.records.record import Record
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenShard
-from watcher.streams.messages import ErrorKind, Failed, Finished, Loss, Retrying, Started
+from watcher.streams.messages import (
+    ErrorKind,
+    IteratorGranted,
+    Loss,
+    ReaderCrashed,
+    ReaderEnded,
+    ReadFailed,
+)
 
 USERS = ARN.replace("orders", "users")
 SHOPS = ARN.replace("orders", "shops")
@@ -120,11 +127,11 @@ def test_the_first_is_delivered_while_the_others_are_being_listed(
     play = region.play(seen, others=others, asides=asides, start=Latest())
     of_shops = ShardKey(SHOPS, "a")
     play.run(
-        *((OF_ORDERS, Started(NOON)), (OF_ORDERS, page(1)), 3.0),
+        *((OF_ORDERS, IteratorGranted(NOON)), (OF_ORDERS, page(1)), 3.0),
         lambda: seen_by_then.append({**seen.of}),
-        *(6.0, (OF_USERS, Started(NOON)), (OF_USERS, page(1)), 9.0),
+        *(6.0, (OF_USERS, IteratorGranted(NOON)), (OF_USERS, page(1)), 9.0),
         lambda: logging.getLogger("watcher").info("all are listed"),
-        *((of_shops, Started(NOON)), (of_shops, page(1)), 1.0),
+        *((of_shops, IteratorGranted(NOON)), (of_shops, page(1)), 1.0),
     )
     assert seen_by_then == [{"orders": [1]}]
     assert seen.of == {"orders": [1], "users": [1], "shops": [1]}
@@ -200,7 +207,9 @@ def test_one_that_is_listed_last_and_refused_is_no_reason_to_wait(
     region.users.errors = [StreamError("not authorized")] * 9
     play = region.play(seen, asides=region.asides(2.0))
     with pytest.raises(StreamError, match="not authorized"):
-        play.run((OF_ORDERS, Started(NOON)), (OF_ORDERS, page(1)), 5.0, (OF_ORDERS, page(2)))
+        play.run(
+            (OF_ORDERS, IteratorGranted(NOON)), (OF_ORDERS, page(1)), 5.0, (OF_ORDERS, page(2))
+        )
     assert seen.of == {"orders": [1, 2]}
     assert "Watching 1 shard of 2 streams" in caplog.messages
 
@@ -220,7 +229,7 @@ def test_shards_of_one_id_are_two_shards(region: Region, seen: Seen) -> None:
 def test_a_child_waits_for_its_own_parent_only(region: Region, seen: Seen) -> None:
     region.orders.add("b", "a")
     region.users.add("b", "a")
-    play = region.play(seen).run((OF_USERS, Finished(True)), (OF_USERS, None), 1.0)
+    play = region.play(seen).run((OF_USERS, ReaderEnded(True)), (OF_USERS, None), 1.0)
     assert [shard_key for shard_key, _ in play.begun_by_origin] == [
         OF_ORDERS,
         OF_USERS,
@@ -330,12 +339,12 @@ def test_a_reader_that_is_refused_rests_with_its_stream_and_goes_on_where_delive
     play = region.play(seen).run(
         (OF_USERS, page(1)),
         *(
-            (OF_USERS, Failed("no permission", fatal=True)),
+            (OF_USERS, ReaderCrashed("no permission", fatal=True)),
             (OF_ORDERS, page(1)),
             20.0,
             (OF_ORDERS, page(2)),
             20.0,
-            (OF_USERS, Started(NOON)),
+            (OF_USERS, IteratorGranted(NOON)),
             10.0,
         ),
     )
@@ -348,7 +357,7 @@ def test_a_permission_that_one_stream_lacks_is_its_own_trouble_and_said_once(
 ) -> None:
     """Its listings are answered all the while."""
     caplog.set_level(logging.INFO, "watcher")
-    denied = Retrying("not authorized", 1, ErrorKind.DENIED)
+    denied = ReadFailed("not authorized", 1, ErrorKind.DENIED)
     steps: list[Step] = [(OF_ORDERS, page(1))]
     steps += [step for _ in range(12) for step in ((OF_USERS, denied), 10.0)]
     with pytest.raises(StreamError, match="not authorized"):
@@ -361,7 +370,7 @@ def test_a_permission_that_one_stream_lacks_is_its_own_trouble_and_said_once(
 def test_where_no_read_of_any_is_allowed_from_the_start_the_watch_ends(
     region: Region, seen: Seen
 ) -> None:
-    denied = Retrying("not authorized", 1, ErrorKind.DENIED)
+    denied = ReadFailed("not authorized", 1, ErrorKind.DENIED)
     play = region.play(seen)
     with pytest.raises(StreamError, match="2 streams could not be read: not authorized"):
         play.run((OF_ORDERS, denied), 5.0, (OF_USERS, denied), 1000.0)
@@ -376,9 +385,9 @@ def test_a_stream_whose_shards_are_all_refused_at_once_is_tried_again_as_soon_as
     refused = [
         (ShardKey(USERS, name), message)
         for name in "abcdef"
-        for message in (Failed("no permission", fatal=True), None)
+        for message in (ReaderCrashed("no permission", fatal=True), None)
     ]
-    play = region.play(seen).run(*refused, 40.0, (OF_USERS, Started(NOON)), 10.0)
+    play = region.play(seen).run(*refused, 40.0, (OF_USERS, IteratorGranted(NOON)), 10.0)
     assert len(play.begun_by_origin) == 1 + 6 + 6
 
 
@@ -437,7 +446,7 @@ def test_up_to_now_the_others_are_read_and_one_that_fails_is_given_up(
     play = region.play(seen, follow=False)
     with pytest.raises(StreamError, match="not authorized"):
         play.run(
-            (OF_ORDERS, page(1)), GRACE, (OF_ORDERS, Finished(False)), (OF_ORDERS, None), 1000.0
+            (OF_ORDERS, page(1)), GRACE, (OF_ORDERS, ReaderEnded(False)), (OF_ORDERS, None), 1000.0
         )
     assert not play.totals.stopped, "it ends by itself"
 
@@ -491,7 +500,7 @@ def test_a_stream_that_ends_leaves_and_the_others_go_on(
     play = region.play(seen).run(
         (OF_USERS, page(1)),
         disable,
-        (OF_USERS, Finished(True)),
+        (OF_USERS, ReaderEnded(True)),
         (OF_USERS, None),
         100.0,
         (OF_ORDERS, page(1)),
@@ -517,7 +526,7 @@ def test_a_watch_of_several_ends_with_the_last_of_them(region: Region, seen: See
         region.users.newest = USERS
 
     ends: list[Step] = [
-        (each, what) for each in (OF_ORDERS, OF_USERS) for what in (Finished(True), None)
+        (each, what) for each in (OF_ORDERS, OF_USERS) for what in (ReaderEnded(True), None)
     ]
     play = region.play(seen).run(disable, *ends, 1000.0)
     assert not play.totals.stopped
@@ -534,7 +543,7 @@ def test_a_table_goes_on_with_its_new_stream_beside_others(region: Region, seen:
 
     play = region.play(seen, of_table=True).run(
         renew,
-        (OF_ORDERS, Finished(True)),
+        (OF_ORDERS, ReaderEnded(True)),
         (OF_ORDERS, None),
         GRACE,
         enable,
@@ -578,7 +587,7 @@ def test_a_newcomer_begins_at_its_trim_horizon_once(
         comes.arns = [ARN, USERS, USERS[:-1] + "2"]
 
     play = region.play(seen, others={}, newcomers=comes, start=Latest(), of_table=True)
-    play.run((OF_ORDERS, Started(NOON)), come, 1.0, (OF_USERS, page(1)), come, 1.0)
+    play.run((OF_ORDERS, IteratorGranted(NOON)), come, 1.0, (OF_USERS, page(1)), come, 1.0)
     assert play.begun_by_origin == [(OF_ORDERS, Latest()), (OF_USERS, TrimHorizon())]
     assert caplog.messages.count("users joins the watch") == 1
     assert seen.of == {"users": [1]}
@@ -601,7 +610,7 @@ def test_a_watch_that_awaits_more_goes_on_without_any(region: Region, seen: Seen
     play = region.play(seen, others={}, newcomers=comes).run(
         disable,
         *(
-            (OF_ORDERS, Finished(True)),
+            (OF_ORDERS, ReaderEnded(True)),
             (OF_ORDERS, None),
             200.0,
             lambda: comes.arns.append(USERS),

@@ -31,7 +31,14 @@ from watcher.runtime.protocol import (
     ShardAssignment,
 )
 from watcher.runtime.worker import run
-from watcher.streams.messages import Failed, Finished, Message, Page, Retrying, Started
+from watcher.streams.messages import (
+    IteratorGranted,
+    Message,
+    Page,
+    ReaderCrashed,
+    ReaderEnded,
+    ReadFailed,
+)
 
 fork = multiprocessing.get_context("fork")
 
@@ -112,12 +119,12 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
     simulator.write("a", 30)
     simulator.rotate()
     process = started(simulator, queue)
-    messages = said(queue, Finished)
+    messages = said(queue, ReaderEnded)
     workers.pop().close()
     said(queue, type(None))
     process.join(PATIENCE)
     assert process.exitcode == 0
-    assert isinstance(messages[0], Started) and messages[-1] == Finished(True)
+    assert isinstance(messages[0], IteratorGranted) and messages[-1] == ReaderEnded(True)
     numbers = [
         record.sequence_number
         for message in messages
@@ -135,10 +142,10 @@ def test_what_only_the_user_can_mend_is_said_as_fatal(
     def refused(*arguments: object) -> list[Message]:
         raise StreamError("no AWS region")
 
-    monkeypatch.setattr("watcher.pull.executor.read", refused)
+    monkeypatch.setattr("watcher.executor.read", refused)
     started(simulator, queue)
-    (failed,) = said(queue, Failed)
-    assert failed == Failed("no AWS region", fatal=True)
+    (failed,) = said(queue, ReaderCrashed)
+    assert failed == ReaderCrashed("no AWS region", fatal=True)
 
 
 def test_an_error_of_ours_is_said_and_not_fatal(
@@ -147,10 +154,10 @@ def test_an_error_of_ours_is_said_and_not_fatal(
     def broken(*arguments: object) -> list[Message]:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("watcher.pull.executor.read", broken)
+    monkeypatch.setattr("watcher.executor.read", broken)
     started(simulator, queue)
-    (failed,) = said(queue, Failed)
-    assert isinstance(failed, Failed) and not failed.fatal and "a bug" in failed.text
+    (failed,) = said(queue, ReaderCrashed)
+    assert isinstance(failed, ReaderCrashed) and not failed.fatal and "a bug" in failed.text
 
 
 def test_refused_credentials_are_trouble_that_passes(
@@ -158,8 +165,8 @@ def test_refused_credentials_are_trouble_that_passes(
 ) -> None:
     simulator.set_faults(expired_access_keys=("test",))
     process = started(simulator, queue)
-    (trouble,) = said(queue, Retrying)
-    assert isinstance(trouble, Retrying) and "refused the credentials" in trouble.text
+    (trouble,) = said(queue, ReadFailed)
+    assert isinstance(trouble, ReadFailed) and "refused the credentials" in trouble.text
     simulator.set_faults(expired_access_keys=())
     simulator.write("a", 3)
     assert isinstance(said(queue, Page)[-1], Page)
@@ -171,7 +178,7 @@ def test_ctrl_c_is_not_for_a_worker_and_sigterm_ends_it(
     simulator: Simulator, queue: MessageQueue
 ) -> None:
     process = started(simulator, queue)
-    said(queue, Started)
+    said(queue, IteratorGranted)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)
     simulator.write("a", 1)
@@ -185,7 +192,7 @@ def test_a_worker_whose_manager_stopped_listening_ends(
     simulator: Simulator, queue: MessageQueue
 ) -> None:
     process = started(simulator, queue)
-    said(queue, Started)
+    said(queue, IteratorGranted)
     queue.close()
     simulator.write("a", 1)
     process.join(PATIENCE)
@@ -216,7 +223,7 @@ def test_a_worker_that_is_dismissed_ends_even_while_it_waits(
     simulator: Simulator, queue: MessageQueue
 ) -> None:
     process = started(simulator, queue)
-    said(queue, Started)
+    said(queue, IteratorGranted)
     workers.pop().close()
     process.join(PATIENCE)
     assert process.exitcode == 0

@@ -25,7 +25,7 @@ from watcher.runtime.protocol import (
     ShardClosed,
 )
 from watcher.runtime.workers import Workers
-from watcher.streams.messages import Failed, Finished, Message
+from watcher.streams.messages import Message, ReaderCrashed, ReaderEnded
 
 
 class Played:
@@ -98,8 +98,8 @@ def played() -> Iterator[Played]:
 def test_a_shard_has_a_process_until_its_end(played: Played) -> None:
     played.start("a")
     assert shard_key("a") in played.workers and len(played.workers) == 1
-    played.writers["a"].send(shard_key("a"), Finished(True))
-    assert played.receive() == (shard_key("a"), Finished(True))
+    played.writers["a"].send(shard_key("a"), ReaderEnded(True))
+    assert played.receive() == (shard_key("a"), ReaderEnded(True))
     assert played.receive() == (shard_key("a"), None)
     played.workers.on_ended(shard_key("a"), restart=False)
     assert played.processes[0].ended == "dismissed"
@@ -190,7 +190,7 @@ def test_beyond_the_number_of_processes_shards_share_them_evenly(two: Played) ->
 
 def test_a_shard_that_ends_leaves_its_process_to_the_others(two: Played) -> None:
     two.start(*"abc")
-    two.writers["a"].send(shard_key("a"), Finished(True))
+    two.writers["a"].send(shard_key("a"), ReaderEnded(True))
     two.receive()
     assert two.receive() == (shard_key("a"), None)
     two.workers.on_ended(shard_key("a"), restart=False)
@@ -201,7 +201,7 @@ def test_a_shard_that_ends_leaves_its_process_to_the_others(two: Played) -> None
 
 def test_a_process_that_has_done_its_work_gets_no_more(two: Played) -> None:
     two.start("a", "b")
-    two.writers["a"].send(shard_key("a"), Finished(True))
+    two.writers["a"].send(shard_key("a"), ReaderEnded(True))
     two.receive()
     two.start("c", "d")
     assert two.read_by() == [["a"], ["b", "d"], ["c"]]
@@ -223,8 +223,8 @@ def test_all_shards_of_a_process_that_died_are_due_again(
 
 def test_a_reader_that_failed_is_due_again_its_neighbours_read_on(two: Played) -> None:
     two.start(*"abc")
-    two.writers["a"].send(shard_key("a"), Failed("no", fatal=False))
-    assert two.receive() == (shard_key("a"), Failed("no", fatal=False))
+    two.writers["a"].send(shard_key("a"), ReaderCrashed("no", fatal=False))
+    assert two.receive() == (shard_key("a"), ReaderCrashed("no", fatal=False))
     assert two.receive() == (shard_key("a"), None)
     two.workers.on_ended(shard_key("a"), restart=True)
     two.clock.sleep(1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.hand_clock import HandClock
-from watcher.aws.lease_table import Leased
+from watcher.aws.lease_table import LeaseRecord
 from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
 from watcher.stores.lease import Lease, LeasedStore
 from watcher.stores.timing import LEASE_SECONDS
@@ -20,7 +20,7 @@ class Item:
     name = "dynamodb://leases/orders"
 
     def __init__(self) -> None:
-        self.there: Leased | None = None
+        self.there: LeaseRecord | None = None
         self.trouble: CheckpointError | None = None
         self.write_trouble: Exception | None = None
         self.answers_get_lost = False
@@ -32,12 +32,12 @@ class Item:
     def close(self) -> None:
         self.closed = True
 
-    def get(self) -> Leased | None:
+    def get(self) -> LeaseRecord | None:
         if self.trouble:
             raise self.trouble
         return self.there
 
-    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
         if self.write_trouble:
             raise CheckpointError("no write", answered=True) from self.write_trouble
         if self.trouble:

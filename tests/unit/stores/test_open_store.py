@@ -17,7 +17,7 @@ from watcher.errors import UsageError, WatcherError
 from watcher.stores.file import CheckpointFile
 from watcher.stores.open_store import open_store
 from watcher.streams.checkpoint_format import Token
-from watcher.streams.messages import Started
+from watcher.streams.messages import IteratorGranted
 
 
 def opened(given: Any) -> Any:
@@ -51,7 +51,7 @@ def play(kept: Kept, seen: Seen) -> Play:
 def test_an_object_of_the_callers_keeps_the_positions() -> None:
     kept, seen = Kept(), Seen()
     first = play(kept, seen)
-    first.run(("a", Started(first.service.now)), ("a", page(1, 2)))
+    first.run(("a", IteratorGranted(first.service.now)), ("a", page(1, 2)))
     again = play(kept, seen)
     again.run(("a", page(3)))
     assert seen.numbers == [1, 2, 3]
@@ -134,7 +134,7 @@ def test_an_async_object_keeps_the_positions_in_one_event_loop() -> None:
     kept, seen = Async(), Seen()
     first = play(kept, seen)
     with closing(first.store):
-        first.run(("a", Started(first.service.now)), ("a", page(1, 2)))
+        first.run(("a", IteratorGranted(first.service.now)), ("a", page(1, 2)))
     assert kept.tries >= 2
     assert len(kept.loops) == 1
     again = play(kept, seen)

@@ -12,6 +12,7 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from tests.support.times import NOON
+from watcher import executor
 from watcher.aws.model import (
     CLOCKS_APART,
     AfterSequence,
@@ -27,11 +28,10 @@ from watcher.errors import (
     StreamGoneError,
     TransientError,
 )
-from watcher.pull import executor
 from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Finished, Loss, Notice, Started
+from watcher.streams.messages import IteratorGranted, Loss, Notice, ReaderEnded
 from watcher.streams.requests import DescribeShards
 
 
@@ -64,7 +64,7 @@ def coordinator(
 
 
 def begun(made: Coordinator) -> list[str]:
-    return [shard.id for shard in made.to_start()]
+    return [shard.id for shard in made.take_ready()]
 
 
 def pass_time(made: Coordinator, service: PlayedService, seconds: float) -> None:
@@ -77,7 +77,7 @@ def pass_time(made: Coordinator, service: PlayedService, seconds: float) -> None
 def end(made: Coordinator, name: str, *, gone: bool = False) -> ShardEnd:
     shard = made.lineage.shards[name]
     loss = Loss(name, "its trim horizon", "no such shard") if gone else None
-    meaning = made.on_message(shard, Finished(True, loss))
+    meaning = made.on_message(shard, ReaderEnded(True, loss))
     assert isinstance(meaning, ShardEnd)
     if meaning is ShardEnd.CLOSED:
         made.finish(shard)
@@ -302,7 +302,7 @@ def test_what_was_read_up_to_its_end_is_settled(service: PlayedService) -> None:
     begun(made)
     shard = made.lineage.shards["a"]
     pass_time(made, service, 5.1)
-    assert made.on_message(shard, Finished(False)) is ShardEnd.LEFT_OPEN
+    assert made.on_message(shard, ReaderEnded(False)) is ShardEnd.LEFT_OPEN
     assert not made.poll_exhausted(), "the shard may have been closed since the last listing"
     pass_time(made, service, 0.1)
     assert made.poll_exhausted()
@@ -313,7 +313,7 @@ def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: Play
     begun(made)
     pass_time(made, service, 5.1)
     service.add("b", "a")
-    assert made.on_message(made.lineage.shards["a"], Finished(False)) is ShardEnd.LEFT_OPEN
+    assert made.on_message(made.lineage.shards["a"], ReaderEnded(False)) is ShardEnd.LEFT_OPEN
     assert not made.poll_exhausted()
     pass_time(made, service, 0.1)
     assert begun(made) == ["a"]
@@ -329,12 +329,12 @@ def test_the_end_of_a_shard_left_open_in_use_is_read_by_who_holds_it(
     begun(made)
     shard = made.lineage.shards["a"]
     pass_time(made, service, 5.1)
-    assert made.on_message(shard, Finished(False)) is ShardEnd.LEFT_OPEN
+    assert made.on_message(shard, ReaderEnded(False)) is ShardEnd.LEFT_OPEN
     service.add("b", "a")
-    assert made.to_read_on() == [] and not made.poll_exhausted()
+    assert made.take_reopened() == [] and not made.poll_exhausted()
     pass_time(made, service, 0.1)
     assert begun(made) == []
-    assert made.to_read_on() == [shard] and made.to_read_on() == []
+    assert made.take_reopened() == [shard] and made.take_reopened() == []
     end(made, "a")
     executor.refresh(made, service)
     assert begun(made) == ["b"]
@@ -347,18 +347,18 @@ def test_a_shard_left_as_open_is_read_again_where_listings_may_not_show_its_end_
     begun(made)
     shard = made.lineage.shards["a"]
     pass_time(made, service, 4)
-    assert made.on_message(shard, Finished(False)) is ShardEnd.READ_AGAIN
+    assert made.on_message(shard, ReaderEnded(False)) is ShardEnd.READ_AGAIN
     service.add("b", "a")
     pass_time(made, service, 2)
     assert made.is_closed("a")
-    assert made.on_message(shard, Finished(False)) is ShardEnd.READ_AGAIN
+    assert made.on_message(shard, ReaderEnded(False)) is ShardEnd.READ_AGAIN
 
 
 def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedService) -> None:
     made = coordinator(service)
     begun(made)
     pass_time(made, service, 2)
-    meaning = made.on_message(made.lineage.shards["a"], Finished(False, proven=True))
+    meaning = made.on_message(made.lineage.shards["a"], ReaderEnded(False, proven=True))
     assert meaning is ShardEnd.LEFT_OPEN and made.poll_exhausted()
     assert service.listings == 1
 
@@ -371,7 +371,7 @@ def test_that_a_shard_is_left_is_said(
     begun(made)
     pass_time(made, service, 5.1)
     made.log_left()
-    made.on_message(made.lineage.shards["a"], Finished(False, reason="27 empty pages in a row"))
+    made.on_message(made.lineage.shards["a"], ReaderEnded(False, reason="27 empty pages in a row"))
     made.log_left()
     made.log_left(NOON)
     said = [each.message for each in caplog.records if each.levelno >= logging.INFO]
@@ -447,8 +447,8 @@ def test_of_a_stream_that_is_gone_a_shards_end_is_the_end(service: PlayedService
 
 def test_latest_is_the_moment_of_the_first_iterator(service: PlayedService) -> None:
     made = coordinator(service, Latest())
-    (shard,) = made.to_start()
-    made.on_message(shard, Started(NOON + timedelta(seconds=3)))
+    (shard,) = made.take_ready()
+    made.on_message(shard, IteratorGranted(NOON + timedelta(seconds=3)))
     assert shard.position == AtTime(NOON + timedelta(seconds=3))
 
 
@@ -459,7 +459,7 @@ def test_a_service_whose_clock_is_minutes_ahead_puts_no_beginning_into_the_futur
     ahead = NOON + timedelta(minutes=minutes)
     monkeypatch.setattr(PlayedService, "now", ahead)
     made = coordinator(service, Latest())
-    (shard,) = made.to_start()
+    (shard,) = made.take_ready()
     assert made.restart(shard) == AtTime(NOON + timedelta(minutes=believed) - CLOCKS_APART)
     assert made.written_at > ahead
 
@@ -468,7 +468,7 @@ def test_a_reader_that_died_before_it_had_an_iterator_goes_back_to_the_beginning
     service: PlayedService,
 ) -> None:
     made = coordinator(service, Latest())
-    (shard,) = made.to_start()
+    (shard,) = made.take_ready()
     pass_time(made, service, 30)
     position = made.restart(shard)
     assert isinstance(position, AtTime) and position.time <= NOON
@@ -477,8 +477,8 @@ def test_a_reader_that_died_before_it_had_an_iterator_goes_back_to_the_beginning
 def test_a_position_with_a_number_stays_where_it_is(service: PlayedService) -> None:
     tracked = TrackedShard("a", None, AfterSequence("5"))
     made = coordinator(service, resumed=[tracked])
-    (shard,) = made.to_start()
-    made.on_message(shard, Started(NOON))
+    (shard,) = made.take_ready()
+    made.on_message(shard, IteratorGranted(NOON))
     assert made.restart(shard) == AfterSequence("5")
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.spark.played import ARN, PlayedStream, number
 from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
+from watcher import executor
 from watcher.errors import DeniedError, TransientError, WatcherError
-from watcher.pull import executor
 from watcher.streams.end_detector import EndDetector
 from watcher.streams.page_fetcher import PageFetcher
 

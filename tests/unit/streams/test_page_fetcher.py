@@ -9,10 +9,10 @@ import pytest
 from tests.simulator import Simulator
 from tests.support.blocking_reader import BlockingReader
 from tests.support.hand_clock import HandClock
+from watcher import executor
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.model import TrimHorizon
-from watcher.pull import executor
 from watcher.streams import page_fetcher
 from watcher.streams.messages import Message, Page
 from watcher.streams.page_fetcher import PageFetcher

@@ -4,16 +4,16 @@ import pytest
 
 from tests.support.hand_clock import HandClock
 from watcher.errors import DeniedError, UnexpectedAnswerError
-from watcher.streams.messages import ErrorKind, Notice, Retrying
+from watcher.streams.messages import ErrorKind, Notice, ReadFailed
 from watcher.streams.persistent_errors import PersistentErrors
 
 
-def denied(failures: int = 1) -> Retrying:
-    return Retrying("no permission", failures, ErrorKind.DENIED)
+def denied(failures: int = 1) -> ReadFailed:
+    return ReadFailed("no permission", failures, ErrorKind.DENIED)
 
 
-def odd(failures: int = 1) -> Retrying:
-    return Retrying("<html>", failures, ErrorKind.UNEXPECTED)
+def odd(failures: int = 1) -> ReadFailed:
+    return ReadFailed("<html>", failures, ErrorKind.UNEXPECTED)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_minute_of_it_is_one_of_attempts_not_of_a_machine_that_stood_still(
 
 def test_a_minute_counts_anew_after_a_success_or_another_trouble(clock: HandClock) -> None:
     persistent_errors = PersistentErrors(clock, has_worked=True)
-    for between in (denied(1), Retrying("500", 3), odd(3)):
+    for between in (denied(1), ReadFailed("500", 3), odd(3)):
         persistent_errors.on_error("a", denied(2))
         keep_denying(persistent_errors, clock, 49)
         persistent_errors.on_error("a", between)
@@ -87,7 +87,7 @@ def test_odd_answers_in_a_row_are_the_end_only_where_nothing_has_worked(clock: H
 def test_passing_trouble_is_never_the_end(clock: HandClock) -> None:
     persistent_errors = PersistentErrors(clock)
     for failures in range(1, 100):
-        persistent_errors.on_error("a", Retrying("500", failures))
+        persistent_errors.on_error("a", ReadFailed("500", failures))
         clock.sleep(10)
 
 
@@ -95,7 +95,7 @@ def test_a_shards_own_trouble_is_said_of_it(clock: HandClock) -> None:
     persistent_errors = PersistentErrors(clock)
     for kind in set(ErrorKind) - {ErrorKind.CREDENTIALS}:
         for shard in "aba":
-            assert persistent_errors.subject(shard, Retrying("no", 4, kind)) == f"Shard {shard}"
+            assert persistent_errors.subject(shard, ReadFailed("no", 4, kind)) == f"Shard {shard}"
     assert persistent_errors.subject("a", Notice("odd")) == "Shard a"
 
 
@@ -108,14 +108,14 @@ def test_refused_credentials_are_said_of_all_shards_at_once_and_again_the_next_t
         for shard in "abcdefgh":
             said.append(
                 persistent_errors.subject(
-                    shard, Retrying("expired", failures, ErrorKind.CREDENTIALS)
+                    shard, ReadFailed("expired", failures, ErrorKind.CREDENTIALS)
                 )
             )
         clock.sleep(20)
     assert list(filter(None, said)) == ["All shards"] * 2
     clock.sleep(3600)
     assert (
-        persistent_errors.subject("c", Retrying("expired", 4, ErrorKind.CREDENTIALS))
+        persistent_errors.subject("c", ReadFailed("expired", 4, ErrorKind.CREDENTIALS))
         == "All shards"
     )
 

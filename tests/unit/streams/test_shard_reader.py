@@ -18,13 +18,13 @@ from watcher.aws.model import AfterSequence, AtTime, Latest, Position, Service, 
 from watcher.records import page
 from watcher.streams.messages import (
     ErrorKind,
-    Finished,
+    IteratorGranted,
     Loss,
     Message,
     Notice,
     Page,
-    Retrying,
-    Started,
+    ReaderEnded,
+    ReadFailed,
 )
 
 
@@ -96,7 +96,7 @@ def test_the_first_read_tells_that_the_shard_has_an_iterator(
     simulator: Simulator, written: list[str]
 ) -> None:
     messages = read(reader(simulator))
-    assert kinds(messages) == [Started, Page]
+    assert kinds(messages) == [IteratorGranted, Page]
     assert numbers(messages) == written
 
 
@@ -104,7 +104,7 @@ def test_latest_reads_what_comes_after_the_first_read(
     simulator: Simulator, written: list[str]
 ) -> None:
     made = reader(simulator, Latest())
-    assert kinds(read(made)) == [Started]
+    assert kinds(read(made)) == [IteratorGranted]
     later = simulator.write("b", 2)
     assert numbers(read(made)) == later
 
@@ -135,9 +135,9 @@ def test_the_end_of_a_closed_shard_comes_with_its_last_records(
     simulator.rotate()
     made = reader(simulator)
     messages = read(made)
-    assert kinds(messages) == [Started, Page, Finished]
+    assert kinds(messages) == [IteratorGranted, Page, ReaderEnded]
     assert numbers(messages) == written
-    assert messages[-1] == Finished(closed=True)
+    assert messages[-1] == ReaderEnded(closed=True)
     assert made.finished
     assert made.read() == []
 
@@ -149,7 +149,7 @@ def test_the_end_of_a_closed_shard_may_come_with_an_empty_page(
     simulator.rotate()
     messages = read(reader(simulator), 2)
     assert numbers(messages) == written
-    assert messages[-1] == Finished(closed=True)
+    assert messages[-1] == ReaderEnded(closed=True)
 
 
 def test_a_reader_is_caught_up_after_several_empty_pages_and_from_then_on_after_each(
@@ -191,7 +191,7 @@ def test_a_passing_trouble_is_told_and_loses_nothing(
     simulator.fail_next(operation, trouble, times=2)
     made = reader(simulator)
     for failures in (1, 2):
-        (message,) = [each for each in made.read() if isinstance(each, Retrying)]
+        (message,) = [each for each in made.read() if isinstance(each, ReadFailed)]
         assert message.failures == failures
         assert made.delay > 0
     assert numbers(read(made)) == written
@@ -233,11 +233,11 @@ def test_each_iterator_at_a_time_is_told_because_records_may_have_left_the_shard
     made = reader(simulator, Latest())
     read(made)
     simulator.fail_next("GetRecords", "ExpiredIteratorException")
-    assert [message for message in read(made, 2) if isinstance(message, Started)]
+    assert [message for message in read(made, 2) if isinstance(message, IteratorGranted)]
     simulator.write("a", 1)
     read(made)
     simulator.fail_next("GetRecords", "ExpiredIteratorException")
-    assert not [message for message in read(made, 2) if isinstance(message, Started)]
+    assert not [message for message in read(made, 2) if isinstance(message, IteratorGranted)]
 
 
 def test_a_service_that_grants_a_time_and_then_fails_is_read_from_its_horizon(
@@ -315,7 +315,7 @@ def test_a_shard_that_is_trimmed_at_every_position_is_given_up_as_lost(
 ) -> None:
     simulator.fail_next("GetRecords", "TrimmedDataAccessException", times=100)
     messages = read(reader(simulator), 20)
-    assert isinstance(messages[-1], Finished) and messages[-1].gone
+    assert isinstance(messages[-1], ReaderEnded) and messages[-1].gone
 
 
 def test_a_shard_that_is_gone_is_a_loss_and_finished(simulator: Simulator) -> None:
@@ -324,7 +324,7 @@ def test_a_shard_that_is_gone_is_a_loss_and_finished(simulator: Simulator) -> No
     simulator.drop_shard(gone)
     messages = read(reader(simulator, shard=gone))
     (finished,) = messages
-    assert isinstance(finished, Finished) and finished.closed
+    assert isinstance(finished, ReaderEnded) and finished.closed
     assert finished.gone and finished.gone.shard_id == gone
 
 
@@ -335,10 +335,12 @@ def test_no_permission_is_trouble_of_its_kind_and_no_start(
     simulator.fail_next(operation, "AccessDeniedException", times=2)
     made = reader(simulator)
     messages = read(made, 2)
-    assert [each.kind for each in messages if isinstance(each, Retrying)] == [ErrorKind.DENIED] * 2
-    assert all("no permission" in each.text for each in messages if isinstance(each, Retrying))
-    assert Started not in kinds(messages), "nothing has been read"
-    assert kinds(read(made)) == [Started, Page]
+    assert [each.kind for each in messages if isinstance(each, ReadFailed)] == [
+        ErrorKind.DENIED
+    ] * 2
+    assert all("no permission" in each.text for each in messages if isinstance(each, ReadFailed))
+    assert IteratorGranted not in kinds(messages), "nothing has been read"
+    assert kinds(read(made)) == [IteratorGranted, Page]
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -353,7 +355,7 @@ def test_an_odd_answer_is_trouble_and_loses_nothing(
     simulator.fail_next(operation, odd, times=2)
     messages += read(made, 8)
     assert numbers(messages) == written
-    assert [each.failures for each in messages if isinstance(each, Retrying)] == [1, 2]
+    assert [each.failures for each in messages if isinstance(each, ReadFailed)] == [1, 2]
 
 
 def test_a_refused_iterator_is_replaced(simulator: Simulator, written: list[str]) -> None:
@@ -386,7 +388,7 @@ def test_until_now_leaves_an_open_shard_after_many_empty_pages_and_some_seconds(
     made = reader(simulator, catch_up_after=now(simulator) + timedelta(seconds=3), clock=clock)
     messages = up_to_now(made, clock)
     assert numbers(messages) == written
-    assert isinstance(messages[-1], Finished) and "empty pages" in messages[-1].reason
+    assert isinstance(messages[-1], ReaderEnded) and "empty pages" in messages[-1].reason
     assert messages[-1].proven
     assert made.position == AfterSequence(written[-1])
     assert 1.9 < clock.passed < 3
@@ -402,7 +404,7 @@ def test_until_now_does_not_leave_a_shard_that_latest_knows_to_be_closed(
     simulator.set_faults(closed_empty=20)
     messages = up_to_now(made, clock)
     assert numbers(messages) == written
-    assert messages[-1] == Finished(closed=True)
+    assert messages[-1] == ReaderEnded(closed=True)
 
 
 def test_until_now_is_no_empty_page_what_comes_again(
@@ -436,7 +438,7 @@ def test_until_now_ends_at_the_first_record_that_came_after_the_beginning(
     assert set(written) <= set(numbers(messages))
     assert clock.passed < 5
     reason = "what comes next was written later"
-    assert messages[-1] == Finished(closed=False, proven=True, reason=reason)
+    assert messages[-1] == ReaderEnded(closed=False, proven=True, reason=reason)
 
 
 @pytest.mark.parametrize("skew", [timedelta(minutes=-10), timedelta(minutes=10)])
@@ -461,7 +463,7 @@ def test_a_closed_shard_ends_where_its_iterator_does_after_any_number_of_empty_p
     made = reader(simulator, catch_up_after=now(simulator), closed=True, clock=clock)
     messages = up_to_now(made, clock)
     assert numbers(messages) == written
-    assert messages[-1] == Finished(closed=True)
+    assert messages[-1] == ReaderEnded(closed=True)
     assert clock.passed == 0, "no pause: nothing will ever be written there"
     remarks = [message.text for message in messages if isinstance(message, Notice)]
     assert remarks == [
@@ -534,7 +536,7 @@ def test_an_iterator_that_goes_back_for_ever_is_trouble_and_a_new_one_is_taken(
     for _ in range(3):
         service.go_back()
         messages += read(made)
-    troubles = [message for message in messages if isinstance(message, Retrying)]
+    troubles = [message for message in messages if isinstance(message, ReadFailed)]
     assert [trouble.failures for trouble in troubles] == [1]
     assert not made.may_have_more and made.delay > 0
     assert numbers(messages + read(made)) == written
@@ -596,7 +598,7 @@ def test_an_iterator_that_is_refused_when_it_is_new_is_trouble(simulator: Simula
     simulator.fail_next("GetRecords", "ExpiredIteratorException", times=3)
     made = reader(simulator)
     messages = read(made, 4)
-    troubles = [message for message in messages if isinstance(message, Retrying)]
+    troubles = [message for message in messages if isinstance(message, ReadFailed)]
     assert [trouble.failures for trouble in troubles] == [1, 2, 3]
     assert numbers(messages) and not made.finished
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
+from watcher import executor
 from watcher.aws.model import Position, Shard, TrimHorizon
 from watcher.errors import CredentialsError, NoAnswerYetError, TransientError, WatcherError
-from watcher.pull import executor
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.losses import Losses
 
@@ -33,7 +33,7 @@ def to_read(service: PlayedService, clock: HandClock, shown_after: float = 1e9) 
     executor.start(coordinator, service, clock)
     service.errors = errors
     while True:
-        coordinator.to_start()
+        coordinator.take_ready()
         executor.refresh(coordinator, service)
         if coordinator.poll_all_listed():
             return [shard.id for shard in coordinator.lineage.unfinished]
@@ -118,9 +118,9 @@ def test_children_whose_parents_are_gone_do_not_wait_for_one_that_answers_500(
     service.get_iterator = answer  # type: ignore[method-assign]
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
     executor.start(coordinator, service, clock)
-    coordinator.to_start()
+    coordinator.take_ready()
     executor.refresh(coordinator, service)
-    assert [shard.id for shard in coordinator.to_start()] == [f"child {n}" for n in range(30)]
+    assert [shard.id for shard in coordinator.take_ready()] == [f"child {n}" for n in range(30)]
     for _ in range(60):
         clock.sleep(0.2)
         executor.refresh(coordinator, service)
@@ -152,9 +152,9 @@ def test_each_child_begins_when_its_own_parent_is_answered(clock: HandClock) -> 
     begun = []
     for answered in ("", "gone 2", "gone 0"):
         service.slow.discard(answered)
-        coordinator.to_start()
+        coordinator.take_ready()
         executor.refresh(coordinator, service)
-        begun.append([shard.id for shard in coordinator.to_start()])
+        begun.append([shard.id for shard in coordinator.take_ready()])
     assert begun == [["child 1"], ["child 2"], ["child 0"]]
 
 
@@ -167,7 +167,7 @@ def test_parents_that_do_not_answer_are_said_in_one_line_after_ten_seconds(
         service.slow.add(f"parent {number}")
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
     executor.start(coordinator, service, clock)
-    coordinator.to_start()
+    coordinator.take_ready()
     executor.refresh(coordinator, service)
     clock.sleep(9.9)
     executor.refresh(coordinator, service)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulator import Simulator, judge
 
-PAGE = Path(__file__).parents[3] / "docs" / "contributing.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributing.md"
 
 
 def engine() -> dict[str, object]:
