@@ -4,7 +4,7 @@
  manager                                                      worker (one pipe each way)
  CommandWriter ══ ReadShard, PollNow, ShardClosed, … ═══════▶ CommandReader
                a command is a line of JSON
- MessageQueue  ◀══ (shard, Page | … | ReaderEnded) ═════ MessageWriter
+ MessageQueue  ◀═══════════ (shard, Page | ReaderEnded | …) ══ MessageWriter
                a message is a header, JSON, and a page's body as the service sent it
 ```
 

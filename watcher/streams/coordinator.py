@@ -1,7 +1,7 @@
 """Decides for one stream what to request next, which shards to start, and what was lost.
 
 The core of every engine, without I/O. An executor makes the calls of `due()` and passes their
-results on; starts a reader for each of `to_start()`; and passes the readers' messages to
+results on; starts a reader for each of `take_ready()`; and passes the readers' messages to
 `on_message()`, the one place that interprets them.
 """
 

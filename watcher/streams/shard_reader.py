@@ -202,7 +202,7 @@ class ShardReader:
             )
             messages.append(ReadFailed(str(error), self._failures, ErrorKind.CREDENTIALS))
         except (DeniedError, UnexpectedAnswerError) as error:
-            # The iterator may be the reason; and `IteratorGranted` must not be sent for a refused read.
+            # The iterator may be the reason. A refused read sends no `IteratorGranted`.
             self._iterator = None
             self._started = self._started and not messages
             messages = [self._on_failure(error)]
