@@ -289,7 +289,7 @@ class Manager:
         if stream.failures and not stream.has_started:
             return self._start_stream(stream)
         listing = stream.coordinator.listing
-        if stream.has_due_request:
+        if stream.poll_due():
             self.saver.save_before_waiting()
         try:
             stream.refresh()

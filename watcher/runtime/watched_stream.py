@@ -271,9 +271,8 @@ class WatchedStream:
 
     # Shards and their processes
 
-    @property
-    def has_due_request(self) -> bool:
-        """True if `refresh` makes a request."""
+    def poll_due(self) -> bool:
+        """Returns True if `refresh` makes a request."""
         return self.coordinator.due() is not None
 
     def refresh(self) -> None:
