@@ -192,7 +192,7 @@ def test_a_model_is_made_of_an_item(place: Path) -> None:
 
 
 def test_the_command_keeps_the_changes_in_sqlite(place: Path) -> None:
-    (command,) = re.findall(r"^\$ python (.*)", PAGE, re.MULTILINE)
+    (command,) = re.findall(r"^\$ python (.* --sqlite .*)", PAGE, re.MULTILINE)
     run(*command.split())
     with closing(sqlite3.connect("orders.db")) as database:
         assert database.execute("SELECT count(*) FROM changes").fetchall() == [(7,)]

@@ -347,8 +347,8 @@ def test_a_summary_of_a_past_window_names_the_callers(
         (["--print-summary"], "add --no-follow, or --until"),
         (["--print-summary", "--no-follow", "--checkpoint", "c.json"], "not with --checkpoint"),
         (["--print-summary", "--no-follow", "--tail", "3"], "not with --tail"),
-        (["--print-json", "--no-follow"], "--print-summary, alone"),
-        (["--no-follow"], "--print-summary, alone"),
+        (["--print-json", "--no-follow"], "only with --print-summary"),
+        (["--no-follow"], "only with --print-summary"),
         (["--live", "--print-summary", "--no-follow"], "not with --live"),
     ],
 )
