@@ -36,7 +36,8 @@ class Deduplicator:
         elif isinstance(position, AtSequence):
             self.newest = int(position.sequence_number) - 1
         self._passed = self.newest
-        self._recent: deque[list[str]] = deque()  # the numbers of the last pages
+        self._recent: deque[tuple[int, list[str]]] = deque()
+        """The highest number, and all numbers, of each of the last pages."""
         self._recent_count = 0
         self._seen_through = self.newest  # all other numbers up to this one count as seen
         # Records with numbers below the first page's were written before the start.
@@ -73,7 +74,7 @@ class Deduplicator:
         """
         texts = _texts_of(records)
         if self._take_plain_page(texts):
-            self._remember(texts)
+            self._remember(texts, self.newest)
             return [(0, len(texts))]
         numbers = _numbers(texts)
         if any(map(operator.gt, numbers, numbers[1:])):
@@ -91,22 +92,22 @@ class Deduplicator:
                 parts[-1] = parts[-1][0], place + 1
             else:
                 parts.append((place, place + 1))
-        self._remember(texts)
+        self._remember(texts, max(numbers, default=0))
         return parts
 
-    def _remember(self, texts: list[str]) -> None:
+    def _remember(self, texts: list[str], highest: int) -> None:
         """Remembers the numbers of the last pages, which tell a late record from a repeat."""
         if not texts:
             return
         if self._begins_at_first:
             self._begins_at_first = False
             self._seen_through = min(map(int, texts)) - 1
-        self._recent.append(texts)
+        self._recent.append((highest, texts))
         self._recent_count += len(texts)
-        while self._recent_count - len(self._recent[0]) >= self._timing.remembered_numbers:
-            forgotten = self._recent.popleft()
+        while self._recent_count - len(self._recent[0][1]) >= self._timing.remembered_numbers:
+            forgotten_highest, forgotten = self._recent.popleft()
             self._recent_count -= len(forgotten)
-            self._seen_through = max(self._seen_through, *map(int, forgotten))
+            self._seen_through = max(self._seen_through, forgotten_highest)
 
     def _take_plain_page(self, texts: list[str]) -> bool:
         """Handles a page of all new numbers in ascending order: a shortcut for nearly all pages."""
@@ -142,7 +143,7 @@ class Deduplicator:
         return fresh
 
     def _recent_numbers(self) -> set[int]:
-        return {int(text) for texts in self._recent for text in texts}
+        return {int(text) for _, texts in self._recent for text in texts}
 
     def _note_repeats(self, numbers: list[int], fresh: int) -> None:
         self.repeated = len(numbers) - fresh
