@@ -175,9 +175,12 @@ class RecordPage:
         """Returns each record, and None in the place of one that doesn't match."""
         if matches is None:
             return iter(self)
-        tested = _chosen(self._body.tested, self._indexes)
+        body, shard_key, from_wire = self._body, self.shard_key, Record.from_wire
+        tested = _chosen(body.tested, self._indexes)
+        # A record that a filter drops is not made: it may be 99 of 100.
         return (
-            record if matches(test) else None for record, test in zip(self, tested, strict=True)
+            from_wire(wire, body, index, shard_key) if matches(test) else None
+            for index, wire, test in zip(self._indexes, self.wire_records, tested, strict=True)
         )
 
     @property

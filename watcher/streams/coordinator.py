@@ -411,8 +411,7 @@ class Coordinator:
     def poll_all_listed(self) -> bool:
         """Returns True if the listing lacks no readable shard; else requests another one.
 
-        A shard that it shows as open may be closed; whoever reads it to its end requests its
-        children.
+        A shard that it shows as open may be closed; its reader then requests its children.
         """
         if len(self._unlisted):
             return False
