@@ -16,10 +16,11 @@ from deltalake import DeltaTable
 
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
-from watcher.mirror.columns import Item, MirrorColumns
+from watcher.mirror.columns import MirrorColumns
 from watcher.mirror.copy import open_mirror
 from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState, StorageLimits
 from watcher.mirror.versions import ItemChange, LastVersion
+from watcher.records.wire import WireItem
 
 _SIZES = (1_000, 100_000, 1_000_000)
 _CHANGES = 100
@@ -122,7 +123,7 @@ class _Mirror:
     def _some(self) -> list[int]:
         return self._random.sample(range(self._size), _CHANGES)
 
-    def _item(self, number: int) -> Item:
+    def _item(self, number: int) -> WireItem:
         status = self._random.choice(["open", "paid", "sent"])
         total, version = self._random.randrange(100_000) / 100, self._random.randrange(1_000)
         return {
@@ -134,5 +135,5 @@ class _Mirror:
 
     def _change(self, number: int) -> ItemChange:
         new = self._item(number)
-        key: Item = {"pk": new["pk"]}
+        key: WireItem = {"pk": new["pk"]}
         return ItemChange(str(number), datetime.now(UTC), "1", "MODIFY", key, new, None)

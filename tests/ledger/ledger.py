@@ -16,6 +16,7 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import Condition, TablesClient, Written
 from watcher.records.record import native_item
+from watcher.records.wire import WireItem
 from watcher.streams.checkpoint_format import Token, TokenShard
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.undo_plan import is_same
@@ -182,14 +183,14 @@ class DisturbedTables(TablesClient):
             yield page
             self._happens()
 
-    def put(self, table: str, item: Item, condition: Condition) -> Written | None:
+    def put(self, table: str, item: WireItem, condition: Condition) -> Written | None:
         with self._lock:
             self._before_write(item["pk"]["S"])
             done = super().put(table, item, condition)
             self._after_write(item["pk"]["S"])
             return done
 
-    def delete(self, table: str, key: Item, condition: Condition) -> Written | None:
+    def delete(self, table: str, key: WireItem, condition: Condition) -> Written | None:
         with self._lock:
             self._before_write(key["pk"]["S"])
             done = super().delete(table, key, condition)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from tests.ledger.ledger import DisturbedTables, Item, Ledger
-from watcher.time_machine import copied_items
+from watcher.records.wire import WireItem
 from watcher.time_machine.copied_items import Form
 from watcher.time_machine.copies import CopyPosition
 from watcher.time_machine.limits import TimeMachineLimits
@@ -40,7 +40,7 @@ class HandCopy:
     def items(self) -> Iterator[Item]:
         return (copied(each, self.form) for each in self.held.values())
 
-    def as_copied(self, item: copied_items.Item) -> copied_items.Item:
+    def as_copied(self, item: WireItem) -> WireItem:
         return item
 
 

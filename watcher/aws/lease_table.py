@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from typing import Any
 
 import msgspec
 from botocore import exceptions as boto
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.error_mapping import error_code, to_watcher_error
-from watcher.aws.tables import Condition, Item, TablesClient
+from watcher.aws.tables import Condition, TablesClient
 from watcher.aws.timing import TABLES, TableTiming
 from watcher.clock import CLOCK
 from watcher.errors import (
@@ -22,6 +21,7 @@ from watcher.errors import (
     TransientError,
     UsageError,
 )
+from watcher.records.wire import WireItem, WireValue
 
 logger = logging.getLogger("watcher")
 
@@ -147,7 +147,7 @@ class LeaseTable:
         text = "it is written faster than it can be read"
         raise CheckpointError(text, "checkpoint", self.name, answered=True)
 
-    def _item(self, key: Item) -> Item | None:
+    def _item(self, key: WireItem) -> WireItem | None:
         try:
             return self._client.get(self._table, key)
         except (StreamError, TransientError) as error:
@@ -163,7 +163,7 @@ class LeaseTable:
             found.append(bytes(item["token_zlib"]["B"]))
         return b"".join(found)
 
-    def _part_key(self, number: int) -> Item:
+    def _part_key(self, number: int) -> WireItem:
         return {"name": {"S": f"{self._name} (part {number})"}}
 
     def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
@@ -193,14 +193,14 @@ class LeaseTable:
         """Closes its connections."""
         self._client.close()
 
-    def _encoded(self, leased: LeaseRecord) -> tuple[list[Item], _Parts | None]:
+    def _encoded(self, leased: LeaseRecord) -> tuple[list[WireItem], _Parts | None]:
         """Returns the items that hold the lease and the token; the lease comes first."""
         if len(leased.token) <= _PLAIN_BYTES:
-            plain: Item = {"token": {"S": leased.token.decode()}} if leased.token else {}
-            return [self._head(leased) | plain], None
+            plain = {"token": {"S": leased.token.decode()}} if leased.token else {}
+            return [{**self._head(leased), **plain}], None
         packed = zlib.compress(leased.token)
         if len(packed) <= _MOST_BYTES:
-            return [self._head(leased) | {"token_zlib": {"B": packed}}], None
+            return [{**self._head(leased), "token_zlib": {"B": packed}}], None
         parts = _Parts(-(-len(packed) // _PART_BYTES), leased.counter)
         if parts.parts > _MOST_PARTS:
             text = f"the token takes {len(packed) // 1000:,} KB, compressed, and DynamoDB writes "
@@ -208,8 +208,8 @@ class LeaseTable:
             text += "or an object with load() and save(token)"
             raise CheckpointError(text, "checkpoint", self.name)
         rest = [
-            self._part_key(number)
-            | {
+            {
+                **self._part_key(number),
                 "counter": {"N": str(parts.counter)},
                 "token_zlib": {"B": packed[(number - 1) * _PART_BYTES : number * _PART_BYTES]},
             }
@@ -217,8 +217,8 @@ class LeaseTable:
         ]
         return [self._head(leased, parts), *rest], parts
 
-    def _head(self, leased: LeaseRecord, parts: _Parts | None = None) -> Item:
-        item: Item = {
+    def _head(self, leased: LeaseRecord, parts: _Parts | None = None) -> WireItem:
+        item: dict[str, WireValue] = {
             **self._key,
             "holder": {"S": leased.holder},
             "counter": {"N": str(leased.counter)},
@@ -228,7 +228,7 @@ class LeaseTable:
             item["token"] = {"S": msgspec.json.encode(parts).decode()}
         return item
 
-    def _decoded(self, item: Item) -> LeaseRecord:
+    def _decoded(self, item: WireItem) -> LeaseRecord:
         try:
             return LeaseRecord(
                 item["holder"]["S"],
@@ -253,7 +253,7 @@ def checkpoint_error(error: StreamError | TransientError, name: str) -> Checkpoi
     return CheckpointError(str(error), "checkpoint", name, answered=answered)
 
 
-def _token(item: dict[str, Any]) -> bytes:
+def _token(item: WireItem) -> bytes:
     if "token_zlib" in item:
         packed = item["token_zlib"]["B"]
         return zlib.decompressobj().decompress(packed, _LARGEST)

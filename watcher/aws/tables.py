@@ -36,6 +36,7 @@ from watcher.errors import (
     TransientError,
     without_passwords,
 )
+from watcher.records.wire import WireItem
 from watcher.version import __version__
 
 BATCH = 25
@@ -52,7 +53,6 @@ MOST_SEGMENTS = 8
 _CREDIT_SECONDS = 1.0
 """The time of unused read units that a delayed scan may catch up with at once."""
 
-Item = dict[str, dict[str, Any]]
 Write = dict[str, Any]
 Key = dict[str, dict[str, str]]
 """An item's key in the wire's JSON form: B in base64."""
@@ -104,7 +104,7 @@ class Condition(NamedTuple):
 class Written(NamedTuple):
     """A completed write."""
 
-    old: Item | None
+    old: WireItem | None
     """The item that it replaced, even where the condition could not see all of it."""
     units: float
     """The consumed write capacity."""
@@ -257,17 +257,17 @@ class TablesClient:
         name: str | None = about.get("AttributeName")
         return name
 
-    def get(self, table: str, key: Item) -> Item | None:
+    def get(self, table: str, key: WireItem) -> WireItem | None:
         """Returns an item, by a consistent read; None where there is none."""
         answer = self._call(self.api.get_item, TableName=table, Key=key, ConsistentRead=True)
-        item: Item | None = answer.get("Item")
+        item: WireItem | None = answer.get("Item")
         return item
 
-    def put(self, table: str, item: Item, condition: Condition) -> Written | None:
+    def put(self, table: str, item: WireItem, condition: Condition) -> Written | None:
         """Writes an item if the condition holds; None where it does not."""
         return self._write_if(self.api.put_item, condition, TableName=table, Item=item)
 
-    def put_all(self, table: str, items: Sequence[Item], condition: Condition) -> bool:
+    def put_all(self, table: str, items: Sequence[WireItem], condition: Condition) -> bool:
         """Writes all items or none: False where the condition fails for the first one.
 
         This is one transaction, of at most 100 items and 4 MB, at twice the price.
@@ -288,7 +288,7 @@ class TablesClient:
             raise
         return True
 
-    def delete(self, table: str, key: Item, condition: Condition) -> Written | None:
+    def delete(self, table: str, key: WireItem, condition: Condition) -> Written | None:
         """Deletes an item if the condition holds; None where it does not."""
         return self._write_if(self.api.delete_item, condition, TableName=table, Key=key)
 

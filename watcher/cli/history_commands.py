@@ -28,10 +28,11 @@ from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.text import counted, grouped, write_json, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions, end
-from watcher.records.diff import ABSENT, Absent, Attribute, changed_values, differences
+from watcher.records.diff import ABSENT, Absent, changed_values, differences
 from watcher.records.filters import record_filter
 from watcher.records.plain_json import Plain, plain, plain_json
 from watcher.records.record import Record
+from watcher.records.wire import WireItem, WireValue
 from watcher.time_machine import counts
 from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
 from watcher.time_machine.callers import Answer, Callers, ChangeKey, Trail
@@ -161,7 +162,7 @@ class _State(NamedTuple):
 
     kind: str
     time: datetime
-    item: dict[str, Attribute] | None
+    item: WireItem | None
 
 
 class _Change(NamedTuple):
@@ -248,7 +249,7 @@ def _cells(found: History) -> Iterator[tuple[str, ...]]:
             yield *head, *row, *who
 
 
-def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attribute | Absent]]:
+def _differences(record: Record) -> Iterator[tuple[str, WireValue | Absent, WireValue | Absent]]:
     """Yields the places that differ; nothing if the stream has no images to compare."""
     keys = record["dynamodb"]["Keys"]
     for name, (old, new) in (changed_values(record.wire) or {}).items():
@@ -256,20 +257,20 @@ def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attr
             yield path_text(each.path), each.old, each.new
 
 
-def _pair(old: Attribute | Absent, new: Attribute | Absent) -> dict[str, Any]:
+def _pair(old: WireValue | Absent, new: WireValue | Absent) -> dict[str, Any]:
     values = {"old": old, "new": new}
     return {n: _plain(each) for n, each in values.items() if not isinstance(each, Absent)}
 
 
-def _item(wire: dict[str, Attribute] | None) -> dict[str, Any] | None:
+def _item(wire: WireItem | None) -> dict[str, Any] | None:
     return None if wire is None else {name: _plain(value) for name, value in wire.items()}
 
 
-def _plain(value: Attribute) -> Plain:
+def _plain(value: WireValue) -> Plain:
     return plain(msgspec.Raw(msgspec.json.encode(value)))
 
 
-def _cell(value: Attribute | Absent) -> str:
+def _cell(value: WireValue | Absent) -> str:
     """Returns a string as it is, and any other value as JSON."""
     if isinstance(value, Absent):
         return ""

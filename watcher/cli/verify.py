@@ -30,9 +30,10 @@ from watcher.formatting.values import printable_key
 from watcher.observability.exporter import listening_at
 from watcher.observability.instruments import VerifyMetrics
 from watcher.options import WatchOptions
-from watcher.records.diff import Absent, Attribute, differences
+from watcher.records.diff import Absent, differences
 from watcher.records.record import creation_time, native, wire_item
 from watcher.records.record_files import open_lines
+from watcher.records.wire import WireValue
 from watcher.shutdown import Overdue, Shutdown
 from watcher.sockets import url
 from watcher.streams.lineage import RETENTION
@@ -514,14 +515,14 @@ def _sides(item: DifferentItem, difference: CopyDifference) -> str:
     return "; ".join(parts)
 
 
-def _shown(there: Attribute | Absent, here: Attribute | Absent) -> tuple[str, str]:
+def _shown(there: WireValue | Absent, here: WireValue | Absent) -> tuple[str, str]:
     if isinstance(there, Absent) or isinstance(here, Absent):
         shown = ["nothing" if isinstance(each, Absent) else _alone(each) for each in (there, here)]
         return shown[0], shown[1]
     return shown_pair(native(there), native(here))
 
 
-def _alone(value: Attribute) -> str:
+def _alone(value: WireValue) -> str:
     return shown_pair(native(value), None)[0]
 
 

@@ -11,12 +11,13 @@ import msgspec
 from watcher.aws.key_schema import in_order
 from watcher.formatting.text import printable
 from watcher.records.record import binary_of, wire_item
+from watcher.records.wire import WireItem
 
 # `repr` escapes the joiner of an emoji of several parts, which would fall apart.
 _JOINER = re.compile(r"(?<=[^\x00-\x7f])\\u200d(?=[^\x00-\x7f])")
 
 
-def printable_key(keys: Mapping[str, Mapping[str, Any]]) -> str:
+def printable_key(keys: WireItem) -> str:
     """Formats a record's `Keys` (boto3's form) in the table's order: `PK=test, SK=item`."""
     return ", ".join(f"{printable(name)}={_key_text(keys[name])}" for name in in_order((*keys,)))
 

@@ -13,9 +13,7 @@ import pyarrow as pa
 from watcher.errors import UsageError
 from watcher.records.diff import normal_key
 from watcher.records.typed_values import RESCUED, Converter, converter
-
-Item = dict[str, dict[str, Any]]
-"""`{"PK": {"S": "user-1"}}`, binary values in base64."""
+from watcher.records.wire import WireItem, WireValue
 
 KIND: Final = b"dynamodb"
 """The key, in a column's metadata, of the one attribute type that the column grew from."""
@@ -32,10 +30,10 @@ _NAME: Final = re.compile(r"[^ ,;{}()\n\t=.\"'`]{1,255}")
 _OWN: Final = "__watcher_"
 _COLUMNS_MAX: Final = 1_000
 
-_item: Final = msgspec.json.Decoder(Item)
+_item: Final[msgspec.json.Decoder[WireItem]] = msgspec.json.Decoder(WireItem)
 
 
-def item_of(image: bytes | msgspec.Raw) -> Item:
+def item_of(image: bytes | msgspec.Raw) -> WireItem:
     """Returns an item from the wire's JSON."""
     return _item.decode(image)
 
@@ -93,7 +91,7 @@ class MirrorColumns:
             else:
                 self._add(field)
 
-    def grow(self, items: Iterable[Item]) -> None:
+    def grow(self, items: Iterable[WireItem]) -> None:
         """Adds columns for attributes that have none."""
         for item in items:
             for name, value in item.items():
@@ -102,12 +100,12 @@ class MirrorColumns:
                     if kind != "NULL" and len(self._fields) < _COLUMNS_MAX:
                         self._add(_grown(name, kind))
 
-    def rows(self, items: Sequence[Item | None]) -> dict[str, pa.Array]:
+    def rows(self, items: Sequence[WireItem | None]) -> dict[str, pa.Array]:
         """Returns the items' values by column; all null for one that is None."""
         values: dict[str, list[Any]] = {name: [None] * len(items) for name in self._fields}
         rescued: list[str | None] = [None] * len(items)
         for place, item in enumerate(items):
-            rest: Item = {}
+            rest: dict[str, WireValue] = {}
             for name, value in (item or {}).items():
                 if "NULL" in value:
                     continue
@@ -128,7 +126,7 @@ class MirrorColumns:
         made = {name: pa.array(values[name], field.type) for name, field in self._fields.items()}
         return {**made, RESCUED: pa.array(rescued, pa.string())}
 
-    def _value(self, name: str, value: dict[str, Any]) -> object:
+    def _value(self, name: str, value: WireValue) -> object:
         field = self._fields.get(name)
         if field is None:
             return None

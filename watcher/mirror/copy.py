@@ -15,10 +15,11 @@ from watcher.errors import UsageError
 from watcher.mirror.columns import KIND, item_of
 from watcher.mirror.folder import Folder
 from watcher.mirror.table import LIMITS, MirrorLimits, MirrorTable
-from watcher.records.diff import Attribute, number_text
+from watcher.records.diff import number_text
 from watcher.records.typed_values import RESCUED, Converter, converter
+from watcher.records.wire import WireItem, WireValue
 from watcher.streams import checkpoint_format
-from watcher.time_machine.copied_items import Form, Item, parsed_value, plain_value
+from watcher.time_machine.copied_items import Form, parsed_value, plain_value
 from watcher.time_machine.copies import CopyPosition
 from watcher.version import install
 
@@ -124,7 +125,7 @@ class MirrorCopy:
             if KIND not in (field.metadata or {}) and field.name not in _own(self._history)
         }
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[WireItem]:
         """Yields the items of its rows; of a mirror with `--history`, those of valid versions."""
         own = _own(self._history)
         kinds = {
@@ -139,7 +140,7 @@ class MirrorCopy:
         for batch in read:
             yield from _items(batch, kinds)
 
-    def as_copied(self, item: Item) -> Item:
+    def as_copied(self, item: WireItem) -> WireItem:
         """Returns an item as its row has it: without nulls, with the types that a user chose."""
         found = {name: value for name, value in item.items() if "NULL" not in value}
         for name, (kind, convert) in self._chosen.items():
@@ -148,10 +149,10 @@ class MirrorCopy:
         return found
 
 
-def _items(rows: pa.RecordBatch, kinds: Mapping[str, str]) -> Iterator[Item]:
+def _items(rows: pa.RecordBatch, kinds: Mapping[str, str]) -> Iterator[WireItem]:
     columns = [_values(rows[name], kind) for name, kind in kinds.items()]
     for rescued, *values in zip(rows[RESCUED].to_pylist(), *columns, strict=True):
-        item: dict[str, Attribute] = {}
+        item: dict[str, WireValue] = {}
         if rescued:
             item.update(item_of(rescued.encode()))
         for name, value in zip(kinds, values, strict=True):
@@ -160,7 +161,7 @@ def _items(rows: pa.RecordBatch, kinds: Mapping[str, str]) -> Iterator[Item]:
         yield item
 
 
-def _values(column: pa.Array, kind: str) -> list[Attribute | None]:
+def _values(column: pa.Array, kind: str) -> list[WireValue | None]:
     """Returns a column's values in wire types; None where it has none."""
     if kind == "N" and pa.types.is_decimal(column.type) and column.type.scale > 0:
         # Most of what Python would do for each of them.
@@ -177,7 +178,7 @@ def _own(history: bool) -> tuple[str, ...]:
     return (RESCUED, *versions)
 
 
-def _value(kind: str, value: _Cell) -> Attribute:
+def _value(kind: str, value: _Cell) -> WireValue:
     # A chosen column of text holds maps and lists as JSON, too.
     if kind in _JSON_KINDS or (not kind and isinstance(value, str) and value[:1] in ("{", "[")):
         return parsed_value(value)

@@ -23,7 +23,7 @@ from watcher.aws.tables import Description, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Parameter
 from watcher.errors import StreamError, StreamGoneError, UsageError
-from watcher.mirror.columns import Item, MirrorColumns, given_columns, item_of
+from watcher.mirror.columns import MirrorColumns, given_columns, item_of
 from watcher.mirror.copy import Format, open_mirror
 from watcher.mirror.table import MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
@@ -31,6 +31,7 @@ from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.shard_pool import PullOptions
 from watcher.records.redaction import Redaction, redaction
+from watcher.records.wire import WireItem
 from watcher.shutdown import Shutdown
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
@@ -190,8 +191,8 @@ class MirrorJob:
             parts = [part for part, page in zip(parts, pages, strict=True) if page is not None]
             yield from itertools.chain.from_iterable(page for page in pages if page)
 
-    def _batched(self, images: Iterable[msgspec.Raw]) -> Iterator[list[Item]]:
-        found: list[Item] = []
+    def _batched(self, images: Iterable[msgspec.Raw]) -> Iterator[list[WireItem]]:
+        found: list[WireItem] = []
         size = 0
         for image in images:
             if self._redaction is not None:

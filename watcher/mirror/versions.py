@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watcher.errors import StreamError
-from watcher.mirror.columns import Item, MirrorColumns, item_of
+from watcher.mirror.columns import MirrorColumns, item_of
 from watcher.mirror.table import Applied, Merge
 from watcher.records.diff import key_of
 from watcher.records.record import Record
+from watcher.records.wire import WireItem
 
 FROM: Final = "_valid_from"
 TO: Final = "_valid_to"
@@ -34,9 +35,9 @@ class ItemChange(NamedTuple):
     at: datetime
     number: str
     kind: str
-    keys: Item
-    new: Item | None
-    old: Item | None
+    keys: WireItem
+    new: WireItem | None
+    old: WireItem | None
 
 
 def change_of(record: Record) -> ItemChange:
@@ -45,7 +46,7 @@ def change_of(record: Record) -> ItemChange:
     new, old = (bytes(image) for image in (wire.NewImage, wire.OldImage))
     if record.created_at is None or (record.event_name != "REMOVE" and not new):
         raise StreamError(f"a {record.event_name} has no new image, or no time: it takes both")
-    keys: Item = {**key_of(wire.Keys)}
+    keys: WireItem = {**key_of(wire.Keys)}
     return ItemChange(
         msgspec.json.encode(keys, order="sorted").decode(),
         record.created_at,
@@ -62,11 +63,11 @@ class LastVersion:
 
     own: tuple[pa.Field, ...] = ()
 
-    def items(self, columns: MirrorColumns, items: Sequence[Item]) -> pa.Table:
+    def items(self, columns: MirrorColumns, items: Sequence[WireItem]) -> pa.Table:
         """Returns the rows of items that are there when it begins."""
         return pa.table(columns.rows(items))
 
-    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[Item]:
+    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
         """Returns the items whose attributes need columns."""
         return (change.new for change in changes if change.new is not None)
 
@@ -98,12 +99,12 @@ class EveryVersion:
         pa.field(NUMBER, pa.string()),
     )
 
-    def items(self, columns: MirrorColumns, items: Sequence[Item]) -> pa.Table:
+    def items(self, columns: MirrorColumns, items: Sequence[WireItem]) -> pa.Table:
         """Returns the rows of items that are there when it begins."""
         none = {field.name: pa.nulls(len(items), field.type) for field in self.own}
         return pa.table({**columns.rows(items), **none})
 
-    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[Item]:
+    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
         """Returns the items whose attributes need columns."""
         for change in changes:
             yield from (item for item in (change.old, change.new) if item is not None)
@@ -178,7 +179,7 @@ def _without(rows: pa.Table, places: pa.Array) -> pa.Table:
 
 
 class _Version(NamedTuple):
-    item: Item
+    item: WireItem
     begins: datetime | None
     ends: datetime | None
     number: str | None

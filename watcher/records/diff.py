@@ -17,10 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from watcher.errors import WatcherError
-from watcher.records.wire import SNAPSHOT, WireRecord
-
-Attribute: TypeAlias = Mapping[str, Any]
-"""An attribute's value on the wire: `{"N": "1"}`."""
+from watcher.records.wire import SNAPSHOT, WireItem, WireRecord, WireValue
 
 Content: TypeAlias = Any
 """The content of a value on the wire, by its kind: `N` a text, `M` a map, `L` a list."""
@@ -51,7 +48,7 @@ class Absent:
 
 ABSENT: Final = Absent()
 
-OldAndNew: TypeAlias = tuple[Attribute | Absent, Attribute | Absent]
+OldAndNew: TypeAlias = tuple[WireValue | Absent, WireValue | Absent]
 
 
 def images_missing(record: WireRecord) -> bool:
@@ -128,7 +125,7 @@ def _differ(old: msgspec.Raw | None, new: msgspec.Raw | None) -> bool:
 def differing(
     old: Mapping[str, msgspec.Raw],
     new: Mapping[str, msgspec.Raw],
-    decode: Callable[[msgspec.Raw], Attribute] = _any_json.decode,
+    decode: Callable[[msgspec.Raw], WireValue] = _any_json.decode,
 ) -> dict[str, OldAndNew]:
     """Returns old and new value of each attribute that differs; the items' values are undecoded."""
     found = {}
@@ -142,7 +139,7 @@ def differing(
     return found
 
 
-def same(old: Attribute | Absent, new: Attribute | Absent) -> bool:
+def same(old: WireValue | Absent, new: WireValue | Absent) -> bool:
     """Returns True where DynamoDB takes two values for one. Raises WatcherError for a bad value."""
     if isinstance(old, Absent) or isinstance(new, Absent):
         return old is new
@@ -179,7 +176,7 @@ _MEANING: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def _meaning(value: Attribute) -> tuple[str, Any]:
+def _meaning(value: WireValue) -> tuple[str, Any]:
     for kind, content in value.items():
         if kind in _MEANING:
             return kind, _MEANING[kind](content)
@@ -191,12 +188,12 @@ class Difference(NamedTuple):
 
     path: tuple[str | int, ...]
     """An attribute's name, then the names in maps and the indexes in lists."""
-    old: Attribute | Absent
-    new: Attribute | Absent
+    old: WireValue | Absent
+    new: WireValue | Absent
 
 
 def differences(
-    old: Attribute | Absent, new: Attribute | Absent, path: tuple[str | int, ...] = ()
+    old: WireValue | Absent, new: WireValue | Absent, path: tuple[str | int, ...] = ()
 ) -> Iterator[Difference]:
     """Yields every difference between two values, within maps and lists one by one."""
     if isinstance(old, Absent) or isinstance(new, Absent):
@@ -238,7 +235,7 @@ def number_text(text: str) -> str:
     return "0" if written in ("-0", "") else written
 
 
-def normal_key(key: WireKey) -> WireKey:
+def normal_key(key: WireItem) -> WireKey:
     """Returns a key whose numbers have their one text."""
     return {
         name: {kind: number_text(text) if kind == "N" else text for kind, text in value.items()}

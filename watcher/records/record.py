@@ -29,15 +29,8 @@ from msgspec import UNSET, UnsetType
 from watcher.aws.json_text import mend, read
 from watcher.aws.model import ShardKey
 from watcher.errors import WatcherError
-from watcher.records.diff import (
-    ABSENT,
-    Absent,
-    Attribute,
-    changed_values,
-    images_missing,
-    to_number,
-)
-from watcher.records.wire import NO_IMAGE, WireChange, WireRecord, is_by_ttl
+from watcher.records.diff import ABSENT, Absent, changed_values, images_missing, to_number
+from watcher.records.wire import NO_IMAGE, WireChange, WireItem, WireRecord, WireValue, is_by_ttl
 
 if TYPE_CHECKING:
     from boto3.dynamodb.types import Binary
@@ -201,7 +194,7 @@ def wire_item(raw: bytes | msgspec.Raw) -> dict[str, dict[str, Any]]:
     return _with_bytes(image) if _BINARY.search(raw) else image
 
 
-def image_of(item: Mapping[str, Mapping[str, Any]]) -> bytes:
+def image_of(item: WireItem) -> bytes:
     """Returns the wire JSON of an item in botocore's form; half a surrogate pair becomes U+FFFD."""
     form = _with_text(item)
     try:
@@ -210,7 +203,7 @@ def image_of(item: Mapping[str, Mapping[str, Any]]) -> bytes:
         return mend(json.dumps(form).encode())
 
 
-def _with_text(item: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _with_text(item: WireItem) -> dict[str, dict[str, Any]]:
     """Converts bytes to base64 text, as the wire has them."""
     return {name: _value_with_text(value) for name, value in item.items()}
 
@@ -500,5 +493,5 @@ class Record(_LazyDict):
         return Record.from_json, (bytes(self.raw), self.shard_id, self.stream)
 
 
-def _native_if_any(value: Attribute | Absent) -> NativeValue:
+def _native_if_any(value: WireValue | Absent) -> NativeValue:
     return ABSENT if isinstance(value, Absent) else native(value)

@@ -16,9 +16,9 @@ import pyarrow as pa
 from watcher.records.diff import to_number
 from watcher.records.plain_json import plain
 from watcher.records.record import binary_of
+from watcher.records.wire import WireValue
 
-Attribute = dict[str, Any]
-Converter = Callable[[Attribute], Any]
+Converter = Callable[[WireValue], Any]
 _MakeConverter = Callable[[pa.DataType], Converter]
 
 SETS: Final = {"SS": "S", "NS": "N", "BS": "B"}
@@ -43,7 +43,7 @@ def strict_converter(kind: pa.DataType, *, whole: bool) -> Converter:
     """
     convert = _conversion(kind, partial(strict_converter, whole=whole), whole=whole)
 
-    def converted(value: Attribute) -> object:
+    def converted(value: WireValue) -> object:
         found = convert(value)
         if found is None and value and "NULL" not in value:
             raise DoesNotFitError
@@ -80,7 +80,7 @@ def may_hold_key(kind: pa.DataType, key_type: str) -> bool:
     return any(is_kind(kind) for is_kind in _KEY_TYPES[key_type])
 
 
-def _string(value: Attribute) -> str | None:
+def _string(value: WireValue) -> str | None:
     """Converts to text: a string as it is, a number's digits, base64, or plain JSON."""
     for kind, content in value.items():
         if kind in ("S", "N", "B"):
@@ -97,7 +97,7 @@ def _decimal(kind: pa.Decimal128Type) -> Converter:
         prec=kind.precision, traps=[decimal.InvalidOperation, decimal.Inexact]
     )
 
-    def convert(value: Attribute) -> Decimal | None:
+    def convert(value: WireValue) -> Decimal | None:
         number = to_number(value["N"]) if "N" in value else ""
         if isinstance(number, str):
             return None
@@ -109,7 +109,7 @@ def _decimal(kind: pa.Decimal128Type) -> Converter:
     return convert
 
 
-def _float(value: Attribute) -> float | None:
+def _float(value: WireValue) -> float | None:
     try:
         return float(value["N"]) if "N" in value else None
     except ValueError:  # an emulator's
@@ -119,7 +119,7 @@ def _float(value: Attribute) -> float | None:
 def _integer(kind: pa.DataType) -> Converter:
     largest = 2 ** (kind.bit_width - 1)
 
-    def convert(value: Attribute) -> int | None:
+    def convert(value: WireValue) -> int | None:
         if "N" not in value:
             return None
         number = to_number(value["N"])
@@ -133,7 +133,7 @@ def _integer(kind: pa.DataType) -> Converter:
 def _timestamp(kind: pa.DataType) -> Converter:
     """Returns the conversion of text in ISO 8601, or of epoch seconds."""
 
-    def convert(value: Attribute) -> datetime | None:
+    def convert(value: WireValue) -> datetime | None:
         try:
             if "N" in value:
                 time = datetime.fromtimestamp(float(value["N"]), UTC)
@@ -155,7 +155,7 @@ def _struct(kind: pa.StructType, of_part: _MakeConverter, *, whole: bool) -> Con
     """Returns the conversion of a map to a struct; an absent attribute is null."""
     fields = [(field.name, of_part(field.type)) for field in kind]
 
-    def convert(value: Attribute) -> dict[str, Any] | None:
+    def convert(value: WireValue) -> dict[str, Any] | None:
         item = value.get("M")
         if item is None:
             return None
@@ -168,7 +168,7 @@ def _struct(kind: pa.StructType, of_part: _MakeConverter, *, whole: bool) -> Con
 
 
 def _map(convert: Converter) -> Converter:
-    def convert_all(value: Attribute) -> list[tuple[str, Any]] | None:
+    def convert_all(value: WireValue) -> list[tuple[str, Any]] | None:
         item = value.get("M")
         return None if item is None else [(name, convert(part)) for name, part in item.items()]
 
@@ -176,7 +176,7 @@ def _map(convert: Converter) -> Converter:
 
 
 def _list(convert: Converter) -> Converter:
-    def convert_all(value: Attribute) -> list[Any] | None:
+    def convert_all(value: WireValue) -> list[Any] | None:
         for name, content in value.items():
             if name == "L":
                 return [convert(part) for part in content]

@@ -38,19 +38,18 @@ from watcher.records import plain_json
 from watcher.records.diff import changed_attributes_of, normal_keys
 from watcher.records.typed_values import (
     RESCUED,
-    Attribute,
     DoesNotFitError,
     converter,
     may_hold_key,
     strict_converter,
 )
-from watcher.records.wire import WireChange, WireRecord
+from watcher.records.wire import WireChange, WireItem, WireRecord, WireValue
 from watcher.spark import image_schema
 from watcher.spark.image_schema import POSSIBLE
 from watcher.spark.options import SourceOptions
 from watcher.streams.messages import Page
 
-_item: Final = msgspec.json.Decoder(dict[str, Attribute])
+_item: Final = msgspec.json.Decoder(WireItem)
 _attributes: Final = msgspec.json.Decoder(list[dict[str, Raw] | None])
 _ABSENT: Final = Raw()
 _COLUMNS: Final = {
@@ -389,7 +388,7 @@ class _Attribute(msgspec.Struct, gc=False):
     NS: Raw = _ABSENT
     BS: Raw = _ABSENT
 
-    def wire(self) -> Attribute:
+    def wire(self) -> WireValue:
         """Returns it as it came; nothing for NULL."""
         for name in ("S", "N", "BOOL", "B", "SS"):
             if (content := getattr(self, name)) is not None:
@@ -486,7 +485,7 @@ class TypedImages:
         return pa.array(rows, self.kind)
 
 
-def _fits(convert: Callable[[Attribute], object], value: Attribute) -> bool:
+def _fits(convert: Callable[[WireValue], object], value: WireValue) -> bool:
     try:
         convert(value)
     except DoesNotFitError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from pyspark.sql import types
@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from watcher.errors import UsageError
+from watcher.records.wire import WireItem
 
 # Text in Spark's DDL
 
@@ -204,8 +205,6 @@ def _quoted(name: str) -> str:
 
 # Types from a sample
 
-WireImage: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""`{"pk": {"S": "user-1"}}`."""
 
 # DynamoDB's numbers have 38 digits. A type can't change later: this one holds prices and counts.
 _NUMBER: Final = DecimalType(38, 18)
@@ -222,7 +221,7 @@ _SCALARS: Final[Mapping[str, DataType]] = {
 }
 
 
-def grown(known: StructType, images: Iterable[WireImage]) -> StructType:
+def grown(known: StructType, images: Iterable[WireItem]) -> StructType:
     """Returns the fields of a schema, and behind them one for each attribute that has none.
 
     A field never changes its type, except that a struct gets more fields. An attribute that has
@@ -239,7 +238,7 @@ def extended(known: StructType, more: StructType) -> StructType:
     return _grown(known, {field.name: field.dataType for field in more})
 
 
-def _merge_fields(found: dict[str, DataType | None], image: WireImage) -> None:
+def _merge_fields(found: dict[str, DataType | None], image: WireItem) -> None:
     for name, value in image.items():
         kind = _type_of(value)
         if kind is not None:

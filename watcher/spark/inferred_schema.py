@@ -17,7 +17,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError, blame
 from watcher.records import page as pages
 from watcher.records.redaction import Redaction
-from watcher.records.typed_values import Attribute
+from watcher.records.wire import WireItem
 from watcher.spark import compat, image_schema
 from watcher.spark.options import SourceOptions
 from watcher.spark.several_streams import StreamFinder
@@ -31,7 +31,7 @@ _PAGES = 3
 _RECORDS = 500
 _FILE = "dynamodb-streams-schema.json"
 
-_image = msgspec.json.Decoder(dict[str, Attribute])
+_image = msgspec.json.Decoder(WireItem)
 
 Connect = Callable[[str, AwsConfig], tuple[Service, str]]
 
@@ -67,9 +67,7 @@ def _told(text: str) -> StructType:
         return image_schema.parsed(text)
 
 
-def _sample(
-    options: SourceOptions, connect: Connect, clock: Clock
-) -> Iterator[dict[str, Attribute]]:
+def _sample(options: SourceOptions, connect: Connect, clock: Clock) -> Iterator[WireItem]:
     """Yields the images of some changes: the first of each of the newest shards that have any."""
     streams = StreamFinder(options).find() if options.table_names else [options.stream]
     for stream in streams:
@@ -86,7 +84,7 @@ def _sample(
 
 def _images(
     service: Service, arn: str, shard_id: str, redaction: Redaction | None, clock: Clock
-) -> Iterator[dict[str, Attribute]]:
+) -> Iterator[WireItem]:
     start, _ = retry_at_start(lambda: service.get_iterator(arn, shard_id, TrimHorizon()), clock)
     iterator: str | None = start
     for _ in range(_PAGES):

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import msgspec
 
 from watcher.errors import UsageError
-from watcher.records.diff import Attribute
 from watcher.records.record import Record
+from watcher.records.wire import WireItem, WireValue
 from watcher.version import install
 
 _COUNTED: Final = (
@@ -204,12 +204,12 @@ def oldest_change_time(archive: Archive) -> datetime | None:
     return None
 
 
-def wire_value(plain: msgspec.Raw) -> Attribute:
+def wire_value(plain: msgspec.Raw) -> WireValue:
     """Converts plain JSON to wire types; its sets become lists, its binary values strings."""
     return _typed(json.loads(bytes(plain), parse_float=Decimal, parse_int=Decimal))
 
 
-def _typed(value: object) -> Attribute:
+def _typed(value: object) -> WireValue:
     match value:
         case None:
             return {"NULL": True}
@@ -273,5 +273,5 @@ def _archived(row: Mapping[str, Any]) -> ArchivedRecord:
     return ArchivedRecord(Record.from_json(_encode(wire), row.get("shard_id") or ""), exact)
 
 
-def _wire_image(text: str) -> dict[str, Attribute]:
+def _wire_image(text: str) -> WireItem:
     return {name: wire_value(value) for name, value in _image.decode(text).items()}

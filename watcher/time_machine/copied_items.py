@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from decimal import (
     ROUND_DOWN,
@@ -24,11 +24,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from watcher.records.diff import ABSENT, Absent, Attribute, Content, number_text, same, to_number
+from watcher.records.diff import ABSENT, Absent, Content, number_text, same, to_number
+from watcher.records.wire import WireItem, WireValue
 
-Item: TypeAlias = Mapping[str, Attribute]
-"""An item in wire types."""
-Value: TypeAlias = Attribute | Absent
+Value: TypeAlias = WireValue | Absent
 
 _SETS: Final = ("SS", "NS", "BS")
 _OTHER_IN_JSON: Final = ("M", "L", "NS", "BS")
@@ -58,7 +57,7 @@ def reads_as(expected: Value, copied: Value, form: Form) -> bool:
     return same(expected, copied) if form is Form.WIRE else _reads_as(expected, copied, form)
 
 
-def _reads_as(expected: Attribute, copied: Attribute, form: Form) -> bool:
+def _reads_as(expected: WireValue, copied: WireValue, form: Form) -> bool:
     kind, content = _part(expected)
     found_kind, found = _part(copied)
     if form is Form.TEXT and found_kind == "S" and kind in ("M", "L", *_SETS):
@@ -76,14 +75,14 @@ def _reads_as(expected: Attribute, copied: Attribute, form: Form) -> bool:
     return same(expected, copied)
 
 
-def _lists_equal(expected: Sequence[Attribute], copied: Sequence[Attribute], form: Form) -> bool:
+def _lists_equal(expected: Sequence[WireValue], copied: Sequence[WireValue], form: Form) -> bool:
     return len(expected) == len(copied) and all(
         reads_as(one, other, form) for one, other in zip(expected, copied, strict=True)
     )
 
 
 def items_equal(
-    expected: Item, copied: Item, form: Form, columns: frozenset[str] | None = None
+    expected: WireItem, copied: WireItem, form: Form, columns: frozenset[str] | None = None
 ) -> bool:
     """Returns True where a copy of this form has this item; only `columns` count, if given."""
     names = (expected.keys() | copied.keys()) if columns is None else columns
@@ -92,7 +91,7 @@ def items_equal(
     )
 
 
-def wanted_text(item: Item, form: Form) -> bytes | None:
+def wanted_text(item: WireItem, form: Form) -> bytes | None:
     """Returns a text of a table's item, as a copy of this form has it.
 
     Where `copied_text` of the copy's item is the same, they are equal; where it is another, they
@@ -108,7 +107,7 @@ def wanted_text(item: Item, form: Form) -> bytes | None:
     return _sorted(made)
 
 
-def copied_text(item: Item, form: Form) -> bytes | None:
+def copied_text(item: WireItem, form: Form) -> bytes | None:
     """Returns the text of a copy's item."""
     if form is Form.TEXT:
         return None
@@ -118,7 +117,7 @@ def copied_text(item: Item, form: Form) -> bytes | None:
     return text
 
 
-def _ordered(value: Attribute) -> Attribute:
+def _ordered(value: WireValue) -> WireValue:
     """Returns a value with the members of its sets in order."""
     kind, content = _part(value)
     if kind in _SETS:
@@ -128,7 +127,7 @@ def _ordered(value: Attribute) -> Attribute:
     return {kind: [_ordered(each) for each in content]} if kind == "L" else value
 
 
-def _in_json(kind: str, value: Attribute) -> Attribute:
+def _in_json(kind: str, value: WireValue) -> WireValue:
     """Returns a value as JSON has it."""
     content = value[kind]
     if kind == "M":
@@ -140,7 +139,7 @@ def _in_json(kind: str, value: Attribute) -> Attribute:
     return {"S": content} if kind == "B" else value
 
 
-def plain_value(value: object) -> Attribute:
+def plain_value(value: object) -> WireValue:
     """Converts what a file or a database gives to wire types."""
     if type(value) is str:  # most often
         return {"S": value}
@@ -162,11 +161,11 @@ def plain_value(value: object) -> Attribute:
     return {"S": str(value)}
 
 
-def _kind(value: Attribute) -> str:
+def _kind(value: WireValue) -> str:
     return next(iter(value))
 
 
-def _part(value: Attribute) -> tuple[str, Content]:
+def _part(value: WireValue) -> tuple[str, Content]:
     ((kind, content),) = value.items()
     return kind, content
 
@@ -175,7 +174,7 @@ def _is_null(value: Value) -> bool:
     return not isinstance(value, Absent) and "NULL" in value
 
 
-def parsed_value(text: str) -> Attribute:
+def parsed_value(text: str) -> WireValue:
     """Converts JSON text to wire types; other text stays text."""
     try:
         return plain_value(_strict_json.decode(text))
@@ -292,7 +291,7 @@ class ItemHistory:
         changes: Sequence[Change],
         certain: int,
         possible: int,
-        read: Callable[[msgspec.Raw], Item] = msgspec.json.decode,
+        read: Callable[[msgspec.Raw], WireItem] = msgspec.json.decode,
         *,
         keys: Collection[str] = (),
     ) -> None:
@@ -321,7 +320,7 @@ class ItemHistory:
 
 def copy_differences(
     history: ItemHistory,
-    copied: Item | None,
+    copied: WireItem | None,
     form: Form,
     columns: frozenset[str] | None = None,
 ) -> list[CopyDifference]:
@@ -355,7 +354,7 @@ def copy_differences(
 
 
 def _differing_names(
-    history: ItemHistory, copied: Item | None, form: Form, columns: frozenset[str] | None
+    history: ItemHistory, copied: WireItem | None, form: Form, columns: frozenset[str] | None
 ) -> dict[int, list[str]] | None:
     """Returns the attributes in which a copy differs from each state; None if it is equal to one.
 
@@ -388,7 +387,7 @@ def _as_number(in_copy: Value, in_table: Value) -> Value:
 
 
 def _only_there(
-    history: ItemHistory, copied: Item, form: Form, columns: frozenset[str] | None
+    history: ItemHistory, copied: WireItem, form: Form, columns: frozenset[str] | None
 ) -> Cause:
     """Returns why a copy has an item that the table has no more, or never had."""
     removed = next((at for at in range(history.certain, 0, -1) if history.states[at] is None), 0)
@@ -435,7 +434,7 @@ class _Attributes:
     """The copy's item is, whole, what the table's once was: then no attribute of it shows a later
     change, though a change may have brought back its value."""
 
-    def __init__(self, history: ItemHistory, copied: Item, form: Form, at: int) -> None:
+    def __init__(self, history: ItemHistory, copied: WireItem, form: Form, at: int) -> None:
         self._history = history
         self._copied = copied
         self._form = form

@@ -19,8 +19,9 @@ import msgspec
 from watcher.aws.json_text import mend, read
 from watcher.aws.tables import ReadPace
 from watcher.errors import UsageError
+from watcher.records.wire import WireItem
 from watcher.streams.checkpoint_format import Token
-from watcher.time_machine.copied_items import Form, Item, plain_value
+from watcher.time_machine.copied_items import Form, plain_value
 from watcher.time_machine.sources import source_path
 from watcher.time_machine.table import TableHandle
 from watcher.version import install
@@ -31,7 +32,7 @@ _LONGEST_CELL: Final = 2**31 - 1
 _item: Final = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 
-def item_of_image(image: bytes | msgspec.Raw) -> Item:
+def item_of_image(image: bytes | msgspec.Raw) -> WireItem:
     """Returns an item of the wire's JSON."""
     return read(_item, image)
 
@@ -68,10 +69,10 @@ class Copy(Protocol):
     def position(self) -> CopyPosition:
         """The part of the stream that the copy holds."""
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[WireItem]:
         """Yields its items. Raises UsageError, StreamError."""
 
-    def as_copied(self, item: Item) -> Item:
+    def as_copied(self, item: WireItem) -> WireItem:
         """Returns an item of the table as this copy would have it."""
 
 
@@ -87,13 +88,13 @@ class TableCopy:
         self.label = label
         self._read_limit = read_limit
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[WireItem]:
         """Yields its items."""
         table, pace = self.table, ReadPace(self._read_limit, self.table.clock)
         for page in table.tables.scan(table.name, 0, 1, on_units=pace.on_units):
             yield from map(_item.decode, page)
 
-    def as_copied(self, item: Item) -> Item:
+    def as_copied(self, item: WireItem) -> WireItem:
         """Returns the item."""
         return item
 
@@ -114,7 +115,7 @@ class FileCopy:
         lines_form = Form.WIRE if is_wire else Form.JSON
         self.form = lines_form if self._kind == "jsonl" else Form.TEXT
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[WireItem]:
         """Yields its items."""
         for path in self._files:
             try:
@@ -129,7 +130,7 @@ class FileCopy:
                 text = (str(error).splitlines() or [type(error).__name__])[0]
                 raise UsageError(f"can't read {path}: {text}", "with_") from None
 
-    def as_copied(self, item: Item) -> Item:
+    def as_copied(self, item: WireItem) -> WireItem:
         """Returns the item; a cell of CSV does not tell an empty text from nothing."""
         if self._kind != "csv":
             return item
@@ -139,7 +140,7 @@ class FileCopy:
             if "" not in (value.get("S"), value.get("B"))
         }
 
-    def _parquet(self, path: Path) -> Iterator[Item]:
+    def _parquet(self, path: Path) -> Iterator[WireItem]:
         try:
             import pyarrow.parquet
         except ImportError:
@@ -152,7 +153,7 @@ class FileCopy:
             for batch in file.iter_batches(max(1, min(_BATCH, fit))):
                 yield from map(self._item, batch.to_pylist())
 
-    def _csv(self, path: Path) -> Iterator[Item]:
+    def _csv(self, path: Path) -> Iterator[WireItem]:
         csv.field_size_limit(_LONGEST_CELL)  # the whole process's: Python has no other
         with _opened(path) as file:
             rows = csv.reader(file)
@@ -172,7 +173,7 @@ class FileCopy:
         names = frozenset(self._attributes.get(each, each) for each in columns)
         self.columns = names | (self.columns or frozenset())
 
-    def _line(self, line: str) -> Item:
+    def _line(self, line: str) -> WireItem:
         if "\\ud" in line.lower():  # half a surrogate pair: the table's is read without it, too
             line = mend(line.encode()).decode()
         if self.form is not Form.WIRE:
@@ -188,10 +189,10 @@ class FileCopy:
             raise ValueError(_TWO_FORMS) from None
         return self._renamed(item)
 
-    def _item(self, row: Mapping[str, object]) -> Item:
+    def _item(self, row: Mapping[str, object]) -> WireItem:
         return self._renamed({name: plain_value(value) for name, value in row.items()})
 
-    def _renamed(self, item: Item) -> Item:
+    def _renamed(self, item: WireItem) -> WireItem:
         return {self._attributes.get(name, name): value for name, value in item.items()}
 
 
@@ -212,7 +213,7 @@ class SqliteCopy:
         self.columns: frozenset[str] | None = None
         self._attributes = {column: attribute for attribute, column in names.items()}
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[WireItem]:
         """Yields its rows, all of one moment."""
         if not Path(self._path).is_file():
             raise UsageError(f"there is no {self._path}", "with_")
@@ -229,7 +230,7 @@ class SqliteCopy:
         finally:
             database.close()
 
-    def as_copied(self, item: Item) -> Item:
+    def as_copied(self, item: WireItem) -> WireItem:
         """Returns the item."""
         return item
 

@@ -10,7 +10,8 @@ import sqlalchemy
 from sqlalchemy import exc
 
 from watcher.errors import UsageError, without_passwords
-from watcher.time_machine.copied_items import Form, Item, plain_value
+from watcher.records.wire import WireItem
+from watcher.time_machine.copied_items import Form, plain_value
 from watcher.time_machine.copies import CopyPosition
 
 _ROWS_AT_ONCE = 500
@@ -41,7 +42,7 @@ class SqlCopy:
         self.columns: frozenset[str] | None = None
         self._attributes = {column: attribute for attribute, column in names.items()}
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[WireItem]:
         """Yields its rows, all of one statement. Raises UsageError."""
         with _readable(self.label), self._engine.connect() as connection:
             columns = sqlalchemy.inspect(connection).get_columns(self._table, self._schema)
@@ -61,7 +62,7 @@ class SqlCopy:
             for row in streamed.execute(query):
                 yield {name: plain_value(value) for name, value in zip(names, row, strict=True)}
 
-    def as_copied(self, item: Item) -> Item:
+    def as_copied(self, item: WireItem) -> WireItem:
         """Returns the item."""
         return item
 

@@ -15,12 +15,13 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from watcher.aws.tables import Condition, Description, Item, Written
+from watcher.aws.tables import Condition, Description, Written
 from watcher.clock import Clock
 from watcher.errors import StreamError, UsageError
 from watcher.files import append_lines, replacing
 from watcher.pull.call_pool import CallPool
 from watcher.records.record import image_of, wire_item
+from watcher.records.wire import WireItem
 from watcher.time_machine.item_keys import Identity, identity
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.table import TableHandle
@@ -541,5 +542,5 @@ def _outcome_before_write(step: UndoStep, now: Image, force: bool) -> Outcome | 
     return Outcome.CONFLICT if step.conflict else None
 
 
-def _image(item: Item | None) -> Image:
+def _image(item: WireItem | None) -> Image:
     return None if item is None else image_of(item)

@@ -18,7 +18,7 @@ from watcher.formatting.text import grouped, printable
 from watcher.records.diff import OldAndNew, differing
 from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
-from watcher.records.wire import WireFilter, is_by_ttl
+from watcher.records.wire import WireFilter, WireItem, is_by_ttl
 from watcher.streams.start_times import Moment
 from watcher.time_machine.callers import APART, Callers, Certainty, Trail
 from watcher.time_machine.item_keys import Identity, identity
@@ -339,7 +339,7 @@ def units(image: Image) -> int:
     return 1 if image is None else max(1, -(-_size(_any.decode(image)) // 1024))
 
 
-def _size(item: Mapping[str, Mapping[str, Any]]) -> int:
+def _size(item: WireItem) -> int:
     """Returns an item's size in bytes, by the rules of
 
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html

@@ -38,7 +38,7 @@ from watcher.files import temporary_folder
 from watcher.pull.call_pool import CallPool
 from watcher.records.diff import ABSENT, WireKey, number_text
 from watcher.records.record import Record
-from watcher.records.wire import WireRecord
+from watcher.records.wire import WireItem, WireRecord
 from watcher.streams.lineage import RETENTION
 from watcher.time_machine.as_of import INEXACT_ARCHIVE
 from watcher.time_machine.copied_items import (
@@ -46,7 +46,6 @@ from watcher.time_machine.copied_items import (
     CauseKind,
     Change,
     CopyDifference,
-    Item,
     ItemHistory,
     copied_text,
     copy_differences,
@@ -73,7 +72,7 @@ class DifferentItem(msgspec.Struct, frozen=True):
     differences: list[CopyDifference]
     here: msgspec.Raw | None
     """The item as it was in the table when that was read; None where there was none."""
-    there: Item | None
+    there: WireItem | None
 
 
 class Verification(msgspec.Struct, kw_only=True):
@@ -344,7 +343,7 @@ class _Evidence:
                     self.past.add(line)
 
     def history(
-        self, read: Callable[[msgspec.Raw], Item], keys: Collection[str], *, whole: bool
+        self, read: Callable[[msgspec.Raw], WireItem], keys: Collection[str], *, whole: bool
     ) -> ItemHistory:
         """Returns the item's states; `whole` with those before the copy's position."""
         own, states = self.states.changes, self.past if whole else self.states
@@ -608,13 +607,13 @@ class Verifier:
         columns = self.copy.columns
         return None if columns is None else columns - self._ignore
 
-    def _as_copied(self, image: msgspec.Raw) -> Item:
+    def _as_copied(self, image: msgspec.Raw) -> WireItem:
         return self._without_ignored(self.copy.as_copied(item_of_image(image)))
 
-    def _as_read(self, there: msgspec.Raw) -> Item:
+    def _as_read(self, there: msgspec.Raw) -> WireItem:
         return self._without_ignored(msgspec.json.decode(there))
 
-    def _without_ignored(self, item: Item) -> Item:
+    def _without_ignored(self, item: WireItem) -> WireItem:
         if not self._ignore:
             return item
         return {name: value for name, value in item.items() if name not in self._ignore}
@@ -727,7 +726,7 @@ def _image(raw: msgspec.Raw) -> msgspec.Raw | None:
     return None if bytes(raw) == _NOTHING else raw
 
 
-def _key_in(item: Item, types: Mapping[str, str], label: str) -> Identity:
+def _key_in(item: WireItem, types: Mapping[str, str], label: str) -> Identity:
     """Returns an item's identity. Raises UsageError where it lacks a part of the key."""
     found = []
     for name, kind in types.items():

@@ -33,12 +33,13 @@ from pyiceberg.table import StaticTable, Table
 
 from watcher.errors import WatcherError
 from watcher.mirror import delta_table, iceberg_table
-from watcher.mirror.columns import Item, MirrorColumns
+from watcher.mirror.columns import MirrorColumns
 from watcher.mirror.copy import Format, open_mirror
 from watcher.mirror.folder import Folder
 from watcher.mirror.parts import part_of
 from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState, MirrorTable, StorageLimits
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion
+from watcher.records.wire import WireItem
 
 # polars_iceberg, a faster planner, is not installed.
 pytestmark = pytest.mark.filterwarnings("ignore:Iceberg scan planning")
@@ -64,7 +65,7 @@ class Life:
         self.limits = limits
         self.state = state_at(history)
         self.rows = EveryVersion() if history else LastVersion()
-        self.items: dict[str, Item] = {}
+        self.items: dict[str, WireItem] = {}
         self.versions: Counter[tuple[str, str, bool]] = Counter()
         self.changes: list[ItemChange] = []
         self.mirror: MirrorTable | None = None
@@ -94,7 +95,7 @@ class Life:
             return
         number = str(len(self.changes) + 1)
         kind = "REMOVE" if new is None else "MODIFY" if old else "INSERT"
-        keys: Item = {"pk": {"S": key}, "n": {"N": "1"}}
+        keys: WireItem = {"pk": {"S": key}, "n": {"N": "1"}}
         at = START + timedelta(seconds=len(self.changes))
         self.changes.append(ItemChange(key, at, number, kind, keys, new, old))
         if old is not None:
@@ -145,11 +146,11 @@ def state_at(history: bool, done: int = 0) -> MirrorState:
     )
 
 
-def item(key: str, value: int, name: str = "v") -> Item:
+def item(key: str, value: int, name: str = "v") -> WireItem:
     return {"pk": {"S": key}, "n": {"N": "1"}, name: {"N": str(value)}}
 
 
-def text_of(item: Item) -> str:
+def text_of(item: WireItem) -> str:
     return str(next(value["N"] for name, value in item.items() if name not in ("pk", "n")))
 
 

@@ -13,17 +13,18 @@ import pytest
 
 from tests.support.memory import traced_memory
 from watcher.errors import UsageError
-from watcher.time_machine.copied_items import Form, Item
+from watcher.records.wire import WireItem
+from watcher.time_machine.copied_items import Form
 from watcher.time_machine.copies import FileCopy, copy_path
 
 
-def read(path: Path, text: str = "") -> list[Item]:
+def read(path: Path, text: str = "") -> list[WireItem]:
     if text:
         path.write_text(text)
     return list(FileCopy(path, {}, None).items())
 
 
-def s(**values: str) -> Item:
+def s(**values: str) -> WireItem:
     return {name: {"S": value} for name, value in values.items()}
 
 
