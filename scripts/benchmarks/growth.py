@@ -16,11 +16,11 @@ from deltalake import DeltaTable
 
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
+from watcher.aws.model import WireItem
 from watcher.mirror.columns import MirrorColumns
 from watcher.mirror.copy import open_mirror
 from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState, StorageLimits
 from watcher.mirror.versions import ItemChange, LastVersion
-from watcher.records.wire import WireItem
 
 _SIZES = (1_000, 100_000, 1_000_000)
 _CHANGES = 100

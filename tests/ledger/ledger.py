@@ -14,9 +14,9 @@ from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
+from watcher.aws.model import WireItem
 from watcher.aws.tables import Condition, TablesClient, Written
 from watcher.records.record import native_item
-from watcher.records.wire import WireItem
 from watcher.streams.checkpoint_format import Token, TokenShard
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.undo_plan import is_same

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from tests.ledger.ledger import DisturbedTables, Item, Ledger
-from watcher.records.wire import WireItem
+from watcher.aws.model import WireItem
 from watcher.time_machine.copied_items import Form
 from watcher.time_machine.copies import CopyPosition
 from watcher.time_machine.limits import TimeMachineLimits

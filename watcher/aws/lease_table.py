@@ -11,6 +11,7 @@ from botocore import exceptions as boto
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.error_mapping import error_code, to_watcher_error
+from watcher.aws.model import WireItem, WireValue
 from watcher.aws.tables import Condition, TablesClient
 from watcher.aws.timing import TABLES, TableTiming
 from watcher.clock import CLOCK
@@ -21,7 +22,6 @@ from watcher.errors import (
     TransientError,
     UsageError,
 )
-from watcher.records.wire import WireItem, WireValue
 
 logger = logging.getLogger("watcher")
 

@@ -1,11 +1,11 @@
-"""The terms of DynamoDB Streams: streams, shards, and positions of iterators."""
+"""The terms of DynamoDB and its streams: items, shards, and positions of iterators."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -14,6 +14,12 @@ from watcher.aws.counters import Counters
 from watcher.errors import WatcherError
 
 _OPENED = re.compile(r"shardId-(\d{20})-")
+
+WireValue: TypeAlias = Mapping[str, Any]
+"""A value as it is on the wire: `{"S": "ada"}`, `{"L": [{"N": "1"}]}`."""
+
+WireItem: TypeAlias = Mapping[str, WireValue]
+"""An item, or a key, as it is on the wire: its attributes' names and values."""
 
 CLOCKS_APART = timedelta(seconds=2)
 """The largest difference between the clocks of the service's front end and its stamps.

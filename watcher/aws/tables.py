@@ -28,6 +28,7 @@ from watcher.aws.error_mapping import cancellation_codes, error_code, to_stream_
 from watcher.aws.fast_http import RawPages
 from watcher.aws.json_text import read
 from watcher.aws.key_schema import remember_key_schema
+from watcher.aws.model import WireItem
 from watcher.aws.retry import RetryingClient
 from watcher.aws.timing import TABLES, TableTiming
 from watcher.clock import CLOCK, Clock
@@ -36,7 +37,6 @@ from watcher.errors import (
     TransientError,
     without_passwords,
 )
-from watcher.records.wire import WireItem
 from watcher.version import __version__
 
 BATCH = 25

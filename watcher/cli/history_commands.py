@@ -16,6 +16,7 @@ import msgspec
 from watcher.aws.arns import account_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
+from watcher.aws.model import WireItem, WireValue
 from watcher.cli import completers, options, spark_commands
 from watcher.cli.output import written_file
 from watcher.declared import Parameter
@@ -32,7 +33,6 @@ from watcher.records.diff import ABSENT, Absent, changed_values, differences
 from watcher.records.filters import record_filter
 from watcher.records.plain_json import Plain, plain, plain_json
 from watcher.records.record import Record
-from watcher.records.wire import WireItem, WireValue
 from watcher.time_machine import counts
 from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
 from watcher.time_machine.callers import Answer, Callers, ChangeKey, Trail

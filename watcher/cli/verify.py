@@ -16,6 +16,7 @@ import msgspec
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
+from watcher.aws.model import WireValue
 from watcher.cli import completers, options
 from watcher.cli.output import Line, flush_stdout, status_line
 from watcher.cli.status import bar, duration
@@ -33,7 +34,6 @@ from watcher.options import WatchOptions
 from watcher.records.diff import Absent, differences
 from watcher.records.record import creation_time, native, wire_item
 from watcher.records.record_files import open_lines
-from watcher.records.wire import WireValue
 from watcher.shutdown import Overdue, Shutdown
 from watcher.sockets import url
 from watcher.streams.lineage import RETENTION

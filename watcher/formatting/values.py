@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from watcher.aws.key_schema import in_order
+from watcher.aws.model import WireItem
 from watcher.formatting.text import printable
 from watcher.records.record import binary_of, wire_item
-from watcher.records.wire import WireItem
 
 # `repr` escapes the joiner of an emoji of several parts, which would fall apart.
 _JOINER = re.compile(r"(?<=[^\x00-\x7f])\\u200d(?=[^\x00-\x7f])")

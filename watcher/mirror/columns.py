@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
 from watcher.records.diff import normal_key
 from watcher.records.typed_values import RESCUED, Converter, converter
-from watcher.records.wire import WireItem, WireValue
 
 KIND: Final = b"dynamodb"
 """The key, in a column's metadata, of the one attribute type that the column grew from."""

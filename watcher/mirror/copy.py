@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
+from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
 from watcher.mirror.columns import KIND, item_of
 from watcher.mirror.folder import Folder
 from watcher.mirror.table import LIMITS, MirrorLimits, MirrorTable
 from watcher.records.diff import number_text
 from watcher.records.typed_values import RESCUED, Converter, converter
-from watcher.records.wire import WireItem, WireValue
 from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
 from watcher.time_machine.copies import CopyPosition

@@ -18,7 +18,7 @@ import pyarrow as pa
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
-from watcher.aws.model import CLOCKS_APART, AtTime, Listing, Position, Service
+from watcher.aws.model import CLOCKS_APART, AtTime, Listing, Position, Service, WireItem
 from watcher.aws.tables import Description, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Parameter
@@ -31,7 +31,6 @@ from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.shard_pool import PullOptions
 from watcher.records.redaction import Redaction, redaction
-from watcher.records.wire import WireItem
 from watcher.shutdown import Shutdown
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token

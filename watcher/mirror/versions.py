@@ -10,12 +10,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watcher.aws.model import WireItem
 from watcher.errors import StreamError
 from watcher.mirror.columns import MirrorColumns, item_of
 from watcher.mirror.table import Applied, Merge
 from watcher.records.diff import key_of
 from watcher.records.record import Record
-from watcher.records.wire import WireItem
 
 FROM: Final = "_valid_from"
 TO: Final = "_valid_to"

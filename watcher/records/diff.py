@@ -16,8 +16,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from watcher.aws.model import WireItem, WireValue
 from watcher.errors import WatcherError
-from watcher.records.wire import SNAPSHOT, WireItem, WireRecord, WireValue
+from watcher.records.wire import SNAPSHOT, WireRecord
 
 Content: TypeAlias = Any
 """The content of a value on the wire, by its kind: `N` a text, `M` a map, `L` a list."""

@@ -27,10 +27,10 @@ from dateutil.tz import tzlocal
 from msgspec import UNSET, UnsetType
 
 from watcher.aws.json_text import mend, read
-from watcher.aws.model import ShardKey
+from watcher.aws.model import ShardKey, WireItem, WireValue
 from watcher.errors import WatcherError
 from watcher.records.diff import ABSENT, Absent, changed_values, images_missing, to_number
-from watcher.records.wire import NO_IMAGE, WireChange, WireItem, WireRecord, WireValue, is_by_ttl
+from watcher.records.wire import NO_IMAGE, WireChange, WireRecord, is_by_ttl
 
 if TYPE_CHECKING:
     from boto3.dynamodb.types import Binary

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol, Self, TypeVar, overload
 import msgspec
 import pyarrow as pa
 
+from watcher.aws.model import WireValue
 from watcher.records.diff import to_number
 from watcher.records.plain_json import plain
 from watcher.records.record import binary_of
-from watcher.records.wire import WireValue
 
 Converter = Callable[[WireValue], Any]
 _MakeConverter = Callable[[pa.DataType], Converter]

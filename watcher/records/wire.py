@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias
 
 import msgspec
-
-WireValue: TypeAlias = Mapping[str, Any]
-"""A value as it is on the wire: `{"S": "ada"}`, `{"L": [{"N": "1"}]}`."""
-
-WireItem: TypeAlias = Mapping[str, WireValue]
-"""An item, or a key, as it is on the wire: its attributes' names and values."""
 
 KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
 """The values of `eventName` for a change."""

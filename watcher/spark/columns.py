@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 )
 
 from watcher.aws.arns import table_name
+from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError, blame
 from watcher.records import page as pages
 from watcher.records import plain_json
@@ -43,7 +44,7 @@ from watcher.records.typed_values import (
     may_hold_key,
     strict_converter,
 )
-from watcher.records.wire import WireChange, WireItem, WireRecord, WireValue
+from watcher.records.wire import WireChange, WireRecord
 from watcher.spark import image_schema
 from watcher.spark.image_schema import POSSIBLE
 from watcher.spark.options import SourceOptions

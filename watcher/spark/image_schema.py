@@ -20,8 +20,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from watcher.aws.model import WireItem
 from watcher.errors import UsageError
-from watcher.records.wire import WireItem
 
 # Text in Spark's DDL
 

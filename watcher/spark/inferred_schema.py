@@ -11,13 +11,12 @@ from pyspark.sql.types import StructType
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
-from watcher.aws.model import Service, TrimHorizon
+from watcher.aws.model import Service, TrimHorizon, WireItem
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError, blame
 from watcher.records import page as pages
 from watcher.records.redaction import Redaction
-from watcher.records.wire import WireItem
 from watcher.spark import compat, image_schema
 from watcher.spark.options import SourceOptions
 from watcher.spark.several_streams import StreamFinder

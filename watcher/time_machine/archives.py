@@ -15,9 +15,9 @@ from urllib.parse import unquote
 
 import msgspec
 
+from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
 from watcher.records.record import Record
-from watcher.records.wire import WireItem, WireValue
 from watcher.version import install
 
 _COUNTED: Final = (

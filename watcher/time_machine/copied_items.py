@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from watcher.aws.model import WireItem, WireValue
 from watcher.records.diff import ABSENT, Absent, Content, number_text, same, to_number
-from watcher.records.wire import WireItem, WireValue
 
 Value: TypeAlias = WireValue | Absent
 

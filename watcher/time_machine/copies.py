@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from watcher.aws.json_text import mend, read
+from watcher.aws.model import WireItem
 from watcher.aws.tables import ReadPace
 from watcher.errors import UsageError
-from watcher.records.wire import WireItem
 from watcher.streams.checkpoint_format import Token
 from watcher.time_machine.copied_items import Form, plain_value
 from watcher.time_machine.sources import source_path

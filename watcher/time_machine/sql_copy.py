@@ -9,8 +9,8 @@ from datetime import datetime
 import sqlalchemy
 from sqlalchemy import exc
 
+from watcher.aws.model import WireItem
 from watcher.errors import UsageError, without_passwords
-from watcher.records.wire import WireItem
 from watcher.time_machine.copied_items import Form, plain_value
 from watcher.time_machine.copies import CopyPosition
 

@@ -15,13 +15,13 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from watcher.aws.model import WireItem
 from watcher.aws.tables import Condition, Description, Written
 from watcher.clock import Clock
 from watcher.errors import StreamError, UsageError
 from watcher.files import append_lines, replacing
 from watcher.pull.call_pool import CallPool
 from watcher.records.record import image_of, wire_item
-from watcher.records.wire import WireItem
 from watcher.time_machine.item_keys import Identity, identity
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.table import TableHandle

@@ -13,12 +13,13 @@ import msgspec
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.json_text import mend
+from watcher.aws.model import WireItem
 from watcher.errors import StreamError, UsageError
 from watcher.formatting.text import grouped, printable
 from watcher.records.diff import OldAndNew, differing
 from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
-from watcher.records.wire import WireFilter, WireItem, is_by_ttl
+from watcher.records.wire import WireFilter, is_by_ttl
 from watcher.streams.start_times import Moment
 from watcher.time_machine.callers import APART, Callers, Certainty, Trail
 from watcher.time_machine.item_keys import Identity, identity

@@ -31,14 +31,14 @@ from typing import IO, Final, NamedTuple, Self
 
 import msgspec
 
-from watcher.aws.model import CLOCKS_APART
+from watcher.aws.model import CLOCKS_APART, WireItem
 from watcher.aws.tables import ReadPace
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.files import temporary_folder
 from watcher.pull.call_pool import CallPool
 from watcher.records.diff import ABSENT, WireKey, number_text
 from watcher.records.record import Record
-from watcher.records.wire import WireItem, WireRecord
+from watcher.records.wire import WireRecord
 from watcher.streams.lineage import RETENTION
 from watcher.time_machine.as_of import INEXACT_ARCHIVE
 from watcher.time_machine.copied_items import (

@@ -31,6 +31,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import write_manifest_list
 from pyiceberg.table import StaticTable, Table
 
+from watcher.aws.model import WireItem
 from watcher.errors import WatcherError
 from watcher.mirror import delta_table, iceberg_table
 from watcher.mirror.columns import MirrorColumns
@@ -39,7 +40,6 @@ from watcher.mirror.folder import Folder
 from watcher.mirror.parts import part_of
 from watcher.mirror.table import LIMITS, MirrorLimits, MirrorState, MirrorTable, StorageLimits
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion
-from watcher.records.wire import WireItem
 
 # polars_iceberg, a faster planner, is not installed.
 pytestmark = pytest.mark.filterwarnings("ignore:Iceberg scan planning")

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from tests.support.memory import traced_memory
+from watcher.aws.model import WireItem
 from watcher.errors import UsageError
-from watcher.records.wire import WireItem
 from watcher.time_machine.copied_items import Form
 from watcher.time_machine.copies import FileCopy, copy_path
 
