@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import msgspec
 
 from watcher import executor
-from watcher.aws.model import AfterSequence, AtSequence, Position, Service, Shard, TrimHorizon
-from watcher.aws.retry import retry_at_start
+from watcher.aws.model import AfterSequence, AtSequence, Position, Service, TrimHorizon
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.wire import WireRecord
-from watcher.streams.coordinator import Coordinator, ShardEnd
+from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
-from watcher.streams.listing_schedule import is_young
 from watcher.streams.losses import Losses
-from watcher.streams.messages import IteratorGranted, Loss, Message, Page, ReaderEnded, ReadFailed
+from watcher.streams.messages import Loss, Page, ReadFailed
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
-from watcher.streams.timing import TIMING as CORE_TIMING
 
 # As `catch_up_after`: ends some seconds after the start of the read, not at a service's time.
 _SECONDS_AFTER_START = datetime.max.replace(tzinfo=UTC)
-_LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -98,10 +95,8 @@ class RangeReader:
         self._rates = {} if rates is None else rates
         self._timing = timing
         self._losses = losses
-        self._ended: dict[str, float] = {}
-        """The time (monotonic) at which each shard that was read to its end had ended."""
-        self._started_at, self._started = _LONG_AGO, 0.0
-        """The times of the last iterator: the service's, and the monotonic one."""
+        self._ended: dict[str, Coordinator] = {}
+        """The coordinator of each shard that was read to its end."""
         losses.start(arn, None)
 
     def read(self, between: Range) -> Iterator[Page]:
@@ -124,27 +119,20 @@ class RangeReader:
         Empty where its shard was closed before (its children were known then), is still open, or is
         read to a time only. Listings may show a newly closed shard's child some seconds late.
         """
-        ended_at = self._ended.get(between.shard_id)
-        if between.closed or between.end is not None or ended_at is None:
+        coordinator = self._ended.pop(between.shard_id, None)
+        if between.closed or between.end is not None or coordinator is None:
             return []
-        until = ended_at + CORE_TIMING.listed_seconds
-        while True:
-            now = self._clock.monotonic()
-            found = retry_at_start(
-                lambda: self._service.list_children(self._arn, between.shard_id), self._clock
-            )
-            if now >= until or (found and not any(self._is_young(each) for each in found)):
-                break
-            self._clock.sleep(min(CORE_TIMING.late_child_seconds_max, until - now))
+        lineage = coordinator.lineage
+        coordinator.finish(lineage.shards[between.shard_id])
+        executor.refresh(coordinator, self._service)
+        while not coordinator.poll_children_known():
+            self._give_up_if_late(between, coordinator, coordinator.listings_fail_since)
+            self._clock.sleep(coordinator.due_in())
+            executor.refresh(coordinator, self._service)
         return [
-            msgspec.structs.replace(between, shard_id=each.id, start=TrimHorizon())
-            for each in found
+            msgspec.structs.replace(between, shard_id=each.id, start=each.position)
+            for each in lineage.children(between.shard_id)
         ]
-
-    def _is_young(self, shard: Shard) -> bool:
-        """True if a sibling of this shard may not be listed yet."""
-        now = self._started_at + timedelta(seconds=self._clock.monotonic() - self._started)
-        return is_young(shard.id, now)
 
     def _pages(self, between: Range) -> Iterator[Page]:
         shard = TrackedShard(
@@ -153,47 +141,45 @@ class RangeReader:
         coordinator = self._coordinator(shard, between)
         rate = self._rates.setdefault(shard.id, AdaptiveRateLimit(self._clock))
         reader = self._reader(coordinator, shard, between, rate)
-        failing_since: float | None = None
+        failing_since = math.inf
         self._clock.sleep(rate.delay())  # the previous range may belong to the same shard
         while True:
             has_failed = False
+            executor.refresh(coordinator, self._service)
             for message in executor.read(reader, self._service):
-                self._list_if_in_doubt(coordinator, between, message)
                 has_failed |= isinstance(message, ReadFailed)
                 match coordinator.on_message(shard, message):
                     case Page() as page:
                         shard.move_behind(page.last_sequence_number)
                         yield page
-                    case ShardEnd.READ_AGAIN:
+                    case ReadAgain(seconds):
                         has_failed = True
                         reader = self._reader(coordinator, shard, between, rate)
-                        reader.delay = CORE_TIMING.read_again_seconds
+                        reader.delay = seconds
                     case ShardEnd() as end:
                         if end is ShardEnd.CLOSED:
-                            self._ended[shard.id] = self._clock.monotonic()
+                            self._ended[shard.id] = coordinator
                         return
-                if isinstance(message, IteratorGranted):
-                    self._started_at, self._started = message.time, self._clock.monotonic()
                 if isinstance(message, Loss):  # the range's last record may be gone too
                     reader = self._reader(coordinator, shard, between, rate)
-            now = self._clock.monotonic()
-            failing_since = (failing_since or now) if has_failed else None
-            self._give_up_if_late(between, coordinator, failing_since)
+            failing_since = min(failing_since, self._clock.monotonic()) if has_failed else math.inf
+            fails_since = min(failing_since, coordinator.listings_fail_since)
+            self._give_up_if_late(between, coordinator, fails_since)
             self._clock.sleep(reader.delay)
 
     def _coordinator(self, shard: TrackedShard, between: Range) -> Coordinator:
         """Returns a coordinator for this shard alone, which lists only in doubt."""
-        coordinator = Coordinator(
+        return Coordinator(
             self._arn,
             TrimHorizon(),
             [shard],
             losses=self._losses,
             in_use={shard.id},
             clock=self._clock,
+            # For a stream, Spark's driver has read before; a batch begins here.
+            has_worked=between.known and between.catch_up_after is None,
+            lists_in_doubt=True,
         )
-        # For a stream, Spark's driver has read before; a batch begins here.
-        coordinator.persistent_errors.has_worked = between.known and between.catch_up_after is None
-        return coordinator
 
     def _reader(
         self, coordinator: Coordinator, shard: TrackedShard, between: Range, rate: AdaptiveRateLimit
@@ -214,22 +200,10 @@ class RangeReader:
             rate=rate,
         )
 
-    def _list_if_in_doubt(self, coordinator: Coordinator, between: Range, message: Message) -> None:
-        """Makes a listing where only that decides what a reader's end means."""
-        if not isinstance(message, ReaderEnded) or (message.closed and message.gone is None):
-            return
-        executor.refresh(coordinator, self._service)
-        while not (coordinator.has_listed or coordinator.is_gone):
-            self._give_up_if_late(between, coordinator, coordinator.schedule.failing_since)
-            self._clock.sleep(CORE_TIMING.listing_retry_seconds)
-            executor.refresh(coordinator, self._service)
-
-    def _give_up_if_late(
-        self, between: Range, coordinator: Coordinator, since: float | None
-    ) -> None:
+    def _give_up_if_late(self, between: Range, coordinator: Coordinator, since: float) -> None:
         """Raises TransientError after minutes without progress."""
-        if since is not None and self._clock.monotonic() > since + self._timing.give_up_seconds:
-            raise TransientError(f"{between} can't be read: {coordinator.persistent_errors.last}")
+        if self._clock.monotonic() > since + self._timing.give_up_seconds:
+            raise TransientError(f"{between} can't be read: {coordinator.last_error}")
 
 
 class _DecodedPage(Page, frozen=True):

@@ -15,13 +15,12 @@ from watcher.aws.model import Latest, Listing, Position, Service
 from watcher.clock import Clock
 from watcher.pull.call_pool import CallPool
 from watcher.pull.timing import TIMING, Timing
-from watcher.streams.coordinator import Coordinator, ShardEnd
+from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Message, Page, PageFilter
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
-from watcher.streams.timing import TIMING as CORE_TIMING
 
 
 class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +124,7 @@ class ShardPool:
         self.coordinator = Coordinator(
             arn, start, resumed, losses=losses, in_use=self.shards, clock=clock
         )
-        self.coordinator.schedule.stream_count = options.stream_count
+        self.coordinator.share_listings(options.stream_count)
         self._calls = calls
         self._clock = clock
         self._options = options
@@ -222,13 +221,13 @@ class ShardPool:
                 case Page() as page:
                     pages.append(page)
                     shard.is_refused = False
-                case ShardEnd.READ_AGAIN:
+                case ReadAgain(seconds):
                     # Not from the tracked position: earlier pages may not be taken yet.
                     before = shard.reader
                     shard.reader = self._new_reader(
                         shard.tracked, before.position, before.reads.rate
                     )
-                    shard.reader.delay = CORE_TIMING.read_again_seconds
+                    shard.reader.delay = seconds
                     shard.is_refused = True
                 case ShardEnd():
                     shard.has_ended = True

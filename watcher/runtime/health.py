@@ -104,11 +104,11 @@ class HealthChecker:
         refused, new = _Lines("can't be read just now", _STREAM), _Lines("not listed yet", _STREAM)
         late, failing = _Lines(_NO_LISTING, _STREAM), _Lines(_UNANSWERED, _STREAM)
         for stream in self._streams:
-            listing = stream.coordinator.schedule
-            seconds_late = min(listing.late(), now - self._loop_blocked_until)
-            seconds_failing = min(now - listing.failing_since, now - self._loop_blocked_until)
+            coordinator = stream.coordinator
+            seconds_late = min(coordinator.listing_late_seconds, now - self._loop_blocked_until)
+            seconds_failing = now - max(coordinator.listings_fail_since, self._loop_blocked_until)
             # A page takes up to a second, and several streams are listed one after the other.
-            patience = self._late_seconds + stream.coordinator.listing.pages * stream.stream_count
+            patience = self._late_seconds + coordinator.listing.pages * stream.stream_count
             if stream.failures:
                 refused.add(stream.table)
             elif not stream.has_started:

@@ -24,7 +24,7 @@ from watcher.runtime.workers import Workers
 from watcher.shutdown import Overdue, Shutdown
 from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.protocol import Store
-from watcher.streams.coordinator import ShardEnd
+from watcher.streams.coordinator import ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import (
     IteratorGranted,
@@ -333,8 +333,8 @@ class Manager:
         match meaning:
             case ShardEnd.CLOSED:
                 self._finish(stream, shard)
-            case ShardEnd.READ_AGAIN:
-                self.workers.on_read_again(shard_key)
+            case ReadAgain(seconds):
+                self.workers.on_read_again(shard_key, seconds)
 
     def _finish(self, stream: WatchedStream, shard: TrackedShard) -> None:
         shard_key = stream.shard_key(shard)

@@ -204,7 +204,7 @@ class WatchedStream:
             )
             self.coordinator = self._new_coordinator(self.arn, self._latest.position(listing))
             self._listing_service = CachedListing(self._listing_service, listing)
-        self.coordinator.schedule.stream_count = self.stream_count
+        self.coordinator.share_listings(self.stream_count)
         try:
             executor.start(self.coordinator, self._listing_service, self._clock)
         except StreamGoneError as error:
@@ -278,7 +278,7 @@ class WatchedStream:
     def refresh(self) -> None:
         """Makes the stream's requests that are due. Raises StreamError, DataLossError."""
         self.service.renew_expiring()
-        self.coordinator.schedule.stream_count = self.stream_count
+        self.coordinator.share_listings(self.stream_count)
         executor.refresh(self.coordinator, self.service)
 
     def take_ready_shards(self) -> list[TrackedShard]:

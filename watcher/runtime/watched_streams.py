@@ -267,7 +267,7 @@ class WatchedStreams:
 
     @staticmethod
     def _may_be_read(stream: WatchedStream) -> bool:
-        return not stream.failures or stream.coordinator.persistent_errors.has_worked
+        return not stream.failures or stream.coordinator.has_read
 
     def on_failed(self, stream: WatchedStream, shard: TrackedShard, message: ReaderCrashed) -> None:
         """Handles the end of a reader that failed."""
@@ -301,17 +301,14 @@ class WatchedStreams:
     def poll_refused_for(self, seconds: float) -> bool:
         """True if a stream that is read up to now has had no successful read for `seconds`."""
         return any(
-            stream.catch_up_after
-            and stream.coordinator.persistent_errors.count_seconds() >= seconds
+            stream.catch_up_after and stream.coordinator.count_refused_seconds() >= seconds
             for stream in self
         )
 
     @property
     def last_refusal(self) -> str:
         """The error of a refused read; "" where none was refused."""
-        return next(
-            filter(None, (stream.coordinator.persistent_errors.last for stream in self)), ""
-        )
+        return next(filter(None, (stream.coordinator.last_refusal for stream in self)), "")
 
     def raise_error(self, totals: Totals | None = None) -> None:
         """Raises StreamError for unreadable streams, with the totals of the others."""

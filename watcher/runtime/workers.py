@@ -31,7 +31,6 @@ from watcher.runtime.protocol import (
 )
 from watcher.runtime.timing import WORKERS_TIMING, WorkersTiming
 from watcher.streams.messages import Message, Page, ReaderCrashed, ReaderEnded
-from watcher.streams.timing import TIMING as CORE_TIMING
 
 logger = logging.getLogger("watcher")
 
@@ -93,7 +92,8 @@ class _Assignment(msgspec.Struct):
     """The time of its next start."""
     exitcode: int | None = None
     """The exit code of its last worker, if it has ended."""
-    reads_again: bool = False
+    reads_again: float | None = None
+    """The delay before the next reader of a shard whose reader ends before it does."""
     """True once its reader ended before the shard did, which is not a worker's death."""
 
 
@@ -326,9 +326,9 @@ class Workers:
                 with contextlib.suppress(OSError):  # its pipe is full
                     worker.process.send(PollNow(shard_key.stream))
 
-    def on_read_again(self, shard_key: ShardKey) -> None:
-        """Notes that a shard's reader ends before the shard does, and another one will go on."""
-        self._assignments[shard_key].reads_again = True
+    def on_read_again(self, shard_key: ShardKey, seconds: float) -> None:
+        """Notes that a shard's reader ends before the shard does; another goes on after a delay."""
+        self._assignments[shard_key].reads_again = seconds
 
     def on_ended(self, shard_key: ShardKey, *, restart: bool) -> None:
         """Notes that a shard's reader has ended; with `restart`, schedules another one.
@@ -339,9 +339,9 @@ class Workers:
         if not restart:
             del self._assignments[shard_key]
             return
-        if reading.reads_again:
-            reading.reads_again = False
-            self._start_in(shard_key, reading, CORE_TIMING.read_again_seconds)
+        if reading.reads_again is not None:
+            self._start_in(shard_key, reading, reading.reads_again)
+            reading.reads_again = None
             return
         self.deaths += 1
         starting = reading.state is AssignmentState.STARTING

@@ -78,10 +78,10 @@ class BatchReader(SparkPicklable, DataSourceReader):
         background = self._background(service)
         while True:
             coordinator.take_ready()
-            executor.refresh(coordinator, background)
+            pending = executor.refresh(coordinator, background)
             if coordinator.poll_all_listed():
                 break
-            self._clock.sleep(self._timing.list_again_seconds)
+            self._clock.sleep(min(coordinator.due_in(pending), self._timing.list_again_seconds))
         ranges = [
             Range(
                 shard.id,

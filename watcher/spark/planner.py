@@ -29,7 +29,7 @@ from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.read_ahead import ReadAhead, ReadAheadDriver, ReaderThreads
 from watcher.spark.succession import StreamSuccession
 from watcher.spark.timing import TIMING, Timing
-from watcher.streams.coordinator import Coordinator, ShardEnd
+from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import RETENTION, Lineage, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.timing import TIMING as CORE_TIMING
@@ -158,7 +158,7 @@ class Planner:
             coordinator = self._resume(start)
         except StreamGoneError as error:
             return Offset(self._succession.move_beyond_lost(error), {})
-        coordinator.schedule.stream_count = self.stream_count
+        coordinator.share_listings(self.stream_count)
         if max_bytes is not None:
             max_bytes = max(1, max_bytes // self.stream_count)
         idle_seconds = self._timing.idle_answer_seconds / self.stream_count
@@ -397,8 +397,8 @@ class Planner:
         match coordinator.on_message(tracked, message):
             case ShardEnd.CLOSED:
                 coordinator.finish(tracked)
-            case ShardEnd.READ_AGAIN:
-                self._ahead.start_reader(shard, CORE_TIMING.read_again_seconds)
+            case ReadAgain(seconds):
+                self._ahead.start_reader(shard, seconds)
                 self._driver.wake()
 
     # When there is no micro-batch

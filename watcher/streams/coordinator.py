@@ -14,6 +14,8 @@ from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
+import msgspec
+
 from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, Position, Shard
 from watcher.clock import Clock, no_later
 from watcher.errors import (
@@ -54,14 +56,22 @@ class ShardEnd(Enum):
 
     CLOSED = "all is read; once that is delivered, `finish` starts its children"
     LEFT_OPEN = "everything up to the end that was asked for is read"
-    READ_AGAIN = "the listing contradicts it: a new reader goes on from the shard's position"
+
+
+class ReadAgain(msgspec.Struct, frozen=True):
+    """The reader's end is no end: a new reader goes on from the shard's position."""
+
+    seconds: float
+    """The delay before its first read."""
 
 
 class Coordinator:
     """The shards of one stream: decides which are read next, and interprets readers' messages.
 
     `start` and `resumed` are those of `Lineage`; `in_use` holds the ids of shards that must not be
-    forgotten. `clock` is only read: no method waits.
+    forgotten. `clock` is only read: no method waits. `has_worked` means that the stream was read
+    before; see `PersistentErrors`. With `lists_in_doubt`, only what a reader's end leaves in doubt
+    makes a listing due, and no first one is needed.
     """
 
     def __init__(
@@ -73,6 +83,8 @@ class Coordinator:
         losses: Losses,
         in_use: Container[str] = (),
         clock: Clock,
+        has_worked: bool = False,
+        lists_in_doubt: bool = False,
         timing: Timing = TIMING,
     ) -> None:
         self._timing = timing
@@ -87,14 +99,16 @@ class Coordinator:
         """The last listing; an empty one before the first."""
         self.began_at = our_time
         """A time at or before the first listing, by the slower clock."""
-        self.schedule = ListingSchedule(clock, timing=timing)
-        self.persistent_errors = PersistentErrors(clock, timing=timing)
-        """Counts the errors of reads that only the user can fix."""
+        self._schedule = ListingSchedule(clock, only_wanted=lists_in_doubt, timing=timing)
+        # Counts the errors of reads that only the user can fix.
+        self._read_errors = PersistentErrors(clock, has_worked=has_worked, timing=timing)
         self._first_listed = our_time
         self._in_use = in_use
         self._clock = clock
         self._began = -math.inf
         self._finished: deque[str] = deque()  # whose children are to be requested
+        self._asked_at = dict[str, datetime]()
+        """The service's time when each of these was first asked for its children."""
         self._late = LateChildren(clock, timing=timing)
         self._closed_at = dict[str, float]()
         """A (monotonic) time for each listed closed shard by which it was closed."""
@@ -102,6 +116,8 @@ class Coordinator:
         # The first listing has succeeded: the executor raises its errors.
         self._listing_errors = PersistentErrors(clock, has_worked=True, timing=timing)
         self._may_start_more = True
+        self._again = ReadAgain(timing.read_again_seconds)
+        self._note_time(our_time)
 
     @property
     def has_listed(self) -> bool:
@@ -120,13 +136,25 @@ class Coordinator:
         self._listed(listing)
         self._ask_for_late_children()
 
+    def due_in(self, pending: Container[type[StreamRequest]] = ()) -> float:
+        """Seconds until `due` may return a request; infinite where only answers can bring one."""
+        times = [math.inf]
+        if self._finished and ListChildren not in pending:
+            times.append(0.0)
+        if DescribeShards not in pending:
+            times.append(self._schedule.due_in)
+        if ProbeShards not in pending:
+            times.append(self._unlisted.due_in)
+        return max(0.0, min(times))
+
     def due(self, pending: Container[type[StreamRequest]] = ()) -> StreamRequest | None:
         """Returns the next request to make, but none of a kind with a `pending` answer."""
         while self._finished and self.is_closed(self._finished[0]):
-            self._children_listed(self._finished[0], [])  # a listing shows its children, if any
+            # A listing shows its children, if any.
+            self._children_listed(self._finished[0], [], self.listing.time)
         if self._finished and ListChildren not in pending:
             return ListChildren(self._finished[0])
-        if DescribeShards not in pending and self.schedule.poll_due(
+        if DescribeShards not in pending and self._schedule.poll_due(
             self._could_learn_from_a_listing
         ):
             return DescribeShards()
@@ -146,6 +174,8 @@ class Coordinator:
         """Notes that a request was made, and has no answer yet."""
         if isinstance(request, ProbeShards):
             self._unlisted.on_probe(request.shard_ids)
+        elif isinstance(request, ListChildren):
+            self._asked_at.setdefault(request.shard_id, self.now)
 
     def answered(
         self,
@@ -157,12 +187,13 @@ class Coordinator:
             case DescribeShards(), Listing():
                 self._listed(answer)
             case ListChildren(shard_id), list():
-                self._children_listed(shard_id, answer)
+                asked_at = self._asked_at.get(shard_id, self.listing.time)
+                self._children_listed(shard_id, answer, asked_at)
             case ProbeShards(), Mapping():
                 if self._unlisted.on_answers(answer):
                     self._may_start_more = True
-                elif not self.schedule.failures:
-                    self.schedule.want_in(self._timing.late_child_seconds_max)
+                elif not self._schedule.failures:
+                    self._schedule.want_in(self._timing.late_child_seconds_max)
 
     def failed(self, request: StreamRequest, error: WatcherError) -> None:
         """Handles a request's error. Raises DeniedError, UnexpectedAnswerError once it has lasted.
@@ -171,13 +202,13 @@ class Coordinator:
         """
         if isinstance(request, ListChildren) and isinstance(error, ServiceError | StreamError):
             logger.debug(f"No children of {request.shard_id} listed: {error}")
-            self._children_listed(request.shard_id, [])
+            self._children_listed(request.shard_id, [], self.listing.time)
         elif isinstance(error, StreamGoneError):
             # The shards' readers detect their own losses, but not those of unlisted children.
             if not self.has_ended:
                 self.losses.report_if_stale("last listing", self.listing.time, self.now)
             self.is_gone = True
-            self.schedule.on_gone()
+            self._schedule.on_gone()
         elif isinstance(
             error, TransientError | UnexpectedAnswerError | DeniedError | CredentialsError
         ):
@@ -194,14 +225,15 @@ class Coordinator:
         else:  # the machine may have slept, and shards come and gone unseen
             self.losses.report_if_stale("last listing", self.listing.time, listing.time)
         self.listing = listing
+        self._note_time(listing.time)
         self._closed_at = {name: self._closed_at.get(name, now) for name in listing.closed()}
-        self.schedule.on_listing(listing.pages, by=self._began + self._timing.listed_seconds)
+        self._schedule.on_listing(listing.pages, by=self._began + self._timing.listed_seconds)
         self._unlisted.listed_at = now
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
         self._may_start_more = True
         if self._late.are_missing(self.lineage):
-            self.schedule.want_in(self._late.delay())
+            self._schedule.want_in(self._late.delay())
         self._resume_closed_ones(now)
 
     def _resume_closed_ones(self, now: float) -> None:
@@ -219,35 +251,35 @@ class Coordinator:
             if shard.status is ShardStatus.FINISHED and self._may_have_more_children(shard.id):
                 self._finished.append(shard.id)
 
-    def _may_have_more_children(self, shard_id: str) -> bool:
-        children = self.lineage.children(shard_id)
-        return not children or any(
-            is_young(each.id, self.listing.time, self._timing) for each in children
-        )
+    def _may_have_more_children(self, shard_id: str, listed: datetime | None = None) -> bool:
+        """True if the children listed at that time may lack one; by default, the last listing's."""
+        children, listed = self.lineage.children(shard_id), listed or self.listing.time
+        return not children or any(is_young(each.id, listed, self._timing) for each in children)
 
     def _listing_failed(self, error: WatcherError) -> None:
-        self.schedule.on_failure()
-        failures = self.schedule.failures
+        self._schedule.on_failure()
+        failures = self._schedule.failures
         self._listing_errors.on_error(self.arn, ReadFailed(str(error), failures, kind_of(error)))
         # An error that took long by itself is logged the first time.
         if worth_logging(failures, 1 if kind_of(error) is ErrorKind.OVERDUE else 2):
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
 
-    def _children_listed(self, shard_id: str, listed: list[Shard]) -> None:
+    def _children_listed(self, shard_id: str, listed: list[Shard], time: datetime) -> None:
         """Handles a finished shard's children, which thus need not wait for the next listing."""
+        self._asked_at.pop(shard_id, None)
         if not self.lineage.children(shard_id):
             self.lineage.update(listed, self.listing.time)
         children = self.lineage.children(shard_id)
         if self._finished and self._finished[0] == shard_id:
             self._finished.popleft()
         self._may_start_more = True
-        more = self._may_have_more_children(shard_id)
+        more = self._may_have_more_children(shard_id, time)
         closed_at = self._closed_at.get(shard_id, self._clock.monotonic())
         self._late.on_finished(
             shard_id, closed_at=closed_at, is_alone=not children, may_have_more=more
         )
         if self._late.are_missing(self.lineage):
-            self.schedule.want_in(self._late.delay())
+            self._schedule.want_in(self._late.delay())
 
     # Shards to start, and their readers' messages
 
@@ -281,7 +313,9 @@ class Coordinator:
         """Notes that a shard is read again that was left open, or counted as finished."""
         shard.status = ShardStatus.RUNNING
 
-    def on_message(self, shard: TrackedShard, message: Message) -> Page | ShardEnd | None:
+    def on_message(
+        self, shard: TrackedShard, message: Message
+    ) -> Page | ShardEnd | ReadAgain | None:
         """Interprets a message of a shard's reader; this is the one place that does.
 
         Returns a page to deliver, or the meaning of the reader's end. The caller moves the shard's
@@ -304,7 +338,9 @@ class Coordinator:
 
     def _reader_started(self, shard: TrackedShard, time: datetime) -> None:
         """Handles a reader's first iterator; `time` is the service's."""
-        self.persistent_errors.on_answer()
+        self._read_errors.on_answer()
+        if not self.has_listed:
+            self._note_time(time)
         self.losses.report_if_waited_past_retention(shard, time)
         if isinstance(shard.position, Latest):
             # A restart or a resume of an idle shard continues here, not at a new LATEST.
@@ -314,9 +350,9 @@ class Coordinator:
         """Handles a reader's repeated failure or a notice, and logs it if it is new."""
         if isinstance(message, ReadFailed):
             self.restart(shard)  # "latest" is not the first successful read
-            self.persistent_errors.on_error(shard.id, message)
+            self._read_errors.on_error(shard.id, message)
         text = shard.unlogged(message)
-        if text and (subject := self.persistent_errors.subject(shard.id, message)):
+        if text and (subject := self._read_errors.subject(shard.id, message)):
             logger.warning(f"{subject}: {text}", extra=self.about(shard))
 
     def restart(self, shard: TrackedShard) -> Position:
@@ -326,28 +362,33 @@ class Coordinator:
             shard.position = AtTime(self.began_at)
         return shard.position
 
-    def _reader_finished(self, shard: TrackedShard, message: ReaderEnded) -> ShardEnd:
-        if message.closed:
-            return self._reader_saw_the_end(shard, message)
+    def _reader_finished(self, shard: TrackedShard, message: ReaderEnded) -> ShardEnd | ReadAgain:
+        if message.closed and message.gone is None:
+            return ShardEnd.CLOSED
+        if not (self.has_listed or self.is_gone):
+            if self._schedule.failures:
+                return self._again
+            self._schedule.want_in(0)
+            return ReadAgain(0.0)
+        if message.gone is not None:
+            return self._reader_found_it_gone(shard, message.gone)
         if self.is_closed(shard.id) or not (message.proven or self._require_settled_listing()):
-            return ShardEnd.READ_AGAIN
+            return self._again
         shard.status = ShardStatus.LEFT_OPEN
         if not message.proven:  # a later listing may show that it was closed
             self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
         logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
         return ShardEnd.LEFT_OPEN
 
-    def _reader_saw_the_end(self, shard: TrackedShard, message: ReaderEnded) -> ShardEnd:
-        if message.gone is None:
-            return ShardEnd.CLOSED
+    def _reader_found_it_gone(self, shard: TrackedShard, gone: Loss) -> ShardEnd | ReadAgain:
         is_over = self.is_gone or self.is_closed(shard.id)
         if not is_over and self.listing.is_open(shard.id):
             # Its further records would be lost, unless the whole stream is gone.
-            self.schedule.want_in(0)
+            self._schedule.want_in(0)
             shard.refusals += 1
-            self._on_failure(shard, ReadFailed(message.gone.reason, shard.refusals))
-            return ShardEnd.READ_AGAIN
-        self.losses.on_loss(shard, message.gone)
+            self._on_failure(shard, ReadFailed(gone.reason, shard.refusals))
+            return self._again
+        self.losses.on_loss(shard, gone)
         return ShardEnd.CLOSED
 
     def is_closed(self, shard_id: str) -> bool:
@@ -360,9 +401,9 @@ class Coordinator:
         Else it requests another one.
         """
         settled = self._began + self._timing.listed_seconds
-        if self.schedule.listed_at >= settled:
+        if self._schedule.listed_at >= settled:
             return True
-        self.schedule.want_in(settled - self._clock.monotonic())
+        self._schedule.want_in(settled - self._clock.monotonic())
         return False
 
     def finish(self, shard: TrackedShard) -> None:
@@ -399,12 +440,20 @@ class Coordinator:
 
         Requests a listing where only that can tell.
         """
-        if self._finished or not self.has_listed or self.lineage.ready():
+        is_waiting = not self.has_listed or bool(self.lineage.ready())
+        return not is_waiting and self.poll_children_known()
+
+    def poll_children_known(self) -> bool:
+        """Returns True if no further child of a finished shard can appear.
+
+        Requests a listing where only that can tell.
+        """
+        if self._finished:
             return False
         settled = self._late.settled_at
-        if self.schedule.listed_at < settled and not self.is_gone:
-            if not self.schedule.failures:
-                self.schedule.want_in(settled - self._clock.monotonic())
+        if self._schedule.listed_at < settled and not self.is_gone:
+            if not self._schedule.failures:
+                self._schedule.want_in(settled - self._clock.monotonic())
             return False
         return True
 
@@ -418,12 +467,49 @@ class Coordinator:
         is_whole = self.has_ended or not any(map(self._may_have_more_children, self._closed_at))
         return is_whole or self._require_settled_listing()
 
+    # Time, and errors
+
+    def _note_time(self, time: datetime) -> None:
+        self._time, self._time_noted_at = time, self._clock.boottime()
+
     @property
     def now(self) -> datetime:
-        """The time by the service's clock; by ours before the first listing."""
-        if not self.has_listed:
-            return datetime.fromtimestamp(self._clock.time(), UTC)
-        return self.listing.time + timedelta(seconds=self.schedule.age)
+        """The time by the service's clock; by ours before the first answer."""
+        # Also counts the time in which the machine slept.
+        return self._time + timedelta(seconds=self._clock.boottime() - self._time_noted_at)
+
+    def share_listings(self, streams: int) -> None:
+        """Notes how many streams share DescribeStream's limit, with this one."""
+        self._schedule.stream_count = streams
+
+    @property
+    def listing_late_seconds(self) -> float:
+        """Seconds since a listing became due; 0 if none is."""
+        return self._schedule.late()
+
+    @property
+    def listings_fail_since(self) -> float:
+        """The (monotonic) time of the first of the last listings that failed; infinite: none."""
+        return self._schedule.failing_since
+
+    @property
+    def has_read(self) -> bool:
+        """True once a shard could be read."""
+        return self._read_errors.has_worked
+
+    def count_refused_seconds(self) -> float:
+        """Returns the seconds of refused reads, counted up to now; negative without one."""
+        return self._read_errors.count_seconds()
+
+    @property
+    def last_refusal(self) -> str:
+        """The error of the last refused read; "" where none was refused."""
+        return self._read_errors.last
+
+    @property
+    def last_error(self) -> str:
+        """The error of the last refused read, or else of a listing."""
+        return self._read_errors.last or self._listing_errors.last
 
     def about(self, shard: TrackedShard | None = None) -> dict[str, str]:
         """Returns a log record's extra fields: the stream and the shard."""

@@ -70,10 +70,11 @@ class LateChildren:
 class ListingSchedule:
     """Decides when to list shards: every few seconds, plus a share for each page.
 
-    `want_in` makes it sooner, where something waits for a listing.
+    `want_in` makes it sooner, where something waits for a listing; with `only_wanted`, nothing else
+    makes it due.
     """
 
-    def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
+    def __init__(self, clock: Clock, *, only_wanted: bool = False, timing: Timing = TIMING) -> None:
         self._timing = timing
         self.stream_count = 1  # that share DescribeStream's limit
         self.listed_at = -math.inf
@@ -83,10 +84,15 @@ class ListingSchedule:
         self.failing_since = math.inf
         """The (monotonic) time of the first of these failures."""
         self._clock = clock
-        self._came_at = clock.boottime()
-        self._due = -math.inf
+        self._only_wanted = only_wanted
+        self._due = math.inf if only_wanted else -math.inf
         self._wanted = math.inf
         self._period = self._timing.listing_seconds
+
+    @property
+    def due_in(self) -> float:
+        """Seconds until `poll_due` may return True; negative where it is late."""
+        return min(self._due, self._wanted) - self._clock.monotonic()
 
     def poll_due(self, is_of_use: Callable[[], bool]) -> bool:
         """Returns True if a listing is due; delays one that is neither useful nor wanted."""
@@ -101,14 +107,15 @@ class ListingSchedule:
     def on_listing(self, pages: int, by: float = -math.inf) -> None:
         """Notes a listing of `pages` calls; the next one is due by `by`, if that is ahead."""
         self.listed_at = now = self._clock.monotonic()
-        self._came_at = self._clock.boottime()
         self.failures, self.failing_since = 0, math.inf
         self._period = (
             self._timing.listing_seconds
             + pages * self.stream_count / self._timing.listing_pages_per_second
         )
         self._due, self._wanted = now + self._period, math.inf
-        if now < by:  # the other streams' listings come between
+        if self._only_wanted:
+            self._due = math.inf
+        elif now < by:  # the other streams' listings come between
             self._due = min(
                 self._due,
                 by + pages * (self.stream_count - 1) / self._timing.listing_pages_per_second,
@@ -132,11 +139,6 @@ class ListingSchedule:
         """Requests a listing after `seconds`."""
         self._wanted = min(self._wanted, self._clock.monotonic() + max(0.0, seconds))
 
-    @property
-    def age(self) -> float:
-        """Seconds since the last listing, including those in which the machine slept."""
-        return self._clock.boottime() - self._came_at
-
     def late(self) -> float:
         """Returns the seconds since a listing became due; 0 if none is."""
-        return max(0.0, self._clock.monotonic() - min(self._due, self._wanted))
+        return max(0.0, -self.due_in)

@@ -80,6 +80,12 @@ class UnlistedParents:
         now = self._clock.monotonic()
         return tuple(each.shard.id for each in self._waiting.values() if each.due <= now)
 
+    @property
+    def due_in(self) -> float:
+        """Seconds until a shard is to be probed; infinite where none waits."""
+        soonest = min((each.due for each in self._waiting.values()), default=math.inf)
+        return soonest - self._clock.monotonic()
+
     def on_probe(self, shard_ids: Iterable[str]) -> None:
         """Notes that these shards are being probed; warns of those without an answer for long."""
         now = self._clock.monotonic()

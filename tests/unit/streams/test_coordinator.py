@@ -28,7 +28,7 @@ from watcher.errors import (
     StreamGoneError,
     TransientError,
 )
-from watcher.streams.coordinator import Coordinator, ShardEnd
+from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import IteratorGranted, Loss, Notice, ReaderEnded
@@ -74,11 +74,11 @@ def pass_time(made: Coordinator, service: PlayedService, seconds: float) -> None
         executor.refresh(made, service)
 
 
-def end(made: Coordinator, name: str, *, gone: bool = False) -> ShardEnd:
+def end(made: Coordinator, name: str, *, gone: bool = False) -> ShardEnd | ReadAgain:
     shard = made.lineage.shards[name]
     loss = Loss(name, "its trim horizon", "no such shard") if gone else None
     meaning = made.on_message(shard, ReaderEnded(True, loss))
-    assert isinstance(meaning, ShardEnd)
+    assert isinstance(meaning, ShardEnd | ReadAgain)
     if meaning is ShardEnd.CLOSED:
         made.finish(shard)
     return meaning
@@ -347,11 +347,11 @@ def test_a_shard_left_as_open_is_read_again_where_listings_may_not_show_its_end_
     begun(made)
     shard = made.lineage.shards["a"]
     pass_time(made, service, 4)
-    assert made.on_message(shard, ReaderEnded(False)) is ShardEnd.READ_AGAIN
+    assert made.on_message(shard, ReaderEnded(False)) == ReadAgain(1.0)
     service.add("b", "a")
     pass_time(made, service, 2)
     assert made.is_closed("a")
-    assert made.on_message(shard, ReaderEnded(False)) is ShardEnd.READ_AGAIN
+    assert made.on_message(shard, ReaderEnded(False)) == ReadAgain(1.0)
 
 
 def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedService) -> None:
@@ -424,7 +424,7 @@ def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(
     made = coordinator(service)
     begun(made)
     for _ in range(4):
-        assert end(made, "a", gone=True) is ShardEnd.READ_AGAIN
+        assert end(made, "a", gone=True) == ReadAgain(1.0)
     assert caplog.messages == ["Shard a: 4 failures in a row: no such shard"]
     due = made.due()
     assert due == DescribeShards()
