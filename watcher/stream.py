@@ -33,7 +33,7 @@ from watcher.pull.timing import TIMING, Timing
 from watcher.records.filters import RecordFilter, record_filter
 from watcher.records.record import Record
 from watcher.records.redaction import Redaction, redaction
-from watcher.records.wire import Kind
+from watcher.records.wire import FilterPattern, KeyValues, Kind
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
@@ -107,8 +107,8 @@ def _close_unused(created: asyncio.Future[Any]) -> None:
 class StreamOptions(TypedDict, total=False):
     """The keywords of `Stream`, for callers that pass them on."""
 
-    filters: Iterable[str | Mapping[str, Any]] | None
-    key: Iterable[str] | Mapping[str, Any] | None
+    filters: Iterable[FilterPattern] | None
+    key: KeyValues | None
     only: Kind | Iterable[Kind] | None
     grep: str | None
     redact: str | Iterable[str] | None
@@ -147,8 +147,8 @@ class Stream:
         stream: str | Iterable[str],
         start: Start = "latest",
         *,
-        filters: Iterable[str | Mapping[str, Any]] | None = None,
-        key: Iterable[str] | Mapping[str, Any] | None = None,
+        filters: Iterable[FilterPattern] | None = None,
+        key: KeyValues | None = None,
         only: Kind | Iterable[Kind] | None = None,
         grep: str | None = None,
         redact: str | Iterable[str] | None = None,

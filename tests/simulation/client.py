@@ -112,9 +112,9 @@ class SimulatedClient:
         self._listed()
         return listing
 
-    def _describe(self, query: dict[str, Any]) -> Any:
+    def _describe(self, query: Mapping[str, Any]) -> Any:
         self._wait(self._limiter.turn())
-        answer = self._call(_STREAMS, "DescribeStream", query)
+        answer = self._call(_STREAMS, "DescribeStream", {**query})
         stream = answer["StreamDescription"]
         created = stream["CreationRequestDateTime"]
         stream["CreationRequestDateTime"] = datetime.fromtimestamp(created, UTC)

@@ -21,7 +21,7 @@ from botocore.parsers import ResponseParserError
 from watcher.aws import error_hints
 from watcher.aws import timing as timings
 from watcher.aws.arns import table_of
-from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer, region_of
+from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer, Query, region_of
 from watcher.aws.counters import Counters
 from watcher.aws.credentials import (
     Credentials,
@@ -236,7 +236,7 @@ class StreamsClient:
         is_unknown = error_code(error.__cause__) == "UnknownOperationException"
         return error_hints.endpoints_hint(tables, streams, is_unknown)
 
-    def describe_table(self, table: str) -> dict[str, Any]:
+    def describe_table(self, table: str) -> ParsedAnswer:
         """Returns a table's description, by name or ARN. Raises ShardNotFoundError."""
         operation = self._bounded(self._for_tables().describe_table)
         found: dict[str, Any] = self._call(operation, "Table", TableName=table)["Table"]
@@ -292,7 +292,7 @@ class StreamsClient:
         """Returns the stream and all its shards, read page by page (100 shards each)."""
         return read_listing(arn, self._describe)
 
-    def _describe(self, query: dict[str, Any]) -> ParsedAnswer:
+    def _describe(self, query: Query) -> ParsedAnswer:
         """Calls DescribeStream within its rate limit, and retries calls without an answer."""
         call = partial(self._call, self._listings.describe_stream, "StreamDescription", **query)
         return call_in_turn(
@@ -429,12 +429,12 @@ def _config(attempts: int, timing: CallTiming) -> Config:
     )
 
 
-def _retries(answer: Mapping[str, Any]) -> int:
+def _retries(answer: ParsedAnswer) -> int:
     """Returns the number of botocore's own retries of the call."""
     return int(answer["ResponseMetadata"].get("RetryAttempts", 0))
 
 
-def iterator_at(position: Position) -> dict[str, Any]:
+def iterator_at(position: Position) -> ParsedAnswer:
     """Returns GetShardIterator's parameters for a position."""
     match position:
         case Latest():

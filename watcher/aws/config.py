@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 Client: TypeAlias = Any
 """A botocore client, which creates its methods at run time from the service's description."""
 
-ParsedAnswer: TypeAlias = dict[str, Any]
+ParsedAnswer: TypeAlias = Mapping[str, Any]
 """An answer as botocore parses it; each operation's members have types of their own."""
+
+Query: TypeAlias = Mapping[str, Any]
+"""The parameters of a call, as botocore takes them."""
 
 Operation: TypeAlias = Callable[..., ParsedAnswer]
 """A method of botocore's client."""

@@ -8,11 +8,12 @@ import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from watcher.aws.arns import is_aws_region, is_other_table, region_in, table_name, table_of
+from watcher.aws.config import ParsedAnswer
 from watcher.aws.error_mapping import error_code, error_operation
 from watcher.aws.model import Service, StreamName
 from watcher.errors import (
@@ -40,7 +41,7 @@ class Tables(Protocol):
 
     region: str
 
-    def describe_table(self, table: str) -> dict[str, Any]:
+    def describe_table(self, table: str) -> ParsedAnswer:
         """Returns DescribeTable's answer."""
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
@@ -91,7 +92,7 @@ def newer_stream(service: Service, arn: str, table: str = "") -> str | None:
     return newest if newest != arn else None
 
 
-def _described(tables: Tables, table: str) -> dict[str, Any]:
+def _described(tables: Tables, table: str) -> ParsedAnswer:
     """Returns the table's description, by its ARN: a name would mean our own account's."""
     try:
         try:
@@ -119,7 +120,7 @@ def _nearest(tables: Tables, name: str) -> str | None:
     return names[close[0]] if close else None
 
 
-def _refuse_another(table: str, described: dict[str, Any], region: str) -> None:
+def _refuse_another(table: str, described: ParsedAnswer, region: str) -> None:
     """Raises StreamError for an answer about a table of another account or region."""
     if table == table_name(table):
         return

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
 from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
 from botocore.session import get_session
+
+from watcher.aws.config import ParsedAnswer
 
 # "… is not authorized to perform: kms:Decrypt on resource: arn:… because no … policy allows it"
 _ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
@@ -87,7 +87,7 @@ def _duration_text(time: timedelta) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
-def html_page_hint(answer: Mapping[str, Any]) -> str | None:
+def html_page_hint(answer: ParsedAnswer) -> str | None:
     """Returns a line about an HTML page (usually a proxy's) instead of an answer; else None."""
     message = str(answer.get("Error", {}).get("Message", "")).lstrip()
     headers = _headers(answer)
@@ -106,7 +106,7 @@ def html_page_hint(answer: Mapping[str, Any]) -> str | None:
     )
 
 
-def not_json_hint(body: bytes, metadata: Mapping[str, Any]) -> str:
+def not_json_hint(body: bytes, metadata: ParsedAnswer) -> str:
     """Returns a line about a successful response whose body is no answer of DynamoDB."""
     text = body.decode("utf-8", "replace")
     if page := html_page_hint({"Error": {"Message": text}, "ResponseMetadata": metadata}):
@@ -118,7 +118,7 @@ def not_json_hint(body: bytes, metadata: Mapping[str, Any]) -> str:
     )
 
 
-def _headers(answer: Mapping[str, Any]) -> dict[str, str]:
+def _headers(answer: ParsedAnswer) -> dict[str, str]:
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return {name.lower(): str(value) for name, value in headers.items()}
 

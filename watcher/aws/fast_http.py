@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -26,7 +26,7 @@ from botocore.parsers import ResponseParser, ResponseParserError, ResponseParser
 from botocore.utils import get_environ_proxies
 
 from watcher.aws import error_hints
-from watcher.aws.config import Client, Operation, ParsedAnswer
+from watcher.aws.config import Client, Operation, ParsedAnswer, Query
 from watcher.aws.credentials import Session, ca_file
 from watcher.aws.http import HTTPConnections, OverdueAnswerError, PendingResponse, Timeouts
 from watcher.aws.signing import Signer
@@ -64,7 +64,7 @@ class RawPages(ResponseParserFactory):
         parser = super().create_parser(protocol_name)
         parse = parser.parse
 
-        def parse_unless_page(response: Mapping[str, Any], shape: _OutputShape) -> ParsedAnswer:
+        def parse_unless_page(response: ParsedAnswer, shape: _OutputShape) -> ParsedAnswer:
             status = response["status_code"]
             metadata = {"HTTPStatusCode": status, "HTTPHeaders": response["headers"]}
             is_answer = protocol_name == "json" and shape is not None and status < _FIRST_ERROR
@@ -95,7 +95,7 @@ class RawPages(ResponseParserFactory):
         return parser
 
 
-def _refuse_other_bodies(body: bytes, shape: str, metadata: dict[str, Any]) -> None:
+def _refuse_other_bodies(body: bytes, shape: str, metadata: ParsedAnswer) -> None:
     """Raises UnexpectedAnswerError for a body that is no JSON object of the service.
 
     A truncated answer is a passing error. botocore takes a 204 (a proxy's) for an answer without
@@ -188,7 +188,7 @@ class FastClient:
         """
         return self._calls.get(operation)
 
-    def _known_call(self, operation: str, query: dict[str, Any]) -> RequestTemplate | None:
+    def _known_call(self, operation: str, query: Query) -> RequestTemplate | None:
         """Returns an operation's request form; None where botocore has to make the call."""
         if operation not in self._calls:
             with self._learning:  # a call that is only watched must not be another thread's
@@ -196,7 +196,7 @@ class FastClient:
                     self._calls[operation] = self._learned(operation, query)
         return self._calls[operation]
 
-    def _learned(self, operation: str, query: dict[str, Any]) -> RequestTemplate | None:
+    def _learned(self, operation: str, query: Query) -> RequestTemplate | None:
         """Returns botocore's request form for a call; None if it is not the known one."""
         request = self._unsent_request(operation, query)
         url = request.url
@@ -218,7 +218,7 @@ class FastClient:
         shape = self._client.meta.service_model.operation_model(operation).output_shape
         return RequestTemplate(operation, url, kept, signer, shape, http)
 
-    def _unsent_request(self, operation: str, query: dict[str, Any]) -> AWSPreparedRequest:
+    def _unsent_request(self, operation: str, query: Query) -> AWSPreparedRequest:
         """Returns botocore's request for a call, without sending it."""
         seen: list[AWSPreparedRequest] = []
 
@@ -251,7 +251,7 @@ class FastClient:
         return self._connections[url]
 
     def _answer(
-        self, operation: str, query: dict[str, Any], pending: PendingResponse | None = None
+        self, operation: str, query: Query, pending: PendingResponse | None = None
     ) -> ParsedAnswer | None:
         """Returns an operation's answer; None where only the client can get it."""
         call = self._known_call(operation, query)
@@ -280,7 +280,7 @@ class FastClient:
         parsed: ParsedAnswer = self._parser.parse(response, call.shape)
         return parsed
 
-    def _post(self, call: RequestTemplate, query: dict[str, Any]) -> PendingResponse:
+    def _post(self, call: RequestTemplate, query: Query) -> PendingResponse:
         body = json.dumps(query, default=_epoch_seconds).encode()
         return call.http.post(call.headers | call.signer.headers(body, self._frozen_keys()), body)
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from watcher.aws.arns import table_name
-from watcher.aws.config import ParsedAnswer
+from watcher.aws.config import ParsedAnswer, Query
 from watcher.aws.deadline import log_if_slow
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.model import Listing, Shard, without_circles
@@ -28,7 +28,7 @@ _YEARS_OFF = 20
 
 _Answer = TypeVar("_Answer")
 
-Describe = Callable[[dict[str, Any]], ParsedAnswer]
+Describe = Callable[[Query], ParsedAnswer]
 """A call of DescribeStream with these parameters. Raises as `StreamsClient`."""
 
 
@@ -120,9 +120,7 @@ def no_such_stream(arn: str) -> StreamGoneError:
     )
 
 
-def _page(
-    describe: Describe, query: dict[str, Any], sleep: Callable[[float], None]
-) -> ParsedAnswer:
+def _page(describe: Describe, query: Query, sleep: Callable[[float], None]) -> ParsedAnswer:
     """Returns one page, retried by itself: a large stream has dozens."""
     return retry(
         partial(describe, query),
@@ -132,7 +130,7 @@ def _page(
     )
 
 
-def to_shard(row: dict[str, Any]) -> Shard:
+def to_shard(row: ParsedAnswer) -> Shard:
     """Returns the shard in a row of DescribeStream."""
     with members_required():
         numbers = row.get("SequenceNumberRange", {})
@@ -153,7 +151,7 @@ def members_required() -> Iterator[None]:
         raise TransientError(f"an answer without {error}") from error
 
 
-def service_time(answer: dict[str, Any]) -> datetime:
+def service_time(answer: ParsedAnswer) -> datetime:
     """Returns the service's time in an answer; ours may be wrong by minutes.
 
     Without a plausible one it returns our own.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from watcher.aws import error_hints
-from watcher.aws.config import Operation, ParsedAnswer
+from watcher.aws.config import Operation, ParsedAnswer, Query
 from watcher.aws.credentials import Credentials
 from watcher.aws.error_mapping import (
     cancellation_codes,
@@ -136,7 +136,7 @@ class RetryingClient:
         return meaning
 
 
-def _needed(action: str, query: dict[str, Any]) -> str:
+def _needed(action: str, query: Query) -> str:
     """Returns the permission that a call needs."""
     for each in query.get("TransactItems", ()):  # a transaction needs those of its parts
         for part, inner in each.items():

@@ -15,7 +15,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.aws.arns import is_other_table, region_in, table_name
-from watcher.aws.config import AwsConfig, Client, Operation, region_of
+from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer, region_of
 from watcher.aws.credentials import (
     SigningCredentials,
     ca_file,
@@ -406,7 +406,7 @@ class TablesClient:
                 time.sleep(self._timing.batch_backoff.after(refusals))
 
 
-def _page_of(answer: dict[str, Any]) -> _ScanPage:
+def _page_of(answer: ParsedAnswer) -> _ScanPage:
     try:
         return read(_scan_page, answer["Body"])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -425,7 +425,7 @@ def for_task(connection: AwsConfig) -> TablesClient:
     return TablesClient(connection, has_begun=True)
 
 
-def _description(table: dict[str, Any]) -> Description:
+def _description(table: ParsedAnswer) -> Description:
     # Not every emulator has ids.
     own = table.get("TableId") or table["CreationDateTime"].isoformat()
     remember_key_schema(table["KeySchema"])

@@ -8,12 +8,13 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from watcher.aws.arns import is_stream, partition_of
 from watcher.aws.lease_table import SCHEME
 from watcher.cli import defaults, handler_flags, options
 from watcher.cli.command_line import CommandLine, parameters
+from watcher.cli.options import Values
 from watcher.cli.watch import every_option
 from watcher.declared import Parameter
 from watcher.errors import UsageError
@@ -105,7 +106,7 @@ def _policy(
 
 
 def _statements(
-    streams: Sequence[str], name: str, account: str, values: dict[str, Any]
+    streams: Sequence[str], name: str, account: str, values: Values
 ) -> Iterator[Statement]:
     place = _Whereabouts(values["region"], account)
     tables = [place.table(each) for each in streams]
@@ -130,9 +131,7 @@ def _statements(
     yield from _statements_of_places(place, name, values)
 
 
-def _statements_of_places(
-    place: _Whereabouts, name: str, values: dict[str, Any]
-) -> Iterator[Statement]:
+def _statements_of_places(place: _Whereabouts, name: str, values: Values) -> Iterator[Statement]:
     """Yields the statements for the places a command writes to or takes messages from."""
     if found := _STORE.fullmatch(str(values["checkpoint"] or "")):
         asks = [f"dynamodb:{each}" for each in _OF_LEASES]

@@ -14,11 +14,12 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from watcher import safe_path
 from watcher.cli import handler_flags, options, output
 from watcher.cli.command_line import PROGRAM
+from watcher.cli.options import Values
 from watcher.cli.watch import LIVE, closing_line, view_live
 from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError
@@ -82,7 +83,7 @@ def demo_command(line: CommandLine) -> Callable[..., int]:
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
-def _demo(choice: handler_flags.Choice, values: dict[str, Any]) -> int:
+def _demo(choice: handler_flags.Choice, values: Values) -> int:
     options.call(style.set_up, values)
     if not 0 <= values["seconds"] < math.inf:
         raise UsageError("give 0 or more seconds", "seconds", f"{values['seconds']:g}")
@@ -162,7 +163,7 @@ def _watched(
     place: dict[str, str],
     handlers: Sequence[Handler],
     chosen: Sequence[str],
-    values: dict[str, Any],
+    values: Values,
 ) -> Totals | None:
     from watcher.watching import watch  # not before: it needs boto3, which --help does not
 

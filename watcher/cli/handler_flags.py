@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from watcher.cli import mistakes, options
 from watcher.cli.command_line import OF_ALL, CommandLine
 from watcher.cli.defaults import not_trusted
-from watcher.cli.options import Origins, flag, names_of, negatives_of, option
+from watcher.cli.options import Origins, Values, flag, names_of, negatives_of, option
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule, find, function
 from watcher.delivery.handler_modules import load as load_handler
@@ -170,7 +170,7 @@ class Choice:
         self,
         handlers: Mapping[str, HandlerModule],
         origins: Origins,
-        values: Mapping[str, Any],
+        values: Values,
     ) -> None:
         # Those that are no options have an option of watcher's for their name.
         self._handlers = {

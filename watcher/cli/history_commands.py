@@ -6,10 +6,10 @@ import inspect
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
 from watcher.aws.model import WireItem, WireValue
 from watcher.cli import completers, options, spark_commands
+from watcher.cli.options import Values
 from watcher.cli.output import written_file
 from watcher.declared import Parameter
 from watcher.delivery.handler import Handler
@@ -212,7 +213,7 @@ def _as_json(found: History) -> None:
     write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
 
 
-def _row(each: _Change | _State) -> dict[str, Any]:
+def _row(each: _Change | _State) -> dict[str, object]:
     if isinstance(each, _State):
         return {"time": time_text(each.time), "kind": each.kind, "item": _item(each.item)}
     record, answer = each
@@ -257,12 +258,12 @@ def _differences(record: Record) -> Iterator[tuple[str, WireValue | Absent, Wire
             yield path_text(each.path), each.old, each.new
 
 
-def _pair(old: WireValue | Absent, new: WireValue | Absent) -> dict[str, Any]:
+def _pair(old: WireValue | Absent, new: WireValue | Absent) -> dict[str, object]:
     values = {"old": old, "new": new}
     return {n: _plain(each) for n, each in values.items() if not isinstance(each, Absent)}
 
 
-def _item(wire: WireItem | None) -> dict[str, Any] | None:
+def _item(wire: WireItem | None) -> dict[str, object] | None:
     return None if wire is None else {name: _plain(value) for name, value in wire.items()}
 
 
@@ -390,7 +391,7 @@ def _as_of_here(
     key: ItemKey | None,
     baseline: Baseline | None,
     place: _Destination,
-    values: Mapping[str, Any],
+    values: Values,
 ) -> int:
     """Reads the items in this process, and writes them."""
     if place.output == "parquet":
@@ -434,7 +435,7 @@ def _for_spark(place: _Destination) -> str:
     return form
 
 
-def open_trail(values: Mapping[str, Any], who: options.Who = None) -> Trail | None:
+def open_trail(values: Values, who: options.Who = None) -> Trail | None:
     """Opens the trail that --who names."""
     return None if who is None else Trail(who, AwsConfig(values["region"], values["profile"]))
 
@@ -570,7 +571,7 @@ def _trail_of(
     names: Sequence[str],
     who: str | None,
     origins: options.Origins,
-    values: Mapping[str, Any],
+    values: Values,
 ) -> Trail | None:
     """Opens the trail to count callers. Raises UsageError for one without the other."""
     if counts.CALLER in names:
@@ -610,7 +611,7 @@ def _print_counts(
 _NOT_WITH_WHO = ("checkpoint", "tail", "max_records", "max_seconds", "snapshot", "snapshot_export")
 
 
-def refuse_who_unless_past(chosen: Sequence[str], values: Mapping[str, Any]) -> None:
+def refuse_who_unless_past(chosen: Sequence[str], values: Values) -> None:
     """Raises UsageError for a watch whose callers can't be known."""
     if [*chosen] != ["--print-summary"]:
         raise UsageError("among a watch's handlers it works only with --print-summary", "who")
@@ -625,7 +626,7 @@ def refuse_who_unless_past(chosen: Sequence[str], values: Mapping[str, Any]) -> 
 class _PastSummary:
     """Reads all changes, and prints those that pass the filters, each with its caller."""
 
-    def __init__(self, trail: Trail, values: Mapping[str, Any]) -> None:
+    def __init__(self, trail: Trail, values: Values) -> None:
         self._trail = trail
         self._callers = Callers()
         self._is_wanted = options.record_filter(values)
@@ -652,7 +653,7 @@ class _PastSummary:
         logger.info(f"Done: {counted(len(self._lines), 'record')}{filtered}")
 
 
-def print_with_callers(streams: Sequence[str], trail: Trail, values: Mapping[str, Any]) -> int:
+def print_with_callers(streams: Sequence[str], trail: Trail, values: Values) -> int:
     """Watches to the end, then prints each change with its caller."""
     from watcher.watching import watch  # not for history: it needs the runtime
 

@@ -29,6 +29,8 @@ _Result = TypeVar("_Result")
 
 Value: TypeAlias = Any
 """An option's value: the declaration has its type, which Cyclopts converts the words to."""
+Values: TypeAlias = Mapping[str, Value]
+"""The options of a command by name; one that was not given has its default."""
 Type: TypeAlias = Any
 """The type that an option is declared with: a class, `list[str]`, a Literal."""
 
@@ -184,19 +186,19 @@ def values(function: Callable[..., object], options: Mapping[str, Value]) -> dic
     return {each.name: options[each.name] for each in declared_by(function) if each.name in options}
 
 
-def call(function: Callable[..., _Result], options: Mapping[str, Any]) -> _Result:
+def call(function: Callable[..., _Result], options: Values) -> _Result:
     """Calls a function with the values that it takes."""
     return function(**values(function, options))
 
 
-def connection(options: Mapping[str, Any]) -> AwsConfig:
+def connection(options: Values) -> AwsConfig:
     """Returns the AWS options."""
     from watcher.aws.config import AwsConfig
 
     return AwsConfig(options["region"], options["profile"], options["endpoint_url"])
 
 
-def record_filter(options: Mapping[str, Any]) -> RecordFilter | None:
+def record_filter(options: Values) -> RecordFilter | None:
     """Returns the filter of these options; None: every record passes. Raises UsageError."""
     from watcher.records import filters
 
@@ -204,7 +206,7 @@ def record_filter(options: Mapping[str, Any]) -> RecordFilter | None:
     return filters.record_filter(filters=one, key=key, only=only, grep=grep)
 
 
-def redaction(options: Mapping[str, Any]) -> Redaction | None:
+def redaction(options: Values) -> Redaction | None:
     """Returns the redaction of these options; None without one. Raises UsageError.
 
     A command without these options, such as `demo`, redacts nothing.
@@ -218,7 +220,7 @@ def redaction(options: Mapping[str, Any]) -> Redaction | None:
     )
 
 
-def refuse_redaction(options: Mapping[str, Any], reason: str) -> None:
+def refuse_redaction(options: Values, reason: str) -> None:
     """Raises UsageError if a command is asked to redact but can't."""
     for name in REDACT[:2]:
         if options[name] and options[name] != [""]:

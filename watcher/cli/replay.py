@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig, blaming
 from watcher.cli import completers, handler_flags, options, output
 from watcher.cli.command_line import CommandLine
+from watcher.cli.options import Values
 from watcher.cli.output import Line
 from watcher.cli.status import bar
 from watcher.declared import Parameter
@@ -83,7 +84,7 @@ def delivery_options() -> Iterator[inspect.Parameter]:
     yield from handler_flags.CALLS
 
 
-def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> int:
+def _replay(name: str, choice: handler_flags.Choice, values: Values) -> int:
     """Replays dead letters; returns 1 if a handler failed again or a line is unreadable.
 
     A signal ends it with a closing line and status 128 plus the signal's number.
@@ -120,7 +121,7 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
     return exit_status(ended, ends_by_itself=True) or int(is_bad)
 
 
-def filter_of(values: dict[str, Any]) -> Callable[[Record], bool] | None:
+def filter_of(values: Values) -> Callable[[Record], bool] | None:
     """Returns the filter that the options make; None where all records match. Raises UsageError."""
     matches = options.record_filter(values)
     last = end(values["until"], "trim-horizon")
@@ -332,7 +333,7 @@ def redrive_command(line: CommandLine) -> Callable[..., int]:
 
 
 def _redrive(
-    place: str, archive: str | None, choice: handler_flags.Choice | None, values: dict[str, Any]
+    place: str, archive: str | None, choice: handler_flags.Choice | None, values: Values
 ) -> int:
     """Hands the records to the chosen handlers; without handlers, only counts them."""
     options.call(style.set_up, values)
@@ -440,7 +441,7 @@ class _RedriveRun:
     def __init__(
         self,
         messages: _Messages,
-        values: dict[str, Any],
+        values: Values,
         archive: Archive | None,
         redaction: Redaction | None,
     ) -> None:

@@ -6,9 +6,9 @@ import functools
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -18,6 +18,7 @@ from watcher.aws.model import Listing
 from watcher.aws.retry import retry_at_start
 from watcher.cli import completers, options
 from watcher.cli.history_commands import open_trail
+from watcher.cli.options import Values
 from watcher.cli.output import written_file
 from watcher.declared import Parameter
 from watcher.delivery.handler import Handler
@@ -121,7 +122,7 @@ def _report(
     return exit_status(0 if paths else in_charge().signal, ends_by_itself=True)
 
 
-def _compared(path: str, values: dict[str, Any]) -> ComparedCopy:
+def _compared(path: str, values: Values) -> ComparedCopy:
     options.refuse_redaction(values, "--verify shows both values of what differs")
     with open_lines(path) as file:
         try:
@@ -145,7 +146,7 @@ class _WithCallers:
     And it redacts them itself: calls are found by the key.
     """
 
-    def __init__(self, trail: Trail, values: Mapping[str, Any]) -> None:
+    def __init__(self, trail: Trail, values: Values) -> None:
         self._trail = trail
         self._callers = Callers()
         self._is_wanted = options.record_filter(values)
@@ -191,7 +192,7 @@ def _name(record: Record) -> tuple[str, str, str]:
 class _StreamChanges:
     """The changes of streams, as a report counts and shows them."""
 
-    def __init__(self, values: Mapping[str, Any], callers: _WithCallers | None) -> None:
+    def __init__(self, values: Values, callers: _WithCallers | None) -> None:
         self.summary = Summary()
         self.latest = LatestChanges()
         self.arns: list[str] = []
@@ -206,7 +207,7 @@ class _StreamChanges:
             self.latest.add(shown)
             self._by_table[table_of(record.stream)] += 1
 
-    def notes(self, filtered: int, values: Mapping[str, Any]) -> list[str]:
+    def notes(self, filtered: int, values: Values) -> list[str]:
         """Describes what was read."""
         until = f" --until {values['until']}" if values["until"] else ""
         notes = [f"Read with --from {values['start']}{until}.", *_choice(values, filtered)]
@@ -217,7 +218,7 @@ class _StreamChanges:
         return notes
 
 
-def _of_streams(sources: Sequence[str], values: dict[str, Any], trail: Trail | None) -> Report:
+def _of_streams(sources: Sequence[str], values: Values, trail: Trail | None) -> Report:
     """Reads everything up to now; Ctrl-C makes a report of the changes read until then."""
     callers = None if trail is None else _WithCallers(trail, values)
     changes = _StreamChanges(values, callers)
@@ -269,7 +270,7 @@ def _listing(arns: Sequence[str], clients: Clients) -> Listing:
     return msgspec.structs.replace(found[-1], table=", ".join(tables), shards=shards)
 
 
-def _of_folder(name: str, values: dict[str, Any], hidden: Redaction | None) -> Report:
+def _of_folder(name: str, values: Values, hidden: Redaction | None) -> Report:
     archive = Archive(Path(name))
     logger.info(f"Reading {name}: {len(archive.files):,} parquet files")
     is_wanted = options.record_filter(values)
@@ -306,7 +307,7 @@ def _of_folder(name: str, values: dict[str, Any], hidden: Redaction | None) -> R
     )
 
 
-def _of_file(source: str, values: dict[str, Any], hidden: Redaction | None) -> Report:
+def _of_file(source: str, values: Values, hidden: Redaction | None) -> Report:
     summary, latest = Summary(), LatestChanges()
     is_wanted = options.record_filter(values)
     filtered = unreadable = 0
@@ -340,13 +341,13 @@ def _of_file(source: str, values: dict[str, Any], hidden: Redaction | None) -> R
     )
 
 
-def _item(values: Mapping[str, Any]) -> str:
+def _item(values: Values) -> str:
     if values["key"] and options.redaction(values) is not None:
         return "the chosen items"
     return ", ".join(values["key"] or ())
 
 
-def _choice(values: Mapping[str, Any], filtered: int) -> list[str]:
+def _choice(values: Values, filtered: int) -> list[str]:
     """Returns a note on the filters, as the user typed them.
 
     With a redaction the note leaves out their values: some may be redacted ones.

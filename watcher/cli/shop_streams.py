@@ -51,7 +51,7 @@ class _ShopShard:
         # AWS's own are alike: the moment, and eight digits.
         self.id = f"shardId-{opened:020d}-{zlib.crc32(b'%d' % self.first):08x}"
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Returns the shard as DescribeStream's row."""
         numbers = {"StartingSequenceNumber": str(self.first)}
         if self.last is not None:

@@ -9,7 +9,7 @@ import inspect
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from watcher.aws.lease_table import SCHEME
 from watcher.cli import handler_flags, options
 from watcher.cli.handler_flags import Choice
+from watcher.cli.options import Values
 from watcher.declared import Parameter, declared
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import UsageError
@@ -65,7 +66,7 @@ def _job(name: str) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
 
 
 def _run(
-    job: Callable[..., _Result], *operands: str, values: Mapping[str, Any], short: bool = False
+    job: Callable[..., _Result], *operands: str, values: Values, short: bool = False
 ) -> _Result:
     """Starts Spark, does the job, and ends Spark."""
     if "stop_timeout" in values:
@@ -250,7 +251,7 @@ def _watch(
     streams: Sequence[str],
     choice: Choice,
     origins: options.Origins,
-    values: dict[str, Any],
+    values: Values,
 ) -> int:
     from watcher.aws.discovery import WantedStreams
 
@@ -278,7 +279,7 @@ def _watch(
     return _ended(totals, once=once, goes_on=bool(values["checkpoint"]))
 
 
-def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler]:
+def _load(choice: Choice, values: Values, several: bool) -> list[Handler]:
     # In the executor's process:
     options.call(style.set_up, values)
     options.call(style.set_prefix, values)
@@ -286,7 +287,7 @@ def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler
     return choice.load(handler_flags.DEFAULT_HANDLER)
 
 
-def _refuse(choice: Choice, origins: options.Origins, values: dict[str, Any]) -> None:
+def _refuse(choice: Choice, origins: options.Origins, values: Values) -> None:
     for name in origins.typed:  # a default is not for this run in particular
         is_unused = name in declared(WatchOptions).parameters and name not in _USED
         if name in _NOT_HERE or is_unused:
@@ -330,7 +331,7 @@ def as_of(
     output: str,
     to: str | None,
     wire: bool,
-    values: Mapping[str, Any],
+    values: Values,
 ) -> int:
     """Prints the items as they were, or writes them to a folder; returns their number."""
     _refuse_streams(archives)
@@ -354,7 +355,7 @@ def history(
     start: datetime | None,
     until: datetime | None,
     baseline: Baseline | None,
-    values: Mapping[str, Any],
+    values: Values,
 ) -> History:
     """Returns the history of one item."""
     _refuse_streams(archives)

@@ -25,6 +25,8 @@ from watcher.options import price as checked_price
 
 # boto3 and rich are imported by the work itself: help does without.
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from rich.text import Text
     from rich.tree import Tree
 
@@ -85,35 +87,37 @@ def _names(streams: StreamsClient, table: str | None) -> list[StreamName]:
     return sorted(found, key=lambda name: name.table)
 
 
-def _plain(name: StreamName) -> dict[str, Any]:
+def _plain(name: StreamName) -> dict[str, object]:
     return {"table": name.table, "label": name.label, "arn": name.arn}
 
 
-def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, Any]]:
+def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, object]]:
     """Yields a row for each stream: lists them one by one, and reads their shards in parallel."""
     from watcher.pull.call_pool import CallPool
 
     readers = CallPool(most=_READERS)
     try:
-        rows = []
+        begun = []
         for name in names:
             began = time.monotonic()
-            rows.append(_begun(readers, streams, name))
+            begun.append(_begun(readers, streams, name))
             time.sleep(max(0.0, _DESCRIBE_SECONDS - (time.monotonic() - began)))
-        for row in rows:
-            newest = [future.result() for future in row.pop("reads")]
-            row["newestChange"] = max(filter(None, newest), default=None)
-            yield row
+        for row, reads in begun:
+            newest = filter(None, (each.result() for each in reads))
+            yield {**row, "newestChange": max(newest, default=None)}
     finally:
         readers.close(wait=False)
 
 
-def _begun(readers: CallPool, streams: StreamsClient, name: StreamName) -> dict[str, Any]:
-    row = {**_plain(name), "reads": []}
+def _begun(
+    readers: CallPool, streams: StreamsClient, name: StreamName
+) -> tuple[dict[str, object], Sequence[Future[datetime | None]]]:
+    """Returns a stream's row without its newest change, and the reads that will tell it."""
+    row = _plain(name)
     try:
         listing = streams.list_shards(name.arn)
     except (ServiceError, StreamError) as error:
-        return {**row, "error": str(error)}
+        return {**row, "error": str(error)}, []
     row["viewType"], row["status"], row["now"] = listing.view_type, listing.status, listing.time
     closed = listing.closed()
     is_open = [shard.id for shard in listing.shards if shard.id not in closed]
@@ -124,8 +128,7 @@ def _begun(readers: CallPool, streams: StreamsClient, name: StreamName) -> dict[
     reads = [
         partial(_newest, streams, name.arn, _upwards(listing, each), listing.time) for each in last
     ]
-    row["reads"] = readers.start(reads, few=0)
-    return row
+    return row, readers.start(reads, few=0)
 
 
 def _upwards(listing: Listing, shard_id: str) -> list[str]:
@@ -220,7 +223,7 @@ def _shards(
     return 0
 
 
-def as_json(listing: Listing) -> dict[str, Any]:
+def as_json(listing: Listing) -> dict[str, object]:
     """Returns the listing as plain values for JSON."""
     return {
         "arn": listing.arn,

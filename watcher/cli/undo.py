@@ -6,15 +6,16 @@ import logging
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.cli import completers, options
+from watcher.cli.options import Values
 from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
@@ -174,7 +175,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
 
 
 def _change_filter(
-    start: str | None, until: str | None, by: CallerFilter | None, values: Mapping[str, Any]
+    start: str | None, until: str | None, by: CallerFilter | None, values: Values
 ) -> ChangeFilter:
     """Returns the filter of the changes to undo. Raises UsageError."""
     only, key, filters, grep = (values[name] or None for name in ("only", "key", "filters", "grep"))
@@ -267,7 +268,7 @@ def _confirmed(plan: Undo) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _row(step: UndoStep) -> dict[str, Any]:
+def _row(step: UndoStep) -> dict[str, object]:
     """Returns an item of the plan, its images in DynamoDB's JSON, which loses nothing."""
     return {
         "key": msgspec.Raw(step.key),
@@ -281,13 +282,13 @@ def _row(step: UndoStep) -> dict[str, Any]:
     }
 
 
-def _write(rows: list[dict[str, Any]]) -> None:
+def _write(rows: list[dict[str, object]]) -> None:
     write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
 
 
 def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
     counts: Counter[Outcome] = Counter()
-    rows = []
+    rows: list[dict[str, object]] = []
     try:
         for step, outcome in plan.apply(rate=rate, force=force):
             counts[outcome] += 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
@@ -391,7 +391,7 @@ def _fault_line(fault: LogFault) -> str:
     return f"{key}   change {number} ({kind} {shown_time(change.at)}) {text}"
 
 
-def _fault_row(fault: LogFault) -> dict[str, Any]:
+def _fault_row(fault: LogFault) -> dict[str, object]:
     change = fault.change
     return {
         "fault": fault.kind,
@@ -546,7 +546,7 @@ def _painted(kind: str) -> str:
     return paint(kind, kind)
 
 
-def _document(verifier: Verifier, found: Verification) -> dict[str, Any]:
+def _document(verifier: Verifier, found: Verification) -> dict[str, object]:
     return {
         "table": table_name(verifier.table),
         "copy": verifier.copy.label,
@@ -561,11 +561,11 @@ def _document(verifier: Verifier, found: Verification) -> dict[str, Any]:
     }
 
 
-def _row(item: DifferentItem, difference: CopyDifference) -> dict[str, Any]:
+def _row(item: DifferentItem, difference: CopyDifference) -> dict[str, object]:
     cause, name = difference.cause, difference.attribute
     of_attribute = difference.in_copy, difference.in_table
     there, here = (item.there, item.here) if name is None else of_attribute
-    row = {
+    row: dict[str, object] = {
         "key": item.key,
         "attribute": name,
         "there": None if isinstance(there, Absent) else there,

@@ -9,14 +9,14 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from watcher import safe_path
 from watcher.cli import handler_flags, options, output, synonyms
 from watcher.cli.command_line import COMMANDS, PROGRAM
-from watcher.cli.options import option
+from watcher.cli.options import Values, option
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
@@ -132,7 +132,7 @@ def _operands_first(streams: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def _refuse_words_that_are_no_table(
-    streams: Sequence[str], words: Sequence[str], values: dict[str, Any]
+    streams: Sequence[str], words: Sequence[str], values: Values
 ) -> None:
     """Raises for `enable orders` and `orders history`, unless these are tables.
 
@@ -186,7 +186,7 @@ def _watch(
     streams: Sequence[str],
     handlers: dict[str, HandlerModule],
     origins: options.Origins,
-    values: dict[str, Any],
+    values: Values,
 ) -> int:
     options.call(style.set_up, values)
     options.call(style.set_prefix, values)
@@ -226,9 +226,7 @@ def _watch(
     return 0
 
 
-def _with_callers(
-    streams: Sequence[str], choice: handler_flags.Choice, values: dict[str, Any]
-) -> int:
+def _with_callers(streams: Sequence[str], choice: handler_flags.Choice, values: Values) -> int:
     """Prints past changes, each with its caller."""
     from watcher.cli import history_commands  # not before: they need boto3
 
@@ -292,7 +290,7 @@ _LIVE_WEB = option(
 _LIVE_OPTIONS = (LIVE, _LIVE_WEB)
 
 
-def is_live(values: Mapping[str, Any]) -> bool:
+def is_live(values: Values) -> bool:
     """True if a command line asks for the view."""
     return bool(values["live"] or values["live_web"])
 
@@ -306,7 +304,7 @@ def view_live(
     streams: Sequence[str],
     chosen: Sequence[str],
     watch: Callable[[Handler, Display], Totals],
-    values: Mapping[str, Any],
+    values: Values,
 ) -> Totals | None:
     """Shows a watch until it ends; returns None if a browser showed it. Raises WatcherError.
 
@@ -342,7 +340,7 @@ def view_live(
         apart.close()
 
 
-def _shown(watch: RunWatch, streams: Sequence[str], values: Mapping[str, Any]) -> Totals | None:
+def _shown(watch: RunWatch, streams: Sequence[str], values: Values) -> Totals | None:
     """Runs the view until the watch ends; returns its totals."""
     from watcher.live.app import LiveView, NotesHandler
 
@@ -368,7 +366,7 @@ def _refuse_missing(module: str) -> None:
         raise UsageError(f"this needs Textual: {install('live')}", "live")
 
 
-def _history(values: Mapping[str, Any]) -> Callable[[ChangeLine], Iterable[Record]]:
+def _history(values: Values) -> Callable[[ChangeLine], Iterable[Record]]:
     def history(entry: ChangeLine) -> Iterable[Record]:
         from watcher.time_machine.history import history as item_history
 
@@ -383,9 +381,7 @@ def _history(values: Mapping[str, Any]) -> Callable[[ChangeLine], Iterable[Recor
     return history
 
 
-def _listings(
-    streams: Sequence[str], values: Mapping[str, Any]
-) -> Callable[[set[str]], list[Listing]]:
+def _listings(streams: Sequence[str], values: Values) -> Callable[[set[str]], list[Listing]]:
     def listings(seen: set[str]) -> list[Listing]:
         from watcher.aws.connect import connect
 

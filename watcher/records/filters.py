@@ -16,9 +16,17 @@ import msgspec
 from watcher.errors import UsageError, blame, refuse_other_than_text, texts
 from watcher.records.diff import to_number
 from watcher.records.expressions import compile_expression, contains_text
-from watcher.records.filter_patterns import Pattern, Prefilter, compile_patterns, refuse
+from watcher.records.filter_patterns import Prefilter, compile_patterns, refuse
 from watcher.records.record import Record
-from watcher.records.wire import KINDS, SNAPSHOT, WireFilter, WireRecord, is_by_ttl
+from watcher.records.wire import (
+    KINDS,
+    SNAPSHOT,
+    FilterPattern,
+    KeyValues,
+    WireFilter,
+    WireRecord,
+    is_by_ttl,
+)
 
 # Removals by time-to-live; they count as REMOVE, too.
 _TTL = "TTL"
@@ -27,8 +35,8 @@ _SECOND_PAIR = re.compile(r",[\w.-]+=(?!=)")
 
 
 def record_filter(
-    filters: str | Pattern | Iterable[str | Pattern] | None = None,
-    key: str | Iterable[str] | Mapping[str, Any] | None = None,
+    filters: FilterPattern | Iterable[FilterPattern] | None = None,
+    key: str | KeyValues | None = None,
     only: str | Iterable[str] | None = None,
     grep: str | None = None,
     *,
@@ -61,7 +69,7 @@ class RecordFilter:
 
     def __init__(
         self,
-        patterns: Sequence[Pattern | str],
+        patterns: Sequence[FilterPattern],
         keys: Mapping[str, set[str]],
         kinds: set[str],
         *,
@@ -126,7 +134,7 @@ def _only(kinds: set[str], is_ttl: WireFilter) -> WireFilter:
     return lambda record: record.eventName in kinds or is_ttl(record)
 
 
-def _accepted(key: Iterable[str] | Mapping[str, Any]) -> dict[str, set[str]]:
+def _accepted(key: KeyValues) -> dict[str, set[str]]:
     """Returns the accepted values, as the wire has them, by the attribute's name."""
     accepted: dict[str, set[str]] = {}
     pairs = key.items() if isinstance(key, Mapping) else map(_pair, key)
@@ -170,7 +178,7 @@ def _is_among(text: str, values: Iterable[str]) -> bool:
     return any(to_number(value) == to_number(text) for value in values)
 
 
-def _patterns(text: str | Pattern) -> list[Pattern | str]:
+def _patterns(text: FilterPattern) -> list[FilterPattern]:
     """Returns the patterns in JSON, in a file (`@file`), or in Lambda's `{"Filters": [...]}`.
 
     Text that is no JSON is a condition in one line.
@@ -218,8 +226,8 @@ def _plain(part: object) -> object:
     return list(map(_plain, part)) if isinstance(part, list | tuple) else part
 
 
-def _of_criteria(row: object) -> str | Pattern:
+def _of_criteria(row: object) -> FilterPattern:
     if not isinstance(row, Mapping) or not isinstance(row.get("Pattern"), str | Mapping):
         raise UsageError('each of Filters has to be {"Pattern": "…"}')
-    pattern: str | Pattern = row["Pattern"]
+    pattern: FilterPattern = row["Pattern"]
     return pattern

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,12 @@ KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
 
 Kind: TypeAlias = Literal["insert", "modify", "remove", "ttl", "snapshot"]
 """A kind of change, as filters name it."""
+
+KeyValues: TypeAlias = Iterable[str] | Mapping[str, Any]
+"""The items that a filter by key lets through: texts `NAME=VALUE`, or native values by name."""
+
+FilterPattern: TypeAlias = str | Mapping[str, Any]
+"""A condition (`total > 200`), or a pattern of Lambda's event filtering as JSON or as a dict."""
 
 SNAPSHOT: Final = "SNAPSHOT"
 """The value of `eventName` for an item that a snapshot delivers as it is."""

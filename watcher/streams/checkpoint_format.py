@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ _SEQUENCE_NUMBER = re.compile(r"[0-9]+")
 _CLOCKS_APART = timedelta(hours=1)
 
 _T = TypeVar("_T")
+TokenJson: TypeAlias = dict[str, Any]
+"""A token's JSON, decoded."""
 Version = Annotated[int, msgspec.Meta(ge=1)]
 IteratorType = Literal["trim_horizon", "latest", "at_sequence", "after_sequence"]
 
@@ -155,7 +157,7 @@ def resume(token: Token, now: datetime) -> list[TrackedShard]:
     return [_tracked(shard, latest) for shard in token.shards]
 
 
-def to_dict(token: Token) -> dict[str, Any]:
+def to_dict(token: Token) -> TokenJson:
     """Returns the token as plain JSON values."""
     plain: dict[str, Any] = msgspec.to_builtins(token)
     return plain
@@ -171,7 +173,7 @@ def encode_all(tokens: Sequence[Token]) -> bytes:
     return encode(tokens[0]) if len(tokens) == 1 else msgspec.json.encode(_Tokens([*tokens]))
 
 
-def all_to_dict(tokens: Sequence[Token]) -> dict[str, Any]:
+def all_to_dict(tokens: Sequence[Token]) -> TokenJson:
     """Returns the tokens of a watch as plain JSON values."""
     if len(tokens) == 1:
         return to_dict(tokens[0])
@@ -179,7 +181,7 @@ def all_to_dict(tokens: Sequence[Token]) -> dict[str, Any]:
     return plain
 
 
-def all_from_json(text: str | bytes | dict[str, Any]) -> list[Token]:
+def all_from_json(text: TokenJson | str | bytes) -> list[Token]:
     """Returns the tokens that `encode_all` has encoded. Raises UsageError for other text."""
     _refuse_newer(text)
     try:
@@ -188,7 +190,7 @@ def all_from_json(text: str | bytes | dict[str, Any]) -> list[Token]:
         return [from_json(text)]
 
 
-def from_json(text: str | bytes | dict[str, Any]) -> Token:
+def from_json(text: TokenJson | str | bytes) -> Token:
     """Returns the token in a JSON text or dict. Raises UsageError where there is none."""
     _refuse_newer(text)
     try:
@@ -227,18 +229,18 @@ def by_stream(
     return found, others
 
 
-def _decoded(text: str | bytes | dict[str, Any], form: type[_T]) -> _T:
+def _decoded(text: TokenJson | str | bytes, form: type[_T]) -> _T:
     if isinstance(text, dict):
         return msgspec.convert(text, form)
     return msgspec.json.decode(text, type=form)
 
 
-def _refuse_newer(text: str | bytes | dict[str, Any]) -> None:
+def _refuse_newer(text: TokenJson | str | bytes) -> None:
     if newer := _newer(text):
         raise UsageError(f"the token was {newer}")
 
 
-def _newer(text: str | bytes | dict[str, Any]) -> str:
+def _newer(text: TokenJson | str | bytes) -> str:
     """Returns why this watcher can't read a newer version; "" where it can, or it is no token."""
     try:
         version = _decoded(text, _Form).version

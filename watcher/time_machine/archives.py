@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -27,6 +27,10 @@ _COUNTED: Final = (
 ALL_COLUMNS: Final = (*_COUNTED, "event_id", "sequence_number", "size_bytes", "stream_view_type")
 _LOG: Final = "_spark_metadata"
 _ROWS_AT_ONCE = 2_000
+
+
+ArchiveRow: TypeAlias = Mapping[str, Any]
+"""A row of an archive: a change, its columns by name."""
 
 
 class _LogEntry(msgspec.Struct):
@@ -81,12 +85,12 @@ class Archive:
                 f"missing or changed since they were written, such as {wrong[0]}"
             )
 
-    def rows(self, columns: Sequence[str] = _COUNTED) -> Iterator[dict[str, Any]]:
+    def rows(self, columns: Sequence[str] = _COUNTED) -> Iterator[ArchiveRow]:
         """Yields the rows, file by file. Raises UsageError."""
         for path in self.files:
             yield from _rows(path, columns)
 
-    def days(self, between: tuple[date, date] | None = None) -> Iterator[Iterator[dict[str, Any]]]:
+    def days(self, between: tuple[date, date] | None = None) -> Iterator[Iterator[ArchiveRow]]:
         """Yields the rows of each day, which has a folder of its own. Raises UsageError.
 
         `between` are the first and the last (UTC) of those to read; None for all.
@@ -142,7 +146,7 @@ def _has_pyarrow() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[ArchiveRow]:
     try:
         yield from _json_rows(path) if path.suffix == ".json" else _parquet_rows(path, columns)
     except FileNotFoundError:
@@ -154,7 +158,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         raise UsageError(f"can't read {path}: {reason}") from None
 
 
-def _parquet_rows(path: Path, column_names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _parquet_rows(path: Path, column_names: Sequence[str]) -> Iterator[ArchiveRow]:
     import pyarrow.parquet
 
     # pyarrow.dataset would hold whole row groups in memory: images may be large.
@@ -164,7 +168,7 @@ def _parquet_rows(path: Path, column_names: Sequence[str]) -> Iterator[dict[str,
             yield from batch.to_pylist()
 
 
-def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+def _json_rows(path: Path) -> Iterator[ArchiveRow]:
     with open(path, "rb") as file:
         for line in file:
             row = msgspec.json.decode(line, type=dict[str, Any])
@@ -224,14 +228,14 @@ def _typed(value: object) -> WireValue:
     return {"S": value}
 
 
-def _time(row: Mapping[str, Any]) -> datetime:
+def _time(row: ArchiveRow) -> datetime:
     time = row.get("approximate_creation_time")
     if not isinstance(time, datetime):
         raise UsageError("a row of the archive has no approximate_creation_time")
     return time
 
 
-def row_number(row: Mapping[str, Any]) -> str:
+def row_number(row: ArchiveRow) -> str:
     """Returns the sequence number of a row. Raises UsageError."""
     number = row.get("sequence_number") or ""
     if not number.isdecimal():
@@ -239,12 +243,12 @@ def row_number(row: Mapping[str, Any]) -> str:
     return str(number)
 
 
-def record_of_row(row: Mapping[str, Any]) -> Record:
+def record_of_row(row: ArchiveRow) -> Record:
     """Converts a row to a record. Raises UsageError."""
     return archived_record(row).record
 
 
-def archived_record(row: Mapping[str, Any]) -> ArchivedRecord:
+def archived_record(row: ArchiveRow) -> ArchivedRecord:
     """Converts a row to a record, noting whether its types are exact. Raises UsageError."""
     try:
         return _archived(row)
@@ -252,7 +256,7 @@ def archived_record(row: Mapping[str, Any]) -> ArchivedRecord:
         raise UsageError(f"a row of the archive is no change: {error}") from None
 
 
-def _archived(row: Mapping[str, Any]) -> ArchivedRecord:
+def _archived(row: ArchiveRow) -> ArchivedRecord:
     keys = _image.decode(row["keys"])
     # A key attribute is never a map, so an object is a wire type, and anything else plain JSON.
     exact = all(bytes(value)[:1] == b"{" for value in keys.values())

@@ -11,7 +11,7 @@ import logging
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import IO, Any, Final, TypeAlias
@@ -26,6 +26,7 @@ from watcher.files import temporary_folder
 from watcher.records.filters import record_filter
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
+from watcher.records.wire import FilterPattern, KeyValues
 from watcher.streams.start_times import Moment
 from watcher.time_machine.exports import Baseline, ExportLine, open_baseline
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in
@@ -161,8 +162,8 @@ def inserted(image: bytes, key_names: Iterable[str]) -> Record:
 def as_of(
     *sources: str,
     at: Moment,
-    key: Iterable[str] | Mapping[str, Any] | None = None,
-    filters: Iterable[str | Mapping[str, Any]] | None = None,
+    key: KeyValues | None = None,
+    filters: Iterable[FilterPattern] | None = None,
     baseline: str | Sequence[str] = (),
     redact: str | Iterable[str] | None = None,
     redact_file: str | os.PathLike[str] | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from watcher.errors import StreamError
 from watcher.records.diff import WireKey
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
+from watcher.records.wire import KeyValues
 from watcher.streams.start_times import Moment
 from watcher.time_machine.callers import Answer, Trail
 from watcher.time_machine.exports import Baseline, open_baseline
@@ -93,7 +94,7 @@ class History:
 
 def history(  # noqa: PLR0913 (its parameters are the options)
     *sources: str,
-    key: Iterable[str] | Mapping[str, Any],
+    key: KeyValues,
     start: Moment = "trim_horizon",
     until: Moment | None = None,
     baseline: str | Sequence[str] = (),

@@ -12,7 +12,7 @@ import msgspec
 from watcher.errors import UsageError
 from watcher.records.diff import WireKey, normal_key, to_number
 from watcher.records.record import Record
-from watcher.records.wire import WireRecord
+from watcher.records.wire import KeyValues, WireRecord
 
 Identity: TypeAlias = tuple[tuple[str, str], ...]
 """A key's sorted names and values as text: the same from a stream and from an archive."""
@@ -37,7 +37,7 @@ def identity_in(image: bytes | msgspec.Raw, names: Iterable[str]) -> Identity:
     return identity_of({name: msgspec.json.decode(item[name]) for name in names})
 
 
-def check_key_values(given: Iterable[str] | Mapping[str, Any], types: Mapping[str, str]) -> None:
+def check_key_values(given: KeyValues, types: Mapping[str, str]) -> None:
     """Raises UsageError for names and values that don't fit a table's keys of these types."""
     for name, value in given.items() if isinstance(given, Mapping) else map(_pair, given):
         if name not in types:
@@ -53,7 +53,7 @@ class ItemKey:
     first record, or table description, that the key is compared with.
     """
 
-    def __init__(self, given: Iterable[str] | Mapping[str, Any]) -> None:
+    def __init__(self, given: KeyValues) -> None:
         pairs = given.items() if isinstance(given, Mapping) else map(_pair, given)
         self._given: dict[str, Any] = {}
         for name, value in pairs:

@@ -9,13 +9,20 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.records.record import Record
-from watcher.records.wire import Kind, WireFilter, WireRecord, is_by_ttl, is_replicated_expiry
+from watcher.records.wire import (
+    FilterPattern,
+    KeyValues,
+    Kind,
+    WireFilter,
+    WireRecord,
+    is_by_ttl,
+    is_replicated_expiry,
+)
 from watcher.streams.start_times import Moment
 from watcher.time_machine.item_keys import Identity, check_key_values, identity
 from watcher.time_machine.sources import Sources, StreamSource
@@ -184,8 +191,8 @@ def undo(  # noqa: PLR0913 (its parameters are the options)
     *sources: str,
     start: Moment | None = None,
     until: Moment | None = None,
-    key: Iterable[str] | Mapping[str, Any] | None = None,
-    filters: Iterable[str | Mapping[str, Any]] | None = None,
+    key: KeyValues | None = None,
+    filters: Iterable[FilterPattern] | None = None,
     only: Kind | Iterable[Kind] | None = None,
     grep: str | None = None,
     who: str | None = None,

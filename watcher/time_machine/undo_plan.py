@@ -19,7 +19,7 @@ from watcher.formatting.text import grouped, printable
 from watcher.records.diff import OldAndNew, differing
 from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
-from watcher.records.wire import WireFilter, is_by_ttl
+from watcher.records.wire import FilterPattern, KeyValues, WireFilter, is_by_ttl
 from watcher.streams.start_times import Moment
 from watcher.time_machine.callers import APART, Callers, Certainty, Trail
 from watcher.time_machine.item_keys import Identity, identity
@@ -39,8 +39,8 @@ class ChangeFilter:
         start: Moment | None,
         until: Moment | None = None,
         *,
-        key: Iterable[str] | Mapping[str, Any] | None = None,
-        filters: Iterable[str | Mapping[str, Any]] | None = None,
+        key: KeyValues | None = None,
+        filters: Iterable[FilterPattern] | None = None,
         only: str | Iterable[str] | None = None,
         grep: str | None = None,
         by: CallerFilter | None = None,

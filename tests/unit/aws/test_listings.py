@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ class Pages:
         self.pages = pages
         self.calls = 0
 
-    def __call__(self, query: dict[str, Any]) -> Any:
+    def __call__(self, query: Mapping[str, Any]) -> Any:
         self.calls += 1
         return self.pages[query.get("ExclusiveStartShardId", "first")]
 
@@ -49,7 +50,7 @@ def test_pages_without_an_end_are_trouble() -> None:
     clock = HandClock()
     calls = iter(range(2000))
 
-    def describe(query: dict[str, Any]) -> Any:
+    def describe(query: Mapping[str, Any]) -> Any:
         clock.sleep(0.25)
         name = str(next(calls))
         return page(name, last=name)
@@ -64,7 +65,7 @@ def test_a_page_is_asked_for_again_by_itself() -> None:
     answers: list[Any] = [TransientError("500"), page("a", last="a"), TransientError("500")]
     answers.append(page("b"))
 
-    def describe(query: dict[str, Any]) -> Any:
+    def describe(query: Mapping[str, Any]) -> Any:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -74,7 +75,7 @@ def test_a_page_is_asked_for_again_by_itself() -> None:
 
 
 def test_a_stream_that_is_not_there_is_gone() -> None:
-    def describe(query: dict[str, Any]) -> Any:
+    def describe(query: Mapping[str, Any]) -> Any:
         raise ShardNotFoundError("no such stream")
 
     with pytest.raises(StreamGoneError, match="it was deleted"):
