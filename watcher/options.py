@@ -162,7 +162,7 @@ class WatchOptions:
         ),
     ] = None
     filters: Annotated[
-        Union[list[str], Iterable["FilterPattern"], None],
+        list[str] | Iterable["FilterPattern"] | None,
         Parameter(
             name="--filter",
             alias="--where",

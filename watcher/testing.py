@@ -31,11 +31,12 @@ import msgspec
 import pytest
 from boto3.dynamodb.types import TypeSerializer
 
+from watcher.aws.model import WireItem
 from watcher.delivery.coroutines import Coroutines
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.handler_modules import described, load
 from watcher.errors import UsageError
-from watcher.records.record import Record, image_of
+from watcher.records.record import NativeItem, Record, image_of
 from watcher.stream import Stream
 from watcher.version import install
 
@@ -45,8 +46,8 @@ _serializer = TypeSerializer()
 
 
 def record(
-    new: Mapping[str, Any] | None = None,
-    old: Mapping[str, Any] | None = None,
+    new: NativeItem | None = None,
+    old: NativeItem | None = None,
     *,
     key: str | Iterable[str] = "pk",
     created_at: datetime | None = None,
@@ -90,7 +91,7 @@ def record(
     return Record.from_json(msgspec.json.encode(change), "shardId-00000001700000000000", stream)
 
 
-def _serialized(item: Mapping[str, Any]) -> dict[str, Any]:
+def _serialized(item: NativeItem) -> WireItem:
     return {name: _serializer.serialize(value) for name, value in item.items()}
 
 
@@ -112,16 +113,16 @@ class WatchedTable:
         self.stream_arn: str = self._table.latest_stream_arn
         self._stream = Stream(self.stream_arn, "trim_horizon")
 
-    def put(self, item: Mapping[str, Any]) -> None:
+    def put(self, item: NativeItem) -> None:
         """Puts an item: an INSERT, or a MODIFY where one with its key exists."""
         self._table.put_item(Item=dict(item))
 
-    def update(self, key: Mapping[str, Any], **attributes: object) -> None:
+    def update(self, key: NativeItem, **attributes: object) -> None:
         """Sets some attributes of an item: a MODIFY."""
         changes = {name: {"Action": "PUT", "Value": value} for name, value in attributes.items()}
         self._table.update_item(Key=dict(key), AttributeUpdates=changes)
 
-    def delete(self, key: Mapping[str, Any]) -> None:
+    def delete(self, key: NativeItem) -> None:
         """Deletes an item: a REMOVE."""
         self._table.delete_item(Key=dict(key))
 
@@ -161,7 +162,7 @@ class NewTable(Protocol):
 
 
 def _loaded(
-    handler: str | Path | Handler | Callable[[Record], Any], options: Mapping[str, Any]
+    handler: str | Path | Handler | Callable[[Record], Any], options: NativeItem
 ) -> Handler:
     if isinstance(handler, str | Path):
         return load(described(Path(handler)), options)

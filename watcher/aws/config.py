@@ -52,7 +52,7 @@ class Environment(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return "Environment(…)"
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
+    def __rich_repr__(self) -> list[tuple[str, object]]:
         return []
 
 

@@ -65,7 +65,7 @@ class Keys(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return "Keys(…)"
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
+    def __rich_repr__(self) -> list[tuple[str, object]]:
         return []
 
 

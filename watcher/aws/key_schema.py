@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
 
 # The partition keys seen, by the names of a key's attributes. Global, as the order only matters for
 # display, and the code that prints a key often has no table.
 known_first: dict[frozenset[str], set[str]] = {}
 
 
-def remember_key_schema(schema: Iterable[Mapping[str, Any]]) -> None:
+def remember_key_schema(schema: Iterable[Mapping[str, str]]) -> None:
     """Remembers a table's `KeySchema`, as DescribeStream and DescribeTable return it."""
     kinds = {each.get("AttributeName", ""): each.get("KeyType") for each in schema}
     firsts = known_first.setdefault(frozenset(kinds), set())

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -191,7 +191,7 @@ def _tables(event: _Event, writes: tuple[ItemWrite, ...]) -> Iterator[str]:
         yield from (f"{place}{table_name(each.table)}" for each in writes if each.table)
 
 
-def _writes(name: str, given: Mapping[str, Any]) -> Iterator[ItemWrite]:
+def _writes(name: str, given: Mapping[str, object]) -> Iterator[ItemWrite]:
     if name in _BY_ITEM:
         yield _item_write(given, "", _BY_ITEM[name])
         return
@@ -206,12 +206,12 @@ def _writes(name: str, given: Mapping[str, Any]) -> Iterator[ItemWrite]:
     yield from found if readable else [ItemWrite()]
 
 
-def _field(node: Mapping[str, Any], name: str) -> object:
+def _field(node: Mapping[str, object], name: str) -> object:
     """Returns a parameter; some documented events have it with a capital."""
     return node.get(name, node.get(name[0].upper() + name[1:]))
 
 
-def _item_write(node: Mapping[str, Any], table: str, removes: bool | None) -> ItemWrite:
+def _item_write(node: Mapping[str, object], table: str, removes: bool | None) -> ItemWrite:
     key, name = _field(node, "key"), _field(node, "tableName")
     values = key.items() if isinstance(key, dict) else ()
     texts = {each: _text(value) for each, value in values}

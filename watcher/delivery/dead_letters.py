@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 
-from watcher.aws.config import AwsConfig, Client, blaming
+from watcher.aws.config import AwsConfig, Client, ParsedAnswer, blaming
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError, WatcherError
@@ -23,6 +23,10 @@ _QUEUE_REGION = re.compile(r"https?://sqs\.([\w-]+)\.")
 _SNS_BYTES = 256 * 1024
 _SQS_BYTES = 1024 * 1024
 _AT_ONCE = 10  # messages in one call of SQS
+
+
+TakeDeadLetter: TypeAlias = Callable[[dict[str, Any]], object]
+"""A function of the user's that takes each dead letter: its line of JSON as a dict."""
 
 
 class DeadLetter(NamedTuple):
@@ -47,9 +51,7 @@ class DeadLetters(Protocol):
         """Closes the destination."""
 
 
-def open_dead_letters(
-    place: str | Callable[[dict[str, Any]], object], aws: AwsConfig
-) -> DeadLetters:
+def open_dead_letters(place: str | TakeDeadLetter, aws: AwsConfig) -> DeadLetters:
     """Opens the destination in `dead-letter:PLACE`. Raises UsageError."""
     if not isinstance(place, str):
         return _Function(place)
@@ -78,7 +80,7 @@ class _File:
 
 
 class _Function:
-    def __init__(self, function: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(self, function: TakeDeadLetter) -> None:
         self.name = getattr(function, "__name__", repr(function))
         self._function = function
 
@@ -264,7 +266,7 @@ class HeldMessages:
                 self._held[handle] = None
                 yield handle, message["Body"]
 
-    def _receive(self) -> list[dict[str, Any]]:
+    def _receive(self) -> list[ParsedAnswer]:
         """Returns new messages, after a short wait: SQS may miss some in a single look."""
         self.keep_hidden()
         answer = self._client.receive_message(
@@ -273,7 +275,7 @@ class HeldMessages:
             VisibilityTimeout=HANDLER_TIMING.letter_hidden_seconds,
             WaitTimeSeconds=HANDLER_TIMING.letter_poll_seconds,
         )
-        messages: list[dict[str, Any]] = answer.get("Messages", [])
+        messages: list[ParsedAnswer] = answer.get("Messages", [])
         return [each for each in messages if each["MessageId"] not in self._seen]
 
     def delete(self, handle: str) -> None:

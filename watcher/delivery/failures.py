@@ -9,16 +9,15 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from watcher.aws.config import AwsConfig
 from watcher.clock import CLOCK, Clock
-from watcher.delivery.dead_letters import DeadLetter, DeadLetters, open_dead_letters
+from watcher.delivery.dead_letters import DeadLetter, DeadLetters, TakeDeadLetter, open_dead_letters
 from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import HandlerError, UsageError, error_text
 from watcher.formatting.values import printable_key
@@ -54,15 +53,13 @@ class FailurePolicy(msgspec.Struct, frozen=True):
     """The number of retries; infinite for a limit by time, or none."""
     seconds: float = math.inf
     """The time from the first failure until the record is given up."""
-    dead_letters: str | Callable[[dict[str, Any]], object] = ""
+    dead_letters: str | TakeDeadLetter = ""
     """The destination of dead letters: a file, `sqs://…`, `sns://…`, `s3://…`, or a function."""
     aws: AwsConfig = AwsConfig()
     """The connection to a destination at AWS."""
 
     @classmethod
-    def parse(
-        cls, policy: str | Callable[[dict[str, Any]], object], aws: AwsConfig | None = None
-    ) -> FailurePolicy:
+    def parse(cls, policy: str | TakeDeadLetter, aws: AwsConfig | None = None) -> FailurePolicy:
         """Returns the policy for a text such as `retry:15m,stop`, or a function for dead letters.
 
         Raises UsageError.

@@ -52,7 +52,7 @@ def shown_value(value: object) -> str:
     return printable_value(value if most is None else _cut(value, most))
 
 
-def shown_item(item: Mapping[str, Any], keys: Collection[str]) -> str:
+def shown_item(item: Mapping[str, object], keys: Collection[str]) -> str:
     """Formats an item on one line: its key in the table's order, then the others by name."""
     first = in_order(tuple(name for name in keys if name in item))
     names = [*first, *sorted(item.keys() - keys)]

@@ -2,14 +2,14 @@
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from watcher.aws.key_schema import in_order
-from watcher.aws.model import WireItem
+from watcher.aws.model import WireItem, WireValue
 from watcher.formatting.text import printable
 from watcher.records.record import binary_of, wire_item
 
@@ -46,7 +46,7 @@ def printable_wire_key(raw: msgspec.Raw) -> str:
     return printable(", ".join(texts))
 
 
-def _key_text(attribute: Mapping[str, Any]) -> str:
+def _key_text(attribute: WireValue) -> str:
     """Formats one key attribute; keys are strings, numbers or binary."""
     ((kind, value),) = attribute.items()
     return base64.b64encode(value).decode() if kind == "B" else printable(value)

@@ -44,6 +44,9 @@ _any_json = msgspec.json.Decoder()
 NativeValue: TypeAlias = Any
 """An attribute's value as boto3 gives it; only the table's user knows what type it has."""
 
+NativeItem: TypeAlias = dict[str, NativeValue]
+"""An item, or a key, in native Python values, as boto3's deserializer makes them."""
+
 Field: TypeAlias = Any
 """A field of boto3's record dict, whose name tells the type."""
 
@@ -83,7 +86,7 @@ def binary_of(value: object) -> bytes | None:
     return bytes(value.value) if types and isinstance(value, types.Binary) else None
 
 
-def _to_map(attributes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _to_map(attributes: WireItem) -> NativeItem:
     return {name: native(value) for name, value in attributes.items()}
 
 
@@ -102,7 +105,7 @@ _NATIVE: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def native(attribute: Mapping[str, Any]) -> NativeValue:
+def native(attribute: WireValue) -> NativeValue:
     """Converts a wire value (`{"N": "1"}`) as boto3's TypeDeserializer does (`Decimal(1)`)."""
     for kind, convert in _NATIVE.items():
         if kind in attribute:
@@ -110,7 +113,7 @@ def native(attribute: Mapping[str, Any]) -> NativeValue:
     raise WatcherError(f"not a DynamoDB attribute value: {attribute!r}")
 
 
-def native_item(raw: bytes | msgspec.Raw) -> dict[str, Any]:
+def native_item(raw: bytes | msgspec.Raw) -> NativeItem:
     """Converts an item's wire JSON to native values."""
     try:
         return _map_of(_typed_item.decode(raw))
@@ -139,7 +142,7 @@ class _Typed(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 _typed_item = msgspec.json.Decoder(dict[str, _Typed])
 
 
-def _map_of(values: Mapping[str, _Typed]) -> dict[str, Any]:
+def _map_of(values: Mapping[str, _Typed]) -> NativeItem:
     """Converts an item. Raises DecimalException for a number beyond boto3's 38 digits."""
     made: dict[str, Any] = {}
     for name, value in values.items():
@@ -169,12 +172,12 @@ def _other(value: _Typed) -> NativeValue:
     raise msgspec.DecodeError("an attribute without a value")
 
 
-def _with_bytes(attributes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _with_bytes(attributes: WireItem) -> WireItem:
     """Converts the base64 text of `B` and `BS` to bytes, as botocore gives them."""
     return {name: _value_with_bytes(value) for name, value in attributes.items()}
 
 
-def _value_with_bytes(attribute: dict[str, Any]) -> dict[str, Any]:
+def _value_with_bytes(attribute: WireValue) -> WireValue:
     for kind, value in attribute.items():
         if kind == "B":
             return {kind: base64.b64decode(value)}
@@ -187,9 +190,9 @@ def _value_with_bytes(attribute: dict[str, Any]) -> dict[str, Any]:
     return attribute
 
 
-def wire_item(raw: bytes | msgspec.Raw) -> dict[str, dict[str, Any]]:
+def wire_item(raw: bytes | msgspec.Raw) -> WireItem:
     """Converts an item's wire JSON to the form that botocore gives and takes: `B` as bytes."""
-    image: dict[str, dict[str, Any]] = _any_json.decode(raw)
+    image: WireItem = _any_json.decode(raw)
     # Most items hold no binary values: one search over the bytes spares them the walk.
     return _with_bytes(image) if _BINARY.search(raw) else image
 
@@ -203,12 +206,12 @@ def image_of(item: WireItem) -> bytes:
         return mend(json.dumps(form).encode())
 
 
-def _with_text(item: WireItem) -> dict[str, dict[str, Any]]:
+def _with_text(item: WireItem) -> WireItem:
     """Converts bytes to base64 text, as the wire has them."""
     return {name: _value_with_text(value) for name, value in item.items()}
 
 
-def _value_with_text(attribute: Mapping[str, Any]) -> dict[str, Any]:
+def _value_with_text(attribute: WireValue) -> WireValue:
     for kind, value in attribute.items():
         if kind == "B":
             return {kind: base64.b64encode(value).decode()}
@@ -426,31 +429,31 @@ class Record(_LazyDict):
         """The fields as they are on the wire, the images undecoded: the fastest to look at."""
         return self._wire
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> NativeItem:
         """Returns plain dicts, for libraries that bypass a dict's methods (orjson, yaml)."""
         return {**self, "dynamodb": dict(self["dynamodb"])}
 
     @property
-    def key(self) -> dict[str, Any]:
+    def key(self) -> NativeItem:
         """The item's key attributes, as native values: `{"pk": "user-42"}`."""
         return self._native(self._wire.dynamodb.Keys) or {}
 
     @property
-    def new(self) -> dict[str, Any] | None:
+    def new(self) -> NativeItem | None:
         """The item after the change; None for a removal, or where the view type has no images."""
         return self._native(self._wire.dynamodb.NewImage)
 
     @property
-    def old(self) -> dict[str, Any] | None:
+    def old(self) -> NativeItem | None:
         """The item before the change; None for an insert, or where the view type has no images."""
         return self._native(self._wire.dynamodb.OldImage)
 
     @staticmethod
-    def _native(raw: msgspec.Raw) -> dict[str, Any] | None:
+    def _native(raw: msgspec.Raw) -> NativeItem | None:
         return None if raw is NO_IMAGE else native_item(raw)
 
     @property
-    def changes(self) -> dict[str, tuple[Any, Any]]:
+    def changes(self) -> dict[str, tuple[NativeValue, NativeValue]]:
         """Attribute → (old value, new value), for the attributes that differ; ABSENT where none.
 
         Empty where the stream's view type leaves out an image that the comparison takes.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from watcher.aws.model import WireValue
 from watcher.records.diff import to_number
 from watcher.records.plain_json import plain
-from watcher.records.record import binary_of
+from watcher.records.record import NativeItem, binary_of
 
 Converter = Callable[[WireValue], Any]
 _MakeConverter = Callable[[pa.DataType], Converter]
@@ -155,7 +155,7 @@ def _struct(kind: pa.StructType, of_part: _MakeConverter, *, whole: bool) -> Con
     """Returns the conversion of a map to a struct; an absent attribute is null."""
     fields = [(field.name, of_part(field.type)) for field in kind]
 
-    def convert(value: WireValue) -> dict[str, Any] | None:
+    def convert(value: WireValue) -> NativeItem | None:
         item = value.get("M")
         if item is None:
             return None
@@ -215,10 +215,10 @@ def as_model(item: None, model: type[_Model]) -> None: ...
 
 
 @overload
-def as_model(item: Mapping[str, Any], model: type[_Model]) -> _Model: ...
+def as_model(item: NativeItem, model: type[_Model]) -> _Model: ...
 
 
-def as_model(item: Mapping[str, Any] | None, model: type[_Model]) -> _Model | None:
+def as_model(item: NativeItem | None, model: type[_Model]) -> _Model | None:
     """Converts an item (`record.new`, `record.old`, `record.key`) to a model; None stays None.
 
     The model gets numbers as Decimal and binary values as bytes. Raises the model's own error for

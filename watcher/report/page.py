@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from xml.etree.ElementTree import Element
 
 import msgspec
@@ -28,6 +28,7 @@ from watcher.report import pictures
 from watcher.report.pictures import Bar, document, element, lineage_rows, minute, second
 from watcher.report.summary import Busiest, Key, Summary
 from watcher.time_machine import archives
+from watcher.time_machine.archives import ArchiveRow
 from watcher.time_machine.callers import Answer
 
 _LATEST: Final = 20
@@ -62,7 +63,7 @@ class LatestChanges:
         again = partial(Record.from_json, bytes(record.raw), record.shard_id, record.stream)
         self._add(change.ApproximateCreationDateTime, change.SequenceNumber, again)
 
-    def add_row(self, row: Mapping[str, Any]) -> None:
+    def add_row(self, row: ArchiveRow) -> None:
         """Takes in a row of an archive."""
         time = row.get("approximate_creation_time")
         number = row.get("sequence_number") or ""

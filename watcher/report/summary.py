@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import DecimalException
 from functools import lru_cache
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from watcher.errors import WatcherError
 from watcher.records.diff import changed_attributes, differing, key_of, number_text
 from watcher.records.record import Record
 from watcher.records.wire import KINDS
-from watcher.time_machine.archives import wire_value
+from watcher.time_machine.archives import ArchiveRow, wire_value
 
 _LATEST = 10
 _KEYS = 20_000
@@ -229,7 +229,7 @@ def change_of_record(record: Record) -> CountedChange:
         raise UnreadableChangeError(str(error)) from error
 
 
-def change_of_row(row: Mapping[str, Any]) -> CountedChange:
+def change_of_row(row: ArchiveRow) -> CountedChange:
     """Returns the part of an archive's row that a report counts. Raises UnreadableChangeError."""
     try:
         kind = _kind(row.get("event_name"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from pyspark.sql import types
@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from watcher.aws.model import WireItem
+from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
 
 # Text in Spark's DDL
@@ -246,7 +246,7 @@ def _merge_fields(found: dict[str, DataType | None], image: WireItem) -> None:
             found[name] = kind if before is None else _merged(before, kind)
 
 
-def _type_of(value: Mapping[str, Any]) -> DataType | None:
+def _type_of(value: WireValue) -> DataType | None:
     """Returns the type of a value; None for one that tells nothing: NULL, an empty list."""
     ((kind, content),) = value.items()
     if kind in _SCALARS:

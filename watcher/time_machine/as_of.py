@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import IO, Any, Final, TypeAlias
+from typing import IO, Final, TypeAlias
 
 import msgspec
 
@@ -24,7 +24,7 @@ from watcher.aws.tables import BATCH, Description, TablesClient
 from watcher.errors import StreamError, UsageError
 from watcher.files import temporary_folder
 from watcher.records.filters import record_filter
-from watcher.records.record import Record, image_of, native_item, wire_item
+from watcher.records.record import NativeItem, Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
 from watcher.records.wire import FilterPattern, KeyValues
 from watcher.streams.start_times import Moment
@@ -73,7 +73,7 @@ class ItemsAsOf:
         for file in (self._images, self._now):
             weakref.finalize(self, file.close)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[NativeItem]:
         return map(native_item, self.images())
 
     def images(self) -> Iterator[bytes]:

@@ -6,14 +6,14 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from watcher.aws.config import AwsConfig
+from watcher.aws.model import WireItem
 from watcher.errors import StreamError
 from watcher.records.diff import WireKey
-from watcher.records.record import Record, image_of, native_item, wire_item
+from watcher.records.record import NativeItem, Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
 from watcher.records.wire import KeyValues
 from watcher.streams.start_times import Moment
@@ -36,17 +36,17 @@ class History:
         """One line for each stretch of time whose changes may be missing."""
         self.answers: list[Answer] = []
         """The callers of the records' changes, in their order; empty without a trail."""
-        self.now: dict[str, Any] | None = None
+        self.now: NativeItem | None = None
         """The item as it is now, in native values as in `record.new`; None where there is none."""
-        self.now_wire: dict[str, Any] | None = None
+        self.now_wire: WireItem | None = None
         """The item as it is now, in wire types; None where there is none."""
-        self.key: dict[str, Any] = {}
+        self.key: WireItem = {}
         """The item's key in wire types, binary values as bytes."""
         self.asked_at: datetime | None = None
         """The time when `now` was read; None where it was not, without a stream or permission."""
         self.exported_at: datetime | None = None
         """The time of the baseline; None without one."""
-        self.exported_wire: dict[str, Any] | None = None
+        self.exported_wire: WireItem | None = None
         """The item in the baseline, in wire types; None where there was none."""
 
     def add_export(self, baseline: Baseline, key: ItemKey) -> None:

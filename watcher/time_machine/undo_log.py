@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -350,7 +350,7 @@ _AND: Final = " AND "
 
 
 def unchanged_condition(
-    expected: Mapping[str, Any] | None, key: Mapping[str, Any], other: Mapping[str, Any] | None
+    expected: WireItem | None, key: WireItem, other: WireItem | None
 ) -> Condition:
     """Returns the condition that an item is as `expected` (in botocore's form), or absent for None.
 
@@ -380,9 +380,7 @@ def unchanged_condition(
     return Condition(_AND.join(clauses), names, values)
 
 
-def _in_turn(
-    expected: Mapping[str, Any], key: Mapping[str, Any], other: Mapping[str, Any]
-) -> Iterator[str]:
+def _in_turn(expected: WireItem, key: WireItem, other: WireItem) -> Iterator[str]:
     """Yields the attributes to compare, those that differ first; the key needs no comparison."""
     names = [name for name in dict.fromkeys([*expected, *other]) if name not in key]
     yield from (name for name in names if expected.get(name) != other.get(name))

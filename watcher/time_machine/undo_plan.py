@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.json_text import mend
-from watcher.aws.model import WireItem
+from watcher.aws.model import WireItem, WireValue
 from watcher.errors import StreamError, UsageError
 from watcher.formatting.text import grouped, printable
 from watcher.records.diff import OldAndNew, differing
@@ -348,7 +348,7 @@ def _size(item: WireItem) -> int:
     return sum(len(name.encode()) + _value_size(value) for name, value in item.items())
 
 
-def _value_size(value: Mapping[str, Any]) -> int:
+def _value_size(value: WireValue) -> int:
     ((kind, content),) = value.items()
     match kind:
         case "S":
