@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from watcher.observability.watch_stats import Display
     from watcher.records.filters import RecordFilter
     from watcher.records.redaction import Redaction
-    from watcher.records.wire import FilterPattern, KeyValues, Kind, WireRecord
+    from watcher.records.wire import Kind, WireRecord
     from watcher.streams.start_times import Moment
 
 OnStale: TypeAlias = Literal["fail", "trim-horizon", "snapshot"]
@@ -153,7 +153,7 @@ class WatchOptions:
         ),
     ] = None
     key: Annotated[
-        Union[list[str], "KeyValues", None],
+        list[str] | Iterable[str] | Mapping[str, Any] | None,
         Parameter(
             metavar="NAME=VALUE",
             group="filters",
@@ -162,7 +162,7 @@ class WatchOptions:
         ),
     ] = None
     filters: Annotated[
-        list[str] | Iterable["FilterPattern"] | None,
+        list[str] | Iterable[str | Mapping[str, Any]] | None,
         Parameter(
             name="--filter",
             alias="--where",
