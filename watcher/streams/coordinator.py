@@ -239,11 +239,16 @@ class Coordinator:
     def _resume_closed_ones(self, now: float) -> None:
         """Restarts shards that were left open and have closed since: their ends have to be read."""
         for shard in self.lineage.unfinished:
-            if shard.status is ShardStatus.LEFT_OPEN and self.is_closed(shard.id):
+            if self._has_closed_since(shard):
                 if shard.id not in self._in_use:
                     shard.status = ShardStatus.WAITING
                 else:  # its former reader's records are not all delivered
                     self._late.settled_at = now + self._timing.late_child_seconds_max
+
+    def _has_closed_since(self, shard: TrackedShard) -> bool:
+        """True for a shard that was left open, and whose end has to be read now."""
+        is_left = shard.status is ShardStatus.LEFT_OPEN and not shard.past_end
+        return is_left and self.is_closed(shard.id)
 
     def _ask_for_late_children(self) -> None:
         """Requests the children of just finished, resumed shards: the listing may lack them."""
@@ -301,9 +306,7 @@ class Coordinator:
         closed = [
             shard
             for shard in self.lineage.unfinished
-            if shard.status is ShardStatus.LEFT_OPEN
-            and shard.id in self._in_use
-            and self.is_closed(shard.id)
+            if self._has_closed_since(shard) and shard.id in self._in_use
         ]
         for shard in closed:
             self.resume(shard)
@@ -365,17 +368,19 @@ class Coordinator:
     def _reader_finished(self, shard: TrackedShard, message: ReaderEnded) -> ShardEnd | ReadAgain:
         if message.closed and message.gone is None:
             return ShardEnd.CLOSED
-        if not (self.has_listed or self.is_gone):
+        shard.past_end = message.past_end
+        if not (message.past_end or self.has_listed or self.is_gone):
             if self._schedule.failures:
                 return self._again
             self._schedule.want_in(0)
             return ReadAgain(0.0)
         if message.gone is not None:
             return self._reader_found_it_gone(shard, message.gone)
-        if self.is_closed(shard.id) or not (message.proven or self._require_settled_listing()):
+        is_proven = message.past_end or (message.proven and not self.is_closed(shard.id))
+        if not is_proven and (self.is_closed(shard.id) or not self._require_settled_listing()):
             return self._again
         shard.status = ShardStatus.LEFT_OPEN
-        if not message.proven:  # a later listing may show that it was closed
+        if not is_proven:  # a later listing may show that it was closed
             self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
         logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
         return ShardEnd.LEFT_OPEN

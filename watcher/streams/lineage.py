@@ -57,6 +57,8 @@ class TrackedShard(msgspec.Struct):
     """True if its loss of records was reported, and no record has come since."""
     logged_notices: set[str] = msgspec.field(default_factory=set)
     """The notices that were logged already."""
+    past_end: bool = False
+    """True if records later than the requested end were read: none before that can follow."""
     refusals: int = 0
     """The number of refused reads, although a listing shows it, since its last record."""
 

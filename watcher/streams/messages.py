@@ -135,12 +135,14 @@ class ReaderEnded(msgspec.Struct, frozen=True, tag="finished"):
 
     `reason` explains the end of a shard that is not closed; with `proven` it was open after the
     start, whatever a listing shows. `gone` is the loss of a shard that the service no longer knows.
+    `past_end`: its last records are later than the requested end; closed or not, it is read.
     """
 
     closed: bool
     gone: Loss | None = None
     proven: bool = False
     reason: str = ""
+    past_end: bool = False
 
 
 class ReaderCrashed(msgspec.Struct, frozen=True, tag="failed"):

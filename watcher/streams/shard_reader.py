@@ -396,7 +396,8 @@ class ShardReader:
         self.finished = True
         self.delay = 0.0
         proven = not closed and self._end_detector is not None and self._end_detector.is_open
-        return ReaderEnded(closed, gone, proven, reason)
+        past_end = not closed and self._deduplicator.is_past_end
+        return ReaderEnded(closed, gone, proven, reason, past_end)
 
     def _loss(self, reason: str) -> Loss:
         return Loss.at(self.shard_id, self.position, reason)

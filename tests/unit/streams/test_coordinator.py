@@ -354,6 +354,20 @@ def test_a_shard_left_as_open_is_read_again_where_listings_may_not_show_its_end_
     assert made.on_message(shard, ReaderEnded(False)) == ReadAgain(1.0)
 
 
+def test_a_closed_shard_is_read_once_up_to_the_end_where_many_later_records_follow(
+    service: PlayedService,
+) -> None:
+    made = coordinator(service)
+    begun(made)
+    shard = made.lineage.shards["a"]
+    service.add("b", "a")
+    pass_time(made, service, 60)
+    assert made.is_closed("a")
+    assert made.on_message(shard, ReaderEnded(False, past_end=True)) is ShardEnd.LEFT_OPEN
+    pass_time(made, service, 100)
+    assert begun(made) == [] and made.take_reopened() == [] and made.poll_exhausted()
+
+
 def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedService) -> None:
     made = coordinator(service)
     begun(made)
