@@ -136,7 +136,11 @@ def build_manager(
         workers=workers,
         dispatcher=dispatcher,
         delivery=delivery,
-        snapshots=TableSnapshots(clock),
+        snapshots=TableSnapshots(
+            clock,
+            requests=lambda: b"" if store is None else store.snapshot_request,
+            first_pending=dispatcher.first_pending,
+        ),
         saver=saver,
         store=store,
         stats=stats,

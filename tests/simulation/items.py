@@ -29,6 +29,10 @@ class SimulatedItems:
     in_threads = False
     time = None
 
+    @property
+    def present(self) -> SimulatedItems:
+        return self
+
     def describe(self) -> Description:
         count = len(self._table.names())
         # Some tables are so large that they are scanned in segments.

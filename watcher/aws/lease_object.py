@@ -18,12 +18,15 @@ class _Content(msgspec.Struct, frozen=True):
     counter: int
     seconds: float
     token: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    request: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 def encode(leased: LeaseRecord) -> bytes:
     """Returns the lease and its token as JSON."""
-    token = msgspec.Raw(leased.token) if leased.token else msgspec.UNSET
-    content = _Content(leased.holder, leased.counter, leased.seconds, token)
+    token, request = (
+        msgspec.Raw(text) if text else msgspec.UNSET for text in (leased.token, leased.request)
+    )
+    content = _Content(leased.holder, leased.counter, leased.seconds, token, request)
     return msgspec.json.encode(content)
 
 
@@ -34,8 +37,8 @@ def decode(text: bytes | str, name: str) -> LeaseRecord:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         reason = f"what is there was not written by a watch ({error}): choose another name"
         raise UsageError(reason, "checkpoint", name) from None
-    token = bytes(content.token) if content.token else b""
-    return LeaseRecord(content.holder, content.counter, content.seconds, token)
+    token, request = (bytes(raw) if raw else b"" for raw in (content.token, content.request))
+    return LeaseRecord(content.holder, content.counter, content.seconds, token, request)
 
 
 class LeaseObject:

@@ -53,6 +53,8 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     """The time after each write in which the holder may deliver."""
     token: bytes
     """The tokens' JSON text; empty where none was stored."""
+    request: bytes = b""
+    """The last `SnapshotRequest`, as JSON; empty without one."""
 
 
 class _Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -226,6 +228,8 @@ class LeaseTable:
         }
         if parts is not None:
             item["token"] = {"S": msgspec.json.encode(parts).decode()}
+        if leased.request:
+            item["request"] = {"S": leased.request.decode()}
         return item
 
     def _decoded(self, item: WireItem) -> LeaseRecord:
@@ -235,6 +239,7 @@ class LeaseTable:
                 int(item["counter"]["N"]),
                 float(item["seconds"]["N"]),
                 _token(item),
+                item.get("request", {"S": ""})["S"].encode(),
             )
         except (KeyError, ValueError, zlib.error) as error:
             text = f"the item there was not written by a watch ({error!r}): choose another name"

@@ -460,6 +460,11 @@ class TableItems:
         self._client: TablesClient | None = None
         self._table = ""
 
+    @property
+    def present(self) -> TableItems:
+        """Itself."""
+        return self
+
     def describe(self) -> Description:
         """Returns the table's current description."""
         self._client = self._client or TablesClient(

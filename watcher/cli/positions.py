@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,11 +20,18 @@ from watcher.clock import CLOCK
 from watcher.declared import Parameter
 from watcher.errors import ServiceError, StreamError, UsageError
 from watcher.formatting.style import time_text
-from watcher.formatting.text import grouped, printable, write_json, write_text
+from watcher.formatting.text import counted, grouped, printable, write_json, write_text
 from watcher.options import WatchOptions
 from watcher.pull.rewind import rewound
-from watcher.stores.open_store import claimed, read_positions
-from watcher.streams.checkpoint_format import Token, TokenShard, all_to_dict
+from watcher.records.filters import record_filter
+from watcher.stores.open_store import claimed, leave_request, read_positions
+from watcher.streams.checkpoint_format import (
+    SnapshotRequest,
+    Token,
+    TokenShard,
+    TokenSnapshot,
+    all_to_dict,
+)
 from watcher.streams.lineage import RETENTION
 from watcher.streams.start_times import parse_start
 
@@ -32,14 +40,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
+_ACTIONS = ("show", "rewind", "copy", "diff", "snapshot")
 _Action = Annotated[
     str,
     Parameter(
         name="ACTION",
-        choices=("show", "rewind", "copy", "diff"),
-        completer=completers.words("show", "rewind", "copy", "diff"),
-        help="show STORE, rewind STORE --to TIME, copy STORE OTHER, or diff STORE OTHER (exit "
-        "status 1 where they differ)",
+        choices=_ACTIONS,
+        completer=completers.words(*_ACTIONS),
+        help="show STORE, rewind STORE --to TIME, copy STORE OTHER, diff STORE OTHER (exit status "
+        "1 where they differ), or snapshot STORE (ask its watch to deliver the present items)",
     ),
 ]
 _Store = Annotated[
@@ -59,16 +68,27 @@ _To = Annotated[
 ]
 _Table = Annotated[
     list[str] | None,
-    Parameter(metavar="TABLE", help="rewind only this table's positions; repeatable"),
+    Parameter(metavar="TABLE", help="rewind or snapshot only this table of several; repeatable"),
+]
+_Key = Annotated[
+    list[str] | None,
+    Parameter(metavar="NAME=VALUE", help="snapshot only items with this key, as for a watch"),
+]
+_Where = Annotated[
+    list[str] | None,
+    Parameter(metavar="PATTERN", help="snapshot only items that match, as for a watch"),
 ]
 _Apply = Annotated[
     bool,
-    Parameter(negative=(), help="do it: refused while a watch uses the store; without, a plan"),
+    Parameter(
+        negative=(),
+        help="do it: refused while a watch uses the store, but for snapshot; without, a plan",
+    ),
 ]
 
 
 def positions_command(line: CommandLine) -> Callable[..., int]:
-    """Shows a checkpoint, compares two, copies one, or moves it back: first as a plan."""
+    """Shows a checkpoint, compares two, copies or moves one back, asks for a snapshot."""
     return options.with_options(_positions, options.declared_by(WatchOptions, *options.AWS))
 
 
@@ -80,6 +100,8 @@ def _positions(
     *,
     to: _To = None,
     table: _Table = None,
+    key: _Key = None,
+    where: _Where = None,
     apply: _Apply = False,
     output: options.Output = "text",
     origins: options.OriginsArgument,
@@ -89,6 +111,9 @@ def _positions(
     connection = options.connection(values)
     if action == "rewind":
         return _rewind(store, to, table, _How(connection, apply, output))
+    if action == "snapshot":
+        request = SnapshotRequest(secrets.token_hex(4), table, key or [], where or [])
+        return _request_snapshot(store, request, connection, apply=apply)
     if action == "show":
         return _show(read_positions(store, connection), output)
     assert other is not None
@@ -108,10 +133,18 @@ def _refuse_misplaced(action: str, store: str, other: str | None, origins: optio
         raise UsageError(f"{action} is about {'one store' if other else 'two stores: give OTHER'}")
     if other == store:
         raise UsageError(f"{store} twice: give another store")
-    belongs = {"to": ("rewind",), "table": ("rewind",), "apply": ("rewind", "copy")}
+    belongs = {
+        "to": ("rewind",),
+        "table": ("rewind", "snapshot"),
+        "key": ("snapshot",),
+        "where": ("snapshot",),
+        "apply": ("rewind", "copy", "snapshot"),
+    }
     for name, actions in belongs.items():
         if name in origins.typed and action not in actions:
             raise UsageError(f"it goes with {' and '.join(actions)}", name)
+    if action == "snapshot" and "output" in origins.typed:
+        raise UsageError("it prints nothing on standard output", "output")
     if action == "rewind" and "to" not in origins.typed:
         raise UsageError("give a time such as 2h, or trim-horizon", "to")
 
@@ -128,11 +161,23 @@ def _show(tokens: Sequence[Token], output: str) -> int:
         saved = f"  saved {time_text(token.saved_at.astimezone())}" if token.saved_at else ""
         write_text(f"{printable(f'{table_name(token.stream_arn)}  {token.stream_arn}')}{saved}\n")
         if token.snapshot is not None:
-            state = "done" if token.snapshot.done else "under way"
-            write_text(f"  snapshot {state}: {grouped(token.snapshot.items, 'item')}\n")
+            write_text(f"  snapshot {_progress(token.snapshot)}\n")
+        if token.request is not None:
+            progress = _progress(token.request.progress or TokenSnapshot())
+            write_text(printable(f"  requested snapshot{_only(token.request)} {progress}") + "\n")
         for shard in token.shards:
             write_text(printable(f"  {shard.shard_id}  {_position(shard)}") + "\n")
     return 0
+
+
+def _progress(snapshot: TokenSnapshot) -> str:
+    return f"{'done' if snapshot.done else 'under way'}: {counted(snapshot.items, 'item')}"
+
+
+def _only(request: SnapshotRequest) -> str:
+    """Returns which items a request is of; "" for all."""
+    chosen = " ".join((*request.key, *request.where))
+    return f" ({chosen})" if chosen else ""
 
 
 def _position(shard: TokenShard | None) -> str:
@@ -238,11 +283,7 @@ def _moved(
     connection: AwsConfig,
 ) -> Iterator[Token]:
     """Yields the rewound tokens. Raises UsageError for a table without positions."""
-    there = {table_name(token.stream_arn) for token in tokens}
-    for name in tables or ():
-        if name not in there:
-            named = ", ".join(sorted(there)) or "no table"
-            raise UsageError(f"no positions of {name} are stored, but of {named}", "table")
+    _refuse_other_tables(tokens, tables)
     for token in tokens:
         if tables and table_name(token.stream_arn) not in tables:
             yield token
@@ -252,6 +293,39 @@ def _moved(
             yield rewound(service, token, to)
         except ServiceError as error:
             raise StreamError(str(error), about=("endpoint_url", "region")) from error
+
+
+def _refuse_other_tables(tokens: Sequence[Token], tables: list[str] | None) -> None:
+    there = {table_name(token.stream_arn) for token in tokens}
+    for name in tables or ():
+        if name not in there:
+            named = ", ".join(sorted(there)) or "no table"
+            raise UsageError(f"no positions of {name} are stored, but of {named}", "table")
+
+
+def _request_snapshot(
+    store: str, request: SnapshotRequest, connection: AwsConfig, *, apply: bool
+) -> int:
+    record_filter(request.where, request.key)  # refuses what is no filter
+    if files := [each for each in request.where if each.startswith("@")]:
+        raise UsageError("the watch may run elsewhere: give the pattern itself", "where", files[0])
+    if not (tokens := read_positions(store, connection)):
+        raise UsageError(f"{store}: nothing is stored there")
+    _refuse_other_tables(tokens, request.tables)
+    for token in tokens:
+        name, last = table_name(token.stream_arn), token.request
+        if request.tables and name not in request.tables:
+            continue
+        ends = ""
+        if last is not None and not (last.progress and last.progress.done):
+            ends = "; it ends the one that was requested before"
+        logger.info(printable(f"Snapshot of {name}{_only(request)}{ends}"))
+    if not apply:
+        logger.info("Plan: nothing was written: the same with --apply does it")
+        return 0
+    leave_request(store, connection, request)
+    logger.info("Requested: a running watch begins it within seconds, or the next one does")
+    return 0
 
 
 def _finish(found: Sequence[_Difference], how: _How) -> int:

@@ -21,6 +21,7 @@ from watcher.aws.model import AfterSequence, ShardKey, TrimHorizon
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError, UsageError
 from watcher.pull.call_pool import CallPool
+from watcher.records.page import decode
 from watcher.records.wire import SNAPSHOT
 from watcher.streams.checkpoint_format import TokenSegment, TokenSnapshot
 from watcher.streams.lineage import TrackedShard
@@ -28,6 +29,7 @@ from watcher.streams.messages import Page
 
 if TYPE_CHECKING:
     from watcher.aws.tables import Description, Key, ReadPace
+    from watcher.records.filters import RecordFilter
     from watcher.records.redaction import Redaction
 
 SHARD_ID = "snapshot"
@@ -50,6 +52,10 @@ class Items(Protocol):
 
         None where each page shows the table as it is when it is asked for.
         """
+
+    @property
+    def present(self) -> Items:
+        """The table's items of now: itself, or those of the table of an export."""
 
     def describe(self) -> Description:
         """Returns the table's current description."""
@@ -74,16 +80,21 @@ class TableSnapshot:
         stored: TokenSnapshot | None = None,
         clock: Clock = CLOCK,
         *,
+        chosen: RecordFilter | None = None,
         redaction: Redaction | None = None,
         pace: ReadPace,
         calls: CallPool,
     ) -> None:
-        """Refuses keys that the `redaction` hides, as a token would show them."""
+        """Leaves out the items that are not `chosen`.
+
+        Refuses keys that the `redaction` hides, as a token would show them.
+        """
         self.shard_key = ShardKey(arn, SHARD_ID)
         self.shard = TrackedShard(SHARD_ID, None, TrimHorizon())
         """The items as a shard; its position is behind the last delivered record."""
         self._table = items
         self._clock = clock
+        self._chosen = chosen
         self._redaction = redaction
         self._pace = pace
         self._calls = calls
@@ -93,6 +104,7 @@ class TableSnapshot:
         # The progress before the current page, its items' segments and keys, and the progress
         # behind it.
         self._before = stored or TokenSnapshot()
+        self._scanned = self._before.items
         self._keys: list[tuple[int, Key]] = []
         self._after = self._before
 
@@ -110,7 +122,11 @@ class TableSnapshot:
     def share(self) -> float:
         """The share of all items that was read, by the table's own approximate count."""
         count = self._described.items if self._described is not None else 0
-        return 1.0 if self.is_done else min(self.items / count, 0.99) if count else 0.0
+        return 1.0 if self.is_done else min(self._scanned / count, 0.99) if count else 0.0
+
+    def stop(self) -> None:
+        """Ends it behind what was read."""
+        self._after = TokenSnapshot(items=self.items, done=True)
 
     @property
     def due(self) -> float:
@@ -128,7 +144,8 @@ class TableSnapshot:
         records: list[Mapping[str, Any]] = []
         units = 0.0
         for number, (items, last, used) in found.items():
-            for item in items:
+            self._scanned += len(items)
+            for item in self._matching(items):
                 records.append(self._record(item, before.items + len(records) + 1, number))
             segments[number] = TokenSegment(last, last is None)
             units += used
@@ -162,6 +179,13 @@ class TableSnapshot:
                 "leave out the snapshot or the checkpoint, or redact no key",
                 "redact",
             )
+
+    def _matching(self, items: Sequence[msgspec.Raw]) -> Sequence[msgspec.Raw]:
+        if self._chosen is None or not items:
+            return items
+        records = [snapshot_record(each, self._names, number=0, time=0.0) for each in items]
+        wire = decode(msgspec.json.encode({"Records": records})).Records
+        return [items[index] for index in self._chosen.matching_indexes(wire)]
 
     def _record(self, item: msgspec.Raw, number: int, segment: int) -> Mapping[str, Any]:
         record = snapshot_record(item, self._names, number=number, time=self._clock.time())

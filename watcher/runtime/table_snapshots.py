@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+import msgspec
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.protocol import Delivery
-from watcher.errors import ServiceError, StreamError
+from watcher.errors import ServiceError, StreamError, UsageError
 from watcher.formatting.text import counted
 from watcher.pull.table_snapshot import TableSnapshot
 from watcher.retry import backoff, worth_logging
 from watcher.runtime.timing import SnapshotTiming
-from watcher.runtime.watched_stream import WatchedStream
+from watcher.runtime.watched_stream import FirstPending, WatchedStream
+from watcher.streams.checkpoint_format import SnapshotRequest
 from watcher.streams.messages import Page
 
 logger = logging.getLogger("watcher")
@@ -23,7 +26,20 @@ logger = logging.getLogger("watcher")
 class TableSnapshots:
     """Reads one page of items after the other; changes get as much time as the items took."""
 
-    def __init__(self, clock: Clock = CLOCK, timing: SnapshotTiming | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock = CLOCK,
+        timing: SnapshotTiming | None = None,
+        *,
+        requests: Callable[[], bytes],
+        first_pending: FirstPending,
+    ) -> None:
+        """`requests` returns the last `SnapshotRequest`, as JSON; empty without one."""
+        self._requests = requests
+        self._first_pending = first_pending
+        self._look_at = 0.0
+        self._request: SnapshotRequest | None = None
+        self._encoded = b""  # of it
         self._clock = clock
         self._timing = timing or SnapshotTiming()
         self._failures = 0
@@ -59,6 +75,7 @@ class TableSnapshots:
             delivery.release()
             return None
         self._goes_on = False
+        self._start_requested(streams, now)
         for stream in streams if now >= self._due else ():
             snapshot = stream.snapshot
             if snapshot is None or not stream.snapshot_is_due or now < snapshot.due:
@@ -71,6 +88,33 @@ class TableSnapshots:
             break
         delivery.release()
         return None
+
+    def _start_requested(self, streams: Iterable[WatchedStream], now: float) -> None:
+        """Looks for a request, now and then, and starts its snapshots."""
+        if now < self._look_at:
+            return
+        self._look_at = now + self._timing.look_seconds
+        if (encoded := self._requests()) != self._encoded:
+            self._encoded, self._request = encoded, None
+            try:
+                if encoded:
+                    self._request = msgspec.json.decode(encoded, type=SnapshotRequest)
+            except msgspec.MsgspecError as error:
+                logger.error(f"Not the request of a snapshot: {error}")
+        for stream in streams:
+            before = stream.snapshot
+            try:
+                stream.start_requested(self._request, self._first_pending)
+            except UsageError as error:
+                self._give_up(stream, error)
+            if stream.snapshot is not before:
+                logger.info(f"Snapshot of {stream.table}: begins, as requested")
+
+    @staticmethod
+    def _give_up(stream: WatchedStream, error: UsageError) -> None:
+        logger.error(f"Can't deliver the requested snapshot of {stream.table}: {error}")
+        if stream.snapshot is not None:
+            stream.snapshot.stop()
 
     def _give_changes_time(self, now: float, delivery: Delivery) -> bool:
         """Gives changes as much time as the last page took; False where items are next."""
@@ -93,6 +137,11 @@ class TableSnapshots:
         except (ServiceError, StreamError) as error:
             self._note_trouble(stream, error)
             return None
+        except UsageError as error:
+            if not stream.is_requested:
+                raise
+            self._give_up(stream, error)
+            return None
         self._failures, self._goes_on, self._wait = 0, True, 0.0
         self._items, self._changes_come = snapshot.shard_key, None
         self._begun.add(stream.arn)
@@ -107,7 +156,8 @@ class TableSnapshots:
         return min(seconds, self._wait) if self._goes_on else seconds
 
     def _note_trouble(self, stream: WatchedStream, error: ServiceError | StreamError) -> None:
-        if isinstance(error, StreamError) and stream.arn not in self._begun:
+        is_first = stream.arn not in self._begun and not stream.is_requested
+        if isinstance(error, StreamError) and is_first:
             raise error
         self._failures += 1
         timing = self._timing

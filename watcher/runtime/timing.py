@@ -107,7 +107,10 @@ class StatsTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotTiming:
-    """The delays of retries of a snapshot's items."""
+    """The delays of retries of a snapshot's items, and of looks for another one's request."""
+
+    look_seconds: float = 1.0
+    """The delay between looks for a request."""
 
     again_seconds: float = 1.0
     """The first delay; it doubles."""

@@ -6,6 +6,9 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+import msgspec
 
 from watcher import executor
 from watcher.aws.arns import table_name, table_of
@@ -24,23 +27,28 @@ from watcher.aws.tables import MOST_SEGMENTS, ReadPace
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
 from watcher.formatting.style import time_text
+from watcher.formatting.text import counted
 from watcher.options import WatchOptions
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.table_snapshot import Items, TableSnapshot
+from watcher.records.filters import RecordFilter, record_filter
 from watcher.runtime.protocol import ShardAssignment
 from watcher.runtime.stats import StreamStats
 from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.streams import checkpoint_format
-from watcher.streams.checkpoint_format import Token, TokenSnapshot
+from watcher.streams.checkpoint_format import SnapshotRequest, Token, TokenSnapshot
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses, held_since
 from watcher.streams.start_times import LatestMoment
 
 logger = logging.getLogger("watcher")
+
+FirstPending: TypeAlias = Callable[[ShardKey], str | None]
+"""Tells the number of a shard's first record that some handler has not processed."""
 
 # Up to these numbers, each shard's start is logged.
 _FEW = 4
@@ -87,7 +95,12 @@ class WatchedStream:
         self.assigned: set[str] = set()
         """The shards that a worker reads, or will read again."""
         self.snapshot: TableSnapshot | None = None
-        """The snapshot of the table's items, if it was requested."""
+        """The snapshot of the table's items: the start's, or one that was requested since."""
+        self.request: SnapshotRequest | None = None
+        """The last request whose snapshot has begun; with its progress where that is not now's."""
+        self.is_requested = False
+        """True if `snapshot` is the request's."""
+        self._before_request: TokenSnapshot | None = None  # the progress of the start's snapshot
         self._calls = CallPool(threads=items is not None and items.in_threads, most=MOST_SEGMENTS)
         self._known_closed: set[str] = set()  # of those that are assigned
         self._items = items
@@ -218,6 +231,7 @@ class WatchedStream:
         policy, saved_at = self._settings.on_stale, token.saved_at if token else None
         anew = self.losses.restarts_snapshot(policy, "checkpoint", saved_at, listing)
         self._start_snapshot(None if token is None else token.snapshot, anew=anew)
+        self.request = None if token is None else token.request
         if not self._settings.follows:
             self.catch_up_after = self.coordinator.written_at
         if not listing.shards:
@@ -234,15 +248,57 @@ class WatchedStream:
         wanted = settings.snapshot or settings.snapshot_export is not None
         if self._items is not None and (wanted or anew):
             self._refuse_gap(self._items, None if anew else stored)
-            self.snapshot = TableSnapshot(
-                self.arn,
-                self._items,
-                None if anew else stored,
-                self._clock,
-                redaction=None if settings.checkpoint is None else settings.redaction,
-                pace=ReadPace(settings.snapshot_limit, self._clock),
-                calls=self._calls,
-            )
+            self.snapshot = self._new_snapshot(self._items, None if anew else stored)
+
+    def _new_snapshot(
+        self, items: Items, stored: TokenSnapshot | None, chosen: RecordFilter | None = None
+    ) -> TableSnapshot:
+        settings = self._settings
+        return TableSnapshot(
+            self.arn,
+            items,
+            stored,
+            self._clock,
+            chosen=chosen,
+            redaction=None if settings.checkpoint is None else settings.redaction,
+            pace=ReadPace(settings.snapshot_limit, self._clock),
+            calls=self._calls,
+        )
+
+    def start_requested(self, newest: SnapshotRequest | None, first_pending: FirstPending) -> None:
+        """Starts the snapshot of the newest request, or goes on with the token's.
+
+        A requested one under way ends behind the items that it has read; the start's comes to its
+        end first. Raises UsageError for a filter that is none.
+        """
+        if not self.has_started or self._items is None:
+            return
+        request = self.request
+        is_new = newest is not None and newest.id != (request and request.id)
+        if newest is not None and is_new and (newest.tables is None or self.table in newest.tables):
+            request = newest
+            if self.is_requested and self.snapshot is not None and not self.snapshot.is_done:
+                self.snapshot.stop()
+                count = counted(self.snapshot.items, "item")
+                logger.info(f"Snapshot of {self.table}: ends after {count} for a newer request")
+        if request is None or (request.progress is not None and request.progress.done):
+            return
+        if self.is_requested and request is self.request:
+            return
+        before = None if self._stored is None else self._stored.snapshot
+        if self.snapshot is not None:
+            before = self.snapshot.stored(first_pending(self.snapshot.shard_key))
+            if not before.done:
+                return
+        try:
+            chosen = record_filter(request.where, request.key)
+        except UsageError:
+            self.request = msgspec.structs.replace(request, progress=TokenSnapshot(done=True))
+            raise
+        if not self.is_requested:
+            self._before_request = before
+        self.request, self.is_requested = request, True
+        self.snapshot = self._new_snapshot(self._items.present, request.progress, chosen)
 
     def _refuse_gap(self, items: Items, stored: TokenSnapshot | None) -> None:
         """Raises UsageError where changes since the time of the items have left the stream."""
@@ -257,7 +313,8 @@ class WatchedStream:
     def _items_come_first(self) -> bool:
         """True while items of an earlier time are read: no change may come before them."""
         is_scanning = self.snapshot is not None and not self.snapshot.is_done
-        return is_scanning and self._items is not None and self._items.time is not None
+        is_the_start = is_scanning and not self.is_requested
+        return is_the_start and self._items is not None and self._items.time is not None
 
     def end_scan(self) -> None:
         """Ends the threads that have read the items."""
@@ -366,7 +423,7 @@ class WatchedStream:
             None if self.snapshot is None else self.snapshot.share,
         )
 
-    def token(self, first_pending: Callable[[ShardKey], str | None]) -> Token | None:
+    def token(self, first_pending: FirstPending) -> Token | None:
         """Returns its positions; a shard's stays before its first `first_pending` record.
 
         Before the start that is the token from which it resumes, or None.
@@ -377,10 +434,14 @@ class WatchedStream:
         for shard in token.shards:
             if number := first_pending(ShardKey(self.arn, shard.shard_id)):
                 shard.hold(number)
-        if self.snapshot is not None:
-            token.snapshot = self.snapshot.stored(first_pending(self.snapshot.shard_key))
-        elif self._stored is not None:
-            token.snapshot = self._stored.snapshot
+        token.request = self.request
+        if self.snapshot is None:
+            token.snapshot = None if self._stored is None else self._stored.snapshot
+            return token
+        token.snapshot = self.snapshot.stored(first_pending(self.snapshot.shard_key))
+        if self.request is not None and self.is_requested:
+            token.request = msgspec.structs.replace(self.request, progress=token.snapshot)
+            token.snapshot = self._before_request
         return token
 
     def _current_token(self) -> Token:

@@ -29,6 +29,7 @@ class CheckpointFile(Store):
         if not self.path.name:  # the root
             raise self._refused("can't be used: Is a directory")
         self._aside = self.path.with_name(self.path.name + ".new")
+        self._request = _request_of(self.path)
         try:
             self._lock = files.lock_file(f"{self.path}.lock")
         except OSError as error:
@@ -40,6 +41,8 @@ class CheckpointFile(Store):
         except OSError:
             self._lock.close()
             raise self._refused("in use by another watch") from None
+        if not self.path.exists():  # it was of positions that were removed
+            self._request.unlink(missing_ok=True)
 
     @property
     def name(self) -> str:
@@ -56,6 +59,14 @@ class CheckpointFile(Store):
             files.replace(self.path, encode_all(tokens), self._aside)
         except OSError as error:
             raise self._unusable(error) from None
+
+    @property
+    def snapshot_request(self) -> bytes:
+        """See `Store`."""
+        try:
+            return self._request.read_bytes()
+        except OSError:
+            return b""
 
     def close(self) -> None:
         """Give the lock back."""
@@ -82,6 +93,19 @@ def read_file(path: Path) -> list[Token]:
     except OSError as error:
         raise _unusable(path, error) from None
     return from_checkpoint(text, str(path), "remove it to start anew, or choose another")
+
+
+def write_request(path: Path, request: bytes) -> None:
+    """Writes a request beside a checkpoint, whose watch reads it. Raises UsageError."""
+    place = _request_of(path.resolve())
+    try:
+        files.replace(place, request, place.with_name(place.name + ".new"))
+    except OSError as error:
+        raise _unusable(place, error) from None
+
+
+def _request_of(path: Path) -> Path:
+    return path.with_name(path.name + ".snapshot")
 
 
 def _unusable(path: Path, error: OSError) -> UsageError:

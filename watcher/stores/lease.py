@@ -30,6 +30,9 @@ from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 logger = logging.getLogger("watcher")
 
+# The attempts at a write beside another one's.
+_WRITES = 5
+
 
 class LeaseStorage(Protocol):
     """Keeps the lease and the tokens: `LeaseTable`, `LeaseObject`, `SharedObject`.
@@ -101,6 +104,25 @@ class Lease:
         """The stored tokens, as JSON."""
         return self._mine.token
 
+    @property
+    def request(self) -> bytes:
+        """The `SnapshotRequest` beside the lease, as of the last write."""
+        return self._mine.request
+
+    def leave_request(self, request: bytes) -> None:
+        """Writes a request beside the lease, whoever holds it: its next write finds it.
+
+        Raises CheckpointError.
+        """
+        for _ in range(_WRITES):
+            there = self.storage.get()
+            if there is not None and self.storage.replace(
+                msgspec.structs.replace(there, counter=there.counter + 1, request=request), there
+            ):
+                return
+        text = "it is written faster than it can be read"
+        raise CheckpointError(text, "checkpoint", self.storage.name, answered=True)
+
     def peek(self) -> bytes:
         """Returns what is stored, also where another has the lease. Raises CheckpointError."""
         there = self.storage.get()
@@ -163,8 +185,7 @@ class Lease:
 
     def _take(self, there: LeaseRecord | None) -> bool:
         began = self._clock.boottime()
-        counter, token = (there.counter, there.token) if there else (0, b"")
-        mine = LeaseRecord(self._holder, counter + 1, LEASE_SECONDS, token)
+        mine = self._next(there or LeaseRecord("", 0, 0.0, b""))
         if not self.storage.replace(mine, there):
             return False
         if there is not None and there.holder not in ("", self._holder):
@@ -197,16 +218,14 @@ class Lease:
         """Renew the lease, and store a token. Raises CheckpointError, LeaseLostError."""
         with self._lock:
             self._raise_if_lost()
-            began, seen = self._clock.boottime(), self._mine
+            began, seen, tries = self._clock.boottime(), self._mine, 1
             stored = seen.token if token is None else token
             try:
-                mine = self._next(seen, stored)
-                if not self.storage.replace(mine, seen):
-                    # An answer of ours may have been lost on its way.
-                    seen = self._own(self.storage.get())
-                    began, mine = self._clock.boottime(), self._next(seen, stored)
-                    if not self.storage.replace(mine, seen):
-                        self._own(None)
+                while not self.storage.replace(mine := self._next(seen, stored), seen):
+                    # An answer of ours may have been lost on its way, or a command has written a
+                    # request beside the lease.
+                    seen = self._own(self.storage.get() if tries < _WRITES else None)
+                    began, tries = self._clock.boottime(), tries + 1
             except CheckpointError as error:
                 self.trouble = str(error)
                 if error.answered:
@@ -214,8 +233,9 @@ class Lease:
                 raise
             self._have(mine, began)
 
-    def _next(self, seen: LeaseRecord, token: bytes) -> LeaseRecord:
-        return LeaseRecord(self._holder, seen.counter + 1, LEASE_SECONDS, token)
+    def _next(self, seen: LeaseRecord, token: bytes | None = None) -> LeaseRecord:
+        stored = seen.token if token is None else token
+        return LeaseRecord(self._holder, seen.counter + 1, LEASE_SECONDS, stored, seen.request)
 
     def _have(self, mine: LeaseRecord, began: float) -> None:
         self._mine, self._began, self.trouble = mine, began, ""
@@ -331,6 +351,15 @@ class LeasedStore(Store):
             return False
         self._renewer = self._renewing(self._lease)
         return True
+
+    @property
+    def snapshot_request(self) -> bytes:
+        """See `Store`."""
+        return self._lease.request
+
+    def leave_request(self, request: bytes) -> None:
+        """See `Store`; with or without the lease. Raises CheckpointError."""
+        self._lease.leave_request(request)
 
     def load(self) -> list[Token]:
         """Returns the tokens that the lease was taken over with."""

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
+
 from watcher.aws import s3
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
@@ -17,11 +19,11 @@ from watcher.aws.lease_table import SCHEME, LeaseTable
 from watcher.clock import CLOCK
 from watcher.errors import CheckpointError, UsageError
 from watcher.stores.custom import CustomStore, SharedObject
-from watcher.stores.file import CheckpointFile, read_file
+from watcher.stores.file import CheckpointFile, read_file, write_request
 from watcher.stores.lease import Lease, LeasedStore, own_name
 from watcher.stores.protocol import CheckpointStorage, SharedStorage, Store
 from watcher.stores.timing import CLAIM_SECONDS
-from watcher.streams.checkpoint_format import Token
+from watcher.streams.checkpoint_format import SnapshotRequest, Token
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
@@ -56,6 +58,16 @@ def read_positions(checkpoint: str, connection: AwsConfig) -> list[Token]:
         if error_code(reason) == "ResourceNotFoundException":  # the table, which a watch makes
             return []
         raise
+
+
+def leave_request(checkpoint: str, connection: AwsConfig, request: SnapshotRequest) -> None:
+    """Leaves a request for the watch that uses a file or a URL now, or next. Raises UsageError."""
+    text = msgspec.json.encode(request)
+    leased = _leased(checkpoint, connection, None)
+    if leased is None:
+        return write_request(Path(checkpoint), text)
+    with closing(leased):
+        leased.leave_request(text)
 
 
 @contextmanager

@@ -32,6 +32,11 @@ class Store(Protocol):
         """Give back what it holds: a lock, a lease."""
         return
 
+    @property
+    def snapshot_request(self) -> bytes:
+        """The last `SnapshotRequest` that a command has left here, as JSON; makes no call."""
+        return b""
+
     # Several watches of one checkpoint
 
     def peek(self) -> list[Token]:

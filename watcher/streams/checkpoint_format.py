@@ -94,6 +94,19 @@ class TokenSnapshot(msgspec.Struct, omit_defaults=True):
         return [TokenSegment(self.after, self.done)]
 
 
+class SnapshotRequest(msgspec.Struct, omit_defaults=True):
+    """A snapshot that `positions snapshot` asks a running watch for."""
+
+    id: str
+    """Differs for each request."""
+    tables: list[str] | None = None
+    """The names of the tables; None: all that are watched."""
+    key: list[str] = msgspec.field(default_factory=list)
+    where: list[str] = msgspec.field(default_factory=list)
+    progress: TokenSnapshot | None = None
+    """In a token: what the stream's watch has delivered of it."""
+
+
 class Token(msgspec.Struct, omit_defaults=True):
     """The positions of a whole stream."""
 
@@ -102,6 +115,8 @@ class Token(msgspec.Struct, omit_defaults=True):
     shards: list[TokenShard]
     saved_at: datetime | None = None
     snapshot: TokenSnapshot | None = None
+    request: SnapshotRequest | None = None
+    """The last snapshot that was asked for while it was watched; an older watcher ignores it."""
     # A default from a function, as `omit_defaults` would leave out a constant one.
     version: Version = msgspec.field(default_factory=lambda: _VERSION)
 

@@ -230,13 +230,13 @@ class ExportItems:
         if self._export.since is not None:
             raise UsageError("it is incremental: give a full one", self._option, location)
         self.time = self._export.time
-        self._table = table
+        self.present = table
         self._names: list[str] = []
         self._lines: Iterator[msgspec.Raw] | None = None
 
     def describe(self) -> Description:
         """The table, with the export's number of items."""
-        table = self._table.describe()
+        table = self.present.describe()
         self._export.check_table(table, self._option)
         self._names = [*table.types]
         count = sum(file.items for file in self._export.files)

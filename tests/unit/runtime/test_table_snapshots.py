@@ -17,7 +17,12 @@ from watcher.aws.tables import SEGMENT_BYTES, Description
 from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.errors import DeniedError, StreamError, TransientError, UsageError
 from watcher.records.record import Record
-from watcher.streams.checkpoint_format import Token, TokenShard, TokenSnapshot
+from watcher.streams.checkpoint_format import (
+    SnapshotRequest,
+    Token,
+    TokenShard,
+    TokenSnapshot,
+)
 from watcher.streams.messages import IteratorGranted
 
 
@@ -32,6 +37,10 @@ class Table:
         self.rows = [{"pk": {"S": f"k{number}"}, "n": {"N": "7"}} for number in range(count)]
         self.asked: list[str | None] = []
         self.errors: list[Exception] = []
+
+    @property
+    def present(self) -> Table:
+        return self
 
     def describe(self) -> Description:
         keys = [{"AttributeName": "pk", "KeyType": "HASH"}]
@@ -305,3 +314,69 @@ def test_a_handler_that_blocks_keeps_the_items_waiting_and_no_other_shard() -> N
     )
     before = told.lines[: told.lines.index("free")]
     assert len(before) == len(changes) and told.items == ALL
+
+
+class Asked(Memory):
+    """A store in which somebody has left a request."""
+
+    def __init__(self, request: SnapshotRequest) -> None:
+        super().__init__()
+        self.request = request
+
+    @property
+    def snapshot_request(self) -> bytes:
+        return msgspec.json.encode(self.request)
+
+
+def test_a_requested_snapshot_of_some_items_comes_once_and_is_resumed_behind_the_last_one() -> None:
+    table, told = Table(), Told()
+    store = Asked(SnapshotRequest("one", where=["pk != 'k2'"]))
+    play(table, told, store=store, snapshot=False, max_records=2).run(2.0)
+    assert told.items == ["k0", "k1"]
+    taken = store.token.request
+    assert taken is not None and taken.progress == TokenSnapshot(after={"pk": {"S": "k1"}}, items=2)
+    # The next run goes on with it, whatever the store asks for by then.
+    store.request.tables = ["others"]
+    play(table, told, store=store, snapshot=False).run(("a", page(1)), 4.0)
+    assert told.items == ["k0", "k1", "k3", "k4"]
+    assert store.token.request is not None
+    assert store.token.request.progress == TokenSnapshot(items=4, done=True)
+    assert store.token.snapshot is None, "the snapshot of a start is another one"
+    play(table, told, store=store, snapshot=True).run(4.0)
+    assert told.items[4:] == ALL
+
+
+def test_the_start_s_snapshot_comes_first_and_a_newer_request_ends_an_older_one() -> None:
+    table, told = Table(), Told()
+    store = Asked(SnapshotRequest("one"))
+
+    def handle(record: Record) -> None:
+        told(record)
+        if len(told.items) == 7:
+            store.request = SnapshotRequest("two", key=["pk=k3"])
+
+    play(table, handle, store=store).run(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    assert told.items[:7] == [*ALL, "k0", "k1"] and told.items[-1] == "k3"
+    assert store.token.snapshot == TokenSnapshot(items=5, done=True)
+    assert store.token.request is not None and store.token.request.id == "two"
+    assert store.token.request.progress == TokenSnapshot(items=1, done=True)
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (SnapshotRequest("one", key=["other=1"]), "no such key attribute; the table has pk"),
+        (SnapshotRequest("one", where=["("]), "Can't deliver the requested snapshot of"),
+    ],
+)
+def test_a_request_that_can_t_be_met_ends_no_watch(
+    request_: SnapshotRequest, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, told = Table(), Told()
+    store = Asked(request_)
+    table.errors = [DeniedError("not allowed")]
+    play(table, told, store=store, snapshot=False).run(3.0, ("a", page(1)), 3.0, 3.0)
+    assert len(told.lines) == 1, "the change alone"
+    assert said in caplog.text
+    assert store.token.request is not None and store.token.request.progress is not None
+    assert store.token.request.progress.done
