@@ -101,8 +101,8 @@ def written_to(server: DynamoDBLocal, table: str) -> Iterator[Callable[[], None]
 
 
 def in_table(server: DynamoDBLocal, table: str) -> dict[str, int]:
-    rows = server.client().scan(TableName=table, ConsistentRead=True)["Items"]
-    return {row["PK"]["S"]: int(row["n"]["N"]) for row in rows}
+    pages = server.client().get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
+    return {row["PK"]["S"]: int(row["n"]["N"]) for page in pages for row in page["Items"]}
 
 
 def there(ledger: Ledger) -> dict[str, int]:

@@ -110,7 +110,7 @@ class Lease:
         return self._mine.request
 
     def leave_request(self, request: bytes) -> None:
-        """Writes a request beside the lease, whoever holds it: its next write finds it.
+        """Writes a request beside the lease, for the holder, whose next write finds it.
 
         Raises CheckpointError.
         """
