@@ -6,6 +6,8 @@ import errno
 import math
 from collections.abc import Sequence
 
+import msgspec
+
 from tests.simulation import probes
 from tests.simulation.handler_pool import SimulatedHandlerPool
 from tests.simulation.items import SimulatedItems
@@ -32,6 +34,7 @@ from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
 from watcher.runtime.workers import Workers
+from watcher.streams.checkpoint_format import SnapshotRequest
 
 _READ_SECONDS = 10.0
 PLACES = 256
@@ -352,6 +355,12 @@ class Watch(Program):
 
     def _kill_at_a_save(self) -> bool:
         self._disk.kill_at_save = self._rng.choice(("before", "after"))
+        return True
+
+    def _request_a_snapshot(self) -> bool:
+        where = self._rng.choice(([], ["pk != 'k1'"]))
+        request = SnapshotRequest(f"{self._scheduler.now}", where=where)
+        self._disk.request = msgspec.json.encode(request)
         return True
 
     def _disk_full(self) -> bool:

@@ -42,7 +42,9 @@ COMMANDS = {
     "count": Command("count changes by kind, time, key, attribute or table", "history_commands"),
     "replay": Command("hand the records of a dead-letter file to handlers again", "replay"),
     "redrive": Command("hand what a Lambda function failed on to handlers", "replay"),
-    "positions": Command("show, move back, copy, compare checkpoints; ask for a snapshot", "positions"),
+    "positions": Command(
+        "show, rewind, copy, compare checkpoints; ask for a snapshot", "positions"
+    ),
     "policy": Command(
         "print the least that a command has to be allowed, as an IAM policy", "admin_commands"
     ),

@@ -184,6 +184,19 @@ def test_an_answer_that_gets_lost_loses_no_lease(item: Item, clock: HandClock) -
     assert item.there.token == b"2"
 
 
+def test_a_request_left_beside_a_lease_loses_no_lease_and_is_kept(
+    item: Item, clock: HandClock
+) -> None:
+    lease, command = held(item, clock), Lease(item, "command", clock)
+    command.leave_request(b'{"id":"1"}')
+    lease.write(b"{}")
+    assert lease.request == b'{"id":"1"}'
+    lease.write()
+    lease.release()
+    other = held(item, clock, "two:2:b")
+    assert (other.request, other.token) == (b'{"id":"1"}', b"{}")
+
+
 def test_of_two_that_stand_by_one_takes_over(item: Item, clock: HandClock) -> None:
     held(item, clock)
     second, third = Lease(item, "two:2:b", clock), Lease(item, "three:3:c", clock)
