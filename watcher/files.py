@@ -100,9 +100,9 @@ class WholeFile(io.FileIO):
 
     def _count(self, written: memoryview) -> None:
         for last in (written[-_TAIL_BYTES:], written):
-            place = bytes(last).rfind(b"\n")
-            if place >= 0:
-                self._since_line_end = len(last) - 1 - place
+            end = bytes(last).rfind(b"\n")
+            if end >= 0:
+                self._since_line_end = len(last) - 1 - end
                 return
         self._since_line_end += len(written)
 
@@ -162,15 +162,15 @@ def _has_torn_line(path: str) -> bool:
     return False
 
 
-def replace(place: Path, content: bytes, aside: Path) -> None:
-    """Writes a file at `place`, which may exist. Raises as `replacing`."""
-    with replacing(place, aside) as file:
+def replace(target: Path, content: bytes, aside: Path) -> None:
+    """Writes a file at `target`, which may exist. Raises as `replacing`."""
+    with replacing(target, aside) as file:
         file.write(content)
 
 
 @contextmanager
-def replacing(place: Path, aside: Path) -> Iterator[WholeFile]:
-    """Yields a file that replaces `place` once it is complete.
+def replacing(target: Path, aside: Path) -> Iterator[WholeFile]:
+    """Yields a file that replaces `target` once it is complete.
 
     It is first written `aside`, in the same folder, and synced to disk. A replacement keeps the
     mode; a new file is private to its owner. Raises OSError.
@@ -179,14 +179,14 @@ def replacing(place: Path, aside: Path) -> Iterator[WholeFile]:
     try:
         with WholeFile(os.fspath(aside), "w", opener=_created) as file:
             with suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
+                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             yield file
             os.fsync(file.fileno())
-        os.replace(aside, place)
+        os.replace(aside, target)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    folder = os.open(place.parent, os.O_RDONLY)
+    folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
@@ -230,15 +230,16 @@ def temporary_folder(longest: int | None = None) -> str:
 
     In a container it may be /dev/shm. Raises ResourceError.
     """
-    places = ["/tmp", "/var/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"]  # noqa: S108
+    folders = ["/tmp", "/var/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"]  # noqa: S108
     with suppress(FileNotFoundError):  # TMPDIR's comes first
-        places.insert(0, tempfile.gettempdir())
-    for place in filter(None, places):
-        if longest is None or len(os.fsencode(place)) <= longest:
-            with suppress(OSError), tempfile.TemporaryFile(dir=place):
-                return place
+        folders.insert(0, tempfile.gettempdir())
+    for folder in filter(None, folders):
+        if longest is None or len(os.fsencode(folder)) <= longest:
+            with suppress(OSError), tempfile.TemporaryFile(dir=folder):
+                return folder
+    tried = ", ".join(filter(None, dict.fromkeys(folders)))
     raise ResourceError(
-        f"temporary files have no place: {', '.join(dict.fromkeys(filter(None, places)))} can't be "
+        f"temporary files have no place: {tried} can't be "
         "written to; mount a volume at /tmp, or set TMPDIR to a folder that can"
     )
 

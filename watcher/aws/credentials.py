@@ -396,12 +396,17 @@ def own_credentials(connection: AwsConfig, region: str | None) -> OwnCredentials
     environ = _environ(connection)
     settings = {name: value for name, value in environ.items() if name.startswith("AWS_")}
     # Per process: a forked child must not share its parent's.
-    place = connection.profile, os.environ.get("HOME"), os.getpid(), frozenset(settings.items())
+    settings_key = (
+        connection.profile,
+        os.environ.get("HOME"),
+        os.getpid(),
+        frozenset(settings.items()),
+    )
     with _lock:
-        if place not in _known:
+        if settings_key not in _known:
             load = functools.partial(_load, connection, region)
-            _known[place] = OwnCredentials(load)
-        return _known[place]
+            _known[settings_key] = OwnCredentials(load)
+        return _known[settings_key]
 
 
 def keys_for_helpers(connection: AwsConfig, arn: str) -> Keys | None:

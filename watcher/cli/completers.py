@@ -93,8 +93,8 @@ def _functions(separator: str) -> Callable[[str], Iterable[str]]:
 
 def _file(module: str) -> Path | None:
     path = Path(*module.split("."))
-    places = (path.with_suffix(".py"), path / "__init__.py")
-    return next((place for place in places if place.is_file()), None)
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def _modules(package: str) -> Iterator[str]:
@@ -123,13 +123,13 @@ def _profiles(begun: str) -> Iterable[str]:
     import configparser  # not at every TAB
 
     names: list[str] = []
-    for variable, place in (
+    for variable, default in (
         ("AWS_CONFIG_FILE", "~/.aws/config"),
         ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
     ):
         parser = configparser.RawConfigParser(strict=False)
         with contextlib.suppress(configparser.Error, OSError, UnicodeDecodeError):
-            parser.read(os.path.expanduser(os.environ.get(variable) or place))
+            parser.read(os.path.expanduser(os.environ.get(variable) or default))
         plain = [name for name in parser.sections() if " " not in name]
         names += [*plain, *(n.removeprefix("profile ") for n in parser.sections() if " " in n)]
     return [name for name in dict.fromkeys(names) if " " not in name]

@@ -69,9 +69,11 @@ def trust(file: Path, content: bytes) -> None:
 
 def untrust(file: Path) -> int:
     """Removes the trust in all versions of this file; returns how many there were."""
-    place = f"{file.resolve()}\n"
+    noted_path = f"{file.resolve()}\n"
     notes = [
-        note for note in _folder().glob("*") if note.read_text("utf-8", "surrogateescape") == place
+        note
+        for note in _folder().glob("*")
+        if note.read_text("utf-8", "surrogateescape") == noted_path
     ]
     for note in notes:
         note.unlink(missing_ok=True)
@@ -297,8 +299,8 @@ def _files() -> list[Path]:
         return [Path(chosen)]
     # Neither is Path's: a user may have no home, or be kept out of it.
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    places = [os.path.join(home, "watcher", "config.toml"), PROJECT_FILE]
-    return [Path(place) for place in places if os.path.isfile(place)]
+    paths = [os.path.join(home, "watcher", "config.toml"), PROJECT_FILE]
+    return [Path(path) for path in paths if os.path.isfile(path)]
 
 
 def _of_environment() -> Iterator[Default]:

@@ -102,16 +102,16 @@ def _demo(choice: handler_flags.Choice, values: Values) -> int:
             opening = shop.stdout.readline()
             if not opening:
                 raise StreamError("the embedded DynamoDB did not start; -v shows more")
-            place = json.loads(opening)
-            reach["AWS_ENDPOINT_URL"] = place["endpoint"]
+            shop_address = json.loads(opening)
+            reach["AWS_ENDPOINT_URL"] = shop_address["endpoint"]
             shown = ["--live"] if values["live"] else choice.chosen or ["--print-summary"]
             flags = " ".join([*shown, *(choice.chosen if values["live"] else ())])
             logger.info(f"$ {PROGRAM} orders {flags}")
-            totals = _watched(place, handlers, choice.chosen, values)
+            totals = _watched(shop_address, handlers, choice.chosen, values)
             if totals is not None:
                 logger.info(closing_line(totals))
             if values["keep"]:
-                _keep(shop, datetime.fromisoformat(place["opened"]), reach, account)
+                _keep(shop, datetime.fromisoformat(shop_address["opened"]), reach, account)
         finally:
             shop.terminate()
     return 0
@@ -160,7 +160,7 @@ def _keep(
 
 
 def _watched(
-    place: dict[str, str],
+    shop_address: dict[str, str],
     handlers: Sequence[Handler],
     chosen: Sequence[str],
     values: Values,
@@ -171,15 +171,15 @@ def _watched(
         return watch(
             "orders",
             handlers,
-            start=datetime.fromisoformat(place["opened"]),
+            start=datetime.fromisoformat(shop_address["opened"]),
             max_records=CHANGES,
             region=_REGION,
-            endpoint_url=place["endpoint"],
+            endpoint_url=shop_address["endpoint"],
             display=display,
         )
 
     if values["live"]:
-        aws = {"region": _REGION, "profile": None, "endpoint_url": place["endpoint"]}
+        aws = {"region": _REGION, "profile": None, "endpoint_url": shop_address["endpoint"]}
         return view_live(
             ["orders"], chosen, lambda each, display: run([*handlers, each], display), aws
         )

@@ -223,7 +223,7 @@ def _row(each: _Change | _State) -> dict[str, object]:
         "by_ttl": record.expired_by_ttl,
         **({} if answer is None else {"who": msgspec.to_builtins(answer)}),
         "differences": [
-            {"attribute": place, **_pair(old, new)} for place, old, new in _differences(record)
+            {"attribute": path, **_pair(old, new)} for path, old, new in _differences(record)
         ],
         "sequence_number": record.sequence_number,
     }
@@ -245,7 +245,7 @@ def _cells(found: History) -> Iterator[tuple[str, ...]]:
         record, answer = each
         who = () if answer is None else (answer.names, answer.certainty.value)
         head = time_text(record.created_at), record.event_name, str(record.expired_by_ttl)
-        rows = [(place, _cell(old), _cell(new)) for place, old, new in _differences(record)]
+        rows = [(path, _cell(old), _cell(new)) for path, old, new in _differences(record)]
         for row in rows or [("", "", "")] * bool(who):
             yield *head, *row, *who
 
@@ -347,18 +347,18 @@ def _as_of(
         raise UsageError("name a stream and a time: as-of orders 14:05")
     moment = past_time(time, "TIME" if at is None else "at")
     one_key = None if key is None else ItemKey(key)
-    place = _Destination(values["output"], to, to_table, dynamodb_json, csv_raw)
+    destination = _Destination(values["output"], to, to_table, dynamodb_json, csv_raw)
     record_filter(values["filters"])  # a wrong one is refused before anything is read
-    _refuse_two_places(place)
+    _refuse_two_places(destination)
     if to_table is not None:
         options.refuse_redaction(values, "a table takes items as they were")
     exports = open_baseline(baseline, values["region"], values["profile"])
     if values["engine"] != "spark":
         return _as_of_here(
-            names, at=moment, key=one_key, baseline=exports, place=place, values=values
+            names, at=moment, key=one_key, baseline=exports, destination=destination, values=values
         )
     options.refuse_redaction(values, "not for --engine spark")
-    form = _for_spark(place)
+    form = _for_spark(destination)
     _log_moment(moment, to)
     count = spark_commands.as_of(
         names,
@@ -390,27 +390,27 @@ def _as_of_here(
     at: datetime,
     key: ItemKey | None,
     baseline: Baseline | None,
-    place: _Destination,
+    destination: _Destination,
     values: Values,
 ) -> int:
     """Reads the items in this process, and writes them."""
-    if place.output == "parquet":
-        raise UsageError("it is Spark that writes it: --engine spark", "output", place.output)
+    if destination.output == "parquet":
+        raise UsageError("it is Spark that writes it: --engine spark", "output", destination.output)
     redaction, test = options.redaction(values), record_filter(values["filters"])
     sources = Sources.named(names, options.connection(values), strict=True)
-    if place.to_table is not None and sources.stream is None:
+    if destination.to_table is not None and sources.stream is None:
         raise UsageError("it is made like the stream's table: name the stream, too", "to_table")
-    with nullcontext(sys.stdout) if place.to is None else written_file(place.to) as out:
-        _log_moment(at, place.to or place.to_table)
+    with nullcontext(sys.stdout) if destination.to is None else written_file(destination.to) as out:
+        _log_moment(at, destination.to or destination.to_table)
         found = items_as_of(sources, at, key, test, baseline)
         found.redaction = redaction
-        if not found.exact and (place.wire or place.to_table):
+        if not found.exact and (destination.wire or destination.to_table):
             raise UsageError(INEXACT_ARCHIVE)
-        if place.to_table is not None:
-            count = copy_to_table(sources, place.to_table, found.images())
+        if destination.to_table is not None:
+            count = copy_to_table(sources, destination.to_table, found.images())
         else:
-            count = _write(found, place, out)
-    return _log_count(found.at, count, place.to or place.to_table)
+            count = _write(found, destination, out)
+    return _log_count(found.at, count, destination.to or destination.to_table)
 
 
 def _log_moment(at: datetime, to: str | None) -> None:
@@ -425,12 +425,12 @@ def _log_count(at: datetime, count: int, to: str | None) -> int:
     return 0
 
 
-def _for_spark(place: _Destination) -> str:
+def _for_spark(destination: _Destination) -> str:
     """Returns the output format for Spark. Raises UsageError."""
-    if place.to_table is not None:
+    if destination.to_table is not None:
         raise UsageError("not for --engine spark: give --to and a folder", "to_table")
-    form = place.output or ("jsonl" if place.to is None else "parquet")
-    if form == "parquet" and place.to is None:
+    form = destination.output or ("jsonl" if destination.to is None else "parquet")
+    if form == "parquet" and destination.to is None:
         raise UsageError("give --to and a folder", "output", form)
     return form
 
@@ -440,18 +440,22 @@ def open_trail(values: Values, who: options.Who = None) -> Trail | None:
     return None if who is None else Trail(who, AwsConfig(values["region"], values["profile"]))
 
 
-def _refuse_two_places(place: _Destination) -> None:
-    if place.to_table is not None and (place.output or place.to or place.wire):
+def _refuse_two_places(destination: _Destination) -> None:
+    if destination.to_table is not None and (
+        destination.output or destination.to or destination.wire
+    ):
         raise UsageError("a table takes whole items: without --to, --output, --dynamodb-json")
-    if place.wire and place.output in ("csv", "table"):
-        raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", place.output)
+    if destination.wire and destination.output in ("csv", "table"):
+        raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", destination.output)
 
 
-def _write(found: ItemsAsOf, place: _Destination, out: IO[str]) -> int:
-    form = place.output or "jsonl"
+def _write(found: ItemsAsOf, destination: _Destination, out: IO[str]) -> int:
+    form = destination.output or "jsonl"
     if form in ("csv", "table"):
-        return _write_rows(found, form, out, csv_raw=place.csv_raw)
-    texts = (image.decode() for image in found.images()) if place.wire else _plain_items(found)
+        return _write_rows(found, form, out, csv_raw=destination.csv_raw)
+    texts = (
+        (image.decode() for image in found.images()) if destination.wire else _plain_items(found)
+    )
     count = 0
     for text in texts:
         if form == "json":

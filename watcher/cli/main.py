@@ -82,15 +82,15 @@ def _run(name: str, words: Sequence[str]) -> int:
 
 def _log_full_disk(error: OSError) -> int:
     # A temporary file has no name; the error of a checkpoint or a dead letter is another one.
-    place = error.filename or "the folder of temporary files"
-    text = f"{error.strerror}: {place} is full; free some space, or set TMPDIR to another folder"
+    full = error.filename or "the folder of temporary files"
+    text = f"{error.strerror}: {full} is full; free some space, or set TMPDIR to another folder"
     logger.error(text, extra={"exit_status": ResourceError.exit_status})
     return ResourceError.exit_status
 
 
 def _text_asked_for(line: CommandLine) -> str | None:
     """Returns what `--help` or `--version` asks for, wherever it stands."""
-    for place, word in enumerate(line.words):
+    for index, word in enumerate(line.words):
         if word == "--":
             return None
         option, equals, topic = word.partition("=")
@@ -98,7 +98,7 @@ def _text_asked_for(line: CommandLine) -> str | None:
             return f"watcher {watcher.__version__}\n"
         if option in ("--help", "-h"):
             if not equals:
-                topic = "".join(line.words[place + 1 : place + 2])
+                topic = "".join(line.words[index + 1 : index + 2])
             return _help(line, topic if topic[:1] != "-" else "")
         if word.startswith("-h") and word[2:] in (*command_line.TOPICS, *command_line.COMMANDS):
             return _help(line, word[2:])

@@ -286,7 +286,7 @@ _MOST_HELD = 100_000
 _TOPIC = re.compile("arn:[^:]*:sns:")
 _QUEUE_NAME = re.compile(r"[\w-]{1,75}(\.fifo)?")
 
-_Place = Annotated[
+_QueueOrFile = Annotated[
     str,
     Parameter(
         name="QUEUE|FILE",
@@ -314,7 +314,7 @@ def redrive_command(line: CommandLine) -> Callable[..., int]:
     parts = [*delivery_options(), *options.declared_by(WatchOptions, *options.AWS)]
 
     def run(
-        place: _Place,
+        queue_or_file: _QueueOrFile,
         /,
         *,
         archive: _ArchiveFolder = None,
@@ -327,26 +327,26 @@ def redrive_command(line: CommandLine) -> Callable[..., int]:
             raise UsageError("choose the handlers to redrive to, such as --lambda app.handler")
         if dry_run:
             origins.log_from_folder()
-        return _redrive(place, archive, None if dry_run else choice, values)
+        return _redrive(queue_or_file, archive, None if dry_run else choice, values)
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
 def _redrive(
-    place: str, archive: str | None, choice: handler_flags.Choice | None, values: Values
+    queue_or_file: str, archive: str | None, choice: handler_flags.Choice | None, values: Values
 ) -> int:
     """Hands the records to the chosen handlers; without handlers, only counts them."""
     options.call(style.set_up, values)
     aws = options.connection(values)
     on_error = FailurePolicy.parse(values["on_error"] or "log", aws)
-    refuse_as_dead_letters(on_error, place)
+    refuse_as_dead_letters(on_error, queue_or_file)
     redaction = options.redaction(values)
     files = None if archive is None else Archive(Path(archive), ("parquet", "json"))
     shutdown = Shutdown(values["stop_timeout"])
     try:
-        with _open_messages(place, aws, shutdown) as messages:
+        with _open_messages(queue_or_file, aws, shutdown) as messages:
             step = _RedriveRun(messages, values, files, redaction)
-            with blaming(place) if messages.queue else nullcontext():
+            with blaming(queue_or_file) if messages.queue else nullcontext():
                 if choice is not None:
                     return step.hand_over(choice, on_error, shutdown)
                 with _interrupted_by_signals(shutdown):
@@ -375,21 +375,21 @@ class _Messages(NamedTuple):
 
 
 @contextmanager
-def _open_messages(place: str, aws: AwsConfig, shutdown: Shutdown) -> Iterator[_Messages]:
+def _open_messages(queue_or_file: str, aws: AwsConfig, shutdown: Shutdown) -> Iterator[_Messages]:
     """Yields the messages of a file or a queue; the queue shows unhandled ones again at the end."""
-    name = _queue_in(place)
+    name = _queue_in(queue_or_file)
     if name is None:
-        with open_lines(place) as file:
+        with open_lines(queue_or_file) as file:
             text = file.read().decode(errors="replace")
         messages = _read(("", [each]) for each in failed_batches(text))
         if messages.unreadable and not messages.held:
-            raise UsageError(f"{place} has no message of a Lambda mapping's destination")
+            raise UsageError(f"{queue_or_file} has no message of a Lambda mapping's destination")
         yield messages
         return
-    with blaming(place):
+    with blaming(queue_or_file):
         queue = HeldMessages.of(name, aws)
     with closing(queue):
-        with blaming(place), _interrupted_by_signals(shutdown):
+        with blaming(queue_or_file), _interrupted_by_signals(shutdown):
             received = itertools.islice(queue.receive(), _MOST_HELD)
             found = ((handle, [*failed_batches(body)]) for handle, body in received)
             messages = _read(found, queue)
@@ -398,17 +398,21 @@ def _open_messages(place: str, aws: AwsConfig, shutdown: Shutdown) -> Iterator[_
         yield messages
 
 
-def _queue_in(place: str) -> str | None:
-    """Returns the queue of a place; None for a file. Raises UsageError."""
-    if place.startswith(("s3://", "sns://")) or _TOPIC.match(place):
+def _queue_in(queue_or_file: str) -> str | None:
+    """Returns the queue of that name; None for a file. Raises UsageError."""
+    if queue_or_file.startswith(("s3://", "sns://")) or _TOPIC.match(queue_or_file):
         raise UsageError(
-            f"{place}: give the queue that is subscribed to it; the objects of an S3 destination "
-            "hold whole records, for replay"
+            f"{queue_or_file}: give the queue that is subscribed to it; the objects of an S3 "
+            "destination hold whole records, for replay"
         )
-    if place.startswith(("sqs://", "https://", "http://", "arn:")):
-        return place.removeprefix("sqs://")
-    is_file = place == "-" or Path(place).exists() or not _QUEUE_NAME.fullmatch(place)
-    return None if is_file else place
+    if queue_or_file.startswith(("sqs://", "https://", "http://", "arn:")):
+        return queue_or_file.removeprefix("sqs://")
+    is_file = (
+        queue_or_file == "-"
+        or Path(queue_or_file).exists()
+        or not _QUEUE_NAME.fullmatch(queue_or_file)
+    )
+    return None if is_file else queue_or_file
 
 
 def _read(

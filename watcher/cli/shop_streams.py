@@ -77,8 +77,8 @@ class ShopShards(table.StreamShard):
             change = record["dynamodb"]
             change["SequenceNumber"] = str(next(self._numbers))
             key = repr(change["Keys"][self.table.hash_key_attr]).encode()
-            place = zlib.crc32(key) % _HASHES
-            (shard,) = (each for each in self._open() if place in each.hashes)
+            hash_key = zlib.crc32(key) % _HASHES
+            (shard,) = (each for each in self._open() if hash_key in each.hashes)
             shard.records.append(record)
 
     def split(self) -> None:
@@ -126,27 +126,27 @@ class ShopStreams(DynamoDBStreamsHandler):
         number = int(self._get_param("SequenceNumber", 0))
         match self._get_param("ShardIteratorType"):
             case "TRIM_HORIZON":
-                place = 0
+                index = 0
             case "LATEST":
-                place = len(records)
+                index = len(records)
             case "AT_TIMESTAMP":
                 start = datetime.fromtimestamp(self._get_float_param("Timestamp"), UTC)
                 naive = start.replace(tzinfo=None)
-                place = bisect_left(records, naive, key=_created)
+                index = bisect_left(records, naive, key=_created)
             case "AT_SEQUENCE_NUMBER":
-                place = bisect_left(records, number, key=_number)
+                index = bisect_left(records, number, key=_number)
             case _:
-                place = bisect_left(records, number + 1, key=_number)
-        return ActionResult({"ShardIterator": f"{arn}|{name}|{place}"})
+                index = bisect_left(records, number + 1, key=_number)
+        return ActionResult({"ShardIterator": f"{arn}|{name}|{index}"})
 
     def get_records(self) -> ActionResult:
         """Returns a page; a closed shard's last one has no next iterator."""
-        arn, name, place = self._get_param("ShardIterator").split("|")
+        arn, name, index = self._get_param("ShardIterator").split("|")
         shard = shards_of(arn).shard(name)
         has_ended = shard.last is not None
-        end = int(place) + int(self._get_param("Limit", 1000))
-        page = shard.records[int(place) : end]
-        following = f"{arn}|{name}|{int(place) + len(page)}"
+        end = int(index) + int(self._get_param("Limit", 1000))
+        page = shard.records[int(index) : end]
+        following = f"{arn}|{name}|{int(index) + len(page)}"
         more = {} if has_ended and end >= len(shard.records) else {"NextShardIterator": following}
         return ActionResult({"Records": page, **more})
 

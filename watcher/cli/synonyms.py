@@ -314,11 +314,11 @@ def of(known: Container[str]) -> list[str]:
 
 def refuse_count(words: Sequence[str]) -> None:
     """Raises UsageError for `-n`: tail's is the last N, aws logs' and kcat's the next N."""
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if word == "--":
             return
         if count := _COUNT.fullmatch(word):
-            n = count[1] or "".join(words[place + 1 : place + 2]) or "N"
+            n = count[1] or "".join(words[index + 1 : index + 2]) or "N"
             raise UsageError(
                 f"{word}: say --tail {n} (the last {n}, then go on; --no-follow: only those) "
                 f"or --max-records {n} (the next {n})"

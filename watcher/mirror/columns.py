@@ -104,7 +104,7 @@ class MirrorColumns:
         """Returns the items' values by column; all null for one that is None."""
         values: dict[str, list[Any]] = {name: [None] * len(items) for name in self._fields}
         rescued: list[str | None] = [None] * len(items)
-        for place, item in enumerate(items):
+        for index, item in enumerate(items):
             rest: dict[str, WireValue] = {}
             for name, value in (item or {}).items():
                 if "NULL" in value:
@@ -113,7 +113,7 @@ class MirrorColumns:
                     value = normal_key({name: value})[name]
                 found = self._value(name, value)
                 if found is not None:
-                    values[name][place] = found
+                    values[name][index] = found
                 elif name in self.keys:
                     raise UsageError(
                         f"the key {name}={next(iter(value.values()))} does not fit in its column, "
@@ -122,7 +122,7 @@ class MirrorColumns:
                 else:
                     rest[name] = value
             if rest:
-                rescued[place] = json.dumps(rest, sort_keys=True, ensure_ascii=False)
+                rescued[index] = json.dumps(rest, sort_keys=True, ensure_ascii=False)
         made = {name: pa.array(values[name], field.type) for name, field in self._fields.items()}
         return {**made, RESCUED: pa.array(rescued, pa.string())}
 

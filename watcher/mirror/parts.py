@@ -216,8 +216,10 @@ class _Split(NamedTuple):
         with pq.ParquetFile(source) as file:
             for batch in file.iter_batches(_BATCH_ROWS):
                 table = _with_columns(pa.table(batch), self.schema)
-                places = pa.array(part_of([table[k] for k in self.keys], self.parts), pa.int32())
-                yield table.append_column(PART, places)
+                part_numbers = pa.array(
+                    part_of([table[k] for k in self.keys], self.parts), pa.int32()
+                )
+                yield table.append_column(PART, part_numbers)
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -301,15 +301,15 @@ class MirrorTable(ABC):
                 files_of[file.part].append(file)
         rows = merge.rows.append_column(PART, pa.array(numbers, pa.int32()))
         files: list[DataFile] = []
-        places: list[int] = []
+        indexes: list[int] = []
         for part, of_part in rows_of.items():
             files += files_of[part]
-            places += of_part
+            indexes += of_part
             if sum(each.size for each in files) >= self.limits.merge_bytes:
-                yield files, rows.take(places)
-                files, places = [], []
-        if places:
-            yield files, rows.take(places)
+                yield files, rows.take(indexes)
+                files, indexes = [], []
+        if indexes:
+            yield files, rows.take(indexes)
 
     def _suitable_parts(self, merge: Merge) -> int:
         """Returns the number of parts; splits the table again if the old number doesn't fit."""

@@ -78,9 +78,9 @@ class LastVersion:
         made[_GONE] = pa.array([change.new is None for change in last])
 
         def apply(before: pa.Table, changed: pa.Table) -> Applied:
-            places, _ = _matches(before, changed, columns.keys)
+            indexes, _ = _matches(before, changed, columns.keys)
             there = changed.filter(pc.invert(changed[_GONE])).select(before.column_names)
-            return Applied(pa.concat_tables([_without(before, places), there]))
+            return Applied(pa.concat_tables([_without(before, indexes), there]))
 
         return Merge(pa.table(made), columns.keys, apply)
 
@@ -135,8 +135,8 @@ def _applied(before: pa.Table, changed: pa.Table, keys: Sequence[str]) -> Applie
     names = before.column_names
     closing = changed.filter(changed[_CLOSES])
     new = changed.filter(pc.invert(changed[_CLOSES])).select(names)
-    places, by = _matches(before, closing, keys)
-    found, ends = before.take(places), closing.take(by)
+    indexes, by = _matches(before, closing, keys)
+    found, ends = before.take(indexes), closing.take(by)
     is_copied = pc.is_null(found[NUMBER])
     # The item was not there before its first change: the copy has seen it later.
     is_too_early = pc.and_(is_copied, ends[_INSERTS])
@@ -151,18 +151,18 @@ def _applied(before: pa.Table, changed: pa.Table, keys: Sequence[str]) -> Applie
         never_seen.filter(never_seen[_KNOWN]).select(names),
         new.filter(pc.is_valid(new[TO])),
     ]
-    valid = pa.concat_tables([_without(before, places), new.filter(pc.is_null(new[TO]))])
+    valid = pa.concat_tables([_without(before, indexes), new.filter(pc.is_null(new[TO]))])
     return Applied(valid, pa.concat_tables(rows))
 
 
 def _matches(rows: pa.Table, others: pa.Table, keys: Sequence[str]) -> tuple[pa.Array, pa.Array]:
     """Returns the places of equal keys, in `rows` and in `others`."""
-    by_key = {key: place for place, key in enumerate(_keys(others, keys))}
+    by_key = {key: index for index, key in enumerate(_keys(others, keys))}
     possible = pc.is_in(rows[keys[0]], value_set=others[keys[0]].combine_chunks())
-    places = pc.indices_nonzero(possible)
+    indexes = pc.indices_nonzero(possible)
     found = [
-        (place, by_key[key])
-        for place, key in zip(places.to_pylist(), _keys(rows.take(places), keys), strict=True)
+        (index, by_key[key])
+        for index, key in zip(indexes.to_pylist(), _keys(rows.take(indexes), keys), strict=True)
         if key in by_key
     ]
     ours, theirs = (pa.array([pair[side] for pair in found], pa.int64()) for side in (0, 1))
@@ -173,9 +173,9 @@ def _keys(rows: pa.Table, keys: Sequence[str]) -> list[tuple[object, ...]]:
     return list(zip(*(rows[name].to_pylist() for name in keys), strict=True))
 
 
-def _without(rows: pa.Table, places: pa.Array) -> pa.Table:
+def _without(rows: pa.Table, indexes: pa.Array) -> pa.Table:
     every = pa.array(range(rows.num_rows), pa.int64())
-    return rows.filter(pc.invert(pc.is_in(every, value_set=places)))
+    return rows.filter(pc.invert(pc.is_in(every, value_set=indexes)))
 
 
 class _Version(NamedTuple):

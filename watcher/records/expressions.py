@@ -118,7 +118,7 @@ def _item(record: WireRecord) -> _Item:
 class _Token(NamedTuple):
     kind: str
     text: str
-    place: int
+    start: int
 
     @property
     def word(self) -> str:
@@ -142,20 +142,20 @@ class _Parser:
         return condition
 
     def _tokenized(self) -> list[_Token]:
-        tokens, place = [], 0
+        tokens, index = [], 0
         end = len(self._text.rstrip())
-        while place < end:
-            found = _TOKEN.match(self._text, place)
+        while index < end:
+            found = _TOKEN.match(self._text, index)
             if found is None:
-                place += len(self._text[place:]) - len(self._text[place:].lstrip())
-                like = self._text[place] == "*"
+                index += len(self._text[index:]) - len(self._text[index:].lstrip())
+                like = self._text[index] == "*"
                 hint = "; a beginning is begins_with(NAME, 'TEXT')" if like else ""
                 raise UsageError(
-                    f"can't read {self._text[place:]!r}, at character {place + 1}{hint}"
+                    f"can't read {self._text[index:]!r}, at character {index + 1}{hint}"
                 )
             kind = str(found.lastgroup)
             tokens.append(_Token(kind, found[kind], found.start(kind)))
-            place = found.end()
+            index = found.end()
         return [*tokens, _Token("end", "the end", end)]
 
     @property
@@ -178,12 +178,12 @@ class _Parser:
     def _wrong(self, wanted: str) -> UsageError:
         token = self._next
         hint = ""
-        if token.text == "." and token.place == 0:
+        if token.text == "." and token.start == 0:
             hint = "; names have no dot before them: new.NAME, old.NAME or NAME"
         elif token.kind == "end" and self._at == 1:
             hint = "; is the whole condition in quotes?"
         return UsageError(
-            f"{self._text!r}: {wanted} should stand at character {token.place + 1}, "
+            f"{self._text!r}: {wanted} should stand at character {token.start + 1}, "
             f"in place of {token.text}{hint}"
         )
 

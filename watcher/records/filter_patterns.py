@@ -140,19 +140,19 @@ def compile_patterns(patterns: Sequence[Pattern], *, decoder: Decoder = attribut
     return tests[0] if len(tests) == 1 else lambda record: any(test(record) for test in tests)
 
 
-def _object(pattern: object, level: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
+def _object(pattern: object, level: str, path: str, images: Mapping[str, ImageDecoder]) -> Test:
     """Returns the test that all of an object's fields match."""
     if not isinstance(pattern, Mapping):
-        raise UsageError(f"{place or 'pattern'}: not a JSON object")
+        raise UsageError(f"{path or 'pattern'}: not a JSON object")
     if not pattern:
-        raise UsageError(f"{place or 'pattern'}: empty; name a field")
+        raise UsageError(f"{path or 'pattern'}: empty; name a field")
     tests: list[Test] = []
     for name, part in pattern.items():
-        inner = f"{place}.{name}" if place else name
+        inner = f"{path}.{name}" if path else name
         if name == "$or":
             tests.append(_or(part, level, inner, images))
         else:
-            kind = _kind(name, level, place)
+            kind = _kind(name, level, path)
             test = _part(part, kind, inner, images)
             tests.append(_field(name, level, test, images, _is_absence(part)))
     if len(tests) == 1:
@@ -160,14 +160,14 @@ def _object(pattern: object, level: str, place: str, images: Mapping[str, ImageD
     return lambda value: all(test(value) for test in tests)
 
 
-def _or(parts: object, level: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
+def _or(parts: object, level: str, path: str, images: Mapping[str, ImageDecoder]) -> Test:
     if not isinstance(parts, list | tuple) or not parts:
-        raise UsageError(f"{place}: not a list of objects")
-    tests = [_object(part, level, f"{place}[{index}]", images) for index, part in enumerate(parts)]
+        raise UsageError(f"{path}: not a list of objects")
+    tests = [_object(part, level, f"{path}[{index}]", images) for index, part in enumerate(parts)]
     return lambda value: any(test(value) for test in tests)
 
 
-def _kind(name: str, level: str, place: str) -> str:
+def _kind(name: str, level: str, path: str) -> str:
     """Returns the level below a field. Raises UsageError for an unknown field."""
     if level == "image":
         return "value"
@@ -181,7 +181,7 @@ def _kind(name: str, level: str, place: str) -> str:
         "value": 'an attribute\'s value stands under its type, as in {"S": ["open"]}',
     }.get(level, "")
     return refuse(
-        place,
+        path,
         f'unknown {"type" if level == "value" else "field"} "{name}"',
         name,
         known,
@@ -189,13 +189,13 @@ def _kind(name: str, level: str, place: str) -> str:
     )
 
 
-def _part(part: object, kind: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
+def _part(part: object, kind: str, path: str, images: Mapping[str, ImageDecoder]) -> Test:
     if isinstance(part, list | tuple):
-        return _leaf(part, kind, place)
+        return _leaf(part, kind, path)
     if kind in _LEAVES:
         shown = "[…]" if isinstance(part, Mapping) else f"[{json.dumps(part, default=str)}]"
-        raise UsageError(f"{place}: put the accepted values into a list: {shown}")
-    return _object(part, kind, place, images)
+        raise UsageError(f"{path}: put the accepted values into a list: {shown}")
+    return _object(part, kind, path, images)
 
 
 def _is_absence(part: object) -> bool:
@@ -234,13 +234,13 @@ def _field(
 # Leaves
 
 
-def _leaf(accepted: Sequence[Any], kind: str, place: str) -> Test:
+def _leaf(accepted: Sequence[Any], kind: str, path: str) -> Test:
     """Returns the test that a value, or one of its elements, is among those accepted."""
     if not accepted:
-        raise UsageError(f"{place}: empty; give at least one value")
+        raise UsageError(f"{path}: empty; give at least one value")
     tests = []
     for index, each in enumerate(accepted):
-        at = f"{place}[{index}]"
+        at = f"{path}[{index}]"
         if kind not in _LEAVES and not (isinstance(each, Mapping) and "exists" in each):
             raise UsageError(
                 f"{at}: only exists can stand here; "
@@ -252,13 +252,13 @@ def _leaf(accepted: Sequence[Any], kind: str, place: str) -> Test:
     return lambda value: any(test(value) for test in tests)
 
 
-def _accepted(each: object, numeral: bool, place: str) -> Test:
+def _accepted(each: object, numeral: bool, path: str) -> Test:
     if not isinstance(each, Mapping):
-        return _any_element(_equals(each, numeral, place))
+        return _any_element(_equals(each, numeral, path))
     if len(each) != 1:
-        raise UsageError(f"{place}: give one operator")
+        raise UsageError(f"{path}: give one operator")
     ((name, argument),) = each.items()
-    at = f"{place}.{name}"
+    at = f"{path}.{name}"
     match name:
         case "exists":
             if not isinstance(argument, bool):
@@ -270,7 +270,7 @@ def _accepted(each: object, numeral: bool, place: str) -> Test:
             return _any_element(_anything_but(argument, numeral, at))
         case "prefix" | "suffix" | "equals-ignore-case":
             return _any_element(_text(name, argument, at))
-    return refuse(place, f'unknown operator "{name}"', name, _OPERATORS)
+    return refuse(path, f'unknown operator "{name}"', name, _OPERATORS)
 
 
 def _any_element(test: Test) -> Test:
@@ -284,37 +284,37 @@ def _any_element(test: Test) -> Test:
     return look
 
 
-def _equals(literal: object, numeral: bool, place: str) -> Test:
+def _equals(literal: object, numeral: bool, path: str) -> Test:
     if literal is None or isinstance(literal, bool):
         return lambda value: value is literal
     if isinstance(literal, str):
         return lambda value: bool(value == literal)
     if isinstance(literal, int | float | Decimal):
-        number, read = _finite(literal, place), _reader(numeral)
+        number, read = _finite(literal, path), _reader(numeral)
         return lambda value: read(value) == number
-    raise UsageError(f"{place}: give a string, a number, true, false or null")
+    raise UsageError(f"{path}: give a string, a number, true, false or null")
 
 
-def _finite(literal: int | float | Decimal, place: str) -> Decimal:
+def _finite(literal: int | float | Decimal, path: str) -> Decimal:
     number = Decimal(str(literal))
     if not number.is_finite():
-        raise UsageError(f"{place}: not a number that DynamoDB has")
+        raise UsageError(f"{path}: not a number that DynamoDB has")
     return number
 
 
-def _numeric(argument: object, numeral: bool, place: str) -> Test:
+def _numeric(argument: object, numeral: bool, path: str) -> Test:
     """Returns the test of a comparison: `["=", 5]`, `[">", 0]`, `[">=", 0, "<", 10]`."""
     advice = 'give comparisons such as ["=", 5] or [">", 0, "<=", 10]'
     if not isinstance(argument, list | tuple) or len(argument) not in (2, 4):
-        raise UsageError(f"{place}: {advice}")
+        raise UsageError(f"{path}: {advice}")
     comparisons = []
     for name, bound in zip(argument[::2], argument[1::2], strict=True):
         known = isinstance(name, str) and name in _COMPARISONS
         if not known or isinstance(bound, bool) or not isinstance(bound, int | float | Decimal):
-            raise UsageError(f"{place}: {advice}")
-        comparisons.append((_COMPARISONS[name], _finite(bound, place)))
+            raise UsageError(f"{path}: {advice}")
+        comparisons.append((_COMPARISONS[name], _finite(bound, path)))
     if len(argument) == 4 and (argument[0][0], argument[2][0]) not in ((">", "<"), ("<", ">")):
-        raise UsageError(f"{place}: {advice}")
+        raise UsageError(f"{path}: {advice}")
     read = _reader(numeral)
 
     def test(value: object) -> bool:
@@ -329,15 +329,15 @@ def _numeric(argument: object, numeral: bool, place: str) -> Test:
     return test
 
 
-def _text(name: str, argument: object, place: str) -> Test:
+def _text(name: str, argument: object, path: str) -> Test:
     """Returns the test of prefix, suffix or equals-ignore-case, which the first two may contain."""
     if name != "equals-ignore-case" and isinstance(argument, Mapping):
         if list(argument) != ["equals-ignore-case"]:
-            raise UsageError(f"{place}: only equals-ignore-case can stand here")
-        inner = _text(name, _lower(argument["equals-ignore-case"], place), place)
+            raise UsageError(f"{path}: only equals-ignore-case can stand here")
+        inner = _text(name, _lower(argument["equals-ignore-case"], path), path)
         return lambda value: isinstance(value, str) and inner(value.lower())
     if not isinstance(argument, str):
-        raise UsageError(f"{place}: give a string")
+        raise UsageError(f"{path}: give a string")
     if name == "prefix":
         return lambda value: isinstance(value, str) and value.startswith(argument)
     if name == "suffix":
@@ -346,20 +346,20 @@ def _text(name: str, argument: object, place: str) -> Test:
     return lambda value: isinstance(value, str) and value.lower() == lowered
 
 
-def _lower(argument: object, place: str) -> str:
+def _lower(argument: object, path: str) -> str:
     if not isinstance(argument, str):
-        raise UsageError(f"{place}.equals-ignore-case: give a string")
+        raise UsageError(f"{path}.equals-ignore-case: give a string")
     return argument.lower()
 
 
-def _anything_but(argument: object, numeral: bool, place: str) -> Test:
+def _anything_but(argument: object, numeral: bool, path: str) -> Test:
     """Returns the test that a value is present and is none of these values, prefixes, suffixes."""
     make: Callable[[Any, str], Test]
     if isinstance(argument, Mapping):
         names = ("prefix", "suffix", "equals-ignore-case")
         if len(argument) != 1 or (name := next(iter(argument))) not in names:
-            raise UsageError(f"{place}: give values, or one of {', '.join(names)}")
-        argument, place = argument[name], f"{place}.{name}"
+            raise UsageError(f"{path}: give values, or one of {', '.join(names)}")
+        argument, path = argument[name], f"{path}.{name}"
 
         def make(each: object, at: str) -> Test:
             return _text(name, each, at)
@@ -370,8 +370,8 @@ def _anything_but(argument: object, numeral: bool, place: str) -> Test:
 
     several = argument if isinstance(argument, list | tuple) else [argument]
     if not several:
-        raise UsageError(f"{place}: empty; give at least one value")
-    tests = [make(each, f"{place}[{index}]") for index, each in enumerate(several)]
+        raise UsageError(f"{path}: empty; give at least one value")
+    tests = [make(each, f"{path}[{index}]") for index, each in enumerate(several)]
     return lambda value: not any(test(value) for test in tests)
 
 
@@ -390,12 +390,12 @@ def _numeral(value: object) -> Decimal | None:
     return made if isinstance(made, Decimal) else None
 
 
-def refuse(place: str, text: str, word: str, known: Iterable[str], advice: str = "") -> NoReturn:
+def refuse(path: str, text: str, word: str, known: Iterable[str], advice: str = "") -> NoReturn:
     """Raises UsageError for an unknown word, with a suggestion."""
     known = list(known)
     near = difflib.get_close_matches(word, known, 1)
     advice = f'did you mean "{near[0]}"?' if near else advice or f"use {', '.join(known)}"
-    raise UsageError(f"{place}: {text}; {advice}" if place else f"{text}; {advice}")
+    raise UsageError(f"{path}: {text}; {advice}" if path else f"{text}; {advice}")
 
 
 Condition: TypeAlias = Callable[[Sequence[WireRecord], Sequence[int]], Sequence[int]]

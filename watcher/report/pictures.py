@@ -174,7 +174,7 @@ class _Axis(NamedTuple):
     def part(self, seconds: float) -> float:
         return 100 * seconds / (self.end - self.begin)
 
-    def place(self, seconds: float) -> float:
+    def percent(self, seconds: float) -> float:
         return self.part(seconds - self.begin)
 
 
@@ -214,7 +214,7 @@ def _bucket(axis: _Axis, start: int, width: int, counts: Counter[str], top: int)
     gap = slot * 0.06 if slot > 1 else 0.0
     end = f"{utc(start + width):%H:%M}" if width < 86400 else f"{utc(start + width):%Y-%m-%d}"
     group = element("g", element("title", f"{minute(start)} to {end} · {in_words(counts)}"))
-    x = axis.place(start)
+    x = axis.percent(start)
     y = _HEIGHT
     for kind in KINDS:
         if counts[kind]:
@@ -243,7 +243,7 @@ def lineage_figure(rows: Sequence[Sequence[Bar]]) -> Element:
     _add_ticks(made, axis, height)
     for bar in shards:
         if bar.parent in row and row[bar.parent] != row[bar.id]:
-            made.append(_link(axis.place(bar.begin), row[bar.parent], row[bar.id]))
+            made.append(_link(axis.percent(bar.begin), row[bar.parent], row[bar.id]))
     for bar in shards:
         y = row[bar.id] * (_ROW + _ROW_GAP)
         made.append(_shard(axis, bar, y))
@@ -261,7 +261,7 @@ def _link(x: float, parent: int, child: int) -> Element:
 
 def _shard(axis: _Axis, bar: Bar, y: float) -> Element:
     width = max(0.4, axis.part(bar.end - bar.begin))
-    x = min(axis.place(bar.begin), 100 - width)
+    x = min(axis.percent(bar.begin), 100 - width)
     lifetime = f"{second(bar.begin)} to {end_text(bar)}"
     about = [bar.id, lifetime, grouped(bar.changes, "change")]
     if bar.parent:
@@ -297,7 +297,7 @@ def _add_ticks(picture: Element, axis: _Axis, height: float) -> None:
     step = next((each for each in _STEPS if span / each <= _TICKS), _STEPS[-1])
     date = ""
     for tick in range(-int(-axis.begin // step) * step, int(axis.end) + 1, step):
-        x = f"{axis.place(tick):.4g}%"
+        x = f"{axis.percent(tick):.4g}%"
         picture.append(element("line", x1=x, x2=x, y1="0", y2=height + 5, class_="grid"))
         time, day = f"{utc(tick):%H:%M:%S}" if step < 60 else f"{utc(tick):%H:%M}", ""
         if f"{utc(tick):%b %d}" != date:

@@ -180,21 +180,21 @@ def refuse_changed_images(before: Shape | None, now: Shape | None) -> None:
         )
 
 
-def _difference(before: Shape, now: Shape, place: str) -> str | None:
+def _difference(before: Shape, now: Shape, path: str) -> str | None:
     """Returns the first difference that is no growth, in words."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name, kind in before.items():
-            inside = f"{place}.{name}" if place else name
+            inside = f"{path}.{name}" if path else name
             if name not in now:
                 return f"{inside} is gone"
             if found := _difference(kind, now[name], inside):
                 return found
         return None
     if isinstance(before, list) and isinstance(now, list) and before[:-1] == now[:-1]:
-        return _difference(before[-1], now[-1], place)
+        return _difference(before[-1], now[-1], path)
     if before == now:
         return None
-    return f"{place or 'an image'} was {_text(before)}, and is {_text(now)}"
+    return f"{path or 'an image'} was {_text(before)}, and is {_text(now)}"
 
 
 def _text(shape: Shape) -> str:
@@ -214,10 +214,10 @@ def _text(shape: Shape) -> str:
 def without(batch: pa.RecordBatch, *names: str) -> pa.RecordBatch:
     """Returns rows with nulls in these columns, where they are among theirs."""
     for name in names:
-        place = batch.schema.get_field_index(name)
-        if place >= 0:
-            field = batch.schema.field(place)
-            batch = batch.set_column(place, field, pa.nulls(len(batch), field.type))
+        index = batch.schema.get_field_index(name)
+        if index >= 0:
+            field = batch.schema.field(index)
+            batch = batch.set_column(index, field, pa.nulls(len(batch), field.type))
     return batch
 
 
@@ -351,11 +351,11 @@ def _identities(records: Sequence[WireRecord]) -> pa.Array:
 
 def refuse_wrong_key(image: pa.StructType, name: str, key_type: str) -> None:
     """Raises UsageError where a table's key has a column that can't hold its type (S, N or B)."""
-    place = image.get_field_index(name)
-    if place >= 0 and not may_hold_key(image.field(place).type, key_type):
+    index = image.get_field_index(name)
+    if index >= 0 and not may_hold_key(image.field(index).type, key_type):
         raise UsageError(
             f"imageSchema: the key {name} has DynamoDB's type {key_type}, and "
-            f"{image.field(place).type} holds none of those: make it {_KEY_HINTS[key_type]}"
+            f"{image.field(index).type} holds none of those: make it {_KEY_HINTS[key_type]}"
         )
 
 
@@ -419,7 +419,7 @@ class TypedImages:
         self._whole = whole
         # Attributes may have any name; a Python class's have not.
         names = {f"a{index}": field.name for index, field in enumerate(kind)}
-        fields = [(place, _Attribute | None, None) for place in names]
+        fields = [(name, _Attribute | None, None) for name in names]
         wanted: Any = msgspec.defstruct("Wanted", fields, rename=names, gc=False)
         only: Any = msgspec.defstruct(
             "Only", fields, rename=names, gc=False, forbid_unknown_fields=True
@@ -428,8 +428,8 @@ class TypedImages:
         self._decode_only = msgspec.json.Decoder(list[only | None]).decode
         self._empty = wanted()
         self._columns = [
-            (field.name, attrgetter(place), _column(field.type, whole=whole))
-            for place, field in zip(names, kind, strict=True)
+            (field.name, attrgetter(name), _column(field.type, whole=whole))
+            for name, field in zip(names, kind, strict=True)
         ]
 
     def __reduce__(self) -> tuple[partial[TypedImages], tuple[pa.StructType]]:

@@ -140,11 +140,11 @@ def _merged(
             expected += file.metadata.num_rows
     if written != expected:
         raise AssertionError(f"{written} rows of {expected} were written to {folder}")
-    place = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(place)
+        os.fsync(descriptor)
     finally:
-        os.close(place)
+        os.close(descriptor)
     return len(made)
 
 
@@ -184,10 +184,10 @@ def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _schema(path: Path) -> pa.Schema:
     with _opened(path) as file:
         schema = file.schema_arrow.remove_metadata()
-    place = schema.get_field_index(_TIME)
+    index = schema.get_field_index(_TIME)
     # What was written as INT96 has no zone, and is UTC.
     instant = pa.field(_TIME, pa.timestamp("us", tz="UTC"))
-    return schema if place < 0 else schema.set(place, instant)
+    return schema if index < 0 else schema.set(index, instant)
 
 
 def _opened(path: Path) -> ParquetFile:

@@ -145,8 +145,8 @@ class ArchivesAsOf:
         """Returns each item of the baseline: name and image, null where it was deleted since."""
         names, key = self.key_names, self._key
         found = _images(self._spark, self._baseline.full, names, key, 0)
-        for place, each in enumerate(self._baseline.later, 1):
-            found = found.unionByName(_images(self._spark, each, names, key, place))
+        for number, each in enumerate(self._baseline.later, 1):
+            found = found.unionByName(_images(self._spark, each, names, key, number))
         if not self._baseline.later:
             return found.select("id", "image")
         return (
@@ -197,7 +197,7 @@ def history(
 
 def _add_export(spark: SparkSession, made: History, baseline: Baseline, key: ItemKey) -> None:
     exports = [baseline.full, *baseline.later]
-    frames = [_images(spark, each, (), key, place) for place, each in enumerate(exports)]
+    frames = [_images(spark, each, (), key, number) for number, each in enumerate(exports)]
     found = [row for frame in frames for row in frame.collect()]
     image = max(found, key=lambda row: int(row.at)).image if found else None
     made.set_export(baseline.time, image, key)
@@ -205,27 +205,27 @@ def _add_export(spark: SparkSession, made: History, baseline: Baseline, key: Ite
 
 def changes(spark: SparkSession, archives: Sequence[str]) -> DataFrame:
     """Returns the rows of archives' folders, with a `date` where they are laid out by it."""
-    found = [_rows(spark, place) for place in archives]
+    found = [_rows(spark, folder) for folder in archives]
     made = found[0]
     for each in found[1:]:
         made = made.unionByName(each, allowMissingColumns=True)
     return made
 
 
-def _rows(spark: SparkSession, place: str) -> DataFrame:
+def _rows(spark: SparkSession, folder: str) -> DataFrame:
     columns = (
         f"event_id string, event_name string, {_TIME} timestamp, keys string, new_image string, "
         "old_image string, sequence_number string, size_bytes long, stream_view_type string, "
         "user_identity struct<type: string, principal_id: string>, shard_id string, date date"
     )
     try:
-        frame = spark.read.parquet(place)
+        frame = spark.read.parquet(folder)
     except AnalysisException as error:
         if error.getCondition() != "UNABLE_TO_INFER_SCHEMA":
             raise
-        frame = spark.read.schema(columns).json(place)
+        frame = spark.read.schema(columns).json(folder)
     if _TIME not in frame.columns or "keys" not in frame.columns:
-        raise UsageError(f"{place} is no archive that python -m watcher archive wrote")
+        raise UsageError(f"{folder} is no archive that python -m watcher archive wrote")
     return frame
 
 
@@ -281,7 +281,7 @@ def _states(found: Sequence[ArchivedRecord], *, is_later: bool) -> pa.RecordBatc
 
 
 def _images(
-    spark: SparkSession, export: Export, names: Sequence[str], key: ItemKey | None, place: int
+    spark: SparkSession, export: Export, names: Sequence[str], key: ItemKey | None, number: int
 ) -> DataFrame:
     """Returns an export's items: name and image, null where it was deleted."""
     is_full = export.since is None
@@ -300,7 +300,7 @@ def _images(
             yield pa.RecordBatch.from_arrays(arrays, ["id", "image"])
 
     frame = export_frame(spark, export).mapInArrow(named, "id string, image string")
-    return frame.withColumn("at", sql.lit(place))
+    return frame.withColumn("at", sql.lit(number))
 
 
 def export_frame(spark: SparkSession, export: Export) -> DataFrame:

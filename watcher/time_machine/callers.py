@@ -453,20 +453,20 @@ class Trail:
 
     def __init__(
         self,
-        place: str,
+        path: str,
         connection: AwsConfig,
         *,
         clock: Clock = CLOCK,
         limits: TimeMachineLimits = LIMITS,
     ) -> None:
-        self.place = place.rstrip("/") or place
+        self.path = path.rstrip("/") or path
         self._tree: _Tree
-        self._tree = _Objects(connection) if place.startswith(SCHEME) else _Folders()
+        self._tree = _Objects(connection) if path.startswith(SCHEME) else _Folders()
         try:
-            if not self._tree.is_file(self.place):
-                next(self._tree.entries(self.place, ""), None)
+            if not self._tree.is_file(self.path):
+                next(self._tree.entries(self.path, ""), None)
         except OSError as error:
-            raise _no_place(error, place) from None
+            raise _no_place(error, path) from None
         self._clock = clock
         self._limits = limits
 
@@ -488,7 +488,7 @@ class Trail:
         try:
             reading.files = [*self.files(callers.tables, first, end)]
         except OSError as error:
-            raise _no_place(error, self.place) from None
+            raise _no_place(error, self.path) from None
         for file, content in self._contents(reading.files):
             try:
                 for call in calls_in(content(), callers.tables):
@@ -496,10 +496,10 @@ class Trail:
             except _BROKEN as error:
                 reading.broken.append(file)
                 logger.warning(f"{file.location} can't be read, and is left out: {error}")
-        logger.info(f"Read {grouped(len(reading.files), 'log file')} of {self.place}")
+        logger.info(f"Read {grouped(len(reading.files), 'log file')} of {self.path}")
         if first + self._limits.log_delay < now:
             for table in sorted(callers.tables - callers.written):
-                logger.warning(f"{self.place} has no call that writes to {table}: {_hint(table)}")
+                logger.warning(f"{self.path} has no call that writes to {table}: {_hint(table)}")
         return reading
 
     def files(self, tables: Iterable[str], first: datetime, end: datetime) -> Iterator[LogFile]:
@@ -507,10 +507,10 @@ class Trail:
 
         `end` is when the last of them are delivered.
         """
-        if self._tree.is_file(self.place):
-            yield LogFile(self.place, _delivered(self.place))
+        if self._tree.is_file(self.path):
+            yield LogFile(self.path, _delivered(self.path))
             return
-        yield from self._below(self.place, _TrailRange(tables, first, end))
+        yield from self._below(self.path, _TrailRange(tables, first, end))
 
     def _below(self, folder: str, time_range: _TrailRange) -> Iterator[LogFile]:
         parts = folder.split("/")
@@ -552,11 +552,11 @@ class Trail:
         return _unpacked(packed, self._limits.log_bytes) if packed[:2] == _GZIP else packed
 
 
-def _no_place(error: OSError, place: str) -> UsageError:
+def _no_place(error: OSError, path: str) -> UsageError:
     """Returns what to say of a place that can't be listed."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return UsageError("there is no such folder", "who", place)
-    return UsageError(f"can't read it: {error.strerror or error}", "who", place)
+        return UsageError("there is no such folder", "who", path)
+    return UsageError(f"can't read it: {error.strerror or error}", "who", path)
 
 
 class _TrailRange:
@@ -568,9 +568,9 @@ class _TrailRange:
     def __init__(self, tables: Iterable[str], first: datetime, end: datetime) -> None:
         self.first = first - timedelta(seconds=APART)
         self.end = end
-        places = [each.split(":", 5) for each in tables]
-        self._regions = {each[3] for each in places if len(each) > 4}
-        self._accounts = {each[4] for each in places if len(each) > 4}
+        parts = [each.split(":", 5) for each in tables]
+        self._regions = {each[3] for each in parts if len(each) > 4}
+        self._accounts = {each[4] for each in parts if len(each) > 4}
 
     def folders(self, parts: Sequence[str], names: Sequence[str]) -> list[str]:
         """Returns those of the folders below `parts` that may hold some."""
@@ -625,32 +625,32 @@ def _only(existing: set[str], names: Sequence[str]) -> list[str]:
 class _Tree(Protocol):
     """Folders and files, or the prefixes and objects of a bucket."""
 
-    def is_file(self, place: str) -> bool: ...
+    def is_file(self, path: str) -> bool: ...
 
     def entries(self, folder: str, after: str) -> Iterator[tuple[str, bool]]:
         """Yields the names in a folder behind `after`, in order; True for folders."""
 
-    def read(self, place: str) -> bytes: ...
+    def read(self, path: str) -> bytes: ...
 
 
 class _Folders:
-    def is_file(self, place: str) -> bool:
-        return Path(place).is_file()
+    def is_file(self, path: str) -> bool:
+        return Path(path).is_file()
 
     def entries(self, folder: str, after: str) -> Iterator[tuple[str, bool]]:
         with os.scandir(folder) as found:
             yield from sorted((each.name, each.is_dir()) for each in found if each.name > after)
 
-    def read(self, place: str) -> bytes:
-        return Path(place).read_bytes()
+    def read(self, path: str) -> bytes:
+        return Path(path).read_bytes()
 
 
 class _Objects:
     def __init__(self, connection: AwsConfig) -> None:
         self._client = ObjectsClient(connection)
 
-    def is_file(self, place: str) -> bool:
-        return place.endswith(_ENDINGS)
+    def is_file(self, path: str) -> bool:
+        return path.endswith(_ENDINGS)
 
     def entries(self, folder: str, after: str) -> Iterator[tuple[str, bool]]:
         found = self._client.entries(folder, after)
@@ -659,8 +659,8 @@ class _Objects:
             raise FileNotFoundError(folder)
         return chain([first] if first else [], found)
 
-    def read(self, place: str) -> bytes:
-        return self._client.whole(place)
+    def read(self, path: str) -> bytes:
+        return self._client.whole(path)
 
 
 def _delivered(name: str) -> datetime | None:

@@ -24,17 +24,17 @@ class ProcessedLog:
     """
 
     def __init__(self, lines: Iterable[bytes]) -> None:
-        self.places: dict[str, list[int]] = {}
+        self.indexes: dict[str, list[int]] = {}
         for number, line in enumerate(lines, 1):
             if text := line.strip():
-                self.places.setdefault(_id_in(text, number), []).append(number)
+                self.indexes.setdefault(_id_in(text, number), []).append(number)
 
     def pop(self, record: Record) -> list[int]:
         """Returns the lines of a change, and forgets them."""
         return sorted(
-            place
+            index
             for name in (record.sequence_number, record.wire.eventID)
-            for place in self.places.pop(name or "", ())
+            for index in self.indexes.pop(name or "", ())
         )
 
 
@@ -112,7 +112,7 @@ def check_log(
     times = [each.at for each in changes if each.lines and each.at is not None]
     since = start or min(times, default=None)
     expected = [each for each in changes if each.lines or _is_due(each, since, until)]
-    unknown = sum(map(len, log.places.values()))
+    unknown = sum(map(len, log.indexes.values()))
     return LogCheck(len(expected), [*_faults(expected)], unknown, since)
 
 

@@ -105,13 +105,13 @@ class Redrive:
         self._passed += 1
 
     def __iter__(self) -> Iterator[Record]:
-        for place, each in enumerate(self._held):
+        for index, each in enumerate(self._held):
             progress = self._shards.setdefault(each.batch.shard_key, _ShardProgress())
             self.begun += 1
             self._is_whole, self._passed, before = True, 0, self.records
             reason = ""
             try:
-                for record in self._records(place, progress):
+                for record in self._records(index, progress):
                     self.records += 1
                     yield record
                     progress.upto = int(record.sequence_number)
@@ -137,9 +137,9 @@ class Redrive:
             self.done += 1
             self._done(each)
 
-    def _records(self, place: int, progress: _ShardProgress) -> Iterator[Record]:
+    def _records(self, index: int, progress: _ShardProgress) -> Iterator[Record]:
         """Yields a range's records that are new. Raises DataLossError where some are gone."""
-        batch = self._held[place].batch
+        batch = self._held[index].batch
         if int(batch.last) <= progress.upto:
             return
         try:
@@ -152,7 +152,7 @@ class Redrive:
             raise StreamError(str(error)) from error
         else:
             return
-        yield from self._archived.records(batch, progress.upto, self._older(place))
+        yield from self._archived.records(batch, progress.upto, self._older(index))
 
     def _from_stream(self, batch: FailedBatch, upto: int) -> Iterator[Record]:
         begins_before = int(batch.first) <= upto
@@ -171,12 +171,12 @@ class Redrive:
                 is_first = False
                 yield record
 
-    def _older(self, place: int) -> list[FailedBatch]:
+    def _older(self, index: int) -> list[FailedBatch]:
         """Returns the next ranges that are hardly in the stream, either."""
         horizon = self._clock.now() - RETENTION
         found: list[FailedBatch] = []
-        records = self._held[place].batch.size
-        for each in self._held[place + 1 :]:
+        records = self._held[index].batch.size
+        for each in self._held[index + 1 :]:
             records += each.batch.size
             if (
                 each.batch.since is None

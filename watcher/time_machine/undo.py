@@ -215,14 +215,14 @@ def undo(  # noqa: PLR0913 (its parameters are the options)
     without both images), DataLossError (changes in between are gone).
     """
     connection = AwsConfig(region, profile, endpoint_url)
-    place = None if plan is None else Path(plan)
+    plan_path = None if plan is None else Path(plan)
     if not sources:
-        if place is None:
+        if plan_path is None:
             raise UsageError("name a stream, or a plan")
-        return open_plan(place, connection)
+        return open_plan(plan_path, connection)
     by = caller_filter(only_by, who, AwsConfig(region, profile))
     changes = ChangeFilter(start, until, key=key, filters=filters, only=only, grep=grep, by=by)
-    return plan_undo(Sources.named(sources, connection, strict=True), changes, place)
+    return plan_undo(Sources.named(sources, connection, strict=True), changes, plan_path)
 
 
 def plan_undo(sources: Sources, changes: ChangeFilter, to: Path | None = None) -> Undo:
@@ -324,8 +324,8 @@ def _revert(
         raise UsageError("nothing was written by it", "revert", str(path))
     made = datetime.fromtimestamp(table.clock.time(), UTC)
     header = RunHeader(table.description.arn, table.description.identity, made)
-    place = to or _free_path(path.stem + ".back", path)
-    return Undo(header, list(steps.values()), place, table=table, stream=stream)
+    back_path = to or _free_path(path.stem + ".back", path)
+    return Undo(header, list(steps.values()), back_path, table=table, stream=stream)
 
 
 def _header(lines: Iterable[Line], path: Path, option: str) -> RunHeader:
