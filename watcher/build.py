@@ -130,7 +130,7 @@ def build_manager(
         clock=clock,
         timing=health_timing,
     )
-    return Manager(
+    manager = Manager(
         settings=options,
         streams=streams,
         workers=workers,
@@ -150,6 +150,10 @@ def build_manager(
         heartbeat=heartbeat,
         totals=totals,
     )
+    # Saving and reporting go on while the loop's thread waits for a handler's retry.
+    dispatcher.before_retry = manager.save_before_retry
+    dispatcher.during_retry = manager.go_on_beside_retry
+    return manager
 
 
 def build_dispatcher(

@@ -229,7 +229,7 @@ def test_a_stream_that_another_has_replaced_ends_once_it_is_read_and_names_that(
 def test_a_table_that_can_t_be_asked_for_just_now_is_asked_again(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_timing(monkeypatch, Timing(newer_stream_seconds=0.1))
+    with_timing(monkeypatch, Timing(successor_poll_seconds=0.1))
     made = stream(sim)
     first = sim.write("a", 5)
     new = sim.enable_new_stream()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 import math
@@ -13,12 +12,12 @@ from typing import TypeAlias
 import msgspec
 
 from watcher.aws.background import BackgroundService
-from watcher.aws.discovery import newer_stream
 from watcher.aws.model import Latest, Listing, Position, Service, ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.errors import MAY_PASS, StreamGoneError
+from watcher.errors import StreamGoneError
 from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import DEFAULTS, PooledShard, PullOptions, ShardPool
+from watcher.pull.stream_successor import SuccessorSearch
 from watcher.records import page as pages
 from watcher.records.record import Record
 from watcher.streams import checkpoint_format
@@ -66,7 +65,9 @@ class MergedReader:
         """The number of records that a filter left out."""
         self._clock = clock
         self._service = service
-        self._asked_at = -math.inf
+        self._successor = SuccessorSearch(
+            of_table=True, wait_seconds=math.inf, clock=clock, timing=options.timing
+        )
         self._options = options
         self._timing = options.timing
         self._size_bytes = 0
@@ -116,26 +117,22 @@ class MergedReader:
             shards = self._pool.shards.values()
             more = any(each.may_have_more and each.allowed_at <= now for each in shards)
             if not self._heap and not (more and now < until):
-                self._refuse_to_wait_for_ever(now)
+                self._refuse_to_wait_for_ever()
                 return None
         return self._heap[0][0]
 
-    def _refuse_to_wait_for_ever(self, now: float) -> None:
+    def _refuse_to_wait_for_ever(self) -> None:
         """Raises StreamGoneError once all of a stream is read that another one has replaced."""
         coordinator = self._pool.coordinator
         is_over = coordinator.is_over and not coordinator.lineage.unfinished
-        if self._options.up_to_now or now < self._asked_at + self._timing.newer_stream_seconds:
+        if self._options.up_to_now or not (is_over and coordinator.poll_exhausted()):
             return
-        if is_over and coordinator.poll_exhausted():
-            self._asked_at = now
-            new = None
-            with contextlib.suppress(*MAY_PASS):
-                new = newer_stream(self._service, self.arn, self.listing.table)
-            if new is not None:
-                raise StreamGoneError(
-                    f"{self.arn} is disabled, and all of it is read; its table has another stream: "
-                    f"go on with {new}, from the trim horizon"
-                )
+        end = self._successor.poll(self._service, coordinator)
+        if end is not None:
+            raise StreamGoneError(
+                f"{self.arn} is {coordinator.ended_how}, and all of it is read; its table has "
+                f"another stream: go on with {end.successor}, from the trim horizon"
+            )
 
     def pop(self) -> Record:
         """Returns the record that `poll` has found; the token moves behind it."""

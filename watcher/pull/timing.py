@@ -67,8 +67,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The first delay before one of several streams that can't be read is retried; it doubles."""
     retry_stream_seconds_max: float = 300.0
     """The longest of these delays: someone may have fixed a policy."""
-    newer_stream_seconds: float = 5.0
+    successor_poll_seconds: float = 5.0
     """The delay between checks for a table's next stream, once a stream has ended."""
+    successor_wait_seconds: float = 60.0
+    """The wait for a disabled stream's successor: to change the view type takes both steps."""
     retry_items_seconds: float = 1.0
     """The first delay before a snapshot's items are retried; it doubles."""
     retry_items_seconds_max: float = 30.0

@@ -13,9 +13,9 @@ from watcher.formatting.text import counted
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.observability.watch_stats import Totals, WatchStats
 from watcher.options import WatchOptions
+from watcher.pull.stream_successor import StreamEnd
 from watcher.runtime.health import HealthChecker, lease_state
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
-from watcher.runtime.stream_successor import StreamEnd
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.timing import LOOP_TIMING
 from watcher.runtime.watched_stream import WatchedStream
@@ -60,11 +60,6 @@ class Manager:
     shutdown: Shutdown
     heartbeat: Heartbeat
     totals: Totals
-
-    def __post_init__(self) -> None:
-        """Keeps saving and reporting while the loop's thread waits for a handler's retry."""
-        self.dispatcher.before_retry = self.save_before_retry
-        self.dispatcher.during_retry = self.go_on_beside_retry
 
     def stop(self) -> None:
         """Requests the stop: the record in hand is the last one. Safe in a signal handler."""

@@ -69,10 +69,6 @@ class StreamsTiming:
     """The first delay before a refused stream is retried; it doubles."""
     retry_seconds_max: float = 300.0
     """The longest of these delays: someone may have fixed a policy."""
-    successor_poll_seconds: float = 5.0
-    """The delay between checks for a table's next stream."""
-    successor_wait_seconds: float = 60.0
-    """The wait for a disabled stream's successor: to change the view type takes both steps."""
     discovery_seconds: float = 30.0
     """The delay between searches of the region for new streams."""
     discovery_page_seconds: float = 1.0

@@ -12,6 +12,7 @@ import msgspec
 
 from watcher import executor
 from watcher.aws.arns import table_name, table_of
+from watcher.aws.discovery import newer_stream
 from watcher.aws.model import (
     AtTime,
     CachedListing,
@@ -32,12 +33,12 @@ from watcher.options import WatchOptions
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.shard_pool import PullOptions
+from watcher.pull.stream_successor import StreamEnd, SuccessorSearch
 from watcher.pull.table_snapshot import Items, TableSnapshot
+from watcher.pull.timing import TIMING
 from watcher.records.filters import RecordFilter, record_filter
 from watcher.runtime.protocol import ShardAssignment
 from watcher.runtime.stats import StreamStats
-from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
-from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import SnapshotRequest, Token, TokenSnapshot
 from watcher.streams.coordinator import Coordinator
@@ -77,7 +78,6 @@ class WatchedStream:
         start: Position | None = None,
         items: Items | None = None,
         clock: Clock = CLOCK,
-        timing: StreamsTiming = STREAMS_TIMING,
     ) -> None:
         self.service = service
         self.of_table = of_table
@@ -115,9 +115,8 @@ class WatchedStream:
         waits = of_table and settings.follows
         self._successor = SuccessorSearch(
             of_table=of_table,
-            wait_seconds=timing.successor_wait_seconds if waits else 0.0,
+            wait_seconds=TIMING.successor_wait_seconds if waits else 0.0,
             clock=clock,
-            timing=timing,
         )
         self.catch_up_after: datetime | None = None
         """The time up to which it is read; None: no end."""
@@ -238,9 +237,7 @@ class WatchedStream:
             logger.info("The stream has no shards yet", extra=self.coordinator.about())
 
     def _newest(self) -> str | None:
-        return retry_at_start(
-            lambda: self._successor.newest(self._listing_service, self.arn), self._clock
-        )
+        return retry_at_start(lambda: newer_stream(self._listing_service, self.arn), self._clock)
 
     def _start_snapshot(self, stored: TokenSnapshot | None, *, anew: bool) -> None:
         """Creates the snapshot; a finished one in the checkpoint is not repeated."""
@@ -394,17 +391,12 @@ class WatchedStream:
                 return None
             coordinator.log_left(self._settings.end)
             return StreamEnd()
-        table = coordinator.listing.table
-        return self._successor.poll(self.service, self.arn, self._ended, table)
-
-    @property
-    def _ended(self) -> str:
-        return "gone" if self.coordinator.is_gone else "disabled"
+        return self._successor.poll(self.service, coordinator)
 
     def move_on(self, arn: str, reason: str = "") -> None:
         """Goes on with the table's new stream, from its trim horizon. Raises DataLossError."""
         logger.info(f"Going on with the table's new stream: {arn}")
-        old, reason = self.arn, reason or f"stream {self.arn} is {self._ended}"
+        old, reason = self.arn, reason or f"stream {self.arn} is {self.coordinator.ended_how}"
         self.coordinator = self._new_coordinator(arn, TrimHorizon(), [])
         self._stored = self._current_token()
         self.losses.report(f"between the table's streams {old} and {arn}", reason)

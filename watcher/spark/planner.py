@@ -18,8 +18,7 @@ from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
 from watcher.pull.ranges import Range
-from watcher.runtime.stream_successor import StreamEnd
-from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
+from watcher.pull.stream_successor import StreamEnd
 from watcher.spark import micro_batch, offsets
 from watcher.spark.buffered_shard import BufferedPage, BufferedShard, ReaderEvent, unread_since
 from watcher.spark.deferred_range import DeferredRange
@@ -67,7 +66,6 @@ class Planner:
         clock: Clock = CLOCK,
         background: Service | None = None,
         timing: Timing = TIMING,
-        streams_timing: StreamsTiming = STREAMS_TIMING,
     ) -> None:
         self.arn = arn
         self._options = options
@@ -83,7 +81,6 @@ class Planner:
             of_table=options.of_table,
             losses=self._losses,
             clock=clock,
-            timing=streams_timing,
         )
         self._coordinator: Coordinator | None = None
         self._first_shards: set[str] = set()  # of the first offset

@@ -8,8 +8,8 @@ import math
 from watcher.aws.model import Service
 from watcher.clock import Clock
 from watcher.errors import StreamGoneError
-from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
-from watcher.runtime.timing import StreamsTiming
+from watcher.pull.stream_successor import StreamEnd, SuccessorSearch
+from watcher.pull.timing import TIMING
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.losses import Losses
 
@@ -19,9 +19,7 @@ logger = logging.getLogger("watcher")
 class StreamSuccession:
     """One stream of a query, the one before it and the one behind it."""
 
-    def __init__(
-        self, arn: str, *, of_table: bool, losses: Losses, clock: Clock, timing: StreamsTiming
-    ) -> None:
+    def __init__(self, arn: str, *, of_table: bool, losses: Losses, clock: Clock) -> None:
         self.end: StreamEnd | None = None
         """The end of the stream, once all of it is delivered."""
         self.successor: str | None = None
@@ -31,8 +29,7 @@ class StreamSuccession:
         self._arn = arn
         self._losses = losses
         self._clock = clock
-        self._timing = timing
-        self._search = SuccessorSearch(of_table=of_table, clock=clock, timing=timing)
+        self._search = SuccessorSearch(of_table=of_table, clock=clock)
         self._newest: str | None = None
         """The table's newest stream, where a checkpoint is of an older one."""
 
@@ -53,8 +50,8 @@ class StreamSuccession:
         if stops or (coordinator.is_gone and not search.of_table):
             search.wait_seconds = 0.0
         elif coordinator.is_gone:
-            search.wait_seconds = self._timing.successor_wait_seconds
-        self.end = search.poll(service, self._arn, _ended(coordinator), coordinator.listing.table)
+            search.wait_seconds = TIMING.successor_wait_seconds
+        self.end = search.poll(service, coordinator)
         if self.end is not None and self.end.newer and stops:
             logger.warning(str(self.error(coordinator)))
 
@@ -64,8 +61,8 @@ class StreamSuccession:
         if newer is None:
             return StreamGoneError(f"no stream {self._arn}: it was deleted")
         return StreamGoneError(
-            f"stream {self._arn} is {_ended(coordinator)}, and all of it is read; its table has a "
-            f"new one, {newer}: name that, with another checkpoint"
+            f"stream {self._arn} is {coordinator.ended_how}, and all of it is read; its table has "
+            f"a new one, {newer}: name that, with another checkpoint"
         )
 
     def move_on(self, successor: str) -> str:
@@ -90,7 +87,3 @@ class StreamSuccession:
             raise error
         self._losses.report(f"stream {self._arn}, from the checkpoint on", "it is gone")
         return self.move_on(self._newest)
-
-
-def _ended(coordinator: Coordinator) -> str:
-    return "gone" if coordinator.is_gone else "disabled"

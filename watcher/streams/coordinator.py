@@ -426,6 +426,11 @@ class Coordinator:
         return self.is_gone or self.listing.status == "DISABLED"
 
     @property
+    def ended_how(self) -> str:
+        """The word for the end of a stream in messages."""
+        return "gone" if self.is_gone else "disabled"
+
+    @property
     def left(self) -> int:
         """The number of shards that were left open at the requested end, and may have more."""
         return sum(each.status is ShardStatus.LEFT_OPEN for each in self.lineage.shards.values())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, NEW_ARN, PlayedService
+from watcher.aws.model import TrimHorizon
 from watcher.errors import (
     CredentialsError,
     StreamError,
@@ -15,7 +17,9 @@ from watcher.errors import (
     UnexpectedAnswerError,
     WatcherError,
 )
-from watcher.runtime.stream_successor import StreamEnd, SuccessorSearch
+from watcher.pull.stream_successor import StreamEnd, SuccessorSearch
+from watcher.streams.coordinator import Coordinator
+from watcher.streams.losses import Losses
 
 
 @pytest.fixture
@@ -31,10 +35,16 @@ def of_one_stream(service: PlayedService) -> SuccessorSearch:
     return SuccessorSearch(of_table=False, clock=service.clock)
 
 
+def ended(clock: HandClock, arn: str = ARN, table: str = "") -> Coordinator:
+    made = Coordinator(arn, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    made.listing = msgspec.structs.replace(made.listing, table=table, status="DISABLED")
+    return made
+
+
 def asked(service: PlayedService, successor: SuccessorSearch, seconds: float) -> StreamEnd | None:
     """Asked again and again, as the loop does, until there is an answer."""
     for _ in range(round(seconds / 0.2)):
-        if (answer := successor.poll(service, ARN, "disabled")) is not None:
+        if (answer := successor.poll(service, ended(service.clock))) is not None:
             return answer
         service.clock.sleep(0.2)
     return None
@@ -122,8 +132,6 @@ def test_it_asks_by_the_tables_whole_arn_and_by_its_name_where_there_is_none(
         return arn
 
     monkeypatch.setattr(service, "latest_stream", latest)
-    assert (
-        SuccessorSearch(of_table=True, clock=service.clock).poll(service, arn, "gone", "orders")
-        == StreamEnd()
-    )
+    search = SuccessorSearch(of_table=True, clock=service.clock)
+    assert search.poll(service, ended(service.clock, arn, "orders")) == StreamEnd()
     assert asked_for == [table]

@@ -10,7 +10,8 @@ from watcher.aws.discovery import newer_stream
 from watcher.aws.model import Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import MAY_PASS, CredentialsError, NoAnswerYetError, WatcherError
-from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
+from watcher.pull.timing import TIMING, Timing
+from watcher.streams.coordinator import Coordinator
 
 logger = logging.getLogger("watcher")
 
@@ -27,7 +28,7 @@ class StreamEnd(msgspec.Struct, frozen=True):
 class SuccessorSearch:
     """Looks for the stream that replaced an ended one.
 
-    A watch `of_table` goes on there; a watch of one stream only logs it. The search takes up to
+    A reading `of_table` goes on there; one of a single stream only logs it. The search takes up to
     `wait_seconds`, and longer while the service answers with passing errors.
     """
 
@@ -37,7 +38,7 @@ class SuccessorSearch:
         of_table: bool,
         wait_seconds: float = 0.0,
         clock: Clock = CLOCK,
-        timing: StreamsTiming = STREAMS_TIMING,
+        timing: Timing = TIMING,
     ) -> None:
         self.of_table = of_table
         self.wait_seconds = wait_seconds
@@ -47,16 +48,10 @@ class SuccessorSearch:
         self._failures = 0
         self._due = 0.0
 
-    def newest(self, service: Service, arn: str, table: str = "") -> str | None:
-        """See `newer_stream`."""
-        return newer_stream(service, arn, table)
-
-    def poll(self, service: Service, arn: str, ended: str, table: str = "") -> StreamEnd | None:
-        """Looks for the successor where that is due; None: ask again later.
-
-        `ended` is the word for the stream's end in log messages.
-        """
-        now, about = self._clock.monotonic(), {"stream": arn}
+    def poll(self, service: Service, coordinator: Coordinator) -> StreamEnd | None:
+        """Looks for the successor of an ended stream where that is due; None: ask again later."""
+        now, about = self._clock.monotonic(), coordinator.about()
+        table, ended = coordinator.listing.table, coordinator.ended_how
         stream = f"The stream of {table}" if table else "The stream"
         if self._since is None:
             self._since = now
@@ -66,7 +61,7 @@ class SuccessorSearch:
         elif now < self._due:
             return None
         try:
-            new = self.newest(service, arn, table)
+            new = newer_stream(service, coordinator.arn, table)
         except NoAnswerYetError:
             return None
         except MAY_PASS as error:
