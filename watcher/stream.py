@@ -41,8 +41,6 @@ from watcher.streams.start_times import Moment
 
 logger = logging.getLogger("watcher")
 
-# The delay between a waiting task's checks for due reads.
-_STEP_SECONDS = 0.1
 # The number of records that a task gets before other tasks have a turn.
 _IN_A_ROW = 100
 
@@ -408,7 +406,7 @@ class Stream:
     async def _wait(self) -> None:
         """Waits for one read of the due shards, or for a moment where none is due."""
         if not self._steps.is_under_way:
-            remaining = self._stepped_at + _STEP_SECONDS - self._clock.monotonic()
+            remaining = self._stepped_at + TIMING.await_step_seconds - self._clock.monotonic()
             if remaining > 0 and not (self._readers.has_buffered or self._step_found):
                 await asyncio.sleep(remaining)
                 return
@@ -419,7 +417,7 @@ class Stream:
 
     def _next_read(self) -> Record | None:
         """Returns the next buffered record; None where an earlier one may still come."""
-        poll_is_due = self._clock.monotonic() >= self._stepped_at + _STEP_SECONDS
+        poll_is_due = self._clock.monotonic() >= self._stepped_at + TIMING.await_step_seconds
         while (record := self._readers.pop_buffered(poll_is_due=poll_is_due)) is not None:
             if self._record_filter is None or self._record_filter(record):
                 return record if self._redaction is None else self._redaction(record)

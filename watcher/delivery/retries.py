@@ -18,10 +18,11 @@ from watcher.retry import Backoff
 
 logger = logging.getLogger("watcher")
 
-_PAUSES = Backoff(first_seconds=0.1, longest_seconds=60.0, jitter=0.2)
-# Seconds from the first failure to each further log message; after them, one every hour.
-_LOG_AFTER = (60.0, 300.0, 900.0)
-_LOG_EVERY = 3600.0
+_PAUSES = Backoff(
+    first_seconds=HANDLER_TIMING.retry_seconds,
+    longest_seconds=HANDLER_TIMING.retry_seconds_max,
+    jitter=0.2,
+)
 
 
 class Retry(msgspec.Struct):
@@ -119,8 +120,9 @@ class Retries:
     @staticmethod
     def _next_log_after(retry: Retry) -> float:
         """Returns the seconds from the first failure to the next log message."""
-        later = retry.times_logged - len(_LOG_AFTER)
-        return _LOG_AFTER[retry.times_logged] if later < 0 else (later + 1) * _LOG_EVERY
+        first, every = HANDLER_TIMING.log_retry_seconds, HANDLER_TIMING.log_retry_every_seconds
+        later = retry.times_logged - len(first)
+        return first[retry.times_logged] if later < 0 else (later + 1) * every
 
     def succeeded(self, shard_key: ShardKey) -> None:
         """Ends the retry of a shard, if there is one, and logs its success."""

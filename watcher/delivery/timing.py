@@ -57,6 +57,14 @@ class HandlerTiming:
     """The delay between `--reload`'s checks of handlers' files."""
     spans_end_seconds: float = 5.0
     """The time spent, at the end, on sending the last spans."""
+    retry_seconds: float = 0.1
+    """The first delay before a failed handler is retried; it doubles."""
+    retry_seconds_max: float = 60.0
+    """The longest of these delays: what the handler calls may be back any minute."""
+    log_retry_seconds: tuple[float, ...] = (60.0, 300.0, 900.0)
+    """The times from the first failure to each further log message, …"""
+    log_retry_every_seconds: float = 3600.0
+    """… and, after these, the time between two."""
     log_again_seconds: float = 10.0
     """The delay before a known error is logged again, with its count."""
     warn_age_seconds: float = 18 * 3600.0

@@ -118,7 +118,7 @@ class BacklogReader:
                         pool.finish(shard)
                     else:
                         self._wait_for_turn(shard)
-                if pool.has_caught_up:
+                if pool.poll_caught_up():
                     return pool.coordinator.log_left()
                 if is_idle:
                     self._clock.sleep(self._wait_seconds())

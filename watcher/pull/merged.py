@@ -179,13 +179,14 @@ class MergedReader:
         """True while a read is under way."""
         return bool(self._pool.reading)
 
-    @property
-    def has_caught_up(self) -> bool:
-        """True once all records that existed at the start are taken; only with `up_to_now`."""
-        return self._pool.has_caught_up
+    def poll_caught_up(self) -> bool:
+        """True once all records that existed at the start are taken; only with `up_to_now`.
 
-    @property
-    def is_idle(self) -> bool:
+        Requests a listing where only that can tell, as `poll_idle` does.
+        """
+        return self._pool.poll_caught_up()
+
+    def poll_idle(self) -> bool:
         """True if the last reads found nothing more; records may still follow empty pages."""
         pool = self._pool
         if self._heap or pool.reading:

@@ -139,9 +139,11 @@ class ShardPool:
         """The last listing of the stream."""
         return self.coordinator.listing
 
-    @property
-    def has_caught_up(self) -> bool:
-        """True if all shards are finished, or left open with all read up to now."""
+    def poll_caught_up(self) -> bool:
+        """True if all shards are finished, or left open with all read up to now.
+
+        Requests a listing where only that can tell.
+        """
         return not self.shards and self.coordinator.poll_exhausted()
 
     def refresh(self) -> list[PooledShard]:

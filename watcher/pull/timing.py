@@ -21,6 +21,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The longest time that a throttled shard delays other shards' records."""
     least_step_seconds: float = 0.01
     """The shortest wait: clocks are no finer."""
+    await_step_seconds: float = 0.1
+    """The delay between a waiting task's checks for due reads."""
     busy_seconds: float = 60.0
     """The time for which a shard that had records is polled before the idle ones."""
     poll_idle_again_seconds: float = 30.0

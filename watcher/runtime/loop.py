@@ -189,11 +189,11 @@ class Manager:
         if self.store is not None:
             with self.heartbeat.during(Phase.STANDING_BY):
                 self.streams.check_checkpoint(self.store.peek(), self.store.name)
-                if self.store.stand_by(self._must_stop_standing_by):
+                if self.store.stand_by(self._show_and_poll_stop):
                     self.streams.resume(self.store.load(), self.store.name)
         try:
             with self.shutdown.asking_service():
-                tail = self.streams.start_tail(self.settings, self._must_stop)
+                tail = self.streams.start_tail(self.settings, self._beat_and_poll_stop)
                 if tail is not None:
                     self.delivery.limit_to(tail.found, tail.is_within)
             self._start_streams()
@@ -202,15 +202,15 @@ class Manager:
             logger.warning("The service had not answered by then")
         self._reap()
 
-    def _must_stop(self) -> bool:
-        """True once the watch has to stop; asked between the attempts of a repeated call."""
+    def _beat_and_poll_stop(self) -> bool:
+        """Shows a sign of life between a repeated call's attempts; returns True once to stop."""
         self.heartbeat.try_again()
         return self.shutdown.poll()
 
-    def _must_stop_standing_by(self) -> bool:
-        """Returns `_must_stop`, and updates the displays while the watch waits for a lease."""
+    def _show_and_poll_stop(self) -> bool:
+        """Does the same, and updates the displays while the watch waits for a lease."""
         self._display()
-        return self._must_stop()
+        return self._beat_and_poll_stop()
 
     def _end(self) -> None:
         self.totals.stopped = self.shutdown.requested

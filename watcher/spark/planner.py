@@ -183,7 +183,7 @@ class Planner:
                 end_of_stream = self._poll_end(coordinator)
                 if end_of_stream is not None and end_of_stream.successor is not None:
                     return Offset(self._succession.move_on(end_of_stream.successor), {})
-                if self._has_nothing(coordinator, deadline):
+                if self._poll_nothing(coordinator, deadline):
                     return start
                 self._driver.wait(idle_seconds)
 
@@ -400,19 +400,19 @@ class Planner:
 
     # When there is no micro-batch
 
-    def _has_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
+    def _poll_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
         """True once there is nothing to plan now. Raises StreamGoneError."""
         end = self._succession.end
         if self._stop_at is not None:
             is_over = end is not None or not coordinator.is_over
-            return is_over and self._is_done(coordinator)
+            return is_over and self._poll_done(coordinator)
         if end is not None:
             raise self._succession.error(coordinator)
         now = self._clock.monotonic()
         is_tried = self._are_tried() and not self.awaits_others
         return now >= deadline and (is_tried or now >= self._first_until)
 
-    def _is_done(self, coordinator: Coordinator) -> bool:
+    def _poll_done(self, coordinator: Coordinator) -> bool:
         """True once every record is delivered, and no child can show up any more."""
         shards = self._ahead.shards.values()
         was_never_listed = coordinator.is_gone and not coordinator.has_listed
@@ -423,7 +423,7 @@ class Planner:
     def _poll_end(self, coordinator: Coordinator) -> StreamEnd | None:
         """Returns the end of the stream once all of it is delivered; None while more may come."""
         succession = self._succession
-        if succession.end is None and coordinator.is_over and self._is_done(coordinator):
+        if succession.end is None and coordinator.is_over and self._poll_done(coordinator):
             stops = self._stop_at is not None
             succession.find_end(coordinator, self._background, stops=stops)
         return succession.end

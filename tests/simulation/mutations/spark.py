@@ -109,14 +109,14 @@ SPARK = [
     Mutant(
         "a table's next stream is gone on with before all of the last one is delivered",
         "Planner._poll_end",
-        condition("_is_done", becomes="{0} and {1}"),
+        condition("_poll_done", becomes="{0} and {1}"),
         "spark",
         given=_ENABLED_AGAIN,
     ),
     Mutant(
         "a query of a table stays with a stream that has ended",
         "Planner._poll_end",
-        condition("_is_done", becomes="False"),
+        condition("_poll_done", becomes="False"),
         "spark",
         given=_ENABLED_AGAIN,
     ),
