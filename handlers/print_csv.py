@@ -1,4 +1,4 @@
-"""Print each change as a row of CSV, with old and new of what differs."""
+"""Print each change as a row of CSV, with the old and new values that differ."""
 
 import sys
 

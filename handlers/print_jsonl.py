@@ -1,4 +1,4 @@
-"""Print each change as plain JSON, a line each; numbers keep their digits."""
+"""Print each change as one line of plain JSON; numbers keep their digits."""
 
 from watcher import Record
 from watcher.formatting.plain_records import plain_line

@@ -1,4 +1,4 @@
-"""Print each change by a template of yours: a line each."""
+"""Print each change as one line, by your own template."""
 
 import string
 import sys

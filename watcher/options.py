@@ -99,7 +99,7 @@ class WatchOptions:
         Parameter(
             metavar="END",
             group="start",
-            help="end, and leave out later changes: an age or a time, as with --from",
+            help="end before the first change later than this: an age or a time, as with --from",
         ),
     ] = None
     max_records: Annotated[
@@ -123,7 +123,7 @@ class WatchOptions:
         Parameter(
             negative=(),
             group="start",
-            help="first the items that exist (SNAPSHOT), with the changes made meanwhile",
+            help="deliver the existing items first (SNAPSHOT), and changes during the scan",
         ),
     ] = False
     snapshot_limit: Annotated[
@@ -131,7 +131,7 @@ class WatchOptions:
         Parameter(
             metavar="UNITS",
             group="start",
-            help="with --snapshot: read units a second for each table's scan",
+            help="with --snapshot: at most this many read units a second for each table's scan",
         ),
     ] = None
     snapshot_export: Annotated[
@@ -139,8 +139,8 @@ class WatchOptions:
         Parameter(
             metavar="FOLDER",
             group="start",
-            help="as --snapshot, with the items of a table's export (…/AWSDynamoDB/ID, s3:// or a "
-            "folder) in place of a scan; then the changes from its time on",
+            help="like --snapshot, but from a table's export (…/AWSDynamoDB/ID, s3:// or a folder) "
+            "instead of a scan; then the changes since its time",
         ),
     ] = None
     only: Annotated[
@@ -185,14 +185,14 @@ class WatchOptions:
         Parameter(
             metavar="PATH[=METHOD],…",
             group="filters",
-            help="show no attribute of this path (email, card.number, items[*].name, **.ssn, *), "
-            "or value like /REGEX/: drop, mask (default), hash, keep-type; repeatable, the first "
-            "that fits counts",
+            help="hide attributes of this path (email, card.number, items[*].name, **.ssn, *), or "
+            "values like /REGEX/: drop, mask (default), hash, keep-type; repeatable, the first "
+            "match wins",
         ),
     ] = None
     redact_file: Annotated[
         str | os.PathLike[str] | None,
-        Parameter(metavar="FILE", group="filters", help="a file of --redact's rules, in lines"),
+        Parameter(metavar="FILE", group="filters", help="a file of --redact's rules, one a line"),
     ] = None
     redact_key_file: Annotated[
         str | os.PathLike[str] | None,
@@ -208,7 +208,7 @@ class WatchOptions:
             metavar="FILE",
             group="failures",
             help="resume from FILE if it exists, and save the positions to it; "
-            "dynamodb://TABLE/NAME or s3://BUCKET/KEY: shared with watches that stand by",
+            "dynamodb://TABLE/NAME or s3://BUCKET/KEY: share it with standbys",
         ),
     ] = None
     on_stale: Annotated[
@@ -216,7 +216,7 @@ class WatchOptions:
         Parameter(
             metavar="POLICY",
             group="failures",
-            help="when the checkpoint is older than 24 hours: trim-horizon (default: go on with "
+            help="when the checkpoint is older than 24 hours: trim-horizon (default: continue with "
             "the oldest record, and warn), fail, snapshot (deliver the present items)",
         ),
     ] = "trim-horizon"
@@ -225,7 +225,7 @@ class WatchOptions:
         Parameter(
             metavar="POLICY",
             group="failures",
-            help="when a handler raises: retry (for ever; default with --checkpoint), log (default "
+            help="when a handler raises: retry (forever; default with --checkpoint), log (default "
             "without), stop, dead-letter:DEST (a file, sqs://, sns://, s3://); or retry:N or "
             "retry:15m first, as in retry:15m,stop",
         ),
@@ -234,7 +234,7 @@ class WatchOptions:
         bool,
         Parameter(
             group="failures",
-            help="end with status 1 where records were gone before they were read",
+            help="end with status 1 if records expired before they were read",
         ),
     ] = False
     poll_max: Annotated[
@@ -251,7 +251,7 @@ class WatchOptions:
         Parameter(
             metavar="N",
             group="start",
-            help="a process for each shard up to N of them, then shards share them; default 64",
+            help="at most N processes read shards; more shards share them; default 64",
         ),
     ] = 64
     concurrency: Annotated[
@@ -260,7 +260,7 @@ class WatchOptions:
             metavar="N",
             group="start",
             help="handle records of up to N shards at once, in threads (async handlers: in tasks); "
-            "of each shard one after the other; default 1",
+            "each shard's records stay in order; default 1",
         ),
     ] = 1
     price: Annotated[
@@ -288,7 +288,7 @@ class WatchOptions:
             name="--tag",
             metavar="NAME=VALUE",
             group="tables",
-            help="only globs' tables with this tag, or all with it; repeatable: another value of "
+            help="only matching tables with this tag, or all of them; repeatable: another value of "
             "the same tag is an alternative, another tag narrows down",
         ),
     ] = None
@@ -300,7 +300,7 @@ class WatchOptions:
         Parameter(
             metavar="GLOB",
             group="tables",
-            help="leave out tables of this name; repeatable",
+            help="leave out tables with this name; repeatable",
         ),
     ] = None
     strict: Annotated[
@@ -308,7 +308,7 @@ class WatchOptions:
         Parameter(
             negative=(),
             group="tables",
-            help="end if any name has no stream or any glob no match, not only if all",
+            help="end if any name has no stream, or any glob matches none",
         ),
     ] = False
     yes: Annotated[
@@ -319,7 +319,7 @@ class WatchOptions:
         Parameter(
             metavar="[HOST:]PORT",
             group="output",
-            help="serve metrics for Prometheus there, /livez and /readyz; default host 127.0.0.1",
+            help="serve Prometheus metrics, /livez and /readyz there; default host 127.0.0.1",
         ),
     ] = None
     ready_lag: Annotated[

@@ -97,7 +97,7 @@ def test_an_archive_goes_on_exactly(command: Run, sim: RemoteSimulator, tmp_path
     assert stopped.status == 128 + signal.SIGTERM, "a cron job does not take it for finished"
     last = stopped.err.splitlines()[-1]
     assert last.startswith("warning: Stopped early: ")
-    assert last.endswith("; the same command goes on")
+    assert last.endswith("; run the same command to continue")
     again = command(*archive, "--once")
 
     data = pyarrow.dataset.dataset(lake, format="parquet", partitioning="hive")

@@ -282,7 +282,7 @@ _TO = ("--to", "x", "--checkpoint", "y")
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["query", "orders", "users", "count"], "'count' is no SQL: give it last, in quotes"),
+        (["query", "orders", "users", "count"], "'count' is not SQL: give the SQL last, in quotes"),
         (["--engine", "spark", "--no-follow"], "give a stream: its ARN, a table, a glob like"),
         (["--all", "--engine", "spark"], "--all: not for --engine spark: name the tables, or"),
         (

@@ -283,7 +283,7 @@ def test_its_option(watched_table, capsys):
 '''
 
 
-_Name = Annotated[str, Parameter(help="what its flag is to be: big-orders")]
+_Name = Annotated[str, Parameter(help="its flag's name: big-orders")]
 
 
 def new_handler_command(line: CommandLine) -> Callable[..., int]:
@@ -324,7 +324,7 @@ def _refuse_unusable(name: str, module: Path, test: Path) -> None:
 
 # `trust`
 
-_Forget = Annotated[bool, Parameter(negative=(), help="take it back")]
+_Forget = Annotated[bool, Parameter(negative=(), help="revoke the permission")]
 
 
 def trust_command(line: CommandLine) -> Callable[..., int]:

@@ -71,7 +71,7 @@ COMMANDS = {
 WITHOUT_DEFAULTS = ("completion", "help", "trust")
 """Commands without options: they work where a file of defaults is broken."""
 GROUPS = {
-    "handlers": "what is done with each change; modules in handlers/ are options",
+    "handlers": "what to do with each change; each module in handlers/ is an option",
     "tables": "several tables in one watch",
     "start": "where to begin, and when to end",
     "filters": "which changes to deliver, and what to hide",

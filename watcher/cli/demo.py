@@ -61,7 +61,7 @@ _KEEP = options.option(
     False,
     Parameter(
         negative=(),
-        help="leave the shop open until Ctrl-C, for what you type in another terminal",
+        help="keep the shop open until Ctrl-C, for commands in another terminal",
     ),
 )
 

@@ -57,7 +57,7 @@ _RELOAD = option(
     False,
     Parameter(
         group="handlers",
-        help="load a handler module again once its file has changed, while you write it",
+        help="load a handler module again when its file changes, while you write it",
     ),
 )
 _LAMBDA = option(

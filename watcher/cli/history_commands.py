@@ -286,7 +286,7 @@ _Words = Annotated[
         name="[ARCHIVE…] STREAM TIME",
         completer=completers.files,
         help="a stream ARN, a table ARN or a table name, and a time (14:05, 2026-11-21T08:00Z) or "
-        "an age (2h); first, folders that archive wrote for what is older than the stream",
+        "an age (2h); before them, folders that archive wrote, for older changes",
     ),
 ]
 _At = Annotated[
@@ -303,7 +303,7 @@ _File = Annotated[
     Parameter(
         metavar="FILE",
         completer=completers.files,
-        help="write to FILE, for you alone; by spark to a new folder (parquet, or -o jsonl)",
+        help="write to FILE, readable by you alone; on Spark, a new folder (parquet, or -o jsonl)",
     ),
 ]
 _TableName = Annotated[

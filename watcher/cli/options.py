@@ -76,7 +76,7 @@ Streams = Annotated[
 TRAIL = Parameter(
     metavar="PLACE",
     completer=completers.files,
-    help="name the callers, out of CloudTrail's log files with data events: a folder, or its "
+    help="name the callers, from CloudTrail's log files with data events: a folder, or its "
     "s3:// URL (AWSLogs/…)",
 )
 """The option `--who`, of all commands that have it."""

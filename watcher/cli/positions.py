@@ -60,7 +60,8 @@ _Store = Annotated[
     ),
 ]
 _Other = Annotated[
-    str | None, Parameter(name="[OTHER]", completer=completers.files, help="of copy and diff")
+    str | None,
+    Parameter(name="[OTHER]", completer=completers.files, help="the second store of copy and diff"),
 ]
 _To = Annotated[
     str | None,

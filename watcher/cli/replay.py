@@ -55,7 +55,7 @@ _File = Annotated[
     str,
     Parameter(
         completer=completers.files,
-        help="dead letters: a file, sqs://QUEUE (what went well is deleted there), s3://BUCKET/PREFIX;"
+        help="dead letters: a file, sqs://QUEUE (deletes handled messages there), s3://BUCKET/PREFIX;"
         " or lines of --print-json; - for stdin",
     ),
 ]
@@ -291,7 +291,7 @@ _QueueOrFile = Annotated[
     Parameter(
         name="QUEUE|FILE",
         completer=completers.files,
-        help="the mapping's destination: a queue's name, URL or ARN (what is handled is deleted "
+        help="the mapping's destination: a queue's name, URL or ARN (deletes handled messages "
         "there), a file with its messages, or - for stdin",
     ),
 ]
@@ -300,11 +300,11 @@ _ArchiveFolder = Annotated[
     Parameter(
         metavar="FOLDER",
         completer=completers.files,
-        help="an archive that has what is no longer in the stream",
+        help="an archive with records that the stream no longer has",
     ),
 ]
 _DryRun = Annotated[
-    bool, Parameter(negative=(), help="fetch the records and count them; hand over nothing")
+    bool, Parameter(negative=(), help="fetch and count the records; call no handler")
 ]
 
 

@@ -98,7 +98,7 @@ def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
         done += f", {totals.unhandled} NOT HANDLED (see --on-error)"
     status = exit_status(totals.signal, ends_by_itself=once)
     if status:
-        rest = "the same command goes on" if goes_on else "the rest was not read"
+        rest = "run the same command to continue" if goes_on else "the rest was not read"
         logger.warning(f"Stopped early: {done}; {rest}")
     else:
         logger.info(f"Done: {done}")
@@ -109,7 +109,7 @@ _COMPACT = options.option(
     "compact",
     bool,
     False,
-    Parameter(help="only join small files to big ones, on a disk"),
+    Parameter(help="only join small files into big ones, on a disk"),
 )
 
 
@@ -134,7 +134,7 @@ _Sql = Annotated[
     str,
     Parameter(
         name="[STREAM…] SQL",
-        help="more streams, or globs; last the SQL, such as: SELECT keys, count(*) FROM changes …",
+        help="more streams, or globs; then the SQL, such as: SELECT keys, count(*) FROM changes …",
     ),
 ]
 _Rest = Annotated[str, Parameter(show=False)]
@@ -149,7 +149,7 @@ def query_command(line: CommandLine) -> Callable[..., int]:
 
         *others, sql = sql, *rest
         if not any(map(str.isspace, sql)):
-            raise UsageError(f"{sql!r} is no SQL: give it last, in quotes")
+            raise UsageError(f"{sql!r} is not SQL: give the SQL last, in quotes")
         rows = _run(function, _joined(stream, *others), sql, values=values, short=True)
         logger.info(f"Done: {counted(rows, 'row')}")
         return 0
@@ -200,7 +200,7 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
         text = f"{counted(done.items, 'item')} copied, {counted(done.changes, 'change')} applied"
         status = exit_status(done.signal, ends_by_itself=bool(values["once"]))
         if status:
-            logger.warning(f"Stopped early: {text}; the same command goes on")
+            logger.warning(f"Stopped early: {text}; run the same command to continue")
         else:
             logger.info(f"Done: {text}")
         return status
@@ -217,10 +217,10 @@ _NOT_HERE = {
     "until": "use query or archive, or leave --engine out",
     "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude", "yes"), "name the tables, or globs of them"),
-    "strict": "there each name has to have a stream",
+    "strict": "on Spark, each name needs a stream anyway",
     **dict.fromkeys(("snapshot_limit", "snapshot_export", "on_stale"), "run it without --engine"),
-    "poll_max": "Spark reads as it can",
-    "reload": "each executor has loaded its own",
+    "poll_max": "Spark paces its own reads",
+    "reload": "executors load handlers once",
     "concurrency": "Spark's tasks run side by side",
     "processes": "Spark's executors are its processes",
     **dict.fromkeys(("live", "live_web"), "leave --engine out"),

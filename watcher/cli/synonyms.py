@@ -36,7 +36,9 @@ VERBS = {
     **dict.fromkeys(("init", "new", "scaffold"), "new-handler"),
     **dict.fromkeys(("stream", "follow", "listen", "consume", "subscribe"), "watch"),
     **dict.fromkeys(("run", "start", "read", "poll"), "watch"),
-    **dict.fromkeys(("cat", "open", "monitor", "observe", "wait"), "watch"),
+    **dict.fromkeys(
+        ("cat", "less", "pull", "fetch", "open", "monitor", "observe", "wait"), "watch"
+    ),
 }
 """Words that name the work of a command, and are no command."""
 
@@ -92,6 +94,8 @@ OPTIONS = {
     "--start": "--from",
     "--start-time": "--from",
     "--from-time": "--from",
+    "--starting-position": "--from",
+    "--after": "--from",
     "--from-beginning": "--from trim-horizon",
     "--offset": "--from",
     "--end": "--until",
@@ -227,7 +231,7 @@ ADVICE = {
     **dict.fromkeys(("-r", "--reverse", "--desc"), _NEWEST),
     "-r": f"say --jmespath PATH for a part of each change; {_NEWEST}",
     **dict.fromkeys(("-G", "--group", "--cursor", "--start-after"), _POSITION),
-    **dict.fromkeys(("--no-pager", "--no-cli-pager", "--no-paginate"), _UNPAGED),
+    **dict.fromkeys(("--no-pager", "--no-cli-pager", "--no-paginate", "--page-size"), _UNPAGED),
     **dict.fromkeys(("--no-verify-ssl", "--ca-bundle", "--insecure"), _CERTIFICATES),
     "--timestamps": "every line of --print-summary begins with the change's time",
     **dict.fromkeys(("-l", "--selector"), f"{_LIST}; --tag NAME=VALUE watches those with a tag"),

@@ -56,8 +56,8 @@ _Sources = Annotated[
     Parameter(
         name="[[ARCHIVE…] STREAM]",
         completer=completers.files,
-        help="a stream ARN, a table ARN or a table name; before it, archives for what is older; "
-        "none with --apply and --revert, whose plan names it",
+        help="a stream ARN, a table ARN or a table name; before it, archives for older "
+        "changes; with --apply and --revert, the plan names it",
     ),
 ]
 _Start = Annotated[

@@ -70,7 +70,7 @@ _Sources = Annotated[
     Parameter(
         name="[ARCHIVE…] STREAM",
         completer=completers.files,
-        help="a stream ARN, a table ARN or a table name; before it, archives for what is older",
+        help="a stream ARN, a table ARN or a table name; before it, archives for older changes",
     ),
 ]
 _With = Annotated[
@@ -126,7 +126,7 @@ _Lag = Annotated[
     str,
     Parameter(
         metavar="AGE",
-        help="a copy without a position may lack changes as young as this; default 1m",
+        help="a copy without a position may lack changes younger than this; default 1m",
     ),
 ]
 _Repair = Annotated[
@@ -134,7 +134,7 @@ _Repair = Annotated[
     Parameter(
         metavar="FILE",
         completer=completers.files,
-        help="write a plan that makes another table equal; undo --apply FILE does it",
+        help="write a plan that makes the other table equal; carry it out with undo --apply FILE",
     ),
 ]
 _Limit = Annotated[

@@ -102,7 +102,7 @@ def set_up(
         Parameter(
             negative=(),
             group="output",
-            help="whole values and items; else a terminal gets long ones cut, with their length",
+            help="whole values and items; by default, a terminal gets long ones cut",
         ),
     ] = False,
     highlight: Annotated[

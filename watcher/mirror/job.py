@@ -293,10 +293,10 @@ To: TypeAlias = Annotated[
     str, Parameter(metavar="PATH", help="the mirror's folder, or NAMESPACE.TABLE with --catalog")
 ]
 History: TypeAlias = Annotated[
-    bool, Parameter(help="a row for every version of an item, with the time it was valid")
+    bool, Parameter(help="keep a row for every version of an item, with the time it was valid")
 ]
 FormatOption: TypeAlias = Annotated[
-    Format, Parameter(help="the table's format; iceberg takes PyIceberg")
+    Format, Parameter(metavar="FORMAT", help="delta (default) or iceberg, which needs PyIceberg")
 ]
 Catalog: TypeAlias = Annotated[
     str | None,
@@ -309,17 +309,17 @@ ImageSchema: TypeAlias = Annotated[
     str | None,
     Parameter(
         metavar="COLUMNS",
-        help="types of columns: 'total decimal(12,2), placed timestamp'; others grow",
+        help="types of columns: 'total decimal(12,2), placed timestamp'; values set the others",
     ),
 ]
 Once: TypeAlias = Annotated[bool, Parameter(help="end when everything up to now is done")]
 Every: TypeAlias = Annotated[
-    str, Parameter(metavar="TIME", help="one commit every so often: 1s, 1m; default 10s")
+    str, Parameter(metavar="TIME", help="the interval between commits: 1s, 1m; default 10s")
 ]
 FailOnDataLoss: TypeAlias = Annotated[
     bool,
     Parameter(
-        help="go on with a warning where changes were gone before they were read",
+        help="warn and continue if changes expired before they were read",
     ),
 ]
 

@@ -31,14 +31,16 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     *,
     to: Annotated[
         str,
-        Parameter(metavar="PATH", help="the folder to append to: a path or URL that Spark knows"),
+        Parameter(
+            metavar="PATH", help="the folder to append to: a path, or a URL that Spark can write"
+        ),
     ],
     format: Annotated[  # noqa: A002
         str,
         Parameter(
             completer=lambda _: ("parquet", "json", "csv", "orc"),
             metavar="FORMAT",
-            help="parquet (default), json, csv, orc, or what --packages bring",
+            help="parquet (default), json, csv, orc, or a format from --packages",
         ),
     ] = "parquet",
     start: Annotated[str, settings.start_option("trim-horizon")] = "trim-horizon",

@@ -60,7 +60,7 @@ def metrics(  # noqa: PLR0913 (its parameters are the options)
         str | None,
         Parameter(
             metavar="TIME",
-            help="how late a change may come and be counted; default 24h, 10m with --to",
+            help="count changes that come up to this late; default 24h, 10m with --to",
         ),
     ] = None,
     start: Annotated[str, settings.start_option("latest")] = "latest",

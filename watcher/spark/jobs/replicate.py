@@ -86,9 +86,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     to: Annotated[str, Parameter(metavar="TABLE", help="the table to keep equal")],
     checkpoint: Annotated[
         str,
-        Parameter(
-            metavar="PATH", help="where the copy, then the changes, go on after an end or a crash"
-        ),
+        Parameter(metavar="PATH", help="save progress here, to resume after a crash"),
     ],
     to_region: Annotated[
         str | None, Parameter(metavar="REGION", help="its region; default the stream's")
@@ -98,7 +96,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         Parameter(metavar="URL", help="its endpoint; default the stream's, without --to-region"),
     ] = None,
     create: Annotated[bool, Parameter(help="create the table, with the same keys")] = False,
-    changes_only: Annotated[bool, Parameter(help="leave out the copy of the items")] = False,
+    changes_only: Annotated[bool, Parameter(help="skip the copy of the items")] = False,
     start: Annotated[
         str | None,
         settings.start_option(

@@ -38,15 +38,15 @@ def start_option(default: str, *, text: str = "where to begin without a checkpoi
 
 Checkpoint: TypeAlias = Annotated[
     str | None,
-    Parameter(metavar="PATH", help="where the job goes on after an end or a crash"),
+    Parameter(metavar="PATH", help="save progress here, to resume after a crash"),
 ]
 Once: TypeAlias = Annotated[bool, Parameter(help="end when everything up to now is done")]
 Every: TypeAlias = Annotated[
-    str | None, Parameter(metavar="TIME", help="one micro-batch every so often: 10s, 1m")
+    str | None, Parameter(metavar="TIME", help="the interval between micro-batches: 10s, 1m")
 ]
 EveryTenSeconds: TypeAlias = Annotated[
     str | None,
-    Parameter(metavar="TIME", help="one micro-batch every so often: 1s, 1m; default 10s"),
+    Parameter(metavar="TIME", help="the interval between micro-batches: 1s, 1m; default 10s"),
 ]
 MaxRecords: TypeAlias = Annotated[
     int | None,
@@ -60,7 +60,7 @@ StopTimeout: TypeAlias = Annotated[
     float,
     Parameter(
         metavar="SECONDS",
-        help="how long the micro-batch at work may take after Ctrl-C or SIGTERM; default 8",
+        help="how long the current micro-batch may take after Ctrl-C or SIGTERM; default 8",
     ),
 ]
 ImageSchema: TypeAlias = Annotated[
@@ -70,7 +70,7 @@ ImageSchema: TypeAlias = Annotated[
 FailOnDataLoss: TypeAlias = Annotated[
     bool,
     Parameter(
-        help="go on with a warning where changes were gone before they were read",
+        help="warn and continue if changes expired before they were read",
     ),
 ]
 
