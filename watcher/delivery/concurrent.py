@@ -193,6 +193,7 @@ class ConcurrentDelivery:
         if shard_key not in self._queues:
             self._queues[shard_key] = ShardQueue(shard_key, shard)
         queue = self._queues[shard_key]
+        queue.shard = shard  # a table's next snapshot is another one
         with self._lock:
             queue.bytes += len(page.body)
             queue.undelivered += page.count
