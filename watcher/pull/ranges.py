@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from watcher import executor
 from watcher.aws.model import AfterSequence, AtSequence, Position, Service, TrimHorizon
-from watcher.clock import CLOCK, Clock
+from watcher.clock import CLOCK, Clock, DueQueue
 from watcher.errors import TransientError
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.wire import WireRecord
@@ -102,7 +102,10 @@ class RangeReader:
     def read(self, between: Range) -> Iterator[Page]:
         """Yields the records of a range, page by page."""
         last: str | None = None
-        for page in self._pages(between):
+        for page in self._steps(between):
+            if not isinstance(page, Page):
+                self._clock.sleep(page)
+                continue
             part = page if between.upto is None else page.upto(between.upto)
             if part is not None:
                 yield part
@@ -113,28 +116,56 @@ class RangeReader:
             end = f"it ended at sequence number {last}" if last else "nothing is left of it"
             self._losses.report(str(between), end)
 
-    def children(self, between: Range) -> list[Range]:
-        """Returns the ranges of a range's child shards, which were created while it was read.
+    def read_together(self, ranges: Iterable[Range]) -> Iterator[tuple[Range, Page]]:
+        """Yields the pages of ranges without `upto`, and of the shards that follow these.
 
-        Empty where its shard was closed before (its children were known then), is still open, or is
-        read to a time only. Listings may show a newly closed shard's child some seconds late.
+        While one waits for the end of its open shard, or for its children, the others are read.
+        """
+        due = DueQueue[tuple[Range, Iterator[Page | Range | float]]](self._clock)
+        for each in ranges:
+            due.put((each, self._lineage_steps(each)), 0.0)
+        while len(due):
+            self._clock.sleep(max(0.0, due.due_in))
+            between, steps = due.pop()
+            for step in steps:
+                if isinstance(step, Page):
+                    yield between, step
+                elif isinstance(step, Range):
+                    due.put((step, self._lineage_steps(step)), 0.0)
+                else:
+                    due.put((between, steps), step)
+                    break
+
+    def _lineage_steps(self, between: Range) -> Iterator[Page | Range | float]:
+        yield from self._steps(between)
+        yield from self._children(between)
+
+    def _children(self, between: Range) -> Iterator[Range | float]:
+        """Yields the ranges of a range's child shards, which were created while it was read.
+
+        None where its shard was closed before (its children were known then), is still open, or is
+        read to a time only. Listings may show a newly closed shard's child some seconds late: what
+        is known is read meanwhile. Between them come pauses, in seconds.
         """
         coordinator = self._ended.pop(between.shard_id, None)
         if between.closed or between.end is not None or coordinator is None:
-            return []
+            return
         lineage = coordinator.lineage
         coordinator.finish(lineage.shards[between.shard_id])
-        executor.refresh(coordinator, self._service)
-        while not coordinator.poll_children_known():
-            self._give_up_if_late(between, coordinator, coordinator.listings_fail_since)
-            self._clock.sleep(coordinator.due_in())
+        known = set[str]()
+        while True:
             executor.refresh(coordinator, self._service)
-        return [
-            msgspec.structs.replace(between, shard_id=each.id, start=each.position)
-            for each in lineage.children(between.shard_id)
-        ]
+            for each in lineage.children(between.shard_id):
+                if each.id not in known:
+                    known.add(each.id)
+                    yield msgspec.structs.replace(between, shard_id=each.id, start=each.position)
+            if coordinator.poll_children_known():
+                return
+            self._give_up_if_late(between, coordinator, coordinator.listings_fail_since)
+            yield coordinator.due_in()
 
-    def _pages(self, between: Range) -> Iterator[Page]:
+    def _steps(self, between: Range) -> Iterator[Page | float]:
+        """Yields a range's pages, and the pauses between its reads, in seconds."""
         shard = TrackedShard(
             between.shard_id, None, between.start, ShardStatus.RUNNING, since=between.since
         )
@@ -142,13 +173,18 @@ class RangeReader:
         rate = self._rates.setdefault(shard.id, AdaptiveRateLimit(self._clock))
         reader = self._reader(coordinator, shard, between, rate)
         failing_since = math.inf
-        self._clock.sleep(rate.delay())  # the previous range may belong to the same shard
+        yield rate.delay()  # the previous range may belong to the same shard
         while True:
             has_failed = False
             executor.refresh(coordinator, self._service)
             for message in executor.read(reader, self._service):
                 has_failed |= isinstance(message, ReadFailed)
-                match coordinator.on_message(shard, message):
+                meaning = coordinator.on_message(shard, message)
+                if isinstance(meaning, ReadAgain) and not meaning.seconds:
+                    # A listing alone decides what this end means: to find it again takes seconds.
+                    executor.refresh(coordinator, self._service)
+                    meaning = coordinator.on_message(shard, message)
+                match meaning:
                     case Page() as page:
                         shard.move_behind(page.last_sequence_number)
                         yield page
@@ -165,7 +201,7 @@ class RangeReader:
             failing_since = min(failing_since, self._clock.monotonic()) if has_failed else math.inf
             fails_since = min(failing_since, coordinator.listings_fail_since)
             self._give_up_if_late(between, coordinator, fails_since)
-            self._clock.sleep(reader.delay)
+            yield reader.delay
 
     def _coordinator(self, shard: TrackedShard, between: Range) -> Coordinator:
         """Returns a coordinator for this shard alone, which lists only in doubt."""

@@ -1,7 +1,8 @@
-"""The batch read: everything in retention, or between two times; a partition for each shard."""
+"""The batch read: everything in retention, or between two times."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -27,7 +28,7 @@ from watcher.spark.tasks import (
     connected_reader,
     no_keys,
 )
-from watcher.spark.timing import TIMING, Timing
+from watcher.spark.timing import LIMITS, TIMING, Timing
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.losses import Losses
 
@@ -35,7 +36,9 @@ _background = partial(BackgroundService, patience=TIMING.list_again_seconds)
 
 
 class BatchReader(SparkPicklable, DataSourceReader):
-    """The batch read: everything in retention (or between two times), a partition per shard.
+    """The batch read: everything in retention (or between two times).
+
+    A closed shard has a partition of its own; open ones share as many as there are cores.
 
     It has no `pushFilters`: Spark would apply one use's filters to every use of the same DataFrame
     (docs/spark.md, "A bug in Spark").
@@ -46,6 +49,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
         options: SourceOptions,
         schema: StructType,
         *,
+        parallelism: int = 2,
         connect: Callable[[str, AwsConfig], tuple[Service, str]] = connect,
         background: Callable[[Service], Service] = _background,
         reader: Callable[[SourceOptions, str], RangeReader] = connected_reader,
@@ -54,6 +58,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
         timing: Timing = TIMING,
     ) -> None:
         self._options = options
+        self._parallelism = parallelism
         self._keys = keys
         self._rows = TaskRows(options, schema, reader)
         self._connect = connect
@@ -62,7 +67,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
         self._timing = timing
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Returns a partition for each shard that has records up to now."""
+        """Returns the partitions of the shards that have records up to now."""
         if not self._options.table_names:
             return self._partitions(self._options.stream)
         streams = StreamFinder(self._options).find()
@@ -94,8 +99,17 @@ class BatchReader(SparkPicklable, DataSourceReader):
             if not isinstance(shard.position, Latest)
         ]
         keys = self._keys(options.connection, arn) if ranges else None
-        return [TaskPartition(arn, [BufferedRange(each)], keys) for each in ranges]
+        return [
+            TaskPartition(arn, list(map(BufferedRange, each)), keys) for each in self._tasks(ranges)
+        ]
+
+    def _tasks(self, ranges: list[Range]) -> list[list[Range]]:
+        """Returns the ranges of each task: open shards, mostly waited for, share them."""
+        are_open = [each for each in ranges if not each.closed]
+        count = max(self._parallelism, math.ceil(len(are_open) / LIMITS.open_shards))
+        shared = [are_open[first::count] for first in range(min(count, len(are_open)))]
+        return [[each] for each in ranges if each.closed] + shared
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one shard."""
+        """Yields the rows of one task."""
         return self._rows.read(partition)

@@ -73,7 +73,7 @@ class DynamoDBStreams(SparkPicklable, DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """Returns the reader of `spark.read`."""
         options = with_schema_of(parse(dict(self.options), streaming=False), schema)
-        return BatchReader(options, schema, keys=keys_for_helpers)
+        return BatchReader(options, schema, parallelism=self.parallelism, keys=keys_for_helpers)
 
 
 def register(spark: SparkSession) -> None:

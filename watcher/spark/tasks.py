@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
@@ -83,23 +82,25 @@ class TaskRows:
         self._connect = connect
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one task, shard by shard."""
+        """Yields the rows of one task: a micro-batch's shard by shard, a batch's as they come."""
         if not isinstance(partition, TaskPartition):
             return  # Spark's own, for a stream without shards
         if partition.keys is not None:
             handed_credentials(self._options.connection, partition.arn).take(partition.keys)
-        unread = deque(partition.ranges)
-        while unread:
-            each = unread.popleft()
-            if each.pages is not None:
+        # A batch: Spark keeps its partitions for every action on a DataFrame, however late. The
+        # shards that have come since are found here.
+        if up_to_now := [each.between for each in partition.ranges if each.between.catch_up_after]:
+            reader = self._connect(self._options, partition.arn)
+            for between, page in reader.read_together(up_to_now):
+                yield self._encoder.encode(page, between.shard_id, partition.arn)
+            return
+        for each in partition.ranges:
+            if each.pages is None:
+                read = self._connect(self._options, partition.arn).read(each.between)
+                yield from self._encoded(read, each.between, partition.arn)
+            else:
                 pages = (page.page() for page in each.pages)
                 yield from self._encoded(pages, each.between, partition.arn)
-                continue
-            reader = self._connect(self._options, partition.arn)
-            yield from self._encoded(reader.read(each.between), each.between, partition.arn)
-            # Spark keeps a batch's partitions for every action on a DataFrame, however late: the
-            # shards that have come since are found here.
-            unread.extend(map(BufferedRange, reader.children(each.between)))
 
     def _encoded(self, pages: Iterator[Page], between: Range, arn: str) -> Iterator[pa.RecordBatch]:
         return (self._encoder.encode(page, between.shard_id, arn) for page in pages)

@@ -104,6 +104,8 @@ class SourceLimits:
 
     task_bytes: int = 2 * _MIB
     """Packed pages for some 200 ms of one core; a task costs 30 ms."""
+    open_shards: int = 8
+    """A batch's task has at most so many, read side by side while each waits for its end."""
     reading_tasks: int = 256
     """Ranges that executors read take as long as their shards: each has a task, up to so many."""
     close_tasks_per_core: int = 3
