@@ -105,6 +105,25 @@ def test_a_rewind_is_a_plan_first_and_then_done(
 
 
 @pytest.mark.parametrize("store", STORES)
+def test_a_watch_that_uses_the_store_finds_the_request_of_a_snapshot(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], store: str
+) -> None:
+    stored(simulator, store)
+    with closing(open_store(store, AwsConfig(), None)) as watch:
+        watch.peek()
+        assert watch.stand_by(lambda: False)
+        status, _, told = run(capsys, "snapshot", store, "--key", "pk=a")
+        assert (status, watch.snapshot_request) == (0, b"")
+        assert told == "Plan: nothing was written: the same with --apply does it"
+        assert run(capsys, "snapshot", store, "--key", "pk=a", "--apply")[0] == 0
+        watch.save(watch.load())
+        request = json.loads(watch.snapshot_request)
+        assert request["key"] == ["pk=a"]
+    status, _, told = run(capsys, "snapshot", store, "--table", "users")
+    assert (status, "no positions of users are stored" in told) == (2, True)
+
+
+@pytest.mark.parametrize("store", STORES)
 def test_nothing_is_written_while_a_watch_uses_the_store(
     simulator: Simulator,
     capsys: pytest.CaptureFixture[str],
