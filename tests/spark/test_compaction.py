@@ -212,7 +212,7 @@ def test_not_where_a_job_is_writing_nor_what_is_no_archive(lake: Path, tmp_path:
         with pytest.raises(UsageError, match="a job is writing with"):
             compact(str(lake))
         job.communicate()
-    with pytest.raises(UsageError, match="is no archive"):
+    with pytest.raises(UsageError, match="is not an archive"):
         compact(str(tmp_path / "lake.checkpoint"))
     with pytest.raises(UsageError, match="is no folder on a disk"):
         compact("s3a://bucket/lake")

@@ -41,7 +41,10 @@ def test_spark_s_ddl_is_read(text: str, same: str | None) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("pk strin, n int", "'strin' is no type, here: pk >>> strin, n int; possible are string, "),
+        (
+            "pk strin, n int",
+            "'strin' is not a type, here: pk >>> strin, n int; possible are string, ",
+        ),
         ("pk string, n", "n has no type, here: pk string, n >>>; possible are string, "),
         ("pk string n int", "a comma is missing before 'n', here: pk string >>> n int"),
         ("pk string,", "a name is missing, here: pk string, >>>"),

@@ -94,11 +94,11 @@ def test_a_query_may_use_the_view_several_times(
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ("pk string, total decimalx", "'decimalx' is no type"),
+        ("pk string, total decimalx", "'decimalx' is not a type"),
         ("pk string, total decimal(12,x)", "here: pk string, total decimal >>> (12,x)"),
         ("pk string, total", "total has no type"),
         ("pk string, PK int", "PK is there twice"),
-        ("pk string, a-b int", "'-' is no type"),
+        ("pk string, a-b int", "'-' is not a type"),
     ],
 )
 def test_an_image_schema_that_is_wrong_is_quoted(

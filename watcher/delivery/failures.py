@@ -39,7 +39,7 @@ _UNWRITABLE = (
 _RETRY = re.compile(r"retry(?::(?P<count>\d+)|:(?P<time>\d+(?:\.\d+)?)(?P<unit>[smhd]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _FORMS = (
-    "use log, stop, dead-letter:DEST or retry (for ever); retry:N and retry:15m take one of the "
+    "use log, stop, dead-letter:DEST or retry (forever); retry:N and retry:15m take one of the "
     "others behind them, as in retry:15m,stop"
 )
 

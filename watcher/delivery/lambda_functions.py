@@ -46,7 +46,7 @@ _Retries = Annotated[
         metavar="N",
         group="lambda",
         help="try a failed batch again N times, then treat it as --on-error says; "
-        "default 2; -1: for ever, as Lambda does",
+        "default 2; -1: forever, as Lambda does",
     ),
 ]
 _Bisect = Annotated[

@@ -73,7 +73,7 @@ def _iceberg(to: str, limits: MirrorLimits, catalog: str | None) -> MirrorTable:
     if catalog is not None:
         *namespace, name = to.split(".")
         if not namespace:
-            raise UsageError(f"{to!r} is no table of a catalog: give NAMESPACE.TABLE", "to")
+            raise UsageError(f"{to!r} is not a catalog's table: give NAMESPACE.TABLE", "to")
         try:
             found = load_catalog(catalog)
         except ValueError as error:

@@ -200,7 +200,7 @@ def _home(lake: Path) -> Path:
     for home in (lake.with_name(f"{lake.name}.checkpoint"), lake / "_checkpoint"):
         if (home / LOCK).exists():
             return home
-    raise UsageError(f"{lake} is no archive that python -m watcher archive wrote on this disk")
+    raise UsageError(f"{lake} is not an archive that python -m watcher archive wrote on this disk")
 
 
 @contextmanager

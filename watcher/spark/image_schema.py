@@ -160,7 +160,7 @@ class _Ddl:
                 while self._peek() not in ("", ",", ">"):
                     self._take()
                 return types.NullType()
-        reason = f"{token.text!r} is no type" if token.text else f"{name} has no type"
+        reason = f"{token.text!r} is not a type" if token.text else f"{name} has no type"
         raise self._error(reason, token.at, f"; possible are {POSSIBLE}")
 
     def _decimal(self) -> DecimalType:

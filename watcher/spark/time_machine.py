@@ -225,7 +225,7 @@ def _rows(spark: SparkSession, folder: str) -> DataFrame:
             raise
         frame = spark.read.schema(columns).json(folder)
     if _TIME not in frame.columns or "keys" not in frame.columns:
-        raise UsageError(f"{folder} is no archive that python -m watcher archive wrote")
+        raise UsageError(f"{folder} is not an archive that python -m watcher archive wrote")
     return frame
 
 

@@ -69,8 +69,8 @@ class Archive:
             )
         if len(kinds) > 1 or not kinds <= set(formats) or (not kinds and not has_begun):
             raise UsageError(
-                f"{folder} is no archive that python -m watcher archive wrote: give a folder of "
-                "Parquet files"
+                f"{folder} is not an archive that python -m watcher archive wrote: give a folder "
+                "of Parquet files"
             )
         if kinds == {"parquet"} and not _has_pyarrow():
             raise UsageError(f"an archive is read with pyarrow: {install('spark')}")

@@ -50,7 +50,7 @@ def _id_in(text: bytes, number: int) -> str:
     try:
         row: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise UsageError(f"line {number} is no JSON: {error}", "log") from None
+        raise UsageError(f"line {number} is not JSON: {error}", "log") from None
     inner = row.get("dynamodb")
     for each in (row, inner if isinstance(inner, dict) else {}):
         for name in _NAMES:

@@ -149,7 +149,9 @@ class Sources:
         *before, last = names
         for name in before:
             if not source_path(name):
-                raise UsageError(f"{name} is no archive or file; a stream comes last, and alone")
+                raise UsageError(
+                    f"{name} is not an archive or a file; give one stream, and give it last"
+                )
         if source_path(last):
             return cls(names, None, strict=strict)
         return cls(before, StreamSource.connected(last, connection), strict=strict)

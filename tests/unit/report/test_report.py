@@ -351,7 +351,7 @@ def test_a_table_is_not_mistaken_for_a_path(
     ("arguments", "status", "said"),
     [
         (["nothing/here"], 2, "can't read nothing/here: No such file"),
-        (["{folder}"], 2, "is no archive that python -m watcher archive wrote"),
+        (["{folder}"], 2, "is not an archive that python -m watcher archive wrote"),
         (["{lines}", "-o", "{folder}"], 2, "it is a folder"),
         (["{lines}", "-o", "{folder}/no/r.html"], 2, "there is no such folder"),
         (["{lines}", "--from", "2h"], 2, "--from: for streams only; a file is read whole"),

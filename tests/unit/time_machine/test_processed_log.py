@@ -103,7 +103,7 @@ def test_what_was_made_before_the_first_change_of_the_log_is_not_missed() -> Non
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(b"{", "line 2 is no JSON"), (b'{"x": 1}', "line 2 has neither a sequence_number nor")],
+    [(b"{", "line 2 is not JSON"), (b'{"x": 1}', "line 2 has neither a sequence_number nor")],
 )
 def test_a_line_without_an_id_is_named(text: bytes, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
