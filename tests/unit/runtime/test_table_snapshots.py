@@ -328,7 +328,10 @@ class Asked(Memory):
         return msgspec.json.encode(self.request)
 
 
-def test_a_requested_snapshot_of_some_items_comes_once_and_is_resumed_behind_the_last_one() -> None:
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_requested_snapshot_of_some_items_comes_once_and_is_resumed_behind_the_last_one(
+    threads: int,
+) -> None:
     table, told = Table(), Told()
     store = Asked(SnapshotRequest("one", where=["pk != 'k2'"]))
     play(table, told, store=store, snapshot=False, max_records=2).run(2.0)
@@ -344,6 +347,9 @@ def test_a_requested_snapshot_of_some_items_comes_once_and_is_resumed_behind_the
     assert store.token.snapshot is None, "the snapshot of a start is another one"
     play(table, told, store=store, snapshot=True).run(4.0)
     assert told.items[4:] == ALL
+    store.request = SnapshotRequest("two", key=["pk=k3"])
+    play(table, told, store=Asked(store.request), **at_once(threads)).run(2.0, 2.0, 2.0)
+    assert told.items[9:] == [*ALL, "k3"]
 
 
 def test_the_start_s_snapshot_comes_first_and_a_newer_request_ends_an_older_one() -> None:
