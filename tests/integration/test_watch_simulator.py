@@ -61,7 +61,8 @@ def test_a_range_of_time_ends_by_itself_and_leaves_out_what_was_made_later(
     wanted = [each.sequence_number for each in sim.records]
     end = datetime.now(UTC).isoformat()
     sim.advance(7200)
-    sim.bulk(300, keys=20)
+    sim.bulk(3000, keys=20)
+    sim.rotate("all")  # so many that no more is read of these closed shards
     program = run(
         *("orders", "--from", "trim-horizon", "--until", end, "--print-json"), env=sim.environment
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Container
 from datetime import timedelta
 from itertools import pairwise
@@ -32,7 +33,7 @@ from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import IteratorGranted, Loss, Notice, ReaderEnded
-from watcher.streams.requests import DescribeShards
+from watcher.streams.requests import DescribeShards, ListChildren
 
 
 @pytest.fixture
@@ -101,6 +102,19 @@ def test_the_beginning_waits_for_troubles_only_a_little(service: PlayedService) 
     service.errors = [TransientError("no answer", unreachable=True)]
     with pytest.raises(StreamError, match="no answer"):
         coordinator(service)
+
+
+def test_due_in_tells_when_the_next_request_is_due(service: PlayedService) -> None:
+    made = coordinator(service)
+    begun(made)
+    service.clock.sleep(made.due_in() - 0.01)
+    assert made.due() is None
+    service.clock.sleep(0.02)
+    assert made.due_in() == 0.0 and made.due() == DescribeShards()
+    assert made.due_in({DescribeShards}) == math.inf and made.due({DescribeShards}) is None
+    end(made, "a")
+    assert made.due_in({DescribeShards}) == 0.0 and made.due() == ListChildren("a")
+    assert made.due_in({DescribeShards, ListChildren}) == math.inf, "only an answer brings one"
 
 
 def test_a_listing_comes_every_few_seconds(service: PlayedService) -> None:
