@@ -99,7 +99,7 @@ _preparation_data = spawn.get_preparation_data
 _starting = threading.local()
 
 
-def _without_main(name: str) -> dict[str, Any]:
+def _without_main(name: str) -> dict[str, object]:
     """Returns a child's preparation data; our own children don't import the main program.
 
     They need nothing of it, and a program may have no main guard, or no file (a shell's input).

@@ -35,7 +35,7 @@ from watcher.records.record import Record
 from watcher.records.redaction import Redaction, redaction
 from watcher.records.wire import FilterPattern, KeyValues, Kind
 from watcher.streams import checkpoint_format
-from watcher.streams.checkpoint_format import Token
+from watcher.streams.checkpoint_format import Token, TokenJson
 from watcher.streams.losses import Losses
 from watcher.streams.start_times import Moment
 
@@ -447,14 +447,14 @@ class Stream:
         return created
 
     @property
-    def token(self) -> dict[str, Any]:
+    def token(self) -> TokenJson:
         """The position of the stream, as a dict for JSON, which bloop's `Engine.stream` also reads.
 
         For several streams it is `{"streams": [...]}`, a list of such tokens.
         """
         return self._token if self._steps.is_under_way else self._token_now()
 
-    def _token_now(self) -> dict[str, Any]:
+    def _token_now(self) -> TokenJson:
         return checkpoint_format.all_to_dict([*self._readers.tokens, *self._kept])
 
     def heartbeat(self) -> None:

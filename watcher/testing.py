@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import boto3
 import msgspec
@@ -132,7 +132,7 @@ class WatchedTable:
         return list(iter(self._stream.__next__, None))
 
     def run(
-        self, handler: str | Path | Handler | Callable[[Record], Any], **options: object
+        self, handler: str | Path | Handler | Callable[[Record], object], **options: object
     ) -> list[Record]:
         """Runs a handler over the changes since the last call, and closes it; returns the records.
 
@@ -162,7 +162,7 @@ class NewTable(Protocol):
 
 
 def _loaded(
-    handler: str | Path | Handler | Callable[[Record], Any], options: NativeItem
+    handler: str | Path | Handler | Callable[[Record], object], options: NativeItem
 ) -> Handler:
     if isinstance(handler, str | Path):
         return load(described(Path(handler)), options)

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from watcher.cli import mistakes, options
 from watcher.cli.command_line import OF_ALL, CommandLine
@@ -278,7 +278,7 @@ class Choice:
                     raise
         return made or [load_handler(self._handlers[each]) for each in (default,) if each]
 
-    def _loaded(self, handler: HandlerModule, own: Mapping[str, Any]) -> Handler:
+    def _loaded(self, handler: HandlerModule, own: Mapping[str, object]) -> Handler:
         load = functools.partial(load_handler, handler, own)
         if not self._values.get(_RELOAD.name) or handler.is_built_in:
             return load()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from watcher.aws.model import ShardKey
 from watcher.delivery.callables import check_answer
@@ -43,13 +42,13 @@ class Handler:
     below. They may raise Failure; any other error of `handle` is a failure on its one record.
     """
 
-    handle: Callable[[Record], Any]
+    handle: Callable[[Record], object]
     """Processes, or accepts, one record."""
-    begin: Callable[[str], Any]
+    begin: Callable[[str], object]
     """Called with a stream's ARN before its first record; a watch of several calls it for each."""
-    close: Callable[[], Any]
+    close: Callable[[], object]
     """Called once, behind the last record."""
-    flush_buffers: Callable[[], Any]
+    flush_buffers: Callable[[], object]
     """Writes out the handler's buffers; `flush` calls it."""
     finish: Callable[[object], object]
     """Awaits a coroutine that the handler returned; refuses a generator."""
@@ -66,10 +65,10 @@ class Handler:
     def __init__(
         self,
         name: str,
-        handle: Callable[[Record], Any],
-        close: Callable[[], Any] | None = None,
-        begin: Callable[[str], Any] | None = None,
-        flush: Callable[[], Any] | None = None,
+        handle: Callable[[Record], object],
+        close: Callable[[], object] | None = None,
+        begin: Callable[[str], object] | None = None,
+        flush: Callable[[], object] | None = None,
     ) -> None:
         self.name = name
         self.handle = handle

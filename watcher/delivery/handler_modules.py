@@ -136,7 +136,7 @@ def _option(item: tuple[object, object]) -> tuple[str, Option]:
     raise ValueError("not as OPTIONS are written")
 
 
-def load(handler: HandlerModule, options: Mapping[str, Any] | None = None) -> Handler:
+def load(handler: HandlerModule, options: Mapping[str, object] | None = None) -> Handler:
     """Imports a handler, and calls its `configure` with the given options.
 
     Raises UsageError, naming the file, where it can't be used.
@@ -221,7 +221,7 @@ def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[.
     return loaded
 
 
-def _configure(handler: HandlerModule, module: ModuleType, options: Mapping[str, Any]) -> None:
+def _configure(handler: HandlerModule, module: ModuleType, options: Mapping[str, object]) -> None:
     """Calls `configure(**options)` of a module that declares options."""
     if not hasattr(module, "OPTIONS"):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -232,5 +232,5 @@ def _described(difference: Difference) -> tuple[str, str]:
     return "~", f"{shown_old} -> {shown_new}"
 
 
-def _elements(mark: str, values: set[Any]) -> list[str]:
+def _elements(mark: str, values: set[object]) -> list[str]:
     return [mark + shown_value(each) for each in ordered(values)]

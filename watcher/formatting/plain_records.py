@@ -21,7 +21,7 @@ from watcher.records.wire import SNAPSHOT
 _MOST_DIGITS = 300
 
 
-def plain_record(record: Record) -> dict[str, Any]:
+def plain_record(record: Record) -> dict[str, object]:
     """Returns the fields of `--print-jsonl`: `eventName`, `key`, `old`, `new`, `createdAt`, others.
 
     Items are plain JSON: numbers are numbers (whole ones exact, others as precise as a float),

@@ -177,7 +177,7 @@ _MEANING: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def _meaning(value: WireValue) -> tuple[str, Any]:
+def _meaning(value: WireValue) -> tuple[str, Content]:
     for kind, content in value.items():
         if kind in _MEANING:
             return kind, _MEANING[kind](content)

@@ -234,7 +234,7 @@ def _field(
 # Leaves
 
 
-def _leaf(accepted: Sequence[Any], kind: str, path: str) -> Test:
+def _leaf(accepted: Sequence[object], kind: str, path: str) -> Test:
     """Returns the test that a value, or one of its elements, is among those accepted."""
     if not accepted:
         raise UsageError(f"{path}: empty; give at least one value")
@@ -478,7 +478,7 @@ def _texts(accepted: object) -> set[str]:
     return set(accepted) if all(isinstance(each, str) for each in accepted) else set()
 
 
-def _among(accepted: Sequence[Any]) -> _Holds | None:
+def _among(accepted: Sequence[object]) -> _Holds | None:
     """Returns the condition that a value is one of some texts, or begins with one."""
     if texts := _texts(accepted):
         return lambda indexes, found: [
@@ -492,7 +492,7 @@ def _among(accepted: Sequence[Any]) -> _Holds | None:
     ]
 
 
-def _numbers(accepted: Sequence[Any]) -> _Holds | None:
+def _numbers(accepted: Sequence[object]) -> _Holds | None:
     """Returns the condition that a value lies between the least and the greatest number accepted.
 
     It compares floats: rounding keeps the order.

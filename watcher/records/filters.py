@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -106,7 +105,7 @@ class RecordFilter:
         """Returns True for a matching record."""
         return self.matches_wire(record.wire)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         patterns, *rest = self._pickled
         return self._new, (_plain(patterns), *rest)
 

@@ -329,7 +329,7 @@ class Change(_LazyDict):
                 return _put(self, name, value)
         raise KeyError(name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)
 
 
@@ -492,7 +492,7 @@ class Record(_LazyDict):
         """
         return is_by_ttl(self._wire)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Record.from_json, (bytes(self.raw), self.shard_id, self.stream)
 
 

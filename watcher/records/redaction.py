@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from watcher.aws.json_text import read
+from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError, blame, texts
 from watcher.records.diff import number_text
 from watcher.records.record import Record
@@ -27,7 +28,6 @@ KEY_VARIABLE: Final = "WATCHER_REDACT_KEY"
 """The variable that holds the key of `hash`; a command line is seen by every user of a machine."""
 METHODS: Final = ("drop", "mask", "hash", "keep-type")
 
-_Value: TypeAlias = dict[str, Any]
 _MASK: Final = "***"
 _MASK_BYTES: Final = base64.b64encode(_MASK.encode()).decode()
 _OF_TYPE: Final[Mapping[str, Any]] = {
@@ -126,7 +126,7 @@ class Redaction:
         self._first = functools.lru_cache(maxsize=4096)(partial(self._after_uncached, self._start))
         self._digest = functools.lru_cache(maxsize=4096)(self._digest_uncached)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Redaction, (self._rules, self._key)
 
     def __call__(self, record: Record) -> Record:
@@ -230,7 +230,7 @@ class Redaction:
         self._found.update(self._rules[rule].text for rule in ended)
         return (self._rules[ended[0]].method if ended else None), found
 
-    def _redacted(self, value: _Value, method: str | None, states: _States) -> _Value | None:
+    def _redacted(self, value: WireValue, method: str | None, states: _States) -> WireValue | None:
         """Returns a value as it is to be seen, itself if it may be as it is; None: not at all."""
         if len(value) != 1:
             return value if method is None else {"S": _MASK}
@@ -251,7 +251,7 @@ class Redaction:
             return value
         return value if same else {kind: made}
 
-    def _map(self, content: Mapping[str, Any], states: _States) -> Iterator[tuple[str, _Value]]:
+    def _map(self, content: WireItem, states: _States) -> Iterator[tuple[str, WireValue]]:
         for name, value in content.items():
             method, behind = self._after(states, name)
             if not self._is_named(name):
@@ -259,17 +259,17 @@ class Redaction:
                 if made is not None:
                     yield name, made
 
-    def _list(self, content: Sequence[_Value], states: _States) -> Iterator[_Value]:
+    def _list(self, content: Sequence[WireValue], states: _States) -> Iterator[WireValue]:
         for at, value in enumerate(content):
             method, behind = self._after(states, at)
             made = self._redacted(value, method, behind)
             if made is not None:
                 yield made
 
-    def _set(self, value: _Value, states: _States) -> _Value | None:
+    def _set(self, value: WireValue, states: _States) -> WireValue | None:
         """Redacts members of a set; it is one of texts if any of them becomes one."""
         ((kind, content),) = value.items()
-        kept: list[_Value] = []
+        kept: list[WireValue] = []
         for at, member in enumerate(content):
             one = {kind[0]: member}
             made = self._redacted(one, self._after(states, at)[0], frozenset())
@@ -299,7 +299,7 @@ class Redaction:
         self._found.add(rule.text)
         return rule.method
 
-    def _by_method(self, method: str, kind: str, content: object) -> _Value | None:
+    def _by_method(self, method: str, kind: str, content: object) -> WireValue | None:
         if method == "drop":
             return None
         if method == "hash":
@@ -330,7 +330,7 @@ def _is(one: object, other: object) -> bool:
     return one is other
 
 
-def _decoded(raw: msgspec.Raw) -> _Value:
+def _decoded(raw: msgspec.Raw) -> WireValue:
     value = read(_any_json, raw)
     return value if isinstance(value, dict) else {}
 

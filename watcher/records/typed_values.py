@@ -16,7 +16,7 @@ import pyarrow as pa
 from watcher.aws.model import WireValue
 from watcher.records.diff import to_number
 from watcher.records.plain_json import plain
-from watcher.records.record import NativeItem, binary_of
+from watcher.records.record import NativeItem, NativeValue, binary_of
 
 Converter = Callable[[WireValue], Any]
 _MakeConverter = Callable[[pa.DataType], Converter]
@@ -168,7 +168,7 @@ def _struct(kind: pa.StructType, of_part: _MakeConverter, *, whole: bool) -> Con
 
 
 def _map(convert: Converter) -> Converter:
-    def convert_all(value: WireValue) -> list[tuple[str, Any]] | None:
+    def convert_all(value: WireValue) -> list[tuple[str, NativeValue]] | None:
         item = value.get("M")
         return None if item is None else [(name, convert(part)) for name, part in item.items()]
 
@@ -176,7 +176,7 @@ def _map(convert: Converter) -> Converter:
 
 
 def _list(convert: Converter) -> Converter:
-    def convert_all(value: WireValue) -> list[Any] | None:
+    def convert_all(value: WireValue) -> list[NativeValue] | None:
         for name, content in value.items():
             if name == "L":
                 return [convert(part) for part in content]

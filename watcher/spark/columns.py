@@ -459,7 +459,7 @@ class TypedImages:
             columns.append(column)
         return pa.StructArray.from_arrays(columns, fields=list(self.kind), mask=missing)
 
-    def _decoded(self, text: bytes, rest: Rest | None) -> list[Any]:
+    def _decoded(self, text: bytes, rest: Rest | None) -> list[object]:
         """Returns the images, and adds attributes that have no field to the rest."""
         if rest is None or not self._whole:
             return self._decode(text)

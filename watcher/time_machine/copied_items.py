@@ -20,7 +20,7 @@ from decimal import (
 )
 from enum import Enum
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -574,7 +574,7 @@ def _adds(sign: int, before: Value, after: Value, expected: Value, found: Value)
         return in_copy - in_table == sign * (new - old)
 
 
-def _list(value: Value) -> list[Any] | None:
+def _list(value: Value) -> list[object] | None:
     if isinstance(value, Absent):
         return []
     found = value.get("L")
