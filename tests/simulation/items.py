@@ -14,6 +14,9 @@ from tests.simulator.tables import hash_of
 from watcher.aws.tables import SEGMENT_BYTES, Description
 from watcher.errors import TransientError
 
+REMOVE_EVERY = 5
+"""Every fifth change of an item removes it."""
+
 
 class SimulatedItems:
     """What a scan answers: consistent, a few items a page, and now and then not at all."""
@@ -63,6 +66,12 @@ class Told:
         self._table = table
         self._last: dict[str, int] = {}
         self._newest: dict[str, int] = {}
+        self._requested: dict[str, int] = {}  # the items still to come, as they were then
+
+    def begin(self) -> None:
+        """Of what was told before nothing is left; what was requested is still to come."""
+        self._last.clear()
+        self._newest.clear()
 
     def change(self, key: str, version: int) -> None:
         """A change of an item was handed over."""
@@ -75,6 +84,23 @@ class Told:
         if version < (before := self._newest.get(key, 0)):
             self._ledger.complain("stale", f"{key} told as {version}, after its change {before}")
         self._last[key] = version
+        if self._requested.pop(key, None) is not None:
+            self._ledger.checked["requested items"] += 1
+
+    def request(self, leaves_out: str = "") -> None:
+        """The items of now are requested, but for one; an earlier request ends."""
+        self._requested = {
+            key: self._table.versions[key] for key in self._table.names() if key != leaves_out
+        }
+
+    def not_delivered(self) -> list[str]:
+        """The requested items that have not come, of those that were never removed since."""
+        return [
+            key
+            for key, version in sorted(self._requested.items())
+            if self._table.versions[key] // REMOVE_EVERY == version // REMOVE_EVERY
+            and not self._ledger.unwanted(key)
+        ]
 
     def check(self) -> None:
         """Whoever keeps the last state that was told of each key has the table."""
@@ -82,6 +108,8 @@ class Told:
         for key in self.missing():
             told, there = self._last.get(key, "nothing"), self._table.versions[key]
             self._ledger.complain("gap", f"the last of {key} that was told is {told}, not {there}")
+        for key in self.not_delivered():
+            self._ledger.complain("request", f"{key} was requested, and has not come")
 
     def missing(self) -> list[str]:
         """The items whose last state was not told, or not as the last one."""

@@ -37,7 +37,7 @@ class Judge(Alarms):
     def begin(self, start: float) -> None:
         """See `Ledger`; of what was told before nothing is left, either."""
         super().begin(start)
-        self.told = Told(self, self._table)
+        self.told.begin()
 
     def delivered(self, shard_id: str, sequence_number: str, key: str) -> None:
         """A handler has taken a record."""
@@ -270,8 +270,9 @@ class Judge(Alarms):
 
     @property
     def lacks_items(self) -> bool:
-        """Whether there are items whose last state was not told yet."""
-        return self._scenario.snapshot and bool(self.told.missing())
+        """Whether there are items whose last state, or that were requested, did not come yet."""
+        told = self.told
+        return self._scenario.snapshot and bool(told.missing() or told.not_delivered())
 
     def check_up_to_now(self) -> None:
         """A run "up to now" has ended: what there was as it began has been delivered."""

@@ -72,6 +72,14 @@ def test_a_next_that_passes_over_a_long_backlog_as_the_end_is_told_is_no_complai
     assert play(21160, "stream").complaints == []
 
 
+def test_all_items_of_a_requested_snapshot_come() -> None:
+    events = ["request a snapshot", "request a snapshot", "kill the program", "kill at a save"]
+    given = {"snapshot": True, "before": 60, "keys": 20, "events": events}
+    outcomes = [play(seed, "processes", given) for seed in range(4)]
+    assert [outcome for outcome in outcomes if outcome.complaints] == []
+    assert sum(outcome.checked["requested items"] for outcome in outcomes) > 50
+
+
 def assert_something_was_tried(outcomes: list[Outcome]) -> None:
     checked = sum((outcome.checked for outcome in outcomes), Counter[str]())
     assert checked["records delivered"] > 10 * _SEEDS

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.simulation.client import Credentials, SimulatedClient
+from tests.simulation.items import REMOVE_EVERY
 from tests.simulation.judge import Judge
 from tests.simulation.scenario import Scenario, other
 from tests.simulation.scheduler import EPOCH, Scheduler, Trace, VirtualClock
@@ -169,7 +170,7 @@ class Universe:
         rng, trace = self.rng, self.scheduler.trace
         for _ in range(count):
             key = f"k{rng.randrange(self.scenario.keys)}"
-            [number] = self.table.write(key, 1, 0, 5)
+            [number] = self.table.write(key, 1, 0, REMOVE_EVERY)
             if trace is not None and number:
                 shard = self.table.stream.owner(key)
                 trace.name(number, f"#{(int(number) // 1000) % 100_000}")

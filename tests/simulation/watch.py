@@ -359,6 +359,7 @@ class Watch(Program):
 
     def _request_a_snapshot(self) -> bool:
         where = self._rng.choice(([], ["pk != 'k1'"]))
+        self._judge.told.request("k1" if where else "")
         request = SnapshotRequest(f"{self._scheduler.now}", where=where)
         self._disk.request = msgspec.json.encode(request)
         return True
