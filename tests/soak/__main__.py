@@ -42,10 +42,12 @@ def report(outcome: Outcome) -> None:
     print(f"\n{'done':36} {'times':>8}")
     for what, count in sorted(outcome.done.items(), key=lambda pair: -pair[1]):
         print(f"{what:36} {count:8}")
-    for how, seconds in outcome.takeovers.items():
-        if seconds:
-            middle = f"{statistics.median(seconds):.1f}, at most {max(seconds):.1f}"
-            print(f"takeover after {how}, s: median {middle}")
+    for how, takeovers in outcome.takeovers.items():
+        lease, delivery = (
+            f"median {statistics.median(seconds):.1f}, at most {max(seconds):.1f}"
+            for seconds in zip(*takeovers, strict=True)
+        )
+        print(f"takeover after {how}, s: the lease {lease}; the first change {delivery}")
     print(f"\n{'verdict':36} {'changes':>8}\n{'written':36} {outcome.written:8}")
     for what, count in outcome.faults.items():
         print(f"{what:36} {count:8}")

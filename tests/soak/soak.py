@@ -20,7 +20,7 @@ from tests.soak.account import FORBIDDEN
 from tests.soak.disturbances import FAULTS, Disturbances
 from tests.soak.program import Watch
 from tests.soak.samples import Growth, Sample, growth, sample
-from tests.soak.watches import Group, Pair, Writer
+from tests.soak.watches import Group, Pair, Takeover, Writer
 
 _TICK_SECONDS = 0.1
 _MOST_SAMPLES = 1500
@@ -42,7 +42,7 @@ class Outcome:
     allowed: int = 0
     """Changes that a run delivered again after a kill, as it may."""
     done: dict[str, int] = field(default_factory=dict)
-    takeovers: dict[str, list[float]] = field(default_factory=dict)
+    takeovers: dict[str, list[Takeover]] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     marks: list[tuple[float, str]] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.simulator.control import RemoteSimulator
 from tests.soak.account import Account, Run
@@ -20,7 +21,19 @@ _WITHIN_SECONDS = 30.0
 TAKEOVER_SECONDS = 10.0
 """What is promised after a death."""
 POSITIONS = "watcher-positions"
+_HAS_LEASE = b"Resuming from"
 _BETWEEN = "DATA LOSS: between the table's streams"
+
+
+class Takeover(NamedTuple):
+    """The seconds until the next watch had the lease, and delivered.
+
+    They count from the end of the last one; or, where it comes later, from when a standby that had
+    only been started stood by.
+    """
+
+    lease: float
+    delivery: float
 
 
 class Writer:
@@ -114,8 +127,8 @@ class Pair(Group):
     def __init__(self, sim: RemoteSimulator, folder: Path, writer: Writer) -> None:
         sim.add_table(POSITIONS, 0, key="name")
         super().__init__(sim, folder, "pair", f"dynamodb://{POSITIONS}/soak", writer)
-        self.takeovers: dict[str, list[float]] = {}
-        """How many seconds passed until the next one delivered."""
+        self.takeovers: dict[str, list[Takeover]] = {}
+        self._since = 0  # where the log of the standby begins
         self.active, self.standby = self.start(), self.start()
 
     def begin(self) -> None:
@@ -124,6 +137,10 @@ class Pair(Group):
         if self.last_run is self.standby.run:
             self.active, self.standby = self.standby, self.active
 
+    def _start_standby(self) -> None:
+        self._since = self._log.stat().st_size
+        self.standby = self.start()
+
     def end_active(self) -> None:
         """SIGTERM to the one that delivers."""
         ended, began = self.active, time.monotonic()
@@ -131,7 +148,7 @@ class Pair(Group):
         self._taken_over("SIGTERM", began)
         status = ended.wait()
         assert status == 0, f"status {status} after SIGTERM"
-        self.standby = self.start()
+        self._start_standby()
 
     def kill_active(self) -> None:
         """SIGKILL to the one that delivers, and to all its processes."""
@@ -140,7 +157,7 @@ class Pair(Group):
         killed.signal(signal.SIGKILL)
         killed.wait()
         self._taken_over("SIGKILL", began)
-        self.standby = self.start()
+        self._start_standby()
 
     def pause_active(self, seconds: float) -> None:
         """SIGSTOP until another one has taken over: it must deliver nothing more, and end."""
@@ -153,7 +170,7 @@ class Pair(Group):
         paused.signal(signal.SIGCONT)
         status = paused.wait()
         assert status == 1, f"status {status} after the lease was lost"
-        self.standby = self.start()
+        self._start_standby()
 
     def cut_off_active(self) -> None:
         """No network for the one that delivers: it must end once it knows its lease is taken."""
@@ -164,17 +181,17 @@ class Pair(Group):
             cut_off.run.superseded = True
         status = cut_off.wait()
         assert status == 1, f"status {status} after a partition took the lease"
-        self.standby = self.start()
+        self._start_standby()
 
     def replace_ended_standby(self) -> None:
         """As a service manager: one that starts while there is no table ends."""
         if self.standby.process.poll() is not None:
-            self.standby = self.start()
+            self._start_standby()
 
     def replace_standby(self) -> None:
         """SIGTERM to the one that stands by: nothing happens."""
         self.end_standby()
-        self.standby = self.start()
+        self._start_standby()
 
     def end_standby(self) -> None:
         """SIGTERM to the one that stands by, or has not begun yet."""
@@ -183,14 +200,29 @@ class Pair(Group):
 
     def _taken_over(self, how: str, began: float) -> None:
         self.active = self.standby
-        self._await(lambda: self.last_run is self.active.run, f"no takeover after {how}")
-        self.takeovers.setdefault(how, []).append(time.monotonic() - began)
+
+        def delivers() -> bool:
+            return self.last_run is self.active.run
+
+        def says(*texts: bytes) -> bool:
+            with open(self._log, "rb") as log:
+                log.seek(self._since)
+                said = log.read()
+            return delivers() or any(each in said for each in texts)
+
+        if not says(b"Standing by", _HAS_LEASE):
+            self._await(lambda: says(b"Standing by", _HAS_LEASE), f"no standby after {how}")
+            began = time.monotonic()
+        self._await(lambda: says(_HAS_LEASE), f"no lease after {how}")
+        lease = time.monotonic() - began
+        self._await(delivers, f"no takeover after {how}")
+        self.takeovers.setdefault(how, []).append(Takeover(lease, time.monotonic() - began))
 
     @property
-    def too_slow(self) -> list[float]:
+    def too_slow(self) -> list[Takeover]:
         """The takeovers after a death that took longer than is promised."""
         deaths = [each for how, each in self.takeovers.items() if how != "SIGTERM"]
-        return [each for each in itertools.chain(*deaths) if each > TAKEOVER_SECONDS]
+        return [each for each in itertools.chain(*deaths) if each.delivery > TAKEOVER_SECONDS]
 
     def _await(self, condition: Callable[[], bool], complaint: str) -> None:
         end = time.monotonic() + _WITHIN_SECONDS
