@@ -166,14 +166,19 @@ class Shutdown:
 
     @contextmanager
     def handle_signals(
-        self, on_request: Callable[[], object], at_once: Iterable[Callable[[], object]] = ()
+        self,
+        on_request: Callable[[], object],
+        at_once: Iterable[Callable[[], object]] = (),
+        *,
+        calls_host: bool = True,
     ) -> Iterator[None]:
         """Stops the run on the first SIGINT, SIGTERM or SIGHUP, and breaks it off on the second.
 
         The first calls `on_request`; work that is still running after the time limit is
         interrupted. The second calls `at_once`, and raises KeyboardInterrupt; within
         `ending_process` it ends the process. A host program's own handler is called at the end of
-        the run. An ignored signal (nohup) stays ignored. Only the main thread can do any of this.
+        the run, unless `calls_host` is False. An ignored signal (nohup) stays ignored. Only the
+        main thread can do any of this.
         """
         global _in_charge
         if threading.current_thread() is not threading.main_thread():
@@ -186,7 +191,7 @@ class Shutdown:
             yield
         finally:
             signals.restore()
-            if signals.after is not None:
+            if calls_host and signals.after is not None:
                 signals.after()
 
 

@@ -17,7 +17,7 @@ from tests.simulation.universe import Universe
 from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.errors import StreamError, WatcherError
 from watcher.records.filters import RecordFilter, record_filter
-from watcher.runtime.timing import STREAMS_TIMING
+from watcher.streams.timing import TIMING
 
 UNWANTED = {"dynamodb": {"Keys": {"pk": {"S": [{"anything-but": ["k0"]}]}}}}
 LIMITED_RUNS = 3
@@ -260,7 +260,7 @@ class Program(ABC):
             page = min(page, self._scenario.limit or page)
         since -= _PAGE_SECONDS * self._to_read / page
         if any(each.runs[-1].rests for each in self._judges):
-            since -= STREAMS_TIMING.retry_seconds_max
+            since -= TIMING.retry_stream_seconds_max
         is_missing = bool(missing) or judge.lacks_items
         if self._hangs:  # what a run up to now leaves to the next one has to wait as well
             due = missing if self._scenario.follow else []

@@ -27,8 +27,8 @@ from tests.spark.conftest import PATIENCE, Run
 from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program
 from watcher.errors import WatcherError
+from watcher.shutdown import Shutdown
 from watcher.spark import compaction, handlers_sink, lake
-from watcher.spark.jobs.run import StopRequest
 from watcher.spark.jobs.watch import close_handlers
 from watcher.spark.timing import Timing
 
@@ -137,7 +137,7 @@ def test_a_batch_has_as_long_as_is_asked_for(
     command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, asked = threading.Event(), threading.Event()
-    append, on_signal = lake.Lake.append, StopRequest.on_signal
+    append, request = lake.Lake.append, Shutdown.request
 
     def slow(self: lake.Lake, write: Callable[[str], None], number: int) -> list[str]:
         if number == 1:  # the one before is empty
@@ -145,12 +145,12 @@ def test_a_batch_has_as_long_as_is_asked_for(
             assert asked.wait(SOON)
         return append(self, write, number)
 
-    def noted(self: StopRequest, number: int) -> None:
-        on_signal(self, number)
+    def noted(self: Shutdown) -> None:
+        request(self)
         asked.set()
 
     monkeypatch.setattr(lake.Lake, "append", slow)
-    monkeypatch.setattr(StopRequest, "on_signal", noted)
+    monkeypatch.setattr(Shutdown, "request", noted)
     sim.bulk(70, keys=20)
     sim.advance(2)
     archive = ["archive", *here(sim, "--to", str(tmp_path / "lake"), "--every", "100ms")]
@@ -286,9 +286,10 @@ def test_handlers_that_take_too_long_to_close_are_told_of(
 
     monkeypatch.setattr(handlers_sink, "close", close)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=cancelled.set))
-    stop = StopRequest()
-    stop.on_signal(signal.SIGTERM)
-    close_handlers(spark, stop, 0.0, Timing(least_close_seconds=0.01))
+    stop = Shutdown(0.0)
+    stop.request()
+    stop.signal = signal.SIGTERM
+    close_handlers(spark, stop, Timing(least_close_seconds=0.01))
 
     assert [record.getMessage() for record in caplog.records] == [
         "Handlers were not closed: that took longer than --stop-timeout (0 s)"
@@ -356,11 +357,14 @@ def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: RemoteSimulator, tmp_pa
 
 
 WAITING = """
-from watcher.spark.jobs.run import StopRequest, stopped_by_signals
-stop = StopRequest()
-with stopped_by_signals(stop):
+import signal
+from watcher.shutdown import Shutdown, ending_process
+from watcher.spark.jobs.run import stopped_by_signals
+stop = Shutdown(60)
+with ending_process(), stopped_by_signals(stop):
     print("ready", flush=True)
-    stop.event.wait()
+    signal.pause()
+    assert stop.requested
     print("stopping", flush=True)
     input()
 """

@@ -4,7 +4,6 @@ import io
 import json
 import re
 import sys
-import threading
 from multiprocessing.connection import Client
 from pathlib import Path
 
@@ -226,7 +225,7 @@ def test_a_checkpoint_of_the_watch_is_refused(
 
 def test_output_that_cannot_be_written_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark then does the micro-batch again, in the next run."""
-    printer = handlers_sink.Printer(threading.Event())
+    printer = handlers_sink.Printer(lambda: None)
     with WholeFile("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(full)))
         with Client(printer.address, authkey=printer.authkey) as connection:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import logging
-import math
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter, itemgetter, methodcaller
 
-from watcher.aws.arns import table_name
 from watcher.aws.background import BackgroundService
 from watcher.aws.model import CachedListing, Latest, Position, Service
 from watcher.clock import Clock
-from watcher.errors import CredentialsError, NoAnswerYetError, StreamError
+from watcher.errors import NoAnswerYetError, StreamError
 from watcher.pull.merged import MergedReader
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.record import Record
-from watcher.retry import backoff
 from watcher.streams.checkpoint_format import Token
+from watcher.streams.persistent_errors import StreamRetry
 from watcher.streams.start_times import LatestMoment
-
-logger = logging.getLogger("watcher")
 
 StartPosition = Position | Token
 _time = itemgetter(0)
+_error = attrgetter("error")
 
 
 class MergedReaders:
@@ -43,8 +38,6 @@ class MergedReaders:
         in_threads: bool,
         timing: Timing = TIMING,
     ) -> None:
-        self.errors: dict[str, StreamError] = {}
-        """The errors of streams that can't be read at the moment, by their ARNs."""
         self.starts: dict[str, StartPosition] = {}
         """The position or token at which each stream starts."""
         self.started: dict[str, MergedReader] = {}
@@ -53,8 +46,7 @@ class MergedReaders:
         self._new_reader = new_reader
         self._clock = clock
         self._timing = timing
-        self._retry_at: dict[str, float] = {}
-        self._failures = Counter[str]()
+        self._retries: dict[str, StreamRetry] = {}
         self._missed_latest = set[str]()
         self._is_answered = threading.Event()
         self._in_background: dict[Service, BackgroundService] = {}
@@ -64,14 +56,19 @@ class MergedReaders:
                     each, self._is_answered.set, at_start=True
                 )
 
+    @property
+    def errors(self) -> dict[str, StreamError]:
+        """The errors of streams that can't be read at the moment, by their ARNs."""
+        return {arn: each.error for arn, each in self._retries.items() if each.error}
+
     def start(self, starts: Mapping[str, StartPosition]) -> None:
         """Starts or restarts all streams at these positions.
 
         Raises StreamError if none can start.
         """
-        self.starts, self.started, self._retry_at = dict(starts), {}, {}
+        self.starts, self.started = dict(starts), {}
+        self._retries = {arn: StreamRetry(self._clock) for arn in self._services}
         self._latest = LatestMoment(self._clock)
-        self._failures.clear()
         self._missed_latest.clear()
         timing = self._timing
         until = self._clock.monotonic() + timing.start_seconds
@@ -80,14 +77,16 @@ class MergedReaders:
             self._is_answered.clear()
             for arn in pending:
                 self.attempt(arn, lambda reader: None)
-            pending = [arn for arn in pending if not (arn in self.started or arn in self._retry_at)]
+            tried = (*self.started, *self.errors)
+            pending = [arn for arn in pending if arn not in tried]
             if self.started and self._clock.monotonic() >= until:
                 break
             if pending:
                 self._is_answered.wait(timing.start_check_seconds)
         for arn in pending:
             late = f"not listed yet, after {timing.start_seconds:g} s; it begins then"
-            self._on_error(arn, StreamError(f"{table_name(arn)} is {late}"))
+            self._retries[arn].note(arn, StreamError(late))
+            self._keep_latest(arn)
         self._raise_if_all_fail()
 
     def pop(self) -> Record | None:
@@ -105,7 +104,7 @@ class MergedReaders:
     def _next_ready(self) -> MergedReader | None:
         """Returns the reader of the next record; None if a stream has to be polled first."""
         ready = [each for each in self.started.values() if each.is_ready]
-        if self.errors or len(ready) < len(self._services):
+        if len(ready) < len(self._services) or any(map(_error, self._retries.values())):
             return None
         return ready[0] if len(ready) == 1 else min(ready, key=attrgetter("next_at"))
 
@@ -171,7 +170,7 @@ class MergedReaders:
 
     def attempt(self, arn: str, step: Callable[[MergedReader], float | None]) -> float | None:
         """Makes a step of a stream, started if need be; an error pauses this stream alone."""
-        if self._clock.monotonic() < self._retry_at.get(arn, -math.inf):
+        if self._retries[arn].is_paused:
             return None
         try:
             if arn not in self.started:
@@ -180,16 +179,12 @@ class MergedReaders:
         except NoAnswerYetError:
             return None
         except StreamError as error:
-            if len(self._services) == 1 or isinstance(error, CredentialsError):
+            if len(self._services) == 1:
                 raise
-            self._on_error(arn, error)
-            self._failures[arn] += 1
-            timing, failures = self._timing, self._failures[arn]
-            delay = backoff(failures, timing.retry_stream_seconds, timing.retry_stream_seconds_max)
-            self._retry_at[arn] = self._clock.monotonic() + delay
+            self._retries[arn].on_error(arn, error)
+            self._keep_latest(arn)
             return None
-        self.errors.pop(arn, None)
-        del self._failures[arn]
+        self._retries[arn].on_success(arn)
         return result
 
     def _listed(self, arn: str) -> Service:
@@ -205,14 +200,11 @@ class MergedReaders:
             self.starts[arn] = self._latest.position(listing)
         return CachedListing(service, listing)
 
-    def _on_error(self, arn: str, error: StreamError) -> None:
-        if arn not in self.errors:
-            logger.error(f"{error}; the other streams are read on", extra={"stream": arn})
-        self.errors[arn] = error
+    def _keep_latest(self, arn: str) -> None:
         if arn not in self.started and isinstance(self.starts[arn], Latest):
             self.starts[arn] = self._latest.here  # the moment of this failure, not of the next try
             self._missed_latest.add(arn)
 
     def _raise_if_all_fail(self) -> None:
-        if len(self.errors) == len(self._services):
-            raise next(iter(self.errors.values()))
+        if len(errors := self.errors) == len(self._services):
+            raise next(iter(errors.values()))

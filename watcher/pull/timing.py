@@ -65,10 +65,6 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The longest time that a stream without a listing delays the others' start."""
     start_check_seconds: float = 0.1
     """The delay between checks of the streams that are being listed."""
-    retry_stream_seconds: float = 30.0
-    """The first delay before one of several streams that can't be read is retried; it doubles."""
-    retry_stream_seconds_max: float = 300.0
-    """The longest of these delays: someone may have fixed a policy."""
     successor_poll_seconds: float = 5.0
     """The delay between checks for a table's next stream, once a stream has ended."""
     successor_wait_seconds: float = 60.0

@@ -109,7 +109,7 @@ class HealthChecker:
             seconds_failing = now - max(coordinator.listings_fail_since, self._loop_blocked_until)
             # A page takes up to a second, and several streams are listed one after the other.
             patience = self._late_seconds + coordinator.listing.pages * stream.stream_count
-            if stream.failures:
+            if stream.retry.failures:
                 refused.add(stream.table)
             elif not stream.has_started:
                 new.add(stream.table)
@@ -125,7 +125,7 @@ class HealthChecker:
             stream = self._streams.get(shard_key.stream)
             if stream is None:
                 continue
-            if stream.failures or self._delivery.is_delivering(shard_key):
+            if stream.retry.failures or self._delivery.is_delivering(shard_key):
                 shard.excused_at = now
                 continue
             since = max(shard.since, shard.moved_at, self._loop_blocked_until)

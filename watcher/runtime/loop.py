@@ -239,7 +239,7 @@ class Manager:
                 return
             with self.shutdown.asking_service():
                 self._start_stream(stream)
-            if not (stream.has_started or stream.failures):
+            if not (stream.has_started or stream.retry.failures):
                 continue  # it is listed in the background
             self.streams.on_started(stream)
             with self.shutdown.may_interrupt():
@@ -281,7 +281,7 @@ class Manager:
         """Lists a stream's shards where that is due, and starts those that may be read."""
         if self.streams.is_paused(stream):
             return
-        if stream.failures and not stream.has_started:
+        if stream.retry.failures and not stream.has_started:
             return self._start_stream(stream)
         listing = stream.coordinator.listing
         if stream.poll_due():
@@ -342,7 +342,7 @@ class Manager:
     def _reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
         """Handles the end of a shard's reader; the records that it sent are delivered by now."""
         shard_key = stream.shard_key(shard)
-        given_up = stream.failures and not self.settings.follows
+        given_up = stream.retry.failures and not self.settings.follows
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN)
         self.workers.on_ended(shard_key, restart=not (for_good or self.shutdown.requested))
         self.stats.reading_ended(shard_key, for_good=for_good)

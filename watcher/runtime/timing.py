@@ -55,7 +55,7 @@ class WorkerTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamsTiming:
-    """The delays of a watch's stream starts, retries and discovery."""
+    """The delays of a watch's stream starts and discovery."""
 
     progress_first_seconds: float = 5.0
     """The time after which a start of many streams logs its progress; DescribeStream is slow."""
@@ -65,10 +65,6 @@ class StreamsTiming:
     """The delay between checks of first listings that are under way."""
     start_hangs_seconds: float = 1.0
     """The time after which a listing that hangs makes room for the next."""
-    retry_seconds: float = 30.0
-    """The first delay before a refused stream is retried; it doubles."""
-    retry_seconds_max: float = 300.0
-    """The longest of these delays: someone may have fixed a policy."""
     discovery_seconds: float = 30.0
     """The delay between searches of the region for new streams."""
     discovery_page_seconds: float = 1.0

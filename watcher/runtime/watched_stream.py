@@ -44,6 +44,7 @@ from watcher.streams.checkpoint_format import SnapshotRequest, Token, TokenSnaps
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses, held_since
+from watcher.streams.persistent_errors import StreamRetry
 from watcher.streams.start_times import LatestMoment
 
 logger = logging.getLogger("watcher")
@@ -84,10 +85,8 @@ class WatchedStream:
         self.stream_count = 1
         """The number of streams that share DescribeStream's limit, with this one."""
         self.losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
-        self.failures = 0
-        """The number of failures in a row to list or read it, while other streams are watched."""
-        self.paused_until = -math.inf
-        """The time (monotonic) until which it is not listed or read, after a failure."""
+        self.retry = StreamRetry(clock)
+        """Its error, while other streams are watched."""
         self.refused_at: float | None = None
         """The time (monotonic) of the last refused read since which none has succeeded."""
         self.removed_at = math.inf
@@ -209,7 +208,7 @@ class WatchedStream:
     def start(self) -> None:
         """Makes the first listing. Raises StreamError, DataLossError."""
         token = self._stored
-        if self.failures and token is None and isinstance(self._start, Latest):
+        if self.retry.failures and token is None and isinstance(self._start, Latest):
             # "Latest" means the moment of the first attempt, not of this retry.
             listing = retry_at_start(
                 lambda: self._listing_service.list_shards(self.arn), self._clock
@@ -382,7 +381,7 @@ class WatchedStream:
         coordinator, follows = self.coordinator, self._settings.follows
         if self.snapshot is not None and not self.snapshot.stored().done:
             return None
-        if self.failures and not follows:
+        if self.retry.failures and not follows:
             return None if self.assigned else StreamEnd()
         if self.assigned or not coordinator.poll_exhausted():
             return None
@@ -399,7 +398,7 @@ class WatchedStream:
         old, reason = self.arn, reason or f"stream {self.arn} is {self.coordinator.ended_how}"
         self.coordinator = self._new_coordinator(arn, TrimHorizon(), [])
         self._stored = self._current_token()
-        self.losses.report(f"between the table's streams {old} and {arn}", reason)
+        self.losses.report_gap(old, arn, reason)
 
     # Its state
 

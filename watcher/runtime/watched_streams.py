@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.errors import CredentialsError, StreamError, UsageError
+from watcher.errors import StreamError, UsageError
 from watcher.formatting.text import counted
 from watcher.observability.watch_stats import Totals
 from watcher.options import WatchOptions
-from watcher.retry import backoff
 from watcher.runtime.stats import StatsCollector, StreamStats
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.tail import Tail
@@ -56,8 +55,7 @@ class WatchedStreams:
         self._removed: list[WatchedStream] = []
         self._unwatched_tokens: list[Token] = []
         """The checkpoint's tokens of streams that are not watched."""
-        self._errors = dict(missing or {})
-        """The error of each unreadable stream, by its ARN, or by its name on the command line."""
+        self._missing = dict(missing or {})
         self.alone = not discoveries and not missing and len(self._followed) == 1
         self._clock = clock
         self._timing = timing
@@ -213,7 +211,7 @@ class WatchedStreams:
             if token := next(filter(stream.matches, self._unwatched_tokens), None):
                 self._unwatched_tokens.remove(token)
                 stream.resume(token)
-            self._errors.pop(stream.table, None)
+            self._missing.pop(stream.table, None)
             logger.info(f"{stream.table} joins the watch", extra={"stream": stream.arn})
             self._followed[stream.arn] = stream
             self._to_start[stream] = None
@@ -241,33 +239,24 @@ class WatchedStreams:
 
     def is_paused(self, stream: WatchedStream) -> bool:
         """True while a stream is not to be listed or read: before its start, or after a failure."""
-        return stream in self._to_start or self._clock.monotonic() < stream.paused_until
+        return stream in self._to_start or stream.retry.is_paused
 
     def on_error(self, stream: WatchedStream, error: StreamError, *, reading: bool = False) -> None:
         """Pauses a stream that can't be listed, or whose `reading` is refused; the others go on.
 
         Raises the error where there are no others, or where none of them has worked before.
         """
-        if self.alone or isinstance(error, CredentialsError):
+        if self.alone:
             raise error
-        now = self._clock.monotonic()
-        if now >= stream.paused_until:  # else it is the same error of another shard
-            stream.failures += 1
-            timing = self._timing
-            pause = backoff(stream.failures, timing.retry_seconds, timing.retry_seconds_max)
-            stream.paused_until = now + pause
+        stream.retry.on_error(stream.arn, error)
         if reading:
-            stream.refused_at = now
-        if stream.arn not in self._errors:
-            text = f"{stream.table}: {error}; the other streams are watched on"
-            logger.error(text, extra={"stream": stream.arn})
-        self._errors[stream.arn] = error
-        if reading and not any(map(self._may_be_read, self._all())):
-            self.raise_error()
+            stream.refused_at = self._clock.monotonic()
+            if not any(map(self._may_be_read, self._all())):
+                self.raise_error()
 
     @staticmethod
     def _may_be_read(stream: WatchedStream) -> bool:
-        return not stream.failures or stream.coordinator.has_read
+        return not stream.retry.failures or stream.coordinator.has_read
 
     def on_failed(self, stream: WatchedStream, shard: TrackedShard, message: ReaderCrashed) -> None:
         """Handles the end of a reader that failed."""
@@ -291,12 +280,8 @@ class WatchedStreams:
 
     def on_recovered(self, stream: WatchedStream) -> None:
         """Notes that a stream can be listed and read again."""
-        if stream.failures:
-            stream.failures = 0
-            stream.refused_at = None
-            if self._errors.pop(stream.arn, None):
-                text = f"{stream.table} can be read again"
-                logger.info(text, extra={"stream": stream.arn})
+        stream.retry.on_success(stream.arn)
+        stream.refused_at = None
 
     def poll_refused_for(self, seconds: float) -> bool:
         """True if a stream that is read up to now has had no successful read for `seconds`."""
@@ -312,14 +297,13 @@ class WatchedStreams:
 
     def raise_error(self, totals: Totals | None = None) -> None:
         """Raises StreamError for unreadable streams, with the totals of the others."""
-        if not self._errors:
+        errors = [each.retry.error for each in self._all() if each.retry.error]
+        if not (errors := [*self._missing.values(), *errors]):
             return
-        error, *more = self._errors.values()
-        if more:
-            texts = "; ".join(dict.fromkeys(map(str, self._errors.values())))
-            error = StreamError(
-                f"{counted(len(self._errors), 'stream')} could not be read: {texts}"
-            )
+        error = errors[0]
+        if len(errors) > 1:
+            texts = "; ".join(dict.fromkeys(map(str, errors)))
+            error = StreamError(f"{counted(len(errors), 'stream')} could not be read: {texts}")
         error.totals = None if self.alone else totals
         raise error
 

@@ -188,15 +188,17 @@ _COUNT_BYTES = 8
 
 
 class Printer:
-    """Prints, in the driver's own process, what handlers have printed elsewhere."""
+    """Prints, in the driver's own process, what handlers have printed elsewhere.
 
-    def __init__(self, is_closed: threading.Event) -> None:
+    It calls `on_closed` where the reader of our output had enough (`| head`).
+    """
+
+    def __init__(self, on_closed: Callable[[], object]) -> None:
         self.authkey = secrets.token_bytes(32)
         # Spark's commit runs on the driver's machine.
         self._listener = Listener(("127.0.0.1", 0), authkey=self.authkey)
         self.address: tuple[str, int] = self._listener.address
-        self.is_closed = is_closed
-        """Set where the reader of our output had enough (`| head`)."""
+        self._on_closed = on_closed
         self.error: HandlerError | None = None
         """Why what was printed is not out: a full disk."""
         self.unhandled = 0
@@ -217,7 +219,7 @@ class Printer:
             sys.stdout.write(data.decode("utf-8", "backslashreplace"))
             sys.stdout.flush()
         except BrokenPipeError:
-            self.is_closed.set()
+            self._on_closed()
         except OSError as error:  # unacknowledged, the micro-batch fails, and comes again
             self.error = HandlerError(f"can't write standard output: {error.strerror}")
             raise

@@ -28,7 +28,6 @@ class StreamSuccession:
         """True if the query has moved on to this stream from another one."""
         self._arn = arn
         self._losses = losses
-        self._clock = clock
         self._search = SuccessorSearch(of_table=of_table, clock=clock)
         self._newest: str | None = None
         """The table's newest stream, where a checkpoint is of an older one."""
@@ -66,16 +65,11 @@ class StreamSuccession:
         )
 
     def move_on(self, successor: str) -> str:
-        """Returns the ARN of the table's next stream; reports the gap before it the first time.
-
-        Changes made between the two streams are in neither. Nobody may have made any: so that is a
-        warning, and no error.
-        """
+        """Returns the ARN of the table's next stream; warns of the gap before it the first time."""
         if self.successor is None:
             self.successor = successor
-            between = f"between the table's streams {self._arn} and {successor}"
-            gap = Losses(clock=self._clock, lines=self._losses.lines)
-            gap.report(between, "the first one was disabled, or deleted")
+            why = "the first one was disabled, or deleted"  # nobody may have made changes then
+            self._losses.report_gap(self._arn, successor, why, may_raise=False)
         return self.successor
 
     def move_beyond_lost(self, error: StreamGoneError) -> str:

@@ -69,14 +69,26 @@ class Losses:
             extra={"stream": listing.arn},
         )
 
-    def report(self, what: str, reason: str, shard: TrackedShard | None = None) -> None:
-        """Reports that records are gone. Raises DataLossError."""
+    def report(
+        self,
+        what: str,
+        reason: str,
+        shard: TrackedShard | None = None,
+        *,
+        may_raise: bool = True,
+    ) -> None:
+        """Reports that records are gone. Raises DataLossError, if it `may_raise`."""
         self.lines.append(f"{what}: {reason}")
         text = f"DATA LOSS: {what}: records may be gone before they were read ({reason})"
-        if self._is_error:
+        if self._is_error and may_raise:
             raise DataLossError(text + self._remedy)
         about = {"stream": self._arn}
         logger.warning(text, extra={**about, "shard": shard.id} if shard else about)
+
+    def report_gap(self, old: str, new: str, reason: str, *, may_raise: bool = True) -> None:
+        """Reports that changes between two of a table's streams are lost. Raises DataLossError."""
+        what = f"between the table's streams {old} and {new}"
+        self.report(what, reason, may_raise=may_raise)
 
     def on_loss(self, shard: TrackedShard, message: Loss) -> None:
         """Handles a reader's message that records are gone. Raises DataLossError."""

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
+from watcher.aws.arns import table_name
 from watcher.clock import Clock
-from watcher.errors import DeniedError, TransientError, UnexpectedAnswerError
+from watcher.errors import (
+    CredentialsError,
+    DeniedError,
+    StreamError,
+    TransientError,
+    UnexpectedAnswerError,
+)
+from watcher.retry import backoff
 from watcher.streams.messages import ErrorKind, Notice, ReadFailed
 from watcher.streams.timing import TIMING, Timing
+
+logger = logging.getLogger("watcher")
 
 
 class PersistentErrors:
@@ -80,6 +91,47 @@ class PersistentErrors:
             return None
         self._credentials, self._credentials_at = message.failures, now
         return "All shards"
+
+
+class StreamRetry:
+    """The error of one of several streams: it pauses this stream alone, longer each time."""
+
+    def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
+        self.error: StreamError | None = None
+        """The error for which it can't be read; None: it can."""
+        self.failures = 0
+        """The number of failures in a row."""
+        self._clock = clock
+        self._timing = timing
+        self._due = -math.inf
+
+    @property
+    def is_paused(self) -> bool:
+        """True while it is not listed or read, after a failure."""
+        return self._clock.monotonic() < self._due
+
+    def on_error(self, arn: str, error: StreamError) -> None:
+        """Pauses the stream. Raises CredentialsError, as the other streams have it too."""
+        if isinstance(error, CredentialsError):
+            raise error
+        if not self.is_paused:  # else it is the same error of another shard
+            self.failures += 1
+            first, most = self._timing.retry_stream_seconds, self._timing.retry_stream_seconds_max
+            self._due = self._clock.monotonic() + backoff(self.failures, first, most)
+        self.note(arn, error)
+
+    def note(self, arn: str, error: StreamError) -> None:
+        """Logs why the stream can't be read, once."""
+        if self.error is None:
+            text = f"{table_name(arn)}: {error}; the other streams go on"
+            logger.error(text, extra={"stream": arn})
+        self.error = error
+
+    def on_success(self, arn: str) -> None:
+        """Notes that the stream can be read."""
+        if self.failures:
+            logger.info(f"{table_name(arn)} can be read again", extra={"stream": arn})
+        self.failures, self.error = 0, None
 
 
 def kind_of(error: Exception) -> ErrorKind:

@@ -136,6 +136,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The time after which still refused credentials are logged again."""
     odd_answers: int = 3
     """The number of odd answers in a row, before any good one, that ends the reading."""
+    retry_stream_seconds: float = 30.0
+    """The first delay before one of several streams that can't be read is retried; it doubles."""
+    retry_stream_seconds_max: float = 300.0
+    """The longest of these delays: someone may have fixed a policy."""
     young_seconds: float = 60.0
     """The time after the start in which records that leave retention are no loss."""
     start_tolerance_seconds: float = 60.0

@@ -328,7 +328,7 @@ def test_a_stream_that_is_refused_leaves_the_others_alone_and_comes_back(
     steps += [step for number in range(2, 14) for step in (20.0, (OF_ORDERS, page(number)))]
     play = region.play(seen).run(*steps, (OF_USERS, page(2)), 100.0)
     assert seen.of == {"orders": list(range(1, 14)), "users": [1, 2]}
-    assert caplog.messages.count("users: not authorized; the other streams are watched on") == 1
+    assert caplog.messages.count("users: not authorized; the other streams go on") == 1
     assert "users can be read again" in caplog.messages
     assert play.totals.restarts == 0
 
@@ -364,7 +364,7 @@ def test_a_permission_that_one_stream_lacks_is_its_own_trouble_and_said_once(
         region.play(seen).run(*steps, (OF_ORDERS, page(2)), 1.0)
     assert seen.of == {"orders": [1, 2]}
     told = [text for text in caplog.messages if text.startswith("users")]
-    assert told == ["users: not authorized; the other streams are watched on"]
+    assert told == ["users: not authorized; the other streams go on"]
 
 
 def test_where_no_read_of_any_is_allowed_from_the_start_the_watch_ends(

@@ -13,9 +13,10 @@ from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.formatting.text import counted
 from watcher.records.typed_values import RESCUED
+from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.run import JobTotals, StopRequest, changes, run, triggered
+from watcher.spark.jobs.run import JobTotals, changes, run, triggered
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.lake import Lake, lake_of
 
@@ -87,20 +88,14 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     )
     lake = lake_of(spark, to, checkpoint)
     content = f"{format} (DynamoDB's JSON)" if dynamodb_json else format
-    stop = StopRequest()
+    stop = Shutdown(stop_timeout)
     batches = _BatchWriter(lake, format, stop)
     with translating_errors(), lake.open(_NOTE, content, by_spark=format not in _FILES):
         writer = batches.of_query(_by_date(records, format), to)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
         try:
-            return run(
-                writer.start,
-                "archived",
-                stop=stop,
-                stop_timeout=stop_timeout,
-                uncounted=batches.uncounted,
-            )
+            return run(writer.start, "archived", stop=stop, uncounted=batches.uncounted)
         finally:
             batches.log_rescued()
 
@@ -116,7 +111,7 @@ def _by_date(records: DataFrame, format: str) -> DataFrame:  # noqa: A002
 class _BatchWriter:
     """Appends micro-batches to the archive's files, each once."""
 
-    def __init__(self, lake: Lake, format: str, stop: StopRequest) -> None:  # noqa: A002
+    def __init__(self, lake: Lake, format: str, stop: Shutdown) -> None:  # noqa: A002
         self._lake = lake
         self._format = format
         self._stop = stop

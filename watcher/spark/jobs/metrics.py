@@ -13,11 +13,11 @@ from watcher.aws.config import AwsConfig
 from watcher.declared import Parameter
 from watcher.errors import UsageError
 from watcher.formatting.text import write_json, write_text
+from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
     JobTotals,
-    StopRequest,
     changes,
     interval,
     run,
@@ -104,7 +104,7 @@ def metrics(  # noqa: PLR0913 (its parameters are the options)
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)
         writer = triggered(writer, once=once, every=every, default="10s")
-        return run(writer.start, "counted", stop=StopRequest(), stop_timeout=stop_timeout)
+        return run(writer.start, "counted", stop=Shutdown(stop_timeout))
 
 
 def _appender(lake: Lake) -> Callable[[DataFrame, int], None]:

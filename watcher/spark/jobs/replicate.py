@@ -17,12 +17,12 @@ from watcher.aws.tables import BATCH, Description, TablesClient, for_task, table
 from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError, without_passwords
 from watcher.records.record import wire_item
+from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
     JobTotals,
-    StopRequest,
     changes,
     run,
     stopped_by_signals,
@@ -130,7 +130,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     folder = Folder(spark, checkpoint)
     source = tables(own).named(streams.table(arn))[0]
     _bind_target(folder, tables(own), tables(others), source=source, to=to, create=create)
-    stop = StopRequest()
+    stop = Shutdown(stop_timeout)
     if not changes_only:
         if start is not None:
             text = "--from is only for --changes-only: a copy's changes count from its beginning on"
@@ -159,7 +159,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     writer = writer.option("checkpointLocation", f"{checkpoint.rstrip('/')}/changes")
     logger.info(f"Applying the changes of {listing.table} to {to}")
     start_query = triggered(writer, once=once, every=every).start
-    return run(start_query, "applied", stop=stop, stop_timeout=stop_timeout)
+    return run(start_query, "applied", stop=stop)
 
 
 def _replica_writer(
@@ -270,7 +270,7 @@ def _copy(
     arn: str,
     now: datetime,
     work: CopyWork,
-    stop: StopRequest,
+    stop: Shutdown,
 ) -> datetime | None:
     """Copies the items that are not copied yet.
 
@@ -292,7 +292,7 @@ def _copy(
         with stopped_by_signals(stop), translating_errors():
             work = msgspec.structs.replace(work, segments=copy.segments)
             _copy_segments(spark, checkpoint, copy, work, stop)
-        if stop.is_set():
+        if stop.requested:
             return None
     if not Folder(spark, f"{checkpoint.path}/changes").has("offsets"):
         _refuse_too_old(copy, datetime.now(UTC))
@@ -300,14 +300,14 @@ def _copy(
 
 
 def _copy_segments(
-    spark: SparkSession, checkpoint: Folder, copy: Copy, work: CopyWork, stop: StopRequest
+    spark: SparkSession, checkpoint: Folder, copy: Copy, work: CopyWork, stop: Shutdown
 ) -> None:
     """Copies some segments at a time, and notes them: a start after a crash leaves them out."""
     left = sorted(set(range(copy.segments)) - set(copy.done))
     at_once = 2 * spark.sparkContext.defaultParallelism
     items = 0
     warned = False
-    while left and not stop.is_set():
+    while left and not stop.requested:
         part, left = left[:at_once], left[at_once:]
         counts = spark.sparkContext.parallelize(part, len(part)).map(
             functools.partial(copy_segment, work)

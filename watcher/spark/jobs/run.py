@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -24,10 +21,9 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError, WatcherError, blame
 from watcher.formatting.text import counted
-from watcher.shutdown import stopping_signals
+from watcher.shutdown import Shutdown
 from watcher.spark import jvm
 from watcher.spark.error_mapping import one_line, translating_errors
-from watcher.spark.jobs.settings import LAST_BATCH_SECONDS
 from watcher.spark.timing import TIMING, Timing
 from watcher.streams.start_times import parse_start
 
@@ -36,30 +32,6 @@ logger = logging.getLogger("watcher")
 _TIME = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 _GETTING_OFFSETS = "Getting offsets from "
-
-
-class StopRequest:
-    """Asks one job to end: a signal does, or `event` is set."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.signal = 0
-        """The signal that has asked; 0 where none has."""
-        self._signalled_at = 0.0
-
-    def on_signal(self, number: int) -> None:
-        """Notes the signal, and asks; safe in a signal handler."""
-        self.signal = number
-        self._signalled_at = time.monotonic()
-        self.event.set()
-
-    def is_set(self) -> bool:
-        """True once the job was asked to end."""
-        return self.event.is_set()
-
-    def seconds_left(self, stop_timeout: float) -> float | None:
-        """Returns how much is left of the time that a signal gives; None where none came."""
-        return self._signalled_at + stop_timeout - time.monotonic() if self.signal else None
 
 
 class JobTotals(msgspec.Struct):
@@ -137,14 +109,13 @@ def run(
     start: Callable[[], StreamingQuery],
     name: str,
     *,
-    stop: StopRequest,
-    stop_timeout: float = LAST_BATCH_SECONDS,
+    stop: Shutdown,
     uncounted: Mapping[int, int] = MappingProxyType({}),
     timing: Timing = TIMING,
 ) -> JobTotals:
     """Starts a query and stays with it until it ends, or is asked to `stop`, as by a signal.
 
-    The micro-batch at work then has `stop_timeout` seconds left. `uncounted` has the changes of
+    The micro-batch at work then has `stop.timeout` seconds left. `uncounted` has the changes of
     micro-batches that Spark itself does not count, by their numbers, before they are done.
 
     Raises what the source raised, as it was, and WatcherError for what Spark itself did.
@@ -154,11 +125,11 @@ def run(
         try:
             query = start()
             progress = _ProgressLine(query, totals, name, uncounted, timing)
-            while query.isActive and not stop.is_set():
+            while query.isActive and not stop.requested:
                 query.awaitTermination(timing.poll_seconds)  # type: ignore[arg-type]
                 progress.update()
             if query.isActive:
-                totals.is_cut = _stop(query, stop_timeout, timing)
+                totals.is_cut = _stop(query, stop.timeout, timing)
                 totals.signal = stop.signal
             elif (error := query.exception()) is not None:
                 raise error
@@ -265,22 +236,11 @@ class _ProgressLine:
             )
 
 
-@contextmanager
-def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
-    """Passes the first SIGINT, SIGTERM or SIGHUP to `stop`; a second ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def stopped_by_signals(stop: Shutdown) -> AbstractContextManager[None]:
+    """Lets signals stop a job, without PySpark's own handler: it would cancel the micro-batch."""
 
-    def end(number: int, frame: FrameType | None) -> None:
-        if stop.signal:
-            os._exit(128 + number)
+    def request() -> None:
         jvm.silence()
-        stop.on_signal(number)
+        stop.request()
 
-    before = {number: signal.signal(number, end) for number in stopping_signals()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return stop.handle_signals(request, calls_host=False)

@@ -21,10 +21,10 @@ from watcher.errors import WatcherError
 from watcher.files import temporary_folder
 from watcher.records.filters import RecordFilter
 from watcher.records.redaction import Redaction
-from watcher.shutdown import STOP_SECONDS
+from watcher.shutdown import STOP_SECONDS, Shutdown
 from watcher.spark import handlers_sink
 from watcher.spark.error_mapping import translating_errors
-from watcher.spark.jobs.run import JobTotals, StopRequest, changes, run, triggered
+from watcher.spark.jobs.run import JobTotals, changes, run, triggered
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.options import wanted_streams
 from watcher.spark.timing import TIMING, Timing
@@ -66,8 +66,8 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
     policy = FailurePolicy.parse(on_error, AwsConfig(connection.region, connection.profile))
     if not wanted_streams(stream).are_several:
         connect(stream, connection)
-    stop = StopRequest()
-    printer = handlers_sink.Printer(stop.event)
+    stop = Shutdown(stop_timeout)
+    printer = handlers_sink.Printer(stop.request)
     task = handlers_sink.HandlersTask(
         load,
         policy,
@@ -97,26 +97,23 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
         writer = writer.option("checkpointLocation", location)
         writer = triggered(writer, once=once, every=None)
         try:
-            totals = run(writer.start, "delivered", stop=stop, stop_timeout=stop_timeout)
+            totals = run(writer.start, "delivered", stop=stop)
         except WatcherError as error:
             with contextlib.suppress(WatcherError):
-                close_handlers(spark, stop, stop_timeout)
+                close_handlers(spark, stop)
             raise printer.error or error from None
         totals.unhandled = printer.unhandled
         if totals.batches or totals.is_cut:  # before the first one nothing has loaded them
-            close_handlers(spark, stop, stop_timeout)
+            close_handlers(spark, stop)
         return totals
 
 
-def close_handlers(
-    spark: SparkSession, stop: StopRequest, stop_timeout: float, timing: Timing = TIMING
-) -> None:
+def close_handlers(spark: SparkSession, stop: Shutdown, timing: Timing = TIMING) -> None:
     """Closes the handlers in each process, unless Spark's JVM has ended.
 
-    After a signal they have the rest of `stop_timeout`, and at least `least_close_seconds`.
+    After a signal they have the rest of `stop.timeout`, and at least `least_close_seconds`.
     """
-    left = stop.seconds_left(stop_timeout)
-    at_most = None if left is None else max(left, timing.least_close_seconds)
+    at_most = max(stop.seconds_left, timing.least_close_seconds) if stop.signal else None
     try:
         with _cancelled(spark, at_most, timing) as is_late, translating_errors():
             handlers_sink.close(spark)
@@ -124,7 +121,7 @@ def close_handlers(
         if not is_late.is_set():
             raise
         logger.warning(
-            f"Handlers were not closed: that took longer than --stop-timeout ({stop_timeout:g} s)"
+            f"Handlers were not closed: that took longer than --stop-timeout ({stop.timeout:g} s)"
         )
     except (Py4JError, OSError) as error:
         logger.debug(f"Handlers were not closed: {error}")
