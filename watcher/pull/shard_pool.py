@@ -129,7 +129,6 @@ class ShardPool:
         self._clock = clock
         self._options = options
         self._timing = options.timing
-        self._poll_idle_at = 0.0
         self._opened = 0
         executor.start(self.coordinator, service, clock)
         self._clients = [service] if clients is None else clients(len(self.listing.shards))
@@ -235,7 +234,8 @@ class ShardPool:
                     shard.has_ended = True
         if pages:
             shard.busy_until = self._clock.monotonic() + self._timing.busy_seconds
-            self._poll_idle_shards()
+            if self.coordinator.take_idle_poll():
+                self._poll_idle_shards()
         self._schedule(shard)
         return pages
 
@@ -254,11 +254,7 @@ class ShardPool:
         shard.allowed_at = now + allowed_in if allowed_in > 0 else -math.inf
 
     def _poll_idle_shards(self) -> None:
-        """Makes idle shards due, as records of one shard make others' likely."""
         now = self._clock.monotonic()
-        if now < self._poll_idle_at:
-            return
-        self._poll_idle_at = now + self._timing.poll_idle_again_seconds
         for shard in self.shards.values():
             if shard.read is None and shard.reader.poll_more_often():
                 shard.due_at = shard.soonest_at = now

@@ -25,8 +25,6 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The delay between a waiting task's checks for due reads."""
     busy_seconds: float = 60.0
     """The time for which a shard that had records is polled before the idle ones."""
-    poll_idle_again_seconds: float = 30.0
-    """The shortest time between two cuts of idle shards' delays due to others' records."""
     delay_per_shard_seconds: float = 0.001
     """The delay that each idle shard adds: one process can't poll thousands every second."""
 

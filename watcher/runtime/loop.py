@@ -311,7 +311,7 @@ class Manager:
             case ReaderCrashed():
                 return self.streams.on_failed(stream, shard, message)
             case Page():
-                self.workers.on_page(shard_key)
+                self.workers.on_page(shard_key, poll_idle=stream.coordinator.take_idle_poll())
             case IteratorGranted():
                 self.workers.on_started(shard_key)
                 self.streams.on_reader_started(stream)

@@ -20,8 +20,6 @@ class WorkersTiming:
     """The time during which the first process is retried before the watch gives up."""
     no_more_processes_seconds: float = 60.0
     """The delay before another process is tried after the system has refused one."""
-    poll_now_seconds: float = 30.0
-    """The shortest time between two commands to poll idle shards at once."""
     credentials_seconds: float = 1.0
     """The delay between checks for new credentials, which reach workers minutes ahead of need."""
     count_unread_seconds: float = 0.2

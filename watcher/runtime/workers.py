@@ -93,8 +93,7 @@ class _Assignment(msgspec.Struct):
     exitcode: int | None = None
     """The exit code of its last worker, if it has ended."""
     reads_again: float | None = None
-    """The delay before the next reader of a shard whose reader ends before it does."""
-    """True once its reader ended before the shard did, which is not a worker's death."""
+    """The delay of the next reader where its reader, not its worker, ended before the shard."""
 
 
 class _Worker(msgspec.Struct, eq=False):
@@ -138,7 +137,6 @@ class Workers:
         self._ended: deque[ShardKey] = deque()  # readers whose end `receive` has yet to report
         self.deaths = 0
         """The number of readings that ended by a worker's death, or a reader's failure."""
-        self._poll_now_due: dict[str, float] = {}
         self._have_read = False
         self._stopping = False
         self._credentials_due = clock.monotonic() + timing.credentials_seconds
@@ -316,12 +314,10 @@ class Workers:
         self._assignments[shard_key].state = AssignmentState.READING
         self._have_read = True
 
-    def on_page(self, shard_key: ShardKey) -> None:
-        """Notes a sign of life of a shard's worker, and has the stream's idle shards polled now."""
+    def on_page(self, shard_key: ShardKey, *, poll_idle: bool) -> None:
+        """Notes a sign of life of a worker; `poll_idle` has the stream's idle shards polled now."""
         self._assignments[shard_key].deaths = 0
-        now = self._clock.monotonic()
-        if now >= self._poll_now_due.get(shard_key.stream, 0.0):
-            self._poll_now_due[shard_key.stream] = now + self._timing.poll_now_seconds
+        if poll_idle:
             for worker in self._workers.values():
                 with contextlib.suppress(OSError):  # its pipe is full
                     worker.process.send(PollNow(shard_key.stream))

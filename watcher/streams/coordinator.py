@@ -116,6 +116,7 @@ class Coordinator:
         # The first listing has succeeded: the executor raises its errors.
         self._listing_errors = PersistentErrors(clock, has_worked=True, timing=timing)
         self._may_start_more = True
+        self._poll_idle_due = -math.inf
         self._again = ReadAgain(timing.read_again_seconds)
         self._note_time(our_time)
 
@@ -338,6 +339,13 @@ class Coordinator:
             case ReaderEnded():
                 return self._reader_finished(shard, message)
         return None
+
+    def take_idle_poll(self) -> bool:
+        """True where a page makes records of idle shards likely: they are to be polled now."""
+        if (now := self._clock.monotonic()) < self._poll_idle_due:
+            return False
+        self._poll_idle_due = now + self._timing.poll_idle_seconds
+        return True
 
     def _reader_started(self, shard: TrackedShard, time: datetime) -> None:
         """Handles a reader's first iterator; `time` is the service's."""

@@ -103,6 +103,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     probe_parent_seconds_max: float = 4.0
     """The longest of these delays."""
 
+    poll_idle_seconds: float = 30.0
+    """The shortest time between two polls of all idle shards because of another's records."""
+
     # The end of an open shard; see `end_detector`
     written_seconds: float = 2.0
     """The time after which an acknowledged write is in its shard."""

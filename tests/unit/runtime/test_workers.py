@@ -129,7 +129,7 @@ def test_a_life_well_lived_makes_up_for_earlier_deaths(played: Played, lives: st
     if lives == "long":
         played.clock.sleep(61)
     else:
-        played.workers.on_page(shard_key("a"))
+        played.workers.on_page(shard_key("a"), poll_idle=False)
     played.die("a")
     played.clock.sleep(0.11)
     assert played.workers.to_restart() == [shard_key("a")]
@@ -297,12 +297,12 @@ def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
     assert two.workers.to_restart() == [shard_key("c")]
 
 
-def test_the_shards_of_a_stream_with_records_are_polled_now_at_times(two: Played) -> None:
+def test_the_shards_of_a_stream_with_records_are_polled_now_where_the_core_asks(
+    two: Played,
+) -> None:
     two.start("a", "b")
-    for _ in range(3):
-        two.workers.on_page(shard_key("a"))
-    two.clock.sleep(31)
-    two.workers.on_page(shard_key("b"))
+    for poll_idle in (True, False, True):
+        two.workers.on_page(shard_key("a"), poll_idle=poll_idle)
     for process in two.processes:
         assert process.commands[1:] == [PollNow(""), PollNow("")]
 

@@ -117,6 +117,13 @@ def test_due_in_tells_when_the_next_request_is_due(service: PlayedService) -> No
     assert made.due_in({DescribeShards, ListChildren}) == math.inf, "only an answer brings one"
 
 
+def test_pages_have_idle_shards_polled_now_at_times(service: PlayedService) -> None:
+    made = coordinator(service)
+    assert [made.take_idle_poll() for _ in range(3)] == [True, False, False]
+    service.clock.sleep(31)
+    assert made.take_idle_poll()
+
+
 def test_a_listing_comes_every_few_seconds(service: PlayedService) -> None:
     made = coordinator(service)
     pass_time(made, service, 60)
