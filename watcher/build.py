@@ -177,7 +177,7 @@ def build_dispatcher(
         options.failure_policy,
         shutdown=shutdown,
         clock=clock,
-        check=None if store is None else store.check,
+        check=None if store is None else store.raise_unless_held,
         in_threads=pool is not None,
         times_handlers=bool(displays),
     )

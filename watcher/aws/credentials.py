@@ -44,7 +44,7 @@ from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.deadline import log_if_slow
 from watcher.aws.http import tls_context
-from watcher.aws.timing import CredentialsTiming
+from watcher.aws.timing import CALLS, CredentialsTiming
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError, error_text
 from watcher.retry import worth_logging
@@ -297,7 +297,7 @@ class SigningCredentials:
 
 
 # STS and SSO answer in a second; a call must not wait minutes for them.
-_CALLS = Config(connect_timeout=5, read_timeout=10)
+_CALLS = Config(connect_timeout=CALLS.connect_seconds, read_timeout=CALLS.read_seconds)
 _Provider: TypeAlias = Any
 """A botocore provider, whose private attributes have no stubs."""
 _MFA_CODE = re.compile("[0-9]{6}")

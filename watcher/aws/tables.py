@@ -50,8 +50,6 @@ SEGMENT_BYTES = 1024 * 1024
 """The bytes of a table for each further segment of its scan: a page's."""
 MOST_SEGMENTS = 8
 """The largest number of segments of a scan: memory holds a page of each."""
-_CREDIT_SECONDS = 1.0
-"""The time of unused read units that a delayed scan may catch up with at once."""
 
 Write = dict[str, Any]
 Key = dict[str, dict[str, str]]
@@ -156,7 +154,7 @@ class ReadPace:
             now = self._clock.monotonic()
             self.units += units
             if self.limit is not None:
-                began = max(self.due, now - _CREDIT_SECONDS) if self.due else now
+                began = max(self.due, now - TABLES.credit_seconds) if self.due else now
                 self.due = began + units / self.limit
             return max(0.0, self.due - now)
 

@@ -101,6 +101,8 @@ class TableTiming(msgspec.Struct, frozen=True, kw_only=True):
     """The longest wait for a table to become active."""
     active_poll_seconds: float = 0.5
     """The delay between checks whether a table is active."""
+    credit_seconds: float = 1.0
+    """The time of unused read units that a delayed scan may catch up with at once."""
     items_call_seconds: float = 10.0
     """The timeout of one page of a table's items, during which no change is delivered."""
     lease_call_seconds: float = 2.0

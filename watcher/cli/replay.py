@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-_DRAW_SECONDS = 0.2
+_DRAW_SECONDS = 0.2  # between updates of the progress: five a second look alive
 
 
 _File = Annotated[

@@ -310,10 +310,10 @@ class ViewsScreen(ModalScreen[list[str]]):
 
 logger = logging.getLogger("watcher")
 
-_FRAME_SECONDS = 0.1
+_FRAME_SECONDS = 0.1  # between two looks for something to draw: more a second look no smoother
 # From so many columns on, the change under the cursor is shown beside the list.
 _WIDE = 100
-_NOTE_SECONDS = 10.0
+_NOTE_SECONDS = 10.0  # a note stays: long enough to read two lines
 _NAME = "a name for these filters"
 
 RunWatch = Callable[[Callable[[Record], None], Display, threading.Event], Totals | None]

@@ -25,7 +25,7 @@ _STREAM = "stream"
 
 def lease_state(store: Store | None, *, stands_by: bool) -> LeaseState:
     """Returns the watch's state regarding the lease of its checkpoint's store."""
-    if store is None or store.check is None:
+    if store is None or store.raise_unless_held is None:
         return LeaseState.NONE
     if stands_by:
         return LeaseState.UNUSABLE if store.trouble else LeaseState.STANDING_BY

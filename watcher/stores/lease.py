@@ -209,7 +209,7 @@ class Lease:
         try:
             self.write()
         except CheckpointError:
-            return self._timing.again_seconds  # `check` and the saves say so
+            return self._timing.again_seconds  # `raise_unless_held` and the saves say so
         except LeaseLostError:
             return 0.0
         return self._timing.renew_seconds
@@ -268,8 +268,8 @@ class Lease:
                 "saves nothing more (start it again to have it stand by)"
             )
 
-    def check(self) -> None:
-        """Return once the lease lasts: before each delivery. Raises LeaseLostError."""
+    def raise_unless_held(self) -> None:
+        """Waits until the lease is held, before each delivery. Raises LeaseLostError."""
         if self._clock.boottime() < self._valid_until:
             return
         while self._clock.boottime() >= self._valid_until:
@@ -370,9 +370,9 @@ class LeasedStore(Store):
         return from_checkpoint(token, self.name, remedy) if token else []
 
     @property
-    def check(self) -> Callable[[], object]:
+    def raise_unless_held(self) -> Callable[[], object]:
         """See `Store`."""
-        return self._lease.check
+        return self._lease.raise_unless_held
 
     @property
     def in_doubt(self) -> bool:

@@ -48,7 +48,7 @@ class Store(Protocol):
         return True
 
     @property
-    def check(self) -> Callable[[], object] | None:
+    def raise_unless_held(self) -> Callable[[], object] | None:
         """Called before each delivery: raises LeaseLostError where it is another's turn now.
 
         None where that can't be.

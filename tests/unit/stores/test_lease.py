@@ -99,11 +99,11 @@ def test_one_that_was_paused_delivers_and_saves_nothing_more(item: Item, clock: 
     second = Lease(item, "two:2:b", clock)
     assert second.stand_by(never)  # in virtual time: the first one stands still
     with pytest.raises(LeaseLostError, match="two:2 has it now"):
-        first.check()
+        first.raise_unless_held()
     with pytest.raises(LeaseLostError):
         first.write(b"old")
     assert first.renew() == 0.0
-    second.check()
+    second.raise_unless_held()
     assert item.there is not None
     assert item.there.token == b""
 
@@ -113,7 +113,7 @@ def test_one_that_was_paused_for_long_goes_on_where_nobody_else_was_there(
 ) -> None:
     lease = held(item, clock)
     clock.passed += 3600
-    lease.check()
+    lease.raise_unless_held()
     assert item.there is not None
     assert item.there.counter == 2
 
@@ -131,7 +131,7 @@ def test_a_table_in_trouble_for_ten_minutes_holds_up_nothing_and_nobody_takes_ov
         item.trouble = trouble if began < clock.passed < began + 600 else None
         lease.renew()
         now = clock.passed
-        lease.check()
+        lease.raise_unless_held()
         assert clock.passed == now, "delivery waits for nothing"
         return clock.passed > began + 660
 
@@ -147,7 +147,7 @@ def test_one_that_gets_no_answer_delivers_nothing_once_its_lease_has_run_out(
     for _ in range(5):
         clock.sleep(1)
         lease.renew()
-        lease.check()
+        lease.raise_unless_held()
     clock.sleep(LEASE_SECONDS)
     began = clock.passed
 
@@ -157,7 +157,7 @@ def test_one_that_gets_no_answer_delivers_nothing_once_its_lease_has_run_out(
             item.trouble = item.trouble if clock.passed < began + 30 else None
 
     clock.sleep = Healing().sleep  # type: ignore[method-assign]
-    lease.check()
+    lease.raise_unless_held()
     assert clock.passed - began >= 30
     assert [line for line in caplog.messages if "delivery waits" in line]
 
@@ -170,7 +170,7 @@ def test_one_that_was_paused_does_not_deliver_because_the_table_is_in_trouble(
     clock.passed += 3600
     item.trouble = CheckpointError("ThrottlingException", answered=True)
     with pytest.raises(LeaseLostError, match="nobody can be asked"):
-        lease.check()
+        lease.raise_unless_held()
 
 
 def test_an_answer_that_gets_lost_loses_no_lease(item: Item, clock: HandClock) -> None:
@@ -202,7 +202,7 @@ def test_of_two_that_stand_by_one_takes_over(item: Item, clock: HandClock) -> No
     second, third = Lease(item, "two:2:b", clock), Lease(item, "three:3:c", clock)
     assert second.stand_by(never)
     assert not third.stand_by(after(clock, LEASE_SECONDS))
-    second.check()
+    second.raise_unless_held()
 
 
 def test_what_is_given_back_is_taken_at_once(item: Item, clock: HandClock) -> None:
