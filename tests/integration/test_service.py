@@ -129,6 +129,14 @@ def test_a_program_ends_when_its_watch_dies(doomed: RemoteSimulator) -> None:
             program.kill()
 
 
+def test_a_program_ends_when_its_stream_does(doomed: RemoteSimulator) -> None:
+    doomed.write("a")
+    doomed.disable_stream()
+    found: dict[str, Any] = {}
+    exec(Path("in_a_thread.py").read_text().replace("orders", doomed.stream_arn), found)
+    assert found["keys"] == [{"pk": "a"}]
+
+
 def test_gunicorn_replaces_a_worker_whose_watch_died(doomed: RemoteSimulator) -> None:
     pytest.importorskip("gunicorn")
     with subprocess.Popen(
