@@ -110,10 +110,11 @@ def build_manager(
     stats = StatsCollector(options.poll_max_seconds, workers.counters, clock, options.price)
     dispatcher = build_dispatcher(options, handlers, store, clock, pool=pool, displays=displays)
     saver = build_saver(store, streams, dispatcher, heartbeat, clock, totals=totals)
+    progress = build_progress(options, totals=totals, stats=stats, saver=saver)
     delivery = build_delivery(
         pool=pool,
         dispatcher=dispatcher,
-        progress=build_progress(options, totals=totals, stats=stats, saver=saver),
+        progress=progress,
         heartbeat=heartbeat,
         workers=workers,
         clock=clock,
@@ -136,11 +137,8 @@ def build_manager(
         workers=workers,
         dispatcher=dispatcher,
         delivery=delivery,
-        snapshots=TableSnapshots(
-            clock,
-            requests=lambda: b"" if store is None else store.snapshot_request,
-            first_pending=dispatcher.first_pending,
-        ),
+        progress=progress,
+        snapshots=TableSnapshots(clock, store=store, dispatcher=dispatcher),
         saver=saver,
         store=store,
         stats=stats,
@@ -195,7 +193,7 @@ def build_saver(
     """Returns the saver; its positions stay before records that wait in a handler's batch."""
     return CheckpointSaver(
         store=store,
-        tokens=partial(streams.tokens, dispatcher.first_pending),
+        tokens=partial(streams.tokens, dispatcher),
         has_pending=lambda: dispatcher.pending_count > 0,
         delivered=lambda: totals.records,
         heartbeat=heartbeat,

@@ -24,7 +24,7 @@ from watcher.formatting.values import printable_key
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
-from watcher.records.wire import SNAPSHOT, WireRecord
+from watcher.records.wire import SNAPSHOT
 from watcher.shutdown import Overdue
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page, ReaderEnded, WireFilter
@@ -160,10 +160,6 @@ class ConcurrentDelivery:
     def undelivered(self) -> int:
         """See `Delivery`."""
         return sum(queue.undelivered for queue in self._queues.values())
-
-    def limit_to(self, count: int, is_within: Callable[[ShardKey, WireRecord], bool]) -> None:
-        """See `Delivery`."""
-        self._progress.limit_to(count, is_within)
 
     def is_delivering(self, shard_key: ShardKey) -> bool:
         """See `Delivery`."""

@@ -64,7 +64,7 @@ class Progress:
         return self._totals.records + self._totals.filtered
 
     def limit_to(self, count: int, is_within: Callable[[ShardKey, WireRecord], bool]) -> None:
-        """See `Delivery`."""
+        """Delivers at most `count` records, and only those for which `is_within` returns True."""
         self.limit = min(self.limit, count)
         self._is_within = is_within
 

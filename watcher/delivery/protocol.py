@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from watcher.aws.model import ShardKey
-from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page, ReaderEnded
 
@@ -41,9 +40,6 @@ class Delivery(Protocol):
     @property
     def undelivered(self) -> int:
         """The number of submitted records that no handler has got yet."""
-
-    def limit_to(self, count: int, is_within: Callable[[ShardKey, WireRecord], bool]) -> None:
-        """Delivers at most `count` records, and only those for which `is_within` returns True."""
 
     def submit(
         self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
@@ -12,7 +12,6 @@ from watcher.delivery.protocol import EndOfReading, HandlerStep
 from watcher.delivery.timing import SequentialTiming
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
-from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page, ReaderEnded, WireFilter
 
@@ -86,10 +85,6 @@ class SequentialDelivery:
     def undelivered(self) -> int:
         """See `Delivery`: counts the last page's."""
         return self._undelivered
-
-    def limit_to(self, count: int, is_within: Callable[[ShardKey, WireRecord], bool]) -> None:
-        """See `Delivery`."""
-        self._progress.limit_to(count, is_within)
 
     def submit(
         self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False

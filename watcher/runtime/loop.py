@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.output import OutputClosed
+from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import Delivery
 from watcher.errors import NoAnswerYetError, StreamError
 from watcher.formatting.text import counted
@@ -51,6 +52,7 @@ class Manager:
     workers: Workers
     dispatcher: Dispatcher
     delivery: Delivery
+    progress: Progress
     snapshots: TableSnapshots
     saver: CheckpointSaver
     store: Store | None
@@ -195,7 +197,7 @@ class Manager:
             with self.shutdown.asking_service():
                 tail = self.streams.start_tail(self.settings, self._beat_and_poll_stop)
                 if tail is not None:
-                    self.delivery.limit_to(tail.found, tail.is_within)
+                    self.progress.limit_to(tail.found, tail.is_within)
             self._start_streams()
             self.heartbeat.enter(Phase.WATCHING)
         except Overdue:

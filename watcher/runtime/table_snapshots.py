@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.protocol import Delivery
 from watcher.errors import ServiceError, StreamError, UsageError
 from watcher.formatting.text import counted
 from watcher.pull.table_snapshot import TableSnapshot
 from watcher.retry import backoff, worth_logging
 from watcher.runtime.timing import SnapshotTiming
-from watcher.runtime.watched_stream import FirstPending, WatchedStream
+from watcher.runtime.watched_stream import WatchedStream
+from watcher.stores.protocol import Store
 from watcher.streams.checkpoint_format import SnapshotRequest
 from watcher.streams.messages import Page
 
@@ -31,12 +33,12 @@ class TableSnapshots:
         clock: Clock = CLOCK,
         timing: SnapshotTiming | None = None,
         *,
-        requests: Callable[[], bytes],
-        first_pending: FirstPending,
+        store: Store | None,
+        dispatcher: Dispatcher,
     ) -> None:
-        """`requests` returns the last `SnapshotRequest`, as JSON; empty without one."""
-        self._requests = requests
-        self._first_pending = first_pending
+        """The `store` has the last `SnapshotRequest`, as JSON."""
+        self._store = store
+        self._dispatcher = dispatcher
         self._look_at = 0.0
         self._request: SnapshotRequest | None = None
         self._encoded = b""  # of it
@@ -94,7 +96,8 @@ class TableSnapshots:
         if now < self._look_at:
             return
         self._look_at = now + self._timing.look_seconds
-        if (encoded := self._requests()) != self._encoded:
+        encoded = b"" if self._store is None else self._store.snapshot_request
+        if encoded != self._encoded:
             self._encoded, self._request = encoded, None
             try:
                 if encoded:
@@ -104,7 +107,7 @@ class TableSnapshots:
         for stream in streams:
             before = stream.snapshot
             try:
-                stream.start_requested(self._request, self._first_pending)
+                stream.start_requested(self._request, self._dispatcher)
             except UsageError as error:
                 self._give_up(stream, error)
             if stream.snapshot is not before:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
 
 import msgspec
 
@@ -26,6 +25,7 @@ from watcher.aws.model import (
 from watcher.aws.retry import retry_at_start
 from watcher.aws.tables import MOST_SEGMENTS, ReadPace
 from watcher.clock import CLOCK, Clock
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.errors import StreamGoneError, UsageError
 from watcher.formatting.style import time_text
 from watcher.formatting.text import counted
@@ -48,9 +48,6 @@ from watcher.streams.persistent_errors import StreamRetry
 from watcher.streams.start_times import LatestMoment
 
 logger = logging.getLogger("watcher")
-
-FirstPending: TypeAlias = Callable[[ShardKey], str | None]
-"""Tells the number of a shard's first record that some handler has not processed."""
 
 # Up to these numbers, each shard's start is logged.
 _FEW = 4
@@ -261,7 +258,7 @@ class WatchedStream:
             calls=self._calls,
         )
 
-    def start_requested(self, newest: SnapshotRequest | None, first_pending: FirstPending) -> None:
+    def start_requested(self, newest: SnapshotRequest | None, dispatcher: Dispatcher) -> None:
         """Starts the snapshot of the newest request, or goes on with the token's.
 
         A requested one under way ends behind the items that it has read; the start's comes to its
@@ -283,7 +280,7 @@ class WatchedStream:
             return
         before = None if self._stored is None else self._stored.snapshot
         if self.snapshot is not None:
-            before = self.snapshot.stored(first_pending(self.snapshot.shard_key))
+            before = self.snapshot.stored(dispatcher.first_pending(self.snapshot.shard_key))
             if not before.done:
                 return
         try:
@@ -414,8 +411,8 @@ class WatchedStream:
             None if self.snapshot is None else self.snapshot.share,
         )
 
-    def token(self, first_pending: FirstPending) -> Token | None:
-        """Returns its positions; a shard's stays before its first `first_pending` record.
+    def token(self, dispatcher: Dispatcher) -> Token | None:
+        """Returns its positions; a shard's stays before its first record that a handler holds back.
 
         Before the start that is the token from which it resumes, or None.
         """
@@ -423,13 +420,13 @@ class WatchedStream:
             return self._stored
         token = self._current_token()
         for shard in token.shards:
-            if number := first_pending(ShardKey(self.arn, shard.shard_id)):
+            if number := dispatcher.first_pending(ShardKey(self.arn, shard.shard_id)):
                 shard.hold(number)
         token.request = self.request
         if self.snapshot is None:
             token.snapshot = None if self._stored is None else self._stored.snapshot
             return token
-        token.snapshot = self.snapshot.stored(first_pending(self.snapshot.shard_key))
+        token.snapshot = self.snapshot.stored(dispatcher.first_pending(self.snapshot.shard_key))
         if self.request is not None and self.is_requested:
             token.request = msgspec.structs.replace(self.request, progress=token.snapshot)
             token.snapshot = self._before_request

@@ -6,8 +6,8 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.errors import StreamError, UsageError
 from watcher.formatting.text import counted
 from watcher.observability.watch_stats import Totals
@@ -125,12 +125,12 @@ class WatchedStreams:
                 f"{name} holds nothing of {len(fresh):,} streams: they begin as --from says"
             )
 
-    def tokens(self, first_pending: Callable[[ShardKey], str | None]) -> list[Token]:
+    def tokens(self, dispatcher: Dispatcher) -> list[Token]:
         """Returns the tokens of all streams, removed ones included while they may be of use."""
         oldest = self._clock.monotonic() - LOOP_TIMING.forgotten_seconds
         if len(self._removed) > 1 or self._followed:  # else it is the only token to save
             self._removed = [stream for stream in self._removed if stream.removed_at > oldest]
-        found = [stream.token(first_pending) for stream in self._all()]
+        found = [stream.token(dispatcher) for stream in self._all()]
         return [*filter(None, found), *self._unwatched_tokens]
 
     # The start
