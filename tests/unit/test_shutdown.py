@@ -123,6 +123,19 @@ def test_a_signal_requests_it_and_what_takes_too_long_is_interrupted(number: int
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.parametrize("calls_host", [True, False])
+def test_a_hosts_own_handler_is_called_at_the_end_where_it_may_be(calls_host: bool) -> None:
+    made, called = Shutdown(60.0), list[int]()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: called.append(number))
+    try:
+        with made.handle_signals(made.request, calls_host=calls_host):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert made.requested and not called
+        assert called == [signal.SIGTERM] * calls_host
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_a_question_to_the_service_is_interrupted_sooner() -> None:
     made = Shutdown(60.0)
     with made.handle_signals(made.request), made.asking_service(), pytest.raises(Overdue):
