@@ -104,9 +104,12 @@ class MergedReaders:
     def _next_ready(self) -> MergedReader | None:
         """Returns the reader of the next record; None if a stream has to be polled first."""
         ready = [each for each in self.started.values() if each.is_ready]
-        if len(ready) < len(self._services) or any(map(_error, self._retries.values())):
+        if len(ready) < len(self._services):
             return None
-        return ready[0] if len(ready) == 1 else min(ready, key=attrgetter("next_at"))
+        if len(ready) == 1:
+            return ready[0]
+        has_errors = any(map(_error, self._retries.values()))
+        return None if has_errors else min(ready, key=attrgetter("next_at"))
 
     def _polls(self) -> Iterator[bool]:
         """Yields for each poll whether it reads all shards at once, until there is nothing now.
