@@ -25,12 +25,15 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS changes (
     table_name TEXT NOT NULL, sequence_number TEXT NOT NULL, shard_id TEXT NOT NULL,
     event_name TEXT NOT NULL, created_at TEXT, key TEXT NOT NULL, old TEXT, new TEXT,
+    by_ttl INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (table_name, shard_id, sequence_number));
 CREATE TABLE IF NOT EXISTS items (
     table_name TEXT NOT NULL, key TEXT NOT NULL, item TEXT NOT NULL,
     PRIMARY KEY (table_name, key));
 """
-ADD = "INSERT OR IGNORE INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+# A file of 0.2 or older has no such column.
+ADD_BY_TTL = "ALTER TABLE changes ADD COLUMN by_ttl INTEGER NOT NULL DEFAULT 0"
+ADD = "INSERT OR IGNORE INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # Each snapshot counts its items from 1: what a former one said under a number is of another item.
 ADD_ITEM = ADD.replace("IGNORE", "REPLACE")
 PUT = "INSERT OR REPLACE INTO items VALUES (?, ?, ?)"
@@ -57,6 +60,9 @@ def configure(sqlite: str) -> None:
         try:
             database.execute("PRAGMA journal_mode = WAL")
             database.executescript(TABLES)
+            columns = database.execute("SELECT * FROM changes LIMIT 0").description
+            if "by_ttl" not in [name for name, *_ in columns]:
+                database.execute(ADD_BY_TTL)
         except sqlite3.Error:
             database.close()
             raise
@@ -75,7 +81,8 @@ def handle(record: Record) -> None:
             raise ValueError(f"{arn}: the file has another {record.table}; give it one of its own")
         try:
             add = ADD_ITEM if record.event_name == SNAPSHOT else ADD
-            added = database.execute(add, (*row, time_text(record.created_at), key, old, new))
+            made = time_text(record.created_at), key, old, new, record.expired_by_ttl
+            added = database.execute(add, (*row, *made))
             if not added.rowcount:  # it came before: a restart repeats a little
                 return
             if record.event_name == "REMOVE":

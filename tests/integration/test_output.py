@@ -1,14 +1,20 @@
 """How changes are printed through the real command line, on a pipe and on a terminal."""
 
+import html
 import json
 import re
+import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support import wire
 from tests.support.program import run, run_on_a_terminal
 from watcher.cli import main
 
@@ -128,50 +134,98 @@ def test_o_chooses_the_handler_that_prints_it(sim: RemoteSimulator) -> None:
     assert "use json, jsonl, csv, table or debezium" in refused.err[-1]
 
 
+KEYS_ONLY = ("--print-summary", "--template {kind}:{key}")
 FORMS = {
-    "--print-summary": r"zz=p, aa=s \(expired by TTL\)",
+    KEYS_ONLY[0]: r"zz=p, aa=s \(expired by TTL\)",
+    KEYS_ONLY[1]: r"TTL:zz=p, aa=s",
     "--print-record": r"\(expired by TTL\)\n  key {zz: 'p', aa: 's'}",
     "--print-diff": r"zz=p, aa=s \(expired by TTL\)",
     "--print-json": r'"principalId":\s*"dynamodb.amazonaws.com"',
+    "--jsonl-file out.jsonl": r'"principalId":\s*"dynamodb.amazonaws.com"',
     "--print-table": r"TTL +zz=p, aa=s",
     "--print-jsonl": r'"key":{"zz":"p","aa":"s"}.*"expiredByTtl":true',
+    "--webhook URL": r'"key":{"zz":"p","aa":"s"}.*"expiredByTtl":true',
     "--print-csv": r'True,orders,"{""zz"":""p"",""aa"":""s""}"',
     "--print-debezium": r'"by_ttl":true',
-    "--jmespath [key,expiredByTtl]": r'\[{"zz": "p", "aa": "s"}, true\]',
-    "--template {kind}:{key}": r"TTL:zz=p, aa=s",
+    # Its arithmetic is with doubles, as --help says.
+    "--jmespath [key,expiredByTtl,old.city]": r'\[{"zz": "p", "aa": "s"}, true, ',
+    "--template {kind}:{key}:{old}": r"TTL:zz=p, aa=s:{",
+    # Its key is an item's identity in the file, and sorted, so that it stays the same.
+    "--sqlite out.db": r"""'{"aa":"s","zz":"p"}', '\{.*, None, 1\)""",
     "history --key zz=p --key aa=s": r"zz=p, aa=s \(expired by TTL\)",
+    "history -o json --key zz=p --key aa=s": r'"kind": "REMOVE",\s+"by_ttl": true',
     "report -o page.html": r"zz=p, aa=s</code> \(expired by TTL\)",
 }
 
 
 @pytest.fixture(scope="module")
-def expired() -> Iterator[Simulator]:
-    """An item of a table whose partition key comes last by name, expired."""
+def odd() -> Iterator[Simulator]:
+    """A table with one item of odd values: put, changed, expired."""
     with Simulator(table="orders", key_names=("zz", "aa")) as simulator:
-        key = {"aa": {"S": "s"}, "zz": {"S": "p"}}
-        change: dict[str, Any] = {"Keys": key, "OldImage": {**key, "n": {"N": "1"}}}
-        change["StreamViewType"] = "NEW_AND_OLD_IMAGES"
-        identity = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
-        simulator.append({"eventName": "REMOVE", "userIdentity": identity, "dynamodb": change})
+        for change in wire.odd_changes():
+            simulator.append(change)
         yield simulator
 
 
+class Receiver(BaseHTTPRequestHandler):
+    """Keeps the bodies that a webhook gets."""
+
+    bodies: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.bodies.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[str]:
+    """The URL of a webhook."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def written(folder: Path) -> Iterator[str]:
+    """Yields what a form has written elsewhere than to standard output."""
+    for file in folder.glob("out.db"):
+        with closing(sqlite3.connect(file)) as database:
+            yield "\n".join(map(str, database.execute("SELECT * FROM changes")))
+    for file in (*folder.glob("*.html"), *folder.glob("*.jsonl")):
+        yield html.unescape(file.read_text())
+    yield from Receiver.bodies
+    Receiver.bodies.clear()
+
+
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_has_the_keys_in_the_tables_order_and_marks_a_removal_by_ttl(
+def test_every_form_agrees_on_keys_removals_by_ttl_digits_and_text(
     form: str,
-    expired: Simulator,
+    odd: Simulator,
+    receiver: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, value in expired.environment.items():
+    for name, value in odd.environment.items():
         monkeypatch.setenv(name, value)
-    command, *words = form.split()
+    command, *words = form.replace("URL", receiver).split()
     line = [command, "orders", *words]
     if command.startswith("--"):
-        line = ["orders", "--from", "trim-horizon", "--no-follow", command, *words]
+        line = [*ALL, command, *words]
     assert main(line) == 0
-    page = tmp_path / "page.html"
-    text = page.read_text() if page.exists() else capsys.readouterr().out
+    text = "\n".join([capsys.readouterr().out, *written(tmp_path)])
     assert re.search(FORMS[form], text), text
+    values = wire.ODD_VALUES
+    if form in KEYS_ONLY:
+        values = ()
+    elif "jmespath" in form:
+        values = ("東京",)
+    missing = [each for each in values if not re.search(each, text)]
+    assert not missing, text

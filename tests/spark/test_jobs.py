@@ -1,5 +1,6 @@
 """The other jobs, on the shared Spark."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
+from tests.support import wire
 from tests.support.hostile_text import HOSTILE, refuse_steering
 from watcher.aws.config import AwsConfig
 from watcher.errors import DataLossError, UsageError, WatcherError
@@ -52,6 +54,28 @@ def test_query_prints_a_table_json_and_csv(
         sql = "SELECT '=1+1' a, -5 b FROM changes LIMIT 1"
         query(sim.stream_arn, sql, output="csv", csv_raw=raw, connection=here(sim), spark=spark)
         assert capsys.readouterr().out.splitlines() == ["a,b", row]
+
+
+def test_a_query_agrees_with_the_forms_that_a_watch_prints(
+    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from watcher.spark.jobs import query
+
+    for change in wire.odd_changes():
+        sim.append(change)
+    sql = "SELECT event_name, user_identity.type, new_image, old_image FROM changes ORDER BY"
+    for output in ("table", "json", "csv"):
+        rows = query(
+            sim.stream_arn,
+            f"{sql} sequence_number",
+            output=output,
+            connection=here(sim),
+            spark=spark,
+        )
+        text = capsys.readouterr().out.replace("\\", "")
+        assert rows == 3
+        assert [each for each in wire.ODD_VALUES if not re.search(each, text)] == []
+        assert re.search(r"REMOVE\W+(type\W+)?Service", text)
 
 
 def test_nothing_that_a_query_prints_steers_a_terminal(

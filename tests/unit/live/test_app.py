@@ -16,7 +16,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static, Tree
 from textual.widgets._footer import FooterKey
 
+from tests.support.wire import DIGITS, ODD_VALUES, odd_changes
 from watcher.aws.arns import table_of
+from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.model import Listing, Shard, ShardKey
 from watcher.errors import StreamError
 from watcher.live.app import ChangeScreen, HistoryScreen, LiveView, ShardsScreen, TextScreen
@@ -277,6 +279,30 @@ def test_80_columns_show_every_key_of_the_footer() -> None:
 
 def shown(screen: TextScreen) -> str:
     return str(screen.query_one("#text", Static).content)
+
+
+def test_the_list_and_its_details_agree_with_the_forms_that_are_printed() -> None:
+    case = Case()
+    arn = ARN.format("cities")
+    kinds = {"zz": "HASH", "aa": "RANGE"}
+    remember_key_schema({"AttributeName": name, "KeyType": kinds[name]} for name in kinds)
+    changes = odd_changes()
+    for number, change in enumerate(changes):
+        change["dynamodb"]["SequenceNumber"] = str(number)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(
+            *(Record.from_json(json.dumps(each).encode(), "shard-1", arn) for each in changes)
+        )
+        await pilot.pause()
+        assert "MODIFY zz=p, aa=s" in case.line(1)
+        assert "TTL" in case.line(2) and "zz=p, aa=s" in case.line(2)
+        await pilot.press("enter")
+        text = shown(case.view.screen)
+        assert [each for each in ODD_VALUES[1:] if not re.search(each, text)] == []
+        assert DIGITS[:-1] in text and "zz=p, aa=s (expired by TTL)" in text
+
+    case.run(play, columns=160)
 
 
 def test_enter_opens_a_change_and_k_the_items_history() -> None:
