@@ -222,7 +222,7 @@ def test_every_form_agrees_on_keys_removals_by_ttl_digits_and_text(
     assert main(line) == 0
     text = "\n".join([capsys.readouterr().out, *written(tmp_path)])
     assert re.search(FORMS[form], text), text
-    values = wire.ODD_VALUES
+    values: tuple[str, ...] = wire.ODD_VALUES
     if form in KEYS_ONLY:
         values = ()
     elif "jmespath" in form:

@@ -119,7 +119,7 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     """Returns the error for an unknown option."""
     word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
-    others = {name.strip("-"): name for name in synonyms.of(set(names.values()))}
+    others = {name.strip("-"): name for name in synonyms.of(names.values())}
     told = {each: synonyms.advice(each, names.values()) for each in _options(words)}
     told = {each: text for each, text in told.items() if text and each not in names.values()}
     if word in told:
@@ -153,7 +153,7 @@ def _of_parts(word: str, names: Mapping[str, str], others: Mapping[str, str]) ->
             if advice := synonyms.advice(f"--{each}", names.values()):
                 return advice
             if each in names or each in others:
-                ours = names.get(each) or synonyms.OPTIONS[others[each]]
+                ours = names.get(each) or synonyms.of(names.values())[others[each]]
                 return f"did you mean {ours}?" if ours else "the table stands alone"
     return ""
 

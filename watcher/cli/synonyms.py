@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from watcher.errors import UsageError
 
@@ -27,7 +27,7 @@ VERBS = {
     **dict.fromkeys(("describe", "info", "lag", "status", "health", "tree", "explain"), "shards"),
     **dict.fromkeys(("stats", "top", "summary", "histogram", "group", "wc"), "count"),
     **dict.fromkeys(("sync", "copy", "clone"), "mirror"),
-    **dict.fromkeys(("export", "sink", "lake"), "archive"),
+    **dict.fromkeys(("export", "sink", "lake", "stash"), "archive"),
     **dict.fromkeys(("sql", "select"), "query"),
     **dict.fromkeys(("retry", "reprocess"), "replay"),
     **dict.fromkeys(("page", "html", "chart"), "report"),
@@ -90,16 +90,12 @@ NO_NAMES = {
 
 OPTIONS = {
     "--since": "--from",
-    "--since-time": "--from",
     "--start": "--from",
-    "--start-time": "--from",
-    "--from-time": "--from",
     "--starting-position": "--from",
     "--after": "--from",
     "--from-beginning": "--from trim-horizon",
     "--offset": "--from",
     "--end": "--until",
-    "--end-time": "--until",
     "--to-time": "--until",
     "--before": "--until",
     "--lines": "--tail",
@@ -122,38 +118,25 @@ OPTIONS = {
     "--watch": "--follow",
     "--event-type": "--only",
     "--event-name": "--only",
-    "--events": "--only",
     "--event": "--only",
     "--op": "--only",
     "--type": "--only",
     "--kind": "--only",
-    "--kinds": "--only",
     "--filter-pattern": "--grep",
     "--query": "--jmespath",
     "--jq": "--jmespath",
     "--format": "--output",
-    "--json": "--print-json",
     "-J": "--print-json",
     "--compact-output": "--print-json",
-    "--jsonl": "--print-jsonl",
     "--ndjson": "--print-jsonl",
-    "--csv": "--print-csv",
-    "--table": "--print-table",
-    "--debezium": "--print-debezium",
-    "--summary": "--print-summary",
-    "--diff": "--print-diff",
     "--handler-dir": "--handlers",
     "--function": "--call",
     "--webhook-url": "--webhook",
     "--debug": "--verbose",
     "--silent": "--quiet",
     "--only-log-lines": "--quiet",
-    "--colour": "--color",
     "--no-color": "--color never",
-    "--no-colour": "--color never",
     "--endpoint": "--endpoint-url",
-    "--aws-profile": "--profile",
-    "--aws-region": "--region",
     "--state": "--checkpoint",
     "--resume": "--checkpoint",
     "--cursor-file": "--checkpoint",
@@ -171,7 +154,10 @@ OPTIONS = {
     "-u": "",
     "-t": "",
 }
-"""Options of other tools, and ours for them; those that a command has itself stay as they are."""
+"""Options of other tools, and ours for them; those that a command has itself stay as they are.
+
+`_spellings` derives more: `--start-time`, `--events`, `--no-colour`, `--aws-region`, `--csv`.
+"""
 
 OF_COMMAND = {"undo": {"--at": "--to"}}
 """Options that stand for another with one command."""
@@ -297,23 +283,46 @@ def translated(words: Sequence[str], known: Container[str], command: str) -> lis
     """Returns the words with other tools' options as ours; those that the command has stay."""
     found: list[str] = []
     options = {**OPTIONS, **OF_COMMAND.get(command, {})}
+    if "--table" in known:
+        options = {name: ours or "--table" for name, ours in options.items()}
     left = list(words)
     while left and left[0] != "--":
         name, equals, value = left.pop(0).partition("=")
-        if name in known or name not in options:
-            found.append(name + equals + value)
-            continue
-        ours, *more = options[name].split() or [""]
-        if ours and ours not in known:
+        is_ours = name in known or name[:1] != "-"
+        ours = None if is_ours else _ours(name, known, options)
+        if ours is None:
             found.append(name + equals + value)
         elif ours or value:
+            ours, *more = ours.split() or [""]
             found += [ours + equals * bool(ours) + value, *more]
     return found + left
 
 
-def of(known: Container[str]) -> list[str]:
-    """Returns other tools' options for which there is one of these, or an operand."""
-    return [name for name, ours in OPTIONS.items() if not ours or ours.split()[0] in known]
+def _ours(name: str, known: Container[str], options: Mapping[str, str]) -> str | None:
+    """Returns our option for another tool's; "" where its value is the STREAM; None for neither."""
+    for each in _spellings(name):
+        ours = options.get(each, each)
+        if not ours or ours.split()[0] in known:
+            return ours
+    return None
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """Yields an option's name, and other names that it may have here."""
+    yield name
+    if re.match("--[a-z]", name):
+        yield name.replace("--aws-", "--")
+        yield name.replace("colour", "color")
+        yield name.removesuffix("-time")
+        yield name.removesuffix("s")
+        yield f"--print-{name[2:]}"
+
+
+def of(known: Collection[str]) -> dict[str, str]:
+    """Returns other tools' options for which there is one of these, or an operand, with ours."""
+    printed = {each.replace("print-", "", 1): each for each in known if each[:8] == "--print-"}
+    given = {name: ours for name, ours in OPTIONS.items() if not ours or ours.split()[0] in known}
+    return {**printed, **given}
 
 
 def refuse_count(words: Sequence[str]) -> None:
@@ -388,6 +397,9 @@ def command_line_for(words: Sequence[str], commands: Iterable[str]) -> tuple[str
             near, rest = "streams", others
         elif verb == "get":
             near, rest = NOUNS[noun] or near, ["TABLE", *others]
+    if near == "mirror" and [each[:1] for each in rest[:2]].count("-") == 0 and rest[1:]:
+        table, copy, *rest = rest  # into another table, or into a folder
+        return "mirror" if "/" in copy else "replicate", [table, "--to", copy, *rest]
     return near or "watch", rest
 
 

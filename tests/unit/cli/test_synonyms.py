@@ -32,6 +32,11 @@ def values(words: str) -> dict[str, object]:
         ("orders --timeout 5", "max_seconds", 5.0),
         ("orders --event-type INSERT", "only", ["INSERT"]),
         ("orders --no-color", "color", "never"),
+        ("orders --no-colour", "color", "never"),
+        ("orders --summary", "handler_print_summary", True),
+        ("orders --aws-region r", "region", "r"),
+        ("orders --events INSERT", "only", ["INSERT"]),
+        ("list-streams --table-name orders", "table", "orders"),
     ],
 )
 def test_other_tools_options_work(words: str, name: str, value: object) -> None:
@@ -60,6 +65,9 @@ def test_list_tables_and_version_are_commands(capsys: pytest.CaptureFixture[str]
         ("blame orders --key PK=a", "python -m watcher history orders --key PK=a"),
         ("logs orders", "python -m watcher orders"),
         ("stats orders", "python -m watcher count orders"),
+        ("clone orders orders2", "python -m watcher replicate orders --to orders2"),
+        ("copy orders ./lake", "python -m watcher mirror orders --to ./lake"),
+        ("stash orders", "python -m watcher archive orders"),
         ("archve orders", "python -m watcher archive orders"),
         ("rolback orders", "python -m watcher undo orders"),
         ("describe table orders", "python -m watcher shards orders"),
@@ -133,7 +141,9 @@ def test_a_word_that_is_near_to_nothing_may_be_a_table() -> None:
     assert command_for("customers", COMMANDS) is None
 
 
-@pytest.mark.parametrize("option", sorted({*ADVICE} - {*OPTIONS, "--from", "--yes"}))
+@pytest.mark.parametrize(
+    "option", sorted({*ADVICE} - {*OPTIONS, "--from", "--yes", "--json", "--table"})
+)
 def test_an_option_that_nothing_stands_for_is_answered_with_what_to_do(
     option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -298,6 +298,7 @@ def test_the_list_and_its_details_agree_with_the_forms_that_are_printed() -> Non
         assert "MODIFY zz=p, aa=s" in case.line(1)
         assert "TTL" in case.line(2) and "zz=p, aa=s" in case.line(2)
         await pilot.press("enter")
+        assert isinstance(case.view.screen, ChangeScreen)
         text = shown(case.view.screen)
         assert [each for each in ODD_VALUES[1:] if not re.search(each, text)] == []
         assert DIGITS[:-1] in text and "zz=p, aa=s (expired by TTL)" in text
