@@ -54,7 +54,7 @@ def test_a_seed_is_the_same_run_each_time() -> None:
 WRONG: dict[str, tuple[type, str, Change]] = {
     "delivers without looking": (
         Lease,
-        "check",
+        "raise_unless_held",
         condition("_valid_until", becomes="{left} < {right} + 1e9", nth=0),
     ),
     "counts from the answer": (Lease, "write", argument("_have", 1, becomes="{it} + 9")),

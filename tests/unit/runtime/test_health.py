@@ -642,7 +642,7 @@ def test_a_delivery_that_waits_for_the_lease_is_not_ready_meanwhile() -> None:
             return True
 
         @property
-        def check(self) -> Callable[[], object]:
+        def raise_unless_held(self) -> Callable[[], object]:
             return self.wait
 
         def wait(self) -> None:
