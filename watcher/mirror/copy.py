@@ -135,7 +135,11 @@ class MirrorCopy:
         }
         valid = pyarrow.dataset.field("_valid_to").is_null() if self._history else None
         read = self._mirror.rows().to_batches(
-            filter=valid, batch_size=_BATCH, batch_readahead=1, fragment_readahead=1
+            filter=valid,
+            batch_size=_BATCH,
+            batch_readahead=1,
+            fragment_readahead=1,
+            cache_metadata=False,  # 40 KB for each of its files
         )
         for batch in read:
             yield from _items(batch, kinds)
