@@ -99,7 +99,7 @@ def test_a_role_that_may_not_be_assumed_is_named(
     server.status = 403
     line = said(capsys, "shards", ARN, "--profile", "far")
     assert line.startswith("error: can't assume the role (")
-    assert f"{role}); allow sts:AssumeRole on it to whoever asks" in line
+    assert f"{role}); allow sts:AssumeRole on it to the caller" in line
 
 
 def test_a_clock_that_is_off_is_said(server: Canned, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_a_proxys_page_is_named_as_one(
     server.page(status, "<html><title>Blocked</title></html>", Via="1.1 gate")
     line = said(capsys, "shards", ARN)
     assert f"HTTP {status} with a page (" in line
-    assert "Server: squid/5.7, Via: 1.1 gate) in place of an answer" in line
+    assert "Server: squid/5.7, Via: 1.1 gate) instead of an answer" in line
     assert "<html>" not in line
 
 
@@ -136,4 +136,4 @@ def test_a_certificate_that_is_not_trusted_names_the_url_and_the_variable(
     url = f"https://127.0.0.1:{server.server_port}"
     line = said(capsys, "shards", ARN, "--endpoint-url", url)
     assert url in line
-    assert line.endswith("this is no TLS: is it an http:// endpoint?")
+    assert line.endswith("the server speaks no TLS: is it an http:// endpoint?")

@@ -44,8 +44,8 @@ def test_no_odd_answer_ends_a_running_watch(sim: RemoteSimulator) -> None:
 
 NAMED = {
     "status-403": ("(403)", "says the proxy"),
-    "status-204": ("HTTP 204 with nothing in place of an answer",),
-    "cbor": ("HTTP 200 with b'", "in place of an answer"),
+    "status-204": ("HTTP 204 with nothing instead of an answer",),
+    "cbor": ("HTTP 200 with b'", "instead of an answer"),
     "page": ('HTTP 200 with a page ("Sign in"', "a proxy or gateway is in the way"),
     "else": (": an answer ",),  # without what was asked for
 }

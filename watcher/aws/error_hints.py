@@ -41,8 +41,8 @@ def denied_hint(error: boto.ClientError, text: str, needed: str = "") -> str:
     if error.operation_name.startswith("AssumeRole") or action.startswith("sts:"):
         action = action or f"sts:{error.operation_name}"
         return (
-            f"can't assume the role ({text}); allow {action} on it to whoever asks, and name them "
-            "in its trust policy"
+            f"can't assume the role ({text}); allow {action} on it to the caller, and name the "
+            "caller in its trust policy"
         )
     if action.startswith("kms:") or "kms" in str(error.response["Error"].get("Code", "")).lower():
         return (
@@ -61,7 +61,7 @@ def refused_credentials_hint(error: boto.ClientError, text: str) -> str:
     """Returns the advice to renew the credentials, or to set a clock that spoils the signature."""
     ahead = _clock_ahead(error)
     if ahead is None or abs(ahead) < _CLOCKS_MAY_DIFFER:
-        return f"AWS refused the credentials ({text}); renew them, or --profile"
+        return f"AWS refused the credentials ({text}); renew them, or choose another --profile"
     side = "ahead of" if ahead > timedelta() else "behind"
     off = f"{_duration_text(abs(ahead))} {side} AWS's"
     return f"AWS refused the signature ({text}): this clock is {off}; set it"
@@ -98,11 +98,11 @@ def html_page_hint(answer: ParsedAnswer) -> str | None:
     about += [f"{name.title()}: {headers[name]}" for name in ("server", "via") if name in headers]
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
     if "HTTPS port" in message:  # nginx's text, and so many load balancers'
-        return f"HTTP {status} with a page in place of an answer: it is an https:// endpoint"
+        return f"HTTP {status} with a page instead of an answer: it is an https:// endpoint"
     told = f" ({', '.join(about)})" if about else ""
     return (
-        f"HTTP {status} with a page{told} in place of an answer: a proxy or gateway is in the way; "
-        "HTTPS_PROXY and NO_PROXY say which one is to be used"
+        f"HTTP {status} with a page{told} instead of an answer: a proxy or gateway is in the way; "
+        "choose it with HTTPS_PROXY and NO_PROXY"
     )
 
 
@@ -113,8 +113,8 @@ def not_json_hint(body: bytes, metadata: ParsedAnswer) -> str:
         return page
     shown = repr(body[:_SHOWN_BYTES]) if body else "nothing"
     return (
-        f"HTTP {metadata['HTTPStatusCode']} with {shown} in place of an answer: is it DynamoDB "
-        "that answers there, or a proxy or gateway?"
+        f"HTTP {metadata['HTTPStatusCode']} with {shown} instead of an answer: does DynamoDB "
+        "answer there, or a proxy?"
     )
 
 
@@ -126,11 +126,9 @@ def _headers(answer: ParsedAnswer) -> dict[str, str]:
 def tls_hint(text: str) -> str:
     """Returns advice for a TLS error, whose text names the URL."""
     if "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower():
-        return f"{text}; this is no TLS: is it an http:// endpoint?"
+        return f"{text}; the server speaks no TLS: is it an http:// endpoint?"
     if "No such file" in text:
-        return (
-            f"{text}: set AWS_CA_BUNDLE (or ca_bundle, REQUESTS_CA_BUNDLE) to a file that is there"
-        )
+        return f"{text}: set AWS_CA_BUNDLE (or ca_bundle, REQUESTS_CA_BUNDLE) to an existing file"
     return f"{text}; where TLS is inspected, set AWS_CA_BUNDLE to the file with that certificate"
 
 
@@ -167,7 +165,7 @@ def endpoints_hint(tables: str, streams: str, is_unknown: bool) -> str:
     if is_unknown:
         return f"; {tables} knows no tables: {advice}"
     if _is_aws(tables) != _is_aws(streams):
-        return f"; tables are asked for at {tables}, streams at {streams}: {advice}"
+        return f"; watcher looks for tables at {tables}, streams at {streams}: {advice}"
     return ""
 
 

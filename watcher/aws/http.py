@@ -46,9 +46,7 @@ class Response(NamedTuple):
 def too_large(most_bytes: int) -> str:
     """Returns a line about an answer of more than `most_bytes`."""
     most = f"{most_bytes // 1024**2} MB"
-    return (
-        f"an answer of more than {most}: is it DynamoDB that answers there, or a proxy or gateway?"
-    )
+    return f"an answer of more than {most}: does DynamoDB answer there, or a proxy?"
 
 
 class OverdueAnswerError(TimeoutError):

@@ -100,19 +100,19 @@ def test_a_proxys_page_is_named_as_one() -> None:
     page = "<!DOCTYPE html>\n<html><head><title>\nAccess Denied</title></head>" + "<p>x</p>" * 300
     told = to_watcher_error(answer("403", page, status=403, server="squid/5.7", via="1.1 gate"))
     assert str(told).startswith(
-        'HTTP 403 with a page ("Access Denied", Server: squid/5.7, Via: 1.1 gate) in place of an '
+        'HTTP 403 with a page ("Access Denied", Server: squid/5.7, Via: 1.1 gate) instead of an '
         "answer: a proxy or gateway is in the way; "
     )
     assert len(str(told)) < 250
     told = to_watcher_error(answer("502", "<html>", status=502))
     assert isinstance(told, TransientError)
-    assert "HTTP 502 with a page in place of" in str(told)
+    assert "HTTP 502 with a page instead of" in str(told)
 
 
 def test_a_plain_connection_to_a_tls_port_is_named_as_one() -> None:
     page = "<html><title>400 The plain HTTP request was sent to HTTPS port</title></html>"
     told = to_watcher_error(answer("400", page, status=400))
-    assert str(told) == "HTTP 400 with a page in place of an answer: it is an https:// endpoint"
+    assert str(told) == "HTTP 400 with a page instead of an answer: it is an https:// endpoint"
 
     def call() -> None:
         raise to_watcher_error(boto.ConnectionClosedError(endpoint_url=url))
@@ -160,7 +160,7 @@ def test_a_streams_only_endpoint_says_what_to_set_for_tables(
     with pytest.raises(StreamError) as caught:
         connect("orders", AwsConfig("us-east-1"))
     assert (
-        "tables are asked for at https://dynamodb.us-east-1.amazonaws.com, streams at "
+        "watcher looks for tables at https://dynamodb.us-east-1.amazonaws.com, streams at "
         f"{simulator.endpoint}: set AWS_ENDPOINT_URL_DYNAMODB to"
     ) in str(caught.value)
 
