@@ -325,7 +325,7 @@ class Stream:
         records lost that way are listed in `losses` (or raised, with `fail_on_data_loss`).
         """
         self._check_idle()
-        self._filtered = self.filtered
+        self._filtered = self.filtered  # that of the readers, which end here, too
         starts: dict[str, Position | Token] = {}
         self._kept: list[Token] = []
         found = _position(start)
@@ -406,7 +406,9 @@ class Stream:
     async def _wait(self) -> None:
         """Waits for one read of the due shards, or for a moment where none is due."""
         if not self._steps.is_under_way:
-            remaining = self._stepped_at + TIMING.await_step_seconds - self._clock.monotonic()
+            remaining = (
+                self._stepped_at + self._options.timing.await_step_seconds - self._clock.monotonic()
+            )
             if remaining > 0 and not (self._readers.has_buffered or self._step_found):
                 await asyncio.sleep(remaining)
                 return
@@ -417,7 +419,9 @@ class Stream:
 
     def _next_read(self) -> Record | None:
         """Returns the next buffered record; None where an earlier one may still come."""
-        poll_is_due = self._clock.monotonic() >= self._stepped_at + TIMING.await_step_seconds
+        poll_is_due = (
+            self._clock.monotonic() >= self._stepped_at + self._options.timing.await_step_seconds
+        )
         while (record := self._readers.pop_buffered(poll_is_due=poll_is_due)) is not None:
             if self._record_filter is None or self._record_filter(record):
                 return record if self._redaction is None else self._redaction(record)

@@ -146,8 +146,8 @@ class Dispatcher:
     def deliver(self, record: Record) -> None:
         """Calls every handler. Raises HandlerError under `stop`, OutputClosed.
 
-        They share the record: a copy for each would cost more than the delivery. Only a failed
-        handler's changes to it are undone.
+        They share the record: a copy for each would cost more than the delivery. After a failure,
+        the next ones get it as it came, without any handler's changes.
         """
         fatal: HandlerError | None = None
         if self._check is not None:

@@ -65,13 +65,17 @@ _value: Final = msgspec.json.Decoder(_Number)
 
 
 def is_by_ttl(record: WireRecord) -> bool:
-    """Returns True for a removal by DynamoDB's time-to-live, False for a caller's.
+    """Returns True for a removal by DynamoDB's time-to-live, False for a caller's."""
+    who = record.userIdentity or {}
+    principal = who.get("principalId", who.get("PrincipalId"))
+    return is_time_to_live(who.get("type", who.get("Type")), principal)
+
+
+def is_time_to_live(kind: str | None, principal: str | None) -> bool:
+    """Returns True for the caller that DynamoDB names for time-to-live.
 
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
     """
-    who = record.userIdentity or {}
-    kind = who.get("type", who.get("Type"))
-    principal = who.get("principalId", who.get("PrincipalId"))
     return kind == "Service" and principal == "dynamodb.amazonaws.com"
 
 

@@ -15,7 +15,7 @@ import msgspec
 from watcher.errors import WatcherError
 from watcher.records.diff import changed_attributes, differing, key_of, number_text
 from watcher.records.record import Record
-from watcher.records.wire import KINDS
+from watcher.records.wire import KINDS, is_time_to_live
 from watcher.time_machine.archives import ArchiveRow, wire_value
 
 _LATEST = 10
@@ -203,7 +203,6 @@ class Summary:
 
 # Converts records and archive rows to the changes that a report counts
 
-_TTL: Final = "dynamodb.amazonaws.com"
 _YEAR_2200: Final = 7_258_118_400
 _image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -239,7 +238,8 @@ def change_of_row(row: ArchiveRow) -> CountedChange:
             _seconds(row.get("approximate_creation_time")),
             _key_of_json(row.get("keys") or ""),
             _changed(row.get("old_image"), row.get("new_image")) if kind == "MODIFY" else None,
-            kind == "REMOVE" and identity.get("principal_id") == _TTL,
+            kind == "REMOVE"
+            and is_time_to_live(identity.get("type"), identity.get("principal_id")),
             row.get("shard_id") or "",
         )
     except (

@@ -88,7 +88,7 @@ class Manager:
             self.workers.stop()
             self.delivery.drain()
         except OutputClosed:
-            pass
+            pass  # whatever read our output has ended: so does the watch, quietly
         except Overdue as error:
             told = "Broken off: a handler, or a write, took longer than --stop-timeout"
             logger.warning(str(error) or told)
@@ -311,7 +311,7 @@ class Manager:
         shard_key = stream.shard_key(shard)
         match message:
             case ReaderCrashed():
-                return self.streams.on_failed(stream, shard, message)
+                return self.streams.on_reader_crashed(stream, shard, message)
             case Page():
                 self.workers.on_page(shard_key, poll_idle=stream.coordinator.take_idle_poll())
             case IteratorGranted():

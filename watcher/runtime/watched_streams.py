@@ -258,7 +258,9 @@ class WatchedStreams:
     def _may_be_read(stream: WatchedStream) -> bool:
         return not stream.retry.failures or stream.coordinator.has_read
 
-    def on_failed(self, stream: WatchedStream, shard: TrackedShard, message: ReaderCrashed) -> None:
+    def on_reader_crashed(
+        self, stream: WatchedStream, shard: TrackedShard, message: ReaderCrashed
+    ) -> None:
         """Handles the end of a reader that failed."""
         if message.fatal:
             self.on_error(stream, StreamError(message.text), reading=True)

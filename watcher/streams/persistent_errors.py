@@ -77,10 +77,7 @@ class PersistentErrors:
             raise UnexpectedAnswerError(error.text)
 
     def subject(self, shard_id: str, message: ReadFailed | Notice) -> str | None:
-        """Returns the subject of a log line;
-
-        None where one line covers all shards, and was logged.
-        """
+        """Returns the subject of a log line; None where one line was logged for all shards."""
         if not isinstance(message, ReadFailed) or message.kind is not ErrorKind.CREDENTIALS:
             return f"Shard {shard_id}"
         now = self._clock.monotonic()
