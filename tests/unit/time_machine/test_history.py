@@ -173,7 +173,7 @@ def test_what_can_t_be_an_item_s_key(key: list[str], message: str) -> None:
 
 
 def test_a_stream_comes_last_and_a_start_has_passed() -> None:
-    with pytest.raises(UsageError, match="a stream comes last"):
+    with pytest.raises(UsageError, match="give it last"):
         history("orders", "orders", key=KEY)
     with pytest.raises(UsageError, match="in the future"):
         history("orders", key=KEY, start="2099-01-01")
