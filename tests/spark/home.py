@@ -13,8 +13,6 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.support import prefork
-
 # Of Kubernetes and Hadoop's cluster, Hive and its database, MLlib and its sums, other systems.
 _NOT_NEEDED = re.compile(
     r"kubernetes|volcano|vertx|zjsonpatch|jjwt|spark-yarn"
@@ -36,9 +34,6 @@ def make() -> Path | None:
         return None
     home = link(Path(tempfile.mkdtemp(prefix="watcher-spark-home-")))
     os.environ["SPARK_HOME"] = str(home)
-    if "PYSPARK_PYTHON" not in os.environ:
-        prefork.write_for_spark(home / "forked-python")
-        os.environ["PYSPARK_PYTHON"] = str(home / "forked-python")
     return home
 
 

@@ -4,7 +4,6 @@ Three quarters of what a short run of `python -m watcher` costs are its imports.
 process a worker of pytest make them once, and fork itself for each program; all else is as in a
 process of its own: session, environment, working folder, standard streams, signals, exit status.
 What shells and scripts start as `python` or `watcher` is the same through `write_command`.
-Spark's Pythons are forks, too, of a process that has imported what they need (`write_for_spark`).
 
 What makes another Python (a variable of it, another locale or zone) starts in a process of its own;
 so do the programs of tests of the start itself: the wheel's, and all that is not `-m watcher`.
@@ -41,12 +40,9 @@ _ROOMS = (
     *("aws", "records", "streams", "pull", "delivery", "stores", "runtime", "formatting"),
     *("observability", "cli"),
 )
-# What Spark's Pythons import: tasks, planners, and what they run.
-_ROOMS_ON_SPARK = ("pyspark.sql.worker", "pyspark.sql.streaming", "watcher.spark")
 # What some of it imports starts threads, and has to be imported in the fork.
 _NOT_YET = ("moto", "pyarrow", "pyspark", "textual")
 _MESSAGE_BYTES = 1024 * 1024
-_OF_SPARK = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
 Place = IO[Any] | int | None
 """A standard stream: a file, a descriptor, `subprocess.DEVNULL`; None is a pipe of text."""
 
@@ -84,18 +80,12 @@ def start(
 
 def write_command(path: Path, module: str = "") -> None:
     """Write a program that is `python`, or `python -m module`, for shells and scripts."""
-    _write(path, _Server.shared(), ["-m", module] if module else [])
-
-
-def write_for_spark(path: Path) -> None:
-    """Write a program that is `python` for Spark, whose JVM starts one for each query."""
-    _write(path, _Server("pyspark"), [])
-
-
-def _write(path: Path, server: _Server, words: list[str]) -> None:
-    package, address = server.package, server.address
     path.write_text(
-        _COMMAND.format(python=sys.executable, package=package, address=address, words=words)
+        _COMMAND.format(
+            python=sys.executable,
+            address=_Server.shared().address,
+            words=["-m", module] if module else [],
+        )
     )
     path.chmod(0o755)
 
@@ -103,11 +93,11 @@ def _write(path: Path, server: _Server, words: list[str]) -> None:
 _COMMAND = """#!{python} -IS
 import json, os, signal, socket, sys
 words = {words} + sys.argv[1:]
-if words[:1] != ["-m"] or words[1].split(".")[0] != "{package}":
+if words[:2] != ["-m", "watcher"]:
     os.execv({python!r}, [{python!r}, *words])
 asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 asking.connect("\\0{address}")
-request = {{"module": words[1], "arguments": words[2:], "env": dict(os.environ)}}
+request = {{"module": "watcher", "arguments": words[2:], "env": dict(os.environ)}}
 request["cwd"] = os.getcwd()
 signals = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP}}
 signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -186,9 +176,8 @@ class _Server:
                 cls._shared = cls()
             return cls._shared
 
-    def __init__(self, package: str = "watcher") -> None:
-        self.package = package
-        self.address = f"prefork-{package}-{os.getpid()}"
+    def __init__(self) -> None:
+        self.address = f"watcher-prefork-{os.getpid()}"
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, listening:
@@ -196,10 +185,8 @@ class _Server:
             listening.listen(100)
             fds = [theirs.fileno(), listening.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, package, *map(str, fds)],
+                [sys.executable, "-m", __name__, *map(str, fds)],
                 cwd=_ROOT,
-                # As Spark has them.
-                env={**os.environ, **(_OF_SPARK if package == "pyspark" else {})},
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -279,11 +266,8 @@ def _opened(place: Place, mode: str, closing: contextlib.ExitStack) -> tuple[IO[
 
 def main() -> None:
     """Import everything, and fork until the tests have ended."""
-    tests, listening = (socket.socket(fileno=int(each)) for each in sys.argv[2:])
-    if sys.argv[1] == "watcher":
-        _import_all()
-    elif listening in select.select([tests, listening], [], [])[0]:
-        _import_spark()  # not before: most runs of few tests start none
+    _import_all()
+    tests, listening = (socket.socket(fileno=int(each)) for each in sys.argv[1:])
     with listening:
         request = _serve(tests, listening)
     if request is None:
@@ -293,10 +277,6 @@ def main() -> None:
     os.chdir(request["cwd"])
     sys.argv = [request["module"], *request["arguments"]]
     sys.path[0] = request["cwd"]
-    if request["module"].startswith("pyspark."):
-        sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        sys.modules.pop(request["module"], None)
-        time.tzset()
     status: object = 0
     try:
         runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
@@ -329,38 +309,26 @@ class _End:
 
 
 def _import_all() -> None:
+    import watcher
+
+    names = list[str]()
+    for room in _ROOMS:
+        folder = Path(watcher.__file__).with_name(room)
+        names.append(f"watcher.{room}")
+        names += [f"watcher.{room}.{each.name}" for each in pkgutil.iter_modules([str(folder)])]
+    names.append("tests.simulator")
     sys.modules.update(dict.fromkeys(_NOT_YET))  # type: ignore[arg-type]
-    _import(*(f"watcher.{room}" for room in _ROOMS))
-    _import("tests.simulator", and_in_them=False)
-    for name in _NOT_YET:
-        del sys.modules[name]
-    _keep()
-    threads = len(os.listdir("/proc/self/task"))
-    assert threads == 1, f"what is imported has started {threads - 1} threads: none would be forked"
-
-
-def _import_spark() -> None:
-    """Its threads, of pyarrow and numpy, are no obstacle: Spark's own daemons fork with them."""
-    _import("pandas", "pyarrow", "pyspark.worker", and_in_them=False)
-    _import(*_ROOMS_ON_SPARK)
-    _keep()
-
-
-def _import(*names: str, and_in_them: bool = True) -> None:
-    """These modules, and those in them."""
     for name in names:
         with contextlib.suppress(ImportError):
-            folders = getattr(importlib.import_module(name), "__path__", ())
-            if and_in_them:
-                inner = (f"{name}.{each.name}" for each in pkgutil.iter_modules(folders))
-                _import(*inner, and_in_them=False)
-
-
-def _keep() -> None:
+            importlib.import_module(name)
+    for name in _NOT_YET:
+        del sys.modules[name]
     keep_what_botocore_repeats()
     _keep_service_models()
     gc.collect()
     gc.freeze()
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"what is imported has started {threads - 1} threads: none would be forked"
 
 
 def keep_what_botocore_repeats() -> None:
@@ -424,11 +392,8 @@ def _serve(tests: socket.socket, listening: socket.socket) -> dict[str, Any] | N
                     pid = os.fork()
                     if not pid:
                         asked.close()
-                        request: dict[str, Any] = json.loads(message)
-                        if request["module"] != "pyspark.daemon":  # makes itself a group's leader
-                            os.setsid()
                         _become(fds, ending)
-                        return request
+                        return dict(json.loads(message))
                     for fd in fds:
                         os.close(fd)
                     asked.send(json.dumps([pid, None]).encode())
@@ -446,6 +411,7 @@ def _serve(tests: socket.socket, listening: socket.socket) -> dict[str, Any] | N
 
 
 def _become(fds: Sequence[int], ending: Mapping[int, object]) -> None:
+    os.setsid()
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
