@@ -1,4 +1,4 @@
-"""Print the service's own JSON, one line per change: ready for jq."""
+"""Print the service's own JSON, a line each: ready for jq."""
 
 import json
 import sys

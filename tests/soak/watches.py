@@ -26,11 +26,7 @@ _BETWEEN = "DATA LOSS: between the table's streams"
 
 
 class Takeover(NamedTuple):
-    """The seconds until the next watch had the lease, and delivered.
-
-    They count from the end of the last one; or, where it comes later, from when a standby that had
-    only been started stood by.
-    """
+    """The seconds from a watch's end until the next one had the lease, and until it delivered."""
 
     lease: float
     delivery: float
@@ -204,16 +200,12 @@ class Pair(Group):
         def delivers() -> bool:
             return self.last_run is self.active.run
 
-        def says(*texts: bytes) -> bool:
+        def has_lease() -> bool:
             with open(self._log, "rb") as log:
                 log.seek(self._since)
-                said = log.read()
-            return delivers() or any(each in said for each in texts)
+                return delivers() or _HAS_LEASE in log.read()
 
-        if not says(b"Standing by", _HAS_LEASE):
-            self._await(lambda: says(b"Standing by", _HAS_LEASE), f"no standby after {how}")
-            began = time.monotonic()
-        self._await(lambda: says(_HAS_LEASE), f"no lease after {how}")
+        self._await(has_lease, f"no lease after {how}")
         lease = time.monotonic() - began
         self._await(delivers, f"no takeover after {how}")
         self.takeovers.setdefault(how, []).append(Takeover(lease, time.monotonic() - began))

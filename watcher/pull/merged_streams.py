@@ -77,7 +77,7 @@ class MergedReaders:
             self._is_answered.clear()
             for arn in pending:
                 self.attempt(arn, lambda reader: None)
-            tried = (*self.started, *self.errors)
+            tried = {*self.started, *self.errors}
             pending = [arn for arn in pending if arn not in tried]
             if self.started and self._clock.monotonic() >= until:
                 break

@@ -143,9 +143,9 @@ class RangeReader:
     def _children(self, between: Range) -> Iterator[Range | float]:
         """Yields the ranges of a range's child shards, which were created while it was read.
 
-        None where its shard was closed before (its children were known then), is still open, or is
-        read to a time only. Listings may show a newly closed shard's child some seconds late: what
-        is known is read meanwhile. Between them come pauses, in seconds.
+        Yields nothing where its shard was closed before (its children were known then), is still
+        open, or is read to a time only. Listings may show a newly closed shard's child some seconds
+        late: the known ones are read meanwhile. Between them come pauses, in seconds.
         """
         coordinator = self._ended.pop(between.shard_id, None)
         if between.closed or between.end is not None or coordinator is None:

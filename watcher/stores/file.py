@@ -97,11 +97,11 @@ def read_file(path: Path) -> list[Token]:
 
 def write_request(path: Path, request: bytes) -> None:
     """Writes a request beside a checkpoint, whose watch reads it. Raises UsageError."""
-    place = _request_of(path.resolve())
+    target = _request_of(path.resolve())
     try:
-        files.replace(place, request, place.with_name(place.name + ".new"))
+        files.replace(target, request, target.with_name(target.name + ".new"))
     except OSError as error:
-        raise _unusable(place, error) from None
+        raise _unusable(target, error) from None
 
 
 def _request_of(path: Path) -> Path:
