@@ -190,13 +190,15 @@ def test_ctrl_c_is_for_the_manager_and_it_can_be_scraped_until_its_end(
     (tmp_path / "slow.py").write_text(
         '"""Slow."""\nimport os, time\nseen = []\ndef handle(record):\n    seen.append(record)\n'
         f"    while len(seen) == 6 and not os.path.exists({str(tmp_path / 'go on')!r}):\n"
+        f"        open({str(tmp_path / 'at work')!r}, 'w').close()\n"
         "        time.sleep(0.01)\n"
     )
     sim.bulk(100)
     options = ("--from", "trim-horizon", "--handlers", str(tmp_path), "--slow", "--print-summary")
     with watching(sim, *options) as program:
         address = url(program)
-        program.wait_for_lines(5)
+        program.wait_for((tmp_path / "at work").exists)
+        wait_for(address, bool)  # the first statistics have come
         os.killpg(program.process.pid, signal.SIGINT)
         assert scrape(address), "the exporter lives on while the record in hand is delivered"
         (tmp_path / "go on").touch()
