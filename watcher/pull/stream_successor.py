@@ -48,6 +48,11 @@ class SuccessorSearch:
         self._failures = 0
         self._due = 0.0
 
+    @property
+    def is_searching(self) -> bool:
+        """True while the ended stream has no successor yet, and one may still come."""
+        return self._since is not None
+
     def poll(self, service: Service, coordinator: Coordinator) -> StreamEnd | None:
         """Looks for the successor of an ended stream where that is due; None: ask again later."""
         now, about = self._clock.monotonic(), coordinator.about()

@@ -103,6 +103,7 @@ class HealthChecker:
     def _check_listings(self, now: float) -> tuple[list[str], list[str]]:
         refused, new = _Lines("can't be read just now", _STREAM), _Lines("not listed yet", _STREAM)
         late, failing = _Lines(_NO_LISTING, _STREAM), _Lines(_UNANSWERED, _STREAM)
+        over = _Lines("its stream has ended, and its table has no new one yet", _STREAM)
         for stream in self._streams:
             coordinator = stream.coordinator
             seconds_late = min(coordinator.listing_late_seconds, now - self._loop_blocked_until)
@@ -113,11 +114,13 @@ class HealthChecker:
                 refused.add(stream.table)
             elif not stream.has_started:
                 new.add(stream.table)
+            elif stream.awaits_successor:
+                over.add(stream.table)
             elif seconds_late > patience:
                 late.add(stream.table, seconds_late)
             elif seconds_failing > self._late_seconds:
                 failing.add(stream.table, seconds_failing)
-        return late.all(), refused.all() + new.all() + failing.all()
+        return late.all(), refused.all() + new.all() + over.all() + failing.all()
 
     def _check_shards(self, now: float, stuck: list[str], unready: list[str]) -> None:
         new, late, refused = _Lines("not read yet"), _Lines(_NO_END), _Lines(_NO_ANSWER)

@@ -389,6 +389,11 @@ class WatchedStream:
             return StreamEnd()
         return self._successor.poll(self.service, coordinator)
 
+    @property
+    def awaits_successor(self) -> bool:
+        """True while a new stream of its table is searched for."""
+        return self._successor.is_searching
+
     def move_on(self, arn: str, reason: str = "") -> None:
         """Goes on with the table's new stream, from its trim horizon. Raises DataLossError."""
         logger.info(f"Going on with the table's new stream: {arn}")

@@ -24,6 +24,7 @@ from watcher.streams.checkpoint_format import Token
 from watcher.streams.messages import IteratorGranted, ReaderCrashed, ReaderEnded
 
 OTHER = "arn:aws:dynamodb:us-east-1:123456789012:table/users/stream/1"
+NEW = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2"
 
 
 class Probed(Play):
@@ -536,6 +537,25 @@ def gate() -> Iterator[Gate]:
     made = Gate()
     yield made
     made.let(-1)()
+
+
+def test_it_is_not_ready_while_the_next_stream_of_its_table_is_searched_for() -> None:
+    def disable() -> None:
+        play.service.status = "DISABLED"
+
+    def enable() -> None:
+        play.service.status, play.service.newest = "ENABLED", NEW
+        play.service.shards.clear()
+        play.service.add("n")
+
+    play = Probed(nothing, "a", of_table=True)
+    play.run(
+        *(play.goes_on("a"), 1.0, play.says()),
+        *(disable, play.stops("a"), ("a", ReaderEnded(True)), ("a", None), 20.0),
+        play.says(ready="orders: its stream has ended, and its table has no new one yet"),
+        *(enable, 20.0, play.goes_on("n"), 1.0, play.says()),
+    )
+    assert play.names == ["a", "n"]
 
 
 def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate) -> None:
