@@ -25,7 +25,7 @@ from tests.unit.cli.test_redrive import message
 from watcher.cli import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
-_, SECTION = PAGE.split("## What a Lambda mapping dropped")
+_, SECTION = PAGE.split("## Redrive batches that Lambda dropped")
 ((_, COMMANDS), (_, DRY_RUN)) = re.findall(r"^```(sh|text)\n(.*?)^```", SECTION, re.M | re.S)
 HANDLER = """
 import pathlib, time

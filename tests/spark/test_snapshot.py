@@ -41,7 +41,7 @@ ITEMS = 60
 def page() -> dict[str, Any]:
     """What the page's examples define."""
     whole = (Path(__file__).parents[2] / "docs/spark.md").read_text()
-    section = whole.partition("### The table's items first")[2].partition("\n### ")[0]
+    section = whole.partition("### Existing items first")[2].partition("\n### ")[0]
     names: dict[str, Any] = {"__name__": __name__}
     for text in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
         exec(text, names)
