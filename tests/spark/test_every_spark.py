@@ -191,9 +191,13 @@ def test_named_sources_may_change_places(
         found = spark.read.parquet(str(tmp_path / "rows"))
         return sorted(row[0] + row[1] for row in found.select("shard_id", "event_id").collect())
 
-    evolution = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-    with Simulator.spawn(shards=1) as other:
-        spark.conf.set(evolution, "true")
+    settings = {
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+        "spark.sql.streaming.offsetLog.formatVersion": "2",  # 4.2 keeps offsets by their order in 1
+    }
+    with Simulator.spawn(shards=1, table="returns") as other:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
         try:
             for each, swapped in ((sim, False), (other, True), (sim, False)):
                 each.bulk(40, keys=5)
@@ -202,7 +206,8 @@ def test_named_sources_may_change_places(
                 sim.bulk(10, keys=5)
             found = run(swapped=True)
         finally:
-            spark.conf.unset(evolution)
+            for name in settings:
+                spark.conf.unset(name)
         expected = [each for source in (sim, other) for each in source.records]
     assert len(found) == len(expected) == len(set(found))
 
