@@ -33,6 +33,12 @@ _Handler = Callable[[int, FrameType | None], object] | int | None
 class Overdue(KeyboardInterrupt):
     """Raised in the middle of work that took longer than the stop's time limit."""
 
+    def __init__(
+        self, text: str = "Broken off: a handler, or a write, took longer than --stop-timeout"
+    ) -> None:
+        """`text` is for the log; it is empty where another line names the work."""
+        super().__init__(text)
+
 
 class ShutdownState(Enum):
     """The progress of a run's end."""
@@ -159,6 +165,8 @@ class Shutdown:
 
     def interrupt(self) -> None:
         """Raises Overdue in interruptible work; for a signal handler."""
+        if self.asks_service and self.interruptible:
+            raise Overdue("The service had not answered by then")
         if self.interruptible or self._writes_line:
             raise Overdue
 

@@ -175,9 +175,9 @@ class ReplayDelivery:
                 self._hand_over()
             except OutputClosed:
                 pass
-            except Overdue:
+            except Overdue as error:
                 self.source.records -= 1
-                logger.warning("Broken off: a handler, or a write, took longer than --stop-timeout")
+                logger.warning(str(error))
             except KeyboardInterrupt:
                 pass
             finally:

@@ -47,7 +47,7 @@ class Coroutines:
             return asyncio.run_coroutine_threadsafe(_awaited(answer), loop).result()
         except (asyncio.CancelledError, futures.CancelledError):
             if self._is_ending:
-                raise Overdue from None
+                raise Overdue("") from None  # concurrent delivery names the record
             raise
 
     def cancel(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from watcher.delivery.dispatcher import Dispatcher
@@ -29,12 +30,11 @@ from watcher.streams.coordinator import ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import (
     IteratorGranted,
+    Loss,
     Message,
-    Notice,
     Page,
     ReaderCrashed,
     ReaderEnded,
-    ReadFailed,
 )
 
 logger = logging.getLogger("watcher")
@@ -78,8 +78,8 @@ class Manager:
             self._prepare()
             while not (self.shutdown.poll() or self._is_done()):
                 self.heartbeat.beat()
-                self._start_new_streams()
-                self._refresh_shards()
+                self._list_new_streams()
+                self._start_shards()
                 self._receive()
                 self._deliver()
                 self._save()
@@ -90,8 +90,8 @@ class Manager:
         except OutputClosed:
             pass  # whatever read our output has ended: so does the watch, quietly
         except Overdue as error:
-            told = "Broken off: a handler, or a write, took longer than --stop-timeout"
-            logger.warning(str(error) or told)
+            if text := str(error):
+                logger.warning(text)
         finally:
             self._end()
         self.saver.raise_error()
@@ -102,12 +102,23 @@ class Manager:
 
     # The six steps, and their conditions
 
-    def _start_new_streams(self) -> None:
-        """Adds streams that join, and makes the first listing of each."""
+    def _list_new_streams(self) -> None:
+        """Adds streams that join; starts each as soon as its first listing has succeeded."""
         self.streams.join_discovered()
-        self._start_streams()
+        for stream in self.streams.to_start():
+            if self.shutdown.poll():
+                return
+            with self.shutdown.asking_service():
+                if not self._start_stream(stream):
+                    continue  # it is listed in the background
+            self.streams.on_first_answer(stream)
+            if stream.has_started:
+                with self.shutdown.may_interrupt():
+                    self._refresh(stream)
+                self.saver.save_first()
+            self.streams.log_if_all_reading(stream, self.workers)
 
-    def _refresh_shards(self) -> None:
+    def _start_shards(self) -> None:
         """Lists shards again where that is due, and starts those that may be read.
 
         Shards whose worker has died are started again.
@@ -117,7 +128,7 @@ class Manager:
         for shard_key in self.workers.to_restart():
             its_stream = self.streams.get(shard_key.stream)
             if its_stream is not None and not self.streams.is_paused(its_stream):
-                self._start(its_stream, its_stream.coordinator.lineage.shards[shard_key.shard_id])
+                self._start_shard(its_stream, its_stream.shard(shard_key))
 
     def _receive(self) -> None:
         """Takes a page of a table's items, and one message of a worker, if there is room for it."""
@@ -132,8 +143,7 @@ class Manager:
         if isinstance(message, ReaderEnded | None):
             self.delivery.submit_end(shard_key, message)
         elif (stream := self.streams.get(shard_key.stream)) is not None:  # else it was removed
-            shard = stream.coordinator.lineage.shards[shard_key.shard_id]
-            self._on_message(stream, shard, message)
+            self._on_message(stream, stream.shard(shard_key), message)
 
     def _receive_items(self) -> None:
         """Submits a page of items; handlers process all of it before the next change."""
@@ -148,11 +158,10 @@ class Manager:
         """Delivers records for a moment, and handles the ends of shards behind them."""
         for shard_key, message in self.delivery.poll():
             if (stream := self.streams.get(shard_key.stream)) is not None:
-                shard = stream.coordinator.lineage.shards[shard_key.shard_id]
                 if message is None:
-                    self._reading_ended(stream, shard)
+                    self._on_reading_ended(stream, stream.shard(shard_key))
                 else:
-                    self._on_message(stream, shard, message)
+                    self._on_message(stream, stream.shard(shard_key), message)
 
     def _save(self) -> None:
         """Saves the checkpoint and updates the displays, where that is due."""
@@ -193,15 +202,12 @@ class Manager:
                 self.streams.check_checkpoint(self.store.peek(), self.store.name)
                 if self.store.stand_by(self._show_and_poll_stop):
                     self.streams.resume(self.store.load(), self.store.name)
-        try:
-            with self.shutdown.asking_service():
-                tail = self.streams.start_tail(self.settings, self._beat_and_poll_stop)
-                if tail is not None:
-                    self.progress.limit_to(tail.found, tail.is_within)
-            self._start_streams()
-            self.heartbeat.enter(Phase.WATCHING)
-        except Overdue:
-            logger.warning("The service had not answered by then")
+        with self.shutdown.asking_service():
+            tail = self.streams.start_tail(self.settings, self._beat_and_poll_stop)
+            if tail is not None:
+                self.progress.limit_to(tail.found, tail.is_within)
+        self._list_new_streams()
+        self.heartbeat.enter(Phase.WATCHING)
         self._reap()
 
     def _beat_and_poll_stop(self) -> bool:
@@ -222,41 +228,28 @@ class Manager:
             what = f"{counted(left, 'record')} left unread"
             logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
         self.workers.kill()
-        try:
+        with ExitStack() as last:  # each of these, in the reverse order, whichever fails
+            last.callback(self._display, at_once=True)
+            last.callback(self.saver.save_last)
+            last.callback(self._count_failures)
             self.delivery.close()
-        finally:
-            self.totals.failures = self.dispatcher.failures
-            self.totals.dead_letters = self.dispatcher.given_up.dead_letter_count
-            self.totals.unhandled = self.dispatcher.unhandled
-            self.totals.bill = self.stats.bill()
-            self._display(at_once=True)
-            self.saver.save_last()
+
+    def _count_failures(self) -> None:
+        self.totals.failures = self.dispatcher.failures
+        self.totals.dead_letters = self.dispatcher.given_up.dead_letter_count
+        self.totals.unhandled = self.dispatcher.unhandled
+        self.totals.bill = self.stats.bill()
 
     # Streams
 
-    def _start_streams(self) -> None:
-        """Starts each stream as soon as its first listing has succeeded."""
-        for stream in self.streams.to_start():
-            if self.shutdown.poll():
-                return
-            with self.shutdown.asking_service():
-                self._start_stream(stream)
-            if not (stream.has_started or stream.retry.failures):
-                continue  # it is listed in the background
-            self.streams.on_started(stream)
-            with self.shutdown.may_interrupt():
-                self._refresh(stream)
-            if stream.has_started:
-                self.saver.save_first()
-            self.streams.log_if_all_reading(stream, self.workers)
-
-    def _start_stream(self, stream: WatchedStream) -> None:
+    def _start_stream(self, stream: WatchedStream) -> bool:
+        """Makes a stream's first listing; returns False where its answer is still to come."""
         arn = stream.arn
         self.heartbeat.beat()
         try:
             stream.start()
         except NoAnswerYetError:
-            pass
+            return False
         except StreamError as error:
             self.streams.on_error(stream, error)
         else:
@@ -264,6 +257,7 @@ class Manager:
             self.dispatcher.start_stream(stream.arn)
         finally:
             self._note_move(stream, arn)
+        return True
 
     def _move_on(self, stream: WatchedStream, successor: str) -> None:
         arn = stream.arn
@@ -283,8 +277,6 @@ class Manager:
         """Lists a stream's shards where that is due, and starts those that may be read."""
         if self.streams.is_paused(stream):
             return
-        if stream.retry.failures and not stream.has_started:
-            return self._start_stream(stream)
         listing = stream.coordinator.listing
         if stream.poll_due():
             self.saver.save_before_waiting()
@@ -298,40 +290,40 @@ class Manager:
                 self.workers.on_shard_closed(shard_key)
         ready = stream.take_ready_shards()
         for shard in ready:
-            self._start(stream, shard)
+            self._start_shard(stream, shard)
         self.totals.shards += len(ready)
 
     # Shards and their workers
 
-    def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
+    def _start_shard(self, stream: WatchedStream, shard: TrackedShard) -> None:
         self.workers.start(stream.assignment(shard), self.stats.counters(stream.shard_key(shard)))
 
     def _on_message(self, stream: WatchedStream, shard: TrackedShard, message: Message) -> None:
-        """Handles a worker's message about a shard."""
+        """Handles a worker's message about a shard, as the coordinator interprets it."""
         shard_key = stream.shard_key(shard)
-        match message:
-            case ReaderCrashed():
-                return self.streams.on_reader_crashed(stream, shard, message)
-            case Page():
-                self.workers.on_page(shard_key, poll_idle=stream.coordinator.take_idle_poll())
-            case IteratorGranted():
-                self.workers.on_started(shard_key)
-                self.streams.on_reader_started(stream)
         try:
             meaning = stream.coordinator.on_message(shard, message)
         except StreamError as error:
             return self.streams.on_error(stream, error, reading=True)
-        if isinstance(meaning, Page):
-            return self.delivery.submit(shard_key, shard, meaning)
-        if not isinstance(message, ReadFailed | Notice):
-            self.saver.mark_dirty()
-        if isinstance(message, IteratorGranted):
-            self.streams.log_if_all_reading(stream, self.workers)
         match meaning:
+            case Page():
+                self.workers.on_page(shard_key, poll_idle=stream.coordinator.take_idle_poll())
+                self.delivery.submit(shard_key, shard, meaning)
+            case IteratorGranted():
+                self.saver.mark_dirty()
+                self.workers.on_started(shard_key)
+                self.streams.on_reader_started(stream)
+                self.streams.log_if_all_reading(stream, self.workers)
+            case Loss() | ShardEnd.LEFT_OPEN:
+                self.saver.mark_dirty()
             case ShardEnd.CLOSED:
+                self.saver.mark_dirty()
                 self._finish(stream, shard)
             case ReadAgain(seconds):
+                self.saver.mark_dirty()
                 self.workers.on_read_again(shard_key, seconds)
+            case ReaderCrashed():
+                self.streams.on_reader_crashed(stream, shard, meaning)
 
     def _finish(self, stream: WatchedStream, shard: TrackedShard) -> None:
         shard_key = stream.shard_key(shard)
@@ -341,7 +333,7 @@ class Manager:
         stream.coordinator.finish(shard)
         logger.info(f"Finished shard: {shard.id}", extra=stream.coordinator.about(shard))
 
-    def _reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
+    def _on_reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
         """Handles the end of a shard's reader; the records that it sent are delivered by now."""
         shard_key = stream.shard_key(shard)
         given_up = stream.retry.failures and not self.settings.follows

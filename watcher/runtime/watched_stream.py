@@ -155,6 +155,10 @@ class WatchedStream:
         """Returns a shard's key among the shards of all streams."""
         return ShardKey(self.arn, shard.id)
 
+    def shard(self, shard_key: ShardKey) -> TrackedShard:
+        """Returns the stream's shard with this key."""
+        return self.coordinator.lineage.shards[shard_key.shard_id]
+
     # The start
 
     def matches(self, token: Token) -> bool:

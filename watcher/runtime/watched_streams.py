@@ -148,12 +148,15 @@ class WatchedStreams:
         return None if settings.follows or len(fresh) < len(self) else tail
 
     def to_start(self) -> Iterator[WatchedStream]:
-        """Yields the streams that need a first listing; the caller then calls `on_started`.
+        """Yields the streams that need a first listing, also again after a failed one.
 
-        It goes on to the next stream once this one has started, or hangs: a fork waits for each
-        thread that still makes calls. With many hanging streams it yields only at intervals, since
-        each round delays the messages.
+        The caller calls `on_first_answer` once it has come. It goes on to the next stream once this
+        one has started, or hangs: a fork waits for each thread that still makes calls. With many
+        hanging streams it yields only at intervals, since each round delays the messages.
         """
+        for stream in self:
+            if self._has_failed_to_start(stream) and not stream.retry.is_paused:
+                yield stream
         if len(self._asked_at) > _FEW and self._clock.monotonic() < self._start_poll_due:
             return
         self._start_poll_due = self._clock.monotonic() + self._timing.start_poll_seconds
@@ -164,11 +167,17 @@ class WatchedStreams:
             if stream in self._asked_at and self._clock.monotonic() < hangs_at:
                 return
 
-    def on_started(self, stream: WatchedStream) -> None:
+    @staticmethod
+    def _has_failed_to_start(stream: WatchedStream) -> bool:
+        return stream.retry.failures > 0 and not stream.has_started
+
+    def on_first_answer(self, stream: WatchedStream) -> None:
         """Notes that a first listing has succeeded or failed.
 
         Raises StreamError where all failed.
         """
+        if stream not in self._to_start:  # a retry
+            return
         del self._to_start[stream]
         self._asked_at.pop(stream, None)
         if not self._to_start:
@@ -239,7 +248,8 @@ class WatchedStreams:
 
     def is_paused(self, stream: WatchedStream) -> bool:
         """True while a stream is not to be listed or read: before its start, or after a failure."""
-        return stream in self._to_start or stream.retry.is_paused
+        awaits_start = stream in self._to_start or self._has_failed_to_start(stream)
+        return awaits_start or stream.retry.is_paused
 
     def on_error(self, stream: WatchedStream, error: StreamError, *, reading: bool = False) -> None:
         """Pauses a stream that can't be listed, or whose `reading` is refused; the others go on.

@@ -40,6 +40,7 @@ from watcher.streams.messages import (
     Message,
     Notice,
     Page,
+    ReaderCrashed,
     ReaderEnded,
     ReadFailed,
 )
@@ -63,6 +64,14 @@ class ReadAgain(msgspec.Struct, frozen=True):
 
     seconds: float
     """The delay before its first read."""
+
+
+Meaning = Page | IteratorGranted | Loss | ReaderCrashed | ShardEnd | ReadAgain | None
+"""The meaning of a reader's message for its executor; None where nothing is left to do.
+
+A page is to be delivered. A granted iterator and a loss have moved the shard's position. A crash is
+the executor's own: the core knows nothing of its processes.
+"""
 
 
 class Coordinator:
@@ -317,28 +326,26 @@ class Coordinator:
         """Notes that a shard is read again that was left open, or counted as finished."""
         shard.status = ShardStatus.RUNNING
 
-    def on_message(
-        self, shard: TrackedShard, message: Message
-    ) -> Page | ShardEnd | ReadAgain | None:
+    def on_message(self, shard: TrackedShard, message: Message) -> Meaning:
         """Interprets a message of a shard's reader; this is the one place that does.
 
-        Returns a page to deliver, or the meaning of the reader's end. The caller moves the shard's
-        position behind delivered records. Raises DataLossError, and DeniedError or
+        The caller delivers pages, moves the shard's position behind delivered records, and acts on
+        an end. Raises DataLossError, and DeniedError or
         UnexpectedAnswerError where the reading has to end.
         """
         match message:
             case Page():
                 shard.on_records()
-                return message
             case IteratorGranted(time):
-                self._reader_started(shard, time)
+                self._on_iterator(shard, time)
             case Loss():
                 self.losses.on_loss(shard, message)
             case ReadFailed() | Notice():
                 self._on_failure(shard, message)
+                return None
             case ReaderEnded():
-                return self._reader_finished(shard, message)
-        return None
+                return self._on_end(shard, message)
+        return message
 
     def take_idle_poll(self) -> bool:
         """True where a page makes records of idle shards likely: they are to be polled now."""
@@ -347,7 +354,7 @@ class Coordinator:
         self._poll_idle_due = now + self._timing.poll_idle_seconds
         return True
 
-    def _reader_started(self, shard: TrackedShard, time: datetime) -> None:
+    def _on_iterator(self, shard: TrackedShard, time: datetime) -> None:
         """Handles a reader's first iterator; `time` is the service's."""
         self._read_errors.on_answer()
         if not self.has_listed:
@@ -373,7 +380,12 @@ class Coordinator:
             shard.position = AtTime(self.began_at)
         return shard.position
 
-    def _reader_finished(self, shard: TrackedShard, message: ReaderEnded) -> ShardEnd | ReadAgain:
+    def _on_end(self, shard: TrackedShard, message: ReaderEnded) -> ShardEnd | ReadAgain:
+        """Decides whether the end of a shard's reader is the shard's, or the one asked for.
+
+        The iterators of a closed shard end by themselves. Any other end needs a listing: only that
+        shows whether the shard is gone, or has been closed.
+        """
         if message.closed and message.gone is None:
             return ShardEnd.CLOSED
         shard.past_end = message.past_end
@@ -383,17 +395,11 @@ class Coordinator:
             self._schedule.want_in(0)
             return ReadAgain(0.0)
         if message.gone is not None:
-            return self._reader_found_it_gone(shard, message.gone)
-        is_proven = message.past_end or (message.proven and not self.is_closed(shard.id))
-        if not is_proven and (self.is_closed(shard.id) or not self._require_settled_listing()):
-            return self._again
-        shard.status = ShardStatus.LEFT_OPEN
-        if not is_proven:  # a later listing may show that it was closed
-            self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
-        logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
-        return ShardEnd.LEFT_OPEN
+            return self._on_gone(shard, message.gone)
+        return self._on_caught_up(shard, message)
 
-    def _reader_found_it_gone(self, shard: TrackedShard, gone: Loss) -> ShardEnd | ReadAgain:
+    def _on_gone(self, shard: TrackedShard, gone: Loss) -> ShardEnd | ReadAgain:
+        """Reports the loss of a shard that the service no longer knows, unless it is listed."""
         is_over = self.is_gone or self.is_closed(shard.id)
         if not is_over and self.listing.is_open(shard.id):
             # Its further records would be lost, unless the whole stream is gone.
@@ -403,6 +409,18 @@ class Coordinator:
             return self._again
         self.losses.on_loss(shard, gone)
         return ShardEnd.CLOSED
+
+    def _on_caught_up(self, shard: TrackedShard, message: ReaderEnded) -> ShardEnd | ReadAgain:
+        """Leaves an open shard that is read up to the requested end; reads on in a closed one."""
+        is_closed = self.is_closed(shard.id)
+        is_proven = message.past_end or (message.proven and not is_closed)
+        if not is_proven and (is_closed or not self._require_settled_listing()):
+            return self._again
+        shard.status = ShardStatus.LEFT_OPEN
+        if not is_proven:  # a later listing may show that it was closed
+            self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
+        logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
+        return ShardEnd.LEFT_OPEN
 
     def is_closed(self, shard_id: str) -> bool:
         """True if a shard is known to get no more records."""

@@ -148,7 +148,7 @@ READING = [
     ),
     Mutant(
         "a shard that looks open is left, though it was closed",
-        "Coordinator._reader_finished",
+        "Coordinator._on_caught_up",
         condition("_require_settled_listing", becomes="False"),
         given={"follow": False, "start": "trim_horizon", "older": 4},
     ),

@@ -15,7 +15,14 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import Memory, Play, PlayedService, page
 from tests.support.times import NOON
 from watcher.delivery.handler_pool import ThreadHandlerPool
-from watcher.errors import DeniedError, NoAnswerYetError, StreamError, TransientError, UsageError
+from watcher.errors import (
+    DeniedError,
+    NoAnswerYetError,
+    StreamError,
+    TransientError,
+    UsageError,
+    WatcherError,
+)
 from watcher.observability.heartbeat import Heartbeat, ProbeAnswers, assess
 from watcher.observability.http_server import SuspendDetector
 from watcher.observability.watch_stats import WatchStats
@@ -419,6 +426,19 @@ def test_what_keeps_a_lease_from_being_renewed_is_said_of_an_idle_watch_too(
         play.says(),
     )
     assert len([line for line in caplog.messages if "saved" in line]) == 2
+
+
+def test_the_last_figures_tell_whether_the_last_save_has_succeeded() -> None:
+    store = Flaky()
+    play = Probed(nothing, "a", store=store)
+
+    def stop() -> None:
+        store.fails = True
+        play.manager.stop()
+
+    with pytest.raises(WatcherError, match="positions of this run are not saved"):
+        play.run(("a", page(1)), stop)
+    assert not play.last.saved and not play.totals.saved
 
 
 def test_a_handler_that_hangs_is_named_and_nobody_else_is_blamed_afterwards() -> None:

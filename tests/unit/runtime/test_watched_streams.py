@@ -333,6 +333,20 @@ def test_a_stream_that_is_refused_leaves_the_others_alone_and_comes_back(
     assert play.totals.restarts == 0
 
 
+def test_a_stream_that_begins_only_after_a_refusal_is_saved_before_its_first_record(
+    region: Region, seen: Seen
+) -> None:
+    saved: list[list[str]] = []
+    region.users.errors = [StreamError("not authorized")]
+    play = region.play(seen)
+
+    def note() -> None:
+        saved.append([each.stream_arn for each in play.store.load()])
+
+    play.run(0.5, note, 40.0, note)
+    assert saved == [[ARN], [ARN, USERS]]
+
+
 def test_a_reader_that_is_refused_rests_with_its_stream_and_goes_on_where_delivery_stands(
     region: Region, seen: Seen
 ) -> None:
