@@ -108,7 +108,23 @@ def build_manager(
     heartbeat = heartbeat or Heartbeat(clock=clock)
     totals = Totals()
     stats = StatsCollector(options.poll_max_seconds, workers.counters, clock, options.price)
-    dispatcher = build_dispatcher(options, handlers, store, clock, pool=pool, displays=displays)
+    dispatcher = Dispatcher(
+        handlers,
+        options.failure_policy,
+        shutdown=Shutdown(
+            options.stop_timeout,
+            stop_requested=options.stop_requested,
+            max_seconds=options.max_seconds,
+            clock=clock,
+        ),
+        clock=clock,
+        check=None if store is None else store.raise_unless_held,
+        # Saving and reporting go on while the loop's thread waits for a handler's retry.
+        before_retry=lambda: manager.save_before_retry(),
+        during_retry=lambda: manager.go_on_beside_retry(),
+        in_threads=pool is not None,
+        times_handlers=bool(displays),
+    )
     saver = build_saver(store, streams, dispatcher, heartbeat, clock, totals=totals)
     progress = build_progress(options, totals=totals, stats=stats, saver=saver)
     delivery = build_delivery(
@@ -148,37 +164,7 @@ def build_manager(
         heartbeat=heartbeat,
         totals=totals,
     )
-    # Saving and reporting go on while the loop's thread waits for a handler's retry.
-    dispatcher.before_retry = manager.save_before_retry
-    dispatcher.during_retry = manager.go_on_beside_retry
     return manager
-
-
-def build_dispatcher(
-    options: WatchOptions,
-    handlers: Sequence[Handler],
-    store: Store | None,
-    clock: Clock,
-    *,
-    pool: HandlerPool | None,
-    displays: Sequence[Display],
-) -> Dispatcher:
-    """Returns the dispatcher, which obeys the shutdown and the lease."""
-    shutdown = Shutdown(
-        options.stop_timeout,
-        stop_requested=options.stop_requested,
-        max_seconds=options.max_seconds,
-        clock=clock,
-    )
-    return Dispatcher(
-        handlers,
-        options.failure_policy,
-        shutdown=shutdown,
-        clock=clock,
-        check=None if store is None else store.raise_unless_held,
-        in_threads=pool is not None,
-        times_handlers=bool(displays),
-    )
 
 
 def build_saver(

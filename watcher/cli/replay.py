@@ -494,8 +494,9 @@ class _RedriveRun:
         """Hands the records over; returns 1 if a handler failed or records are missing."""
         redrive, values = self._redrive, self._values
         handler_flags.set_region([each.stream for each in redrive.batches], values["region"])
-        dispatcher = self._dispatcher = Dispatcher(choice.load(), on_error, shutdown=shutdown)
-        dispatcher.during_retry = self._keep_hidden
+        dispatcher = self._dispatcher = Dispatcher(
+            choice.load(), on_error, shutdown=shutdown, during_retry=self._keep_hidden
+        )
         with options.call(output.status_line, values) as line:
             status = None
             if line is not None:

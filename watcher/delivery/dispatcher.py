@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from watcher import process_start
 from watcher.aws.model import ShardKey
@@ -35,9 +35,11 @@ class Dispatcher:
     A handler's failure follows `on_error`, and never keeps a record from another handler. After a
     request of `shutdown`, pending records are not retried; once it is overdue, nothing is, and
     running handlers may raise Overdue. `check` raises where delivery is no longer allowed (a lost
-    lease). With `in_threads`, several threads deliver, each of them records of other shards. With
-    `times_handlers`, each handler's `durations` hold the times of its calls. Raises UsageError for
-    a dead-letter file that can't be written.
+    lease). With `in_threads`, several threads deliver, each of them records of other shards;
+    otherwise the one thread calls `before_retry`, which can save what was delivered before, and
+    `during_retry` several times a second while it waits. With `times_handlers`, each handler's
+    `durations` hold the times of its calls. Raises UsageError for a dead-letter file that can't be
+    written.
     """
 
     def __init__(
@@ -48,16 +50,11 @@ class Dispatcher:
         shutdown: Shutdown | None = None,
         clock: Clock = CLOCK,
         check: Callable[[], object] | None = None,
+        before_retry: Callable[[], object] = lambda: None,
+        during_retry: Callable[[], object] = lambda: None,
         in_threads: bool = False,
         times_handlers: bool = False,
     ) -> None:
-        self.before_retry: Callable[[], object] = lambda: None
-        """Called in the loop's thread before a retry, which may take long.
-
-        It can save what was delivered before.
-        """
-        self.during_retry: Callable[[], object] = lambda: None
-        """Called in the loop's thread several times a second during the wait for a retry."""
         self.shutdown = shutdown or Shutdown(clock=clock)
         self._handlers = handlers
         self._on_error = on_error
@@ -66,6 +63,8 @@ class Dispatcher:
         """Takes the records that a handler has finally failed on."""
         self.retries = Retries(on_error, self._failure_log, clock)
         """The current retries."""
+        self._before_retry = before_retry
+        self._during_retry = during_retry
         self._in_threads = in_threads
         self._check = check
         self._clock = clock
@@ -73,7 +72,6 @@ class Dispatcher:
         for handler in handlers if times_handlers else ():
             handler.durations = Durations()
         self._calls = [(self._call_of(handler), handler) for handler in handlers]
-        self._failing = threading.Lock()
         for handler in handlers:
             handler.finish = self._coroutines.finish
         # With several handlers, their output alternates record by record.
@@ -85,6 +83,7 @@ class Dispatcher:
         process_start.in_forked_child(self._stop_in_child)
         self.failed: Counter[tuple[str, str]] = Counter()
         """The number of records that failed, without retries, by table and handler."""
+        self._counting = threading.Lock()
         self._failed_to_close = 0
 
     @property
@@ -209,13 +208,7 @@ class Dispatcher:
             records = failure.records
             self._end_if_output_is_closed(failure.error)
             with self.shutdown.may_interrupt(False):
-                with self._failing:
-                    pause = self.retries.pause(handler.name, failure)
-                    if pause is None:
-                        self.failed[records[0].shard_key.table, handler.name] += len(records)
-                        self.given_up.take(handler.name, records, failure.error)
-                if pause is not None and not self._in_threads:
-                    self.before_retry()
+                pause = self._pause_or_give_up(handler.name, failure)
             if pause is not None and not self._wait(pause, handler, failure):
                 return
             if self._check is not None:
@@ -227,6 +220,18 @@ class Dispatcher:
                 raise
             except BaseException as another:
                 error = another
+
+    def _pause_or_give_up(self, handler: str, failure: Failure) -> float | None:
+        """Returns the seconds until the next retry; None once the records are given up."""
+        pause = self.retries.pause(handler, failure)
+        if pause is None:
+            table = failure.records[0].shard_key.table
+            with self._counting:
+                self.failed[table, handler] += len(failure.records)
+            self.given_up.take(handler, failure.records, failure.error)
+        elif not self._in_threads:
+            self._before_retry()
+        return pause
 
     def _end_if_output_is_closed(self, error: BaseException) -> None:
         """Raises OutputClosed where the error only means that the reader of stdout has gone."""
@@ -259,7 +264,7 @@ class Dispatcher:
             self._clock.sleep(min(left, HANDLER_TIMING.poll_seconds))
             if not self._in_threads:  # in threads, only its own shard waits
                 with self.shutdown.may_interrupt(False):
-                    self.during_retry()
+                    self._during_retry()
         return False
 
     def _run_step(self, handler: Handler, step: Callable[[], None]) -> None:
@@ -337,8 +342,7 @@ class Dispatcher:
     def log_repeats(self) -> None:
         """Logs the number of repeats of known failures, when it is due."""
         if self._failure_log.repeats:
-            with self._failing:
-                self._failure_log.log_repeats_if_due()
+            self._failure_log.log_repeats_if_due()
 
     def cancel(self) -> None:
         """Cancels the coroutines in other threads: there is no time left for them."""
@@ -352,22 +356,7 @@ class Dispatcher:
         self._is_closing = True
         for handler in self._handlers:
             self._drain_last(handler)
-        failed = ""
-        for handler in self._handlers:
-            try:
-                with self.shutdown.may_interrupt():
-                    handler.finish(handler.close())
-            except Overdue:
-                logger.warning(f"handler {handler.name} was still closing, and is left so")
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                if isinstance(error, BrokenPipeError) and output.caused(error):
-                    continue
-                self._failed_to_close += 1
-                what = f"{type(error).__name__}: {error_text(error)}"
-                failed = f"handler {handler.name} failed to close: {what}"
-                logger.error(failed, extra={"handler": handler.name})
+        failed = [text for handler in self._handlers if (text := self._close_handler(handler))]
         try:
             with self.shutdown.may_interrupt():
                 self._coroutines.close()
@@ -376,13 +365,28 @@ class Dispatcher:
         self._failure_log.close()
         self.given_up.close()
         # The handlers' last output; the program's own last flush reports an error.
-        with (
-            contextlib.suppress(OutputClosed, HandlerError, Overdue),
-            self.shutdown.may_interrupt(),
-        ):
+        with suppress(OutputClosed, HandlerError, Overdue), self.shutdown.may_interrupt():
             output.flush()
         if failed and self._on_error.then == "stop":
-            raise HandlerError(failed)
+            raise HandlerError(failed[-1])
+
+    def _close_handler(self, handler: Handler) -> str:
+        """Closes a handler; returns the text of its failure, if it fails."""
+        try:
+            with self.shutdown.may_interrupt():
+                handler.finish(handler.close())
+        except Overdue:
+            logger.warning(f"handler {handler.name} was still closing, and is left so")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if not (isinstance(error, BrokenPipeError) and output.caused(error)):
+                self._failed_to_close += 1
+                what = f"{type(error).__name__}: {error_text(error)}"
+                failed = f"handler {handler.name} failed to close: {what}"
+                logger.error(failed, extra={"handler": handler.name})
+                return failed
+        return ""
 
     def _drain_last(self, handler: Handler) -> None:
         try:

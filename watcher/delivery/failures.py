@@ -8,6 +8,7 @@ import math
 import os
 import re
 import sysconfig
+import threading
 import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -99,10 +100,14 @@ class _Repeated(msgspec.Struct):
 
 
 class FailureLog:
-    """Logs an error of one type and place once, then the number of its repeats."""
+    """Logs an error of one type and place once, then the number of its repeats.
+
+    Several threads may use it.
+    """
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._seen: dict[tuple[str, str, str], _Repeated] = {}
         self._due = 0.0
         self.repeats = 0
@@ -113,8 +118,9 @@ class FailureLog:
     ) -> None:
         """Logs that a handler failed on records of one shard, followed by the text `then`."""
         kind, which = _kind(error), which_of(records)
-        if self._count_repeat((handler, kind, then), which):
-            return
+        with self._lock:
+            if self._count_repeat((handler, kind, then), which):
+                return
         logger.error(
             failure_text(handler, records, error) + then,
             exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
@@ -140,13 +146,15 @@ class FailureLog:
         repeated.times += 1
         repeated.last = which
         self.repeats += 1
-        self.log_repeats_if_due()
+        if self._clock.monotonic() >= self._due:
+            self._log_repeats()
         return True
 
     def log_repeats_if_due(self) -> None:
         """Logs the number of repeats of known errors, every few seconds at most."""
-        if self._clock.monotonic() >= self._due:
-            self._log_repeats()
+        with self._lock:
+            if self._clock.monotonic() >= self._due:
+                self._log_repeats()
 
     def _log_repeats(self) -> None:
         for (handler, what, then), repeated in self._seen.items():
@@ -161,11 +169,15 @@ class FailureLog:
 
     def close(self) -> None:
         """Logs the remaining repeats."""
-        self._log_repeats()
+        with self._lock:
+            self._log_repeats()
 
 
 class FailedRecordSink:
-    """Takes records that a handler has finally failed on: logs them, or writes dead letters."""
+    """Takes records that a handler has finally failed on: logs them, or writes dead letters.
+
+    Several threads may use it; it writes one thread's dead letters after the other's.
+    """
 
     def __init__(self, on_error: FailurePolicy, log: FailureLog) -> None:
         """Raises UsageError for a destination that can't be written to."""
@@ -175,6 +187,7 @@ class FailedRecordSink:
         """The destination of dead letters, if the policy has one."""
         self.dead_letter_count = 0
         """The number of records written there."""
+        self._writing = threading.Lock()
         if on_error.then == "dead-letter":
             self.dead_letters = open_dead_letters(on_error.dead_letters, on_error.aws)
 
@@ -188,8 +201,9 @@ class FailedRecordSink:
         if self.dead_letters is not None:
             letters = [_dead_letter(handler, record, error) for record in records]
             try:
-                self.dead_letters.put(letters)
-                self.dead_letter_count += len(letters)
+                with self._writing:
+                    self.dead_letters.put(letters)
+                    self.dead_letter_count += len(letters)
             except KeyboardInterrupt:
                 raise
             except BaseException as trouble:

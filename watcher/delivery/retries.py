@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Sequence
 
@@ -49,7 +50,10 @@ class Retry(msgspec.Struct):
 
 
 class Retries:
-    """Decides when a failed handler is retried: by the policy, or at a time that it sets itself."""
+    """Decides when a failed handler is retried: by the policy, or at a time that it sets itself.
+
+    Several threads may use it, each for other shards.
+    """
 
     def __init__(self, on_error: FailurePolicy, log: FailureLog, clock: Clock = CLOCK) -> None:
         self._on_error = on_error
@@ -57,6 +61,7 @@ class Retries:
         self._clock = clock
         self.counts: Counter[str] = Counter()
         """The number of retries of each handler."""
+        self._counting = threading.Lock()
         self.under_way: dict[ShardKey, Retry] = {}
         """The current retry of each shard."""
 
@@ -68,7 +73,8 @@ class Retries:
             del self.under_way[failure.records[0].shard_key]
             return None
         retry.tries += 1
-        self.counts[handler] += 1
+        with self._counting:
+            self.counts[handler] += 1
         self._log(retry, failure.error)
         return pause
 

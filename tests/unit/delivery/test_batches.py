@@ -288,8 +288,7 @@ def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_
 
     function = Function(bad(2))
     made = Batches("f", function, BatchSettings(retries=-1, size=2), clock=clock)
-    dispatcher = Dispatcher([made], FailurePolicy(), clock=clock)
-    dispatcher.before_retry = save
+    dispatcher = Dispatcher([made], FailurePolicy(), clock=clock, before_retry=save)
     dispatcher.deliver(record(1))
     dispatcher.deliver(record(2))
     assert [(round(at, 9), number) for at, number in saved] == [(0, "1"), (0.1, "1"), (0.3, "1")]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from watcher.cli import main
 from watcher.delivery.dead_letters import HeldMessages
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
-from watcher.delivery.handler import Handler
+from watcher.delivery.handler import Failure, Handler
 from watcher.errors import HandlerError, UsageError
 from watcher.records.record import Record
 
@@ -70,6 +72,30 @@ def test_a_function_gets_each_letter_whole_and_what_it_raises_stops_before_the_r
     assert made.given_up.dead_letter_count == 2 and made.unhandled == 0
     with pytest.raises(HandlerError, match=r"fail can't be written: ValueError: no; stopped"):
         dead(fail)
+
+
+def test_a_dead_letter_that_takes_long_delays_neither_the_loop_nor_other_retries() -> None:
+    writes, written = threading.Event(), threading.Event()
+
+    def take(letter: dict[str, Any]) -> None:
+        if letter["record"] == wire(3):
+            writes.set()
+            assert written.wait(30)
+
+    handlers = [Handler("fails", fail)]
+    made = Dispatcher(handlers, FailurePolicy.parse(take), in_threads=True)
+    made.deliver(record(1))
+    made.deliver(record(2))  # a repeat, whose count the loop logs
+    with futures.ThreadPoolExecutor() as pool:
+        slow = pool.submit(made.deliver, record(3))
+        assert writes.wait(30)
+        failure = Failure([record(4)], ValueError("no"), retry_in=1.0)
+        steps = [pool.submit(made.tick), pool.submit(made.retries.pause, "fails", failure)]
+        left = futures.wait(steps, 30).not_done
+        written.set()
+        slow.result()
+    made.close()
+    assert not left and made.failures == made.given_up.dead_letter_count == 3
 
 
 @pytest.mark.parametrize("by", ["name", "url", "arn"])

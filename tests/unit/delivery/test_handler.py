@@ -64,8 +64,12 @@ class Pairs(Handler):
 @pytest.mark.parametrize("failures", [0, 1, 3])
 def test_one_that_settles_several_at_once_is_tried_again_when_it_says(failures: int) -> None:
     pairs, clock, pending = Pairs(failures), HandClock(), list[str | None]()
-    made = Dispatcher([pairs], FailurePolicy(), clock=clock)
-    made.before_retry = lambda: pending.append(made.first_pending(SHARD))
+    made = Dispatcher(
+        [pairs],
+        FailurePolicy(),
+        clock=clock,
+        before_retry=lambda: pending.append(made.first_pending(SHARD)),
+    )
     for number in (1, 2, 3):
         made.deliver(record(number))
     assert pairs.settled == [["1", "2"]]

@@ -6,7 +6,7 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -47,10 +47,19 @@ class Away:
 
 
 def dispatcher(
-    handlers: Sequence[Handler], on_error: str, clock: HandClock, timeout: float = math.inf
+    handlers: Sequence[Handler],
+    on_error: str,
+    clock: HandClock,
+    timeout: float = math.inf,
+    during_retry: Callable[[], object] = lambda: None,
 ) -> Dispatcher:
-    shutdown = Shutdown(timeout, clock=clock)
-    return Dispatcher(handlers, FailurePolicy.parse(on_error), shutdown=shutdown, clock=clock)
+    return Dispatcher(
+        handlers,
+        FailurePolicy.parse(on_error),
+        shutdown=Shutdown(timeout, clock=clock),
+        clock=clock,
+        during_retry=during_retry,
+    )
 
 
 def made_at(number: int, hours_ago: float) -> Record:
@@ -183,7 +192,6 @@ def test_a_stop_leaves_the_record_at_once_where_the_next_try_is_later(
 ) -> None:
     clock = HandClock()
     away = Away(clock)
-    made = dispatcher([Handler("away", away.handle)], "retry", clock, timeout=5.0)
 
     def stop() -> None:
         if clock.passed > HOUR and not made.shutdown.requested:
@@ -191,7 +199,7 @@ def test_a_stop_leaves_the_record_at_once_where_the_next_try_is_later(
             asked.append(clock.passed)
 
     asked: list[float] = []
-    made.during_retry = stop
+    made = dispatcher([Handler("away", away.handle)], "retry", clock, 5.0, stop)
     with pytest.raises(Overdue, match="handler away still fails on record"):
         made.deliver(record(1))
     assert clock.passed - asked[0] < 5.0
@@ -200,8 +208,8 @@ def test_a_stop_leaves_the_record_at_once_where_the_next_try_is_later(
 
 def test_while_it_waits_the_loop_is_called_several_times_a_second() -> None:
     clock, calls = HandClock(), list[float]()
-    made = dispatcher([Handler("away", Away(clock, until=HOUR).handle)], "retry", clock)
-    made.during_retry = lambda: calls.append(clock.passed)
+    away = Handler("away", Away(clock, until=HOUR).handle)
+    made = dispatcher([away], "retry", clock, during_retry=lambda: calls.append(clock.passed))
     made.deliver(record(1))
     assert max(later - sooner for sooner, later in itertools.pairwise(calls)) < 0.3
 
@@ -221,13 +229,13 @@ def test_a_closed_standard_output_is_not_waited_for() -> None:
 @pytest.mark.parametrize("passed", [0.0, 30.0, 400.0])
 def test_the_figures_say_how_long_it_lasts(passed: float) -> None:
     clock, found = HandClock(), list[dict[str, float]]()
-    made = dispatcher([Handler("away", Away(clock, until=500.0).handle)], "retry", clock)
 
     def look() -> None:
         if clock.passed >= passed and not found:
             found.append(made.retries.lasting())
 
-    made.during_retry = look
+    away = Handler("away", Away(clock, until=500.0).handle)
+    made = dispatcher([away], "retry", clock, during_retry=look)
     made.deliver(record(1))
     assert found[0]["away"] == pytest.approx(passed, abs=0.2)
     assert made.retries.lasting() == {}
