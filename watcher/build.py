@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
@@ -108,17 +108,11 @@ def build_manager(
     heartbeat = heartbeat or Heartbeat(clock=clock)
     totals = Totals()
     stats = StatsCollector(options.poll_max_seconds, workers.counters, clock, options.price)
-    dispatcher = Dispatcher(
+    dispatcher = build_dispatcher(
+        options,
         handlers,
-        options.failure_policy,
-        shutdown=Shutdown(
-            options.stop_timeout,
-            stop_requested=options.stop_requested,
-            max_seconds=options.max_seconds,
-            clock=clock,
-        ),
-        clock=clock,
-        check=None if store is None else store.raise_unless_held,
+        store,
+        clock,
         # Saving and reporting go on while the loop's thread waits for a handler's retry.
         before_retry=lambda: manager.save_before_retry(),
         during_retry=lambda: manager.go_on_beside_retry(),
@@ -127,14 +121,7 @@ def build_manager(
     )
     saver = build_saver(store, streams, dispatcher, heartbeat, clock, totals=totals)
     progress = build_progress(options, totals=totals, stats=stats, saver=saver)
-    delivery = build_delivery(
-        pool=pool,
-        dispatcher=dispatcher,
-        progress=progress,
-        heartbeat=heartbeat,
-        workers=workers,
-        clock=clock,
-    )
+    delivery = build_delivery(pool, dispatcher, progress, heartbeat, workers=workers, clock=clock)
     health = HealthChecker(
         streams=streams,
         stats=stats,
@@ -165,6 +152,36 @@ def build_manager(
         totals=totals,
     )
     return manager
+
+
+def build_dispatcher(
+    options: WatchOptions,
+    handlers: Sequence[Handler],
+    store: Store | None,
+    clock: Clock,
+    *,
+    before_retry: Callable[[], object],
+    during_retry: Callable[[], object],
+    in_threads: bool,
+    times_handlers: bool,
+) -> Dispatcher:
+    """Returns the dispatcher, which obeys the shutdown and the lease."""
+    return Dispatcher(
+        handlers,
+        options.failure_policy,
+        shutdown=Shutdown(
+            options.stop_timeout,
+            stop_requested=options.stop_requested,
+            max_seconds=options.max_seconds,
+            clock=clock,
+        ),
+        clock=clock,
+        check=None if store is None else store.raise_unless_held,
+        before_retry=before_retry,
+        during_retry=during_retry,
+        in_threads=in_threads,
+        times_handlers=times_handlers,
+    )
 
 
 def build_saver(
@@ -202,11 +219,11 @@ def build_progress(
 
 
 def build_delivery(
-    *,
     pool: HandlerPool | None,
     dispatcher: Dispatcher,
     progress: Progress,
     heartbeat: Heartbeat,
+    *,
     workers: Workers,
     clock: Clock,
 ) -> Delivery:

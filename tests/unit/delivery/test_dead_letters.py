@@ -90,7 +90,10 @@ def test_a_dead_letter_that_takes_long_delays_neither_the_loop_nor_other_retries
         slow = pool.submit(made.deliver, record(3))
         assert writes.wait(30)
         failure = Failure([record(4)], ValueError("no"), retry_in=1.0)
-        steps = [pool.submit(made.tick), pool.submit(made.retries.pause, "fails", failure)]
+        steps: list[futures.Future[Any]] = [
+            pool.submit(made.tick),
+            pool.submit(made.retries.pause, "fails", failure),
+        ]
         left = futures.wait(steps, 30).not_done
         written.set()
         slow.result()
