@@ -141,7 +141,7 @@ def build_manager(
         dispatcher=dispatcher,
         delivery=delivery,
         progress=progress,
-        snapshots=TableSnapshots(clock, store=store, dispatcher=dispatcher),
+        snapshots=TableSnapshots(clock, store=store, saver=saver, dispatcher=dispatcher),
         saver=saver,
         store=store,
         stats=stats,

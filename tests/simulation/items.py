@@ -45,12 +45,16 @@ class SimulatedItems:
         made = datetime.fromtimestamp(0, UTC)
         return Description(keys, attributes, size, made, "arn now", items=count)
 
-    def page(self, after: Any, segment: int, segments: int) -> tuple[list[msgspec.Raw], Any, float]:
+    def page(
+        self, after: Any, segment: int, segments: int, within: Any = None
+    ) -> tuple[list[msgspec.Raw], Any, float]:
         self._wait()
         if self._fails():
             raise TransientError("throttled", throttled=True)
         last = "" if after is None else after["pk"]["S"]
         names = self._table.names()
+        if within is not None:
+            names = [name for name in names if name == within["pk"]["S"]]
         left = sorted(each for each in names if each > last and hash_of(each) % segments == segment)
         items = [msgspec.Raw(self._table.image_of(name).encode()) for name in left[: self._page]]
         self._wait()
@@ -87,10 +91,10 @@ class Told:
         if self._requested.pop(key, None) is not None:
             self._ledger.checked["requested items"] += 1
 
-    def request(self, leaves_out: str = "") -> None:
-        """The items of now are requested, but for one; an earlier request ends."""
+    def request(self, chosen: Callable[[str], bool]) -> None:
+        """The items of now with such keys are requested; an earlier request ends."""
         self._requested = {
-            key: self._table.versions[key] for key in self._table.names() if key != leaves_out
+            key: self._table.versions[key] for key in self._table.names() if chosen(key)
         }
 
     def not_delivered(self) -> list[str]:

@@ -67,7 +67,7 @@ class MemoryStore(Store):
             raise Killed
 
     @property
-    def snapshot_request(self) -> bytes:
+    def snapshot_requests(self) -> bytes:
         """See `Store`."""
         return self._disk.request
 

@@ -358,10 +358,16 @@ class Watch(Program):
         return True
 
     def _request_a_snapshot(self) -> bool:
-        where = self._rng.choice(([], ["pk != 'k1'"]))
-        self._judge.told.request("k1" if where else "")
-        request = SnapshotRequest(f"{self._scheduler.now}", where=where)
-        self._disk.request = msgspec.json.encode(request)
+        request, chosen = SnapshotRequest(f"{self._scheduler.now}"), lambda key: True
+        match self._rng.choice(("all", "all", "some", "two", "cancel")):
+            case "some":
+                request.where, chosen = ["pk != 'k1'"], lambda key: key != "k1"
+            case "two":
+                request.key, chosen = ["pk=k1", "pk=k2"], lambda key: key in ("k1", "k2")
+            case "cancel":
+                request.cancels, chosen = True, lambda key: False
+        self._judge.told.request(chosen)
+        self._disk.request = msgspec.json.encode([request])
         return True
 
     def _disk_full(self) -> bool:

@@ -41,7 +41,7 @@ _SCOPE = re.compile(
 )
 
 _ANY_SHARD = {"ShardId": "shardId-" + "0" * 20, "ShardIteratorType": "LATEST"}
-_PAGES = ("GetRecordsOutput", "ScanOutput")
+_PAGES = ("GetRecordsOutput", "ScanOutput", "QueryOutput")
 _SUCCESS = 200  # DynamoDB's only success status
 _FIRST_ERROR = 300  # as in botocore
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
@@ -54,7 +54,7 @@ _OutputShape: TypeAlias = Any
 
 
 class RawPages(ResponseParserFactory):
-    """Leaves the bodies of GetRecords and Scan unparsed: botocore takes 230 ms for what takes us 2.
+    """Leaves bodies of GetRecords, Scan, Query unparsed: botocore takes 230 ms for what takes us 2.
 
     botocore parses errors, and all other operations.
     """

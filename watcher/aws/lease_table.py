@@ -54,7 +54,7 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     token: bytes
     """The tokens' JSON text; empty where none was stored."""
     request: bytes = b""
-    """The last `SnapshotRequest`, as JSON; empty without one."""
+    """The `SnapshotRequest`s, as JSON; empty without any."""
 
 
 class _Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -112,7 +112,7 @@ class _Capacity(msgspec.Struct):
     CapacityUnits: float
 
 
-class _ScanPage(msgspec.Struct):
+class _Page(msgspec.Struct):
     Items: list[msgspec.Raw]
     LastEvaluatedKey: Key | None = None
     ConsumedCapacity: _Capacity | None = None
@@ -125,7 +125,7 @@ class _ScanPage(msgspec.Struct):
         return max(1, -(-sum(len(bytes(each)) for each in self.Items) // UNIT_BYTES))
 
 
-_scan_page = msgspec.json.Decoder(_ScanPage)
+_decoder = msgspec.json.Decoder(_Page)
 
 
 class ReadPace:
@@ -354,12 +354,14 @@ class TablesClient:
         Each item is the wire's JSON. `on_units` gets the read units of each page before the next
         one.
         """
-        query: dict[str, Any] = {} if limit is None else {"Limit": limit}
+        query: dict[str, object] = {"Segment": segment, "TotalSegments": segments}
+        if limit is not None:
+            query["Limit"] = limit
         if on_units is not None:
             query["ReturnConsumedCapacity"] = "TOTAL"
         after: Key | None = None
         while True:
-            page = self._page(table, after, Segment=segment, TotalSegments=segments, **query)
+            page = self._page(self.api.scan, table, after, query)
             if on_units is not None:
                 on_units(page.units)
             yield page.Items
@@ -368,23 +370,29 @@ class TablesClient:
                 return
 
     def page(
-        self, table: str, after: Key | None, **query: object
+        self, table: str, after: Key | None, within: Key | None = None, **query: object
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
         """Returns the items behind a key, by a consistent read, and the last one's key.
 
-        The key is None on the last page.
+        The key is None on the last page. `within` is the whole key of the only item, or the
+        partition's: a query reads no other items.
         """
-        page = self._page(table, after, **query)
+        if within is not None:
+            names, values = zip(*_native(within).items(), strict=True)
+            query |= {
+                "KeyConditionExpression": " AND ".join(f"#{n} = :{n}" for n in range(len(names))),
+                "ExpressionAttributeNames": {f"#{n}": name for n, name in enumerate(names)},
+                "ExpressionAttributeValues": {f":{n}": value for n, value in enumerate(values)},
+            }
+        page = self._page(self.api.scan if within is None else self.api.query, table, after, query)
         return page.Items, page.LastEvaluatedKey or None, page.units
 
-    def _page(self, table: str, after: Key | None, **query: object) -> _ScanPage:
+    def _page(
+        self, operation: Operation, table: str, after: Key | None, query: dict[str, object]
+    ) -> _Page:
         if after:
-            query["ExclusiveStartKey"] = {
-                name: {kind: base64.b64decode(text) if kind == "B" else text}
-                for name, value in after.items()
-                for kind, text in value.items()
-            }
-        return self._call(self.api.scan, _page_of, TableName=table, ConsistentRead=True, **query)
+            query = {**query, "ExclusiveStartKey": _native(after)}
+        return self._call(operation, _page_of, TableName=table, ConsistentRead=True, **query)
 
     def write(self, table: str, writes: list[Write]) -> None:
         """Makes up to 25 puts and deletes of different items; returns once all are done."""
@@ -404,9 +412,18 @@ class TablesClient:
                 time.sleep(self._timing.batch_backoff.after(refusals))
 
 
-def _page_of(answer: ParsedAnswer) -> _ScanPage:
+def _native(key: Key) -> WireItem:
+    """Returns a key as botocore takes it: B in bytes."""
+    return {
+        name: {kind: base64.b64decode(text) if kind == "B" else text}
+        for name, value in key.items()
+        for kind, text in value.items()
+    }
+
+
+def _page_of(answer: ParsedAnswer) -> _Page:
     try:
-        return read(_scan_page, answer["Body"])
+        return read(_decoder, answer["Body"])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TransientError(f"an answer that is not a page of items: {error}") from None
 
@@ -476,11 +493,11 @@ class TableItems:
         return description
 
     def page(
-        self, after: Key | None, segment: int, segments: int
+        self, after: Key | None, segment: int, segments: int, within: Key | None = None
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
         """Returns a segment's items behind this key; see `TablesClient.page`."""
         assert self._client is not None
         query: dict[str, object] = {"ReturnConsumedCapacity": "TOTAL"}
         if segments > 1:
             query |= {"Segment": segment, "TotalSegments": segments}
-        return self._client.page(self._table, after, **query)
+        return self._client.page(self._table, after, within, **query)

@@ -24,13 +24,14 @@ from watcher.formatting.text import counted, grouped, printable, write_json, wri
 from watcher.options import WatchOptions
 from watcher.pull.rewind import rewound
 from watcher.records.filters import record_filter
-from watcher.stores.open_store import claimed, leave_request, read_positions
+from watcher.stores.open_store import claimed, leave_request, read_left_requests, read_positions
 from watcher.streams.checkpoint_format import (
     SnapshotRequest,
     Token,
     TokenShard,
     TokenSnapshot,
     all_to_dict,
+    newest_request,
 )
 from watcher.streams.lineage import RETENTION
 from watcher.streams.start_times import parse_start
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-_ACTIONS = ("show", "rewind", "copy", "diff", "snapshot")
+_ACTIONS = ("show", "rewind", "copy", "diff", "snapshot", "cancel")
 _Action = Annotated[
     str,
     Parameter(
@@ -48,7 +49,8 @@ _Action = Annotated[
         choices=_ACTIONS,
         completer=completers.words(*_ACTIONS),
         help="show STORE, rewind STORE --to TIME, copy STORE OTHER, diff STORE OTHER (exit status "
-        "1 where they differ), or snapshot STORE (ask its watch to deliver the present items)",
+        "1 where they differ), snapshot STORE (ask its watch to deliver the present items), or "
+        "cancel STORE (end the snapshot that was asked for)",
     ),
 ]
 _Store = Annotated[
@@ -69,7 +71,7 @@ _To = Annotated[
 ]
 _Table = Annotated[
     list[str] | None,
-    Parameter(metavar="TABLE", help="rewind or snapshot only this table of several; repeatable"),
+    Parameter(metavar="TABLE", help="only this table of several; repeatable"),
 ]
 _Key = Annotated[
     list[str] | None,
@@ -83,7 +85,7 @@ _Apply = Annotated[
     bool,
     Parameter(
         negative=(),
-        help="do it: refused while a watch uses the store, but for snapshot; without, a plan",
+        help="do it (without, a plan); a watch that uses the store refuses rewind and copy",
     ),
 ]
 
@@ -112,11 +114,14 @@ def _positions(
     connection = options.connection(values)
     if action == "rewind":
         return _rewind(store, to, table, _How(connection, apply, output))
-    if action == "snapshot":
-        request = SnapshotRequest(secrets.token_hex(4), table, key or [], where or [])
+    if action in ("snapshot", "cancel"):
+        request = SnapshotRequest(
+            secrets.token_hex(4), table, key or [], where or [], cancels=action == "cancel"
+        )
         return _request_snapshot(store, request, connection, apply=apply)
     if action == "show":
-        return _show(read_positions(store, connection), output)
+        requests = read_left_requests(store, connection) if output == "text" else []
+        return _show(read_positions(store, connection), requests, output)
     assert other is not None
     if action == "copy":
         return _copy(store, other, _How(connection, apply, output))
@@ -136,15 +141,15 @@ def _refuse_misplaced(action: str, store: str, other: str | None, origins: optio
         raise UsageError(f"{store} twice: give another store")
     belongs = {
         "to": ("rewind",),
-        "table": ("rewind", "snapshot"),
+        "table": ("rewind", "snapshot", "cancel"),
         "key": ("snapshot",),
         "where": ("snapshot",),
-        "apply": ("rewind", "copy", "snapshot"),
+        "apply": ("rewind", "copy", "snapshot", "cancel"),
     }
     for name, actions in belongs.items():
         if name in origins.typed and action not in actions:
             raise UsageError(f"it goes with {' and '.join(actions)}", name)
-    if action == "snapshot" and "output" in origins.typed:
+    if action in ("snapshot", "cancel") and "output" in origins.typed:
         raise UsageError("it prints nothing on standard output", "output")
     if action == "rewind" and "to" not in origins.typed:
         raise UsageError("give a time such as 2h, or trim-horizon", "to")
@@ -153,7 +158,7 @@ def _refuse_misplaced(action: str, store: str, other: str | None, origins: optio
 # What is stored
 
 
-def _show(tokens: Sequence[Token], output: str) -> int:
+def _show(tokens: Sequence[Token], requests: Sequence[SnapshotRequest], output: str) -> int:
     if not tokens:
         logger.info("Nothing is stored there yet")
     elif output == "json":
@@ -163,9 +168,8 @@ def _show(tokens: Sequence[Token], output: str) -> int:
         write_text(f"{printable(f'{table_name(token.stream_arn)}  {token.stream_arn}')}{saved}\n")
         if token.snapshot is not None:
             write_text(f"  snapshot {_progress(token.snapshot)}\n")
-        if token.request is not None:
-            progress = _progress(token.request.progress or TokenSnapshot())
-            write_text(printable(f"  requested snapshot{_only(token.request)} {progress}") + "\n")
+        if (request := _newest(token, requests)) is not None:
+            write_text(printable(f"  requested snapshot{_about(request)}") + "\n")
         for shard in token.shards:
             write_text(printable(f"  {shard.shard_id}  {_position(shard)}") + "\n")
     return 0
@@ -175,10 +179,27 @@ def _progress(snapshot: TokenSnapshot) -> str:
     return f"{'done' if snapshot.done else 'under way'}: {counted(snapshot.items, 'item')}"
 
 
-def _only(request: SnapshotRequest) -> str:
+def _newest(token: Token, requests: Sequence[SnapshotRequest]) -> SnapshotRequest | None:
+    """Returns the newest request for a stream's table, with its progress once a watch has begun."""
+    left = newest_request(requests, table_name(token.stream_arn))
+    if left is None or (token.request is not None and token.request.id == left.id):
+        return token.request
+    return left
+
+
+def _chosen(request: SnapshotRequest) -> str:
     """Returns which items a request is of; "" for all."""
     chosen = " ".join((*request.key, *request.where))
     return f" ({chosen})" if chosen else ""
+
+
+def _about(request: SnapshotRequest) -> str:
+    """Returns which items a request is of, and its progress."""
+    text, progress = _chosen(request), request.progress
+    if not request.cancels:
+        return f"{text} {'not begun' if progress is None else _progress(progress)}"
+    items = "" if progress is None else f": {counted(progress.items, 'item')}"
+    return f"{text} cancelled{items}"
 
 
 def _position(shard: TokenShard | None) -> str:
@@ -313,19 +334,30 @@ def _request_snapshot(
     if not (tokens := read_positions(store, connection)):
         raise UsageError(f"{store}: nothing is stored there")
     _refuse_other_tables(tokens, request.tables)
+    left, stands = read_left_requests(store, connection), False
     for token in tokens:
-        name, last = table_name(token.stream_arn), token.request
+        name, last = table_name(token.stream_arn), _newest(token, left)
         if request.tables and name not in request.tables:
             continue
-        ends = ""
-        if last is not None and not (last.progress and last.progress.done):
-            ends = "; it ends the one that was requested before"
-        logger.info(printable(f"Snapshot of {name}{_only(request)}{ends}"))
+        if last is None or last.is_done or last.cancels:
+            nothing = f"No snapshot of {name} is left to cancel"
+            text = nothing if request.cancels else f"Snapshot of {name}{_chosen(request)}"
+        else:
+            new = (
+                "Cancel the"
+                if request.cancels
+                else f"Snapshot of {name}{_chosen(request)}; ends the"
+            )
+            text, stands = f"{new} snapshot of {name}{_about(last)}", True
+        logger.info(printable(text))
+    if request.cancels and not stands:
+        return 0
     if not apply:
         logger.info("Plan: nothing was written: the same with --apply does it")
         return 0
     leave_request(store, connection, request)
-    logger.info("Requested: a running watch begins it within seconds, or the next one does")
+    does = "ends" if request.cancels else "begins"
+    logger.info(f"Requested: a running watch {does} it within seconds, or the next one does")
     return 0
 
 

@@ -6,21 +6,23 @@ import logging
 import math
 from collections.abc import Iterable
 
-import msgspec
-
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.protocol import Delivery
-from watcher.errors import ServiceError, StreamError, UsageError
+from watcher.errors import ServiceError, StreamError, UnexpectedAnswerError, UsageError
 from watcher.formatting.text import counted
 from watcher.pull.table_snapshot import TableSnapshot
 from watcher.retry import backoff, worth_logging
 from watcher.runtime.timing import SnapshotTiming
 from watcher.runtime.watched_stream import WatchedStream
+from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.protocol import Store
-from watcher.streams.checkpoint_format import SnapshotRequest
+from watcher.streams.checkpoint_format import SnapshotRequest, requests_from
 from watcher.streams.messages import Page
+
+# Of a table that was deleted.
+_FOR_GOOD = (StreamError, UnexpectedAnswerError)
 
 logger = logging.getLogger("watcher")
 
@@ -34,14 +36,16 @@ class TableSnapshots:
         timing: SnapshotTiming | None = None,
         *,
         store: Store | None,
+        saver: CheckpointSaver,
         dispatcher: Dispatcher,
     ) -> None:
-        """The `store` has the last `SnapshotRequest`, as JSON."""
+        """The `store` has the `SnapshotRequest`s, as JSON."""
         self._store = store
+        self._saver = saver
         self._dispatcher = dispatcher
         self._look_at = 0.0
-        self._request: SnapshotRequest | None = None
-        self._encoded = b""  # of it
+        self._requests: list[SnapshotRequest] = []
+        self._encoded = b""  # of them
         self._clock = clock
         self._timing = timing or SnapshotTiming()
         self._failures = 0
@@ -96,28 +100,28 @@ class TableSnapshots:
         if now < self._look_at:
             return
         self._look_at = now + self._timing.look_seconds
-        encoded = b"" if self._store is None else self._store.snapshot_request
+        encoded = b"" if self._store is None else self._store.snapshot_requests
         if encoded != self._encoded:
-            self._encoded, self._request = encoded, None
+            self._encoded, self._requests = encoded, []
             try:
-                if encoded:
-                    self._request = msgspec.json.decode(encoded, type=SnapshotRequest)
-            except msgspec.MsgspecError as error:
-                logger.error(f"Not the request of a snapshot: {error}")
+                self._requests = requests_from(encoded)
+            except UsageError as error:
+                logger.error(str(error))
         for stream in streams:
-            before = stream.snapshot
+            snapshot, request = stream.snapshot, stream.request
             try:
-                stream.start_requested(self._request, self._dispatcher)
+                stream.start_requested(self._requests, self._dispatcher)
             except UsageError as error:
                 self._give_up(stream, error)
-            if stream.snapshot is not before:
+            if stream.snapshot is not snapshot:
                 logger.info(f"Snapshot of {stream.table}: begins, as requested")
+            if stream.request is not request:
+                self._saver.mark_dirty()
 
     @staticmethod
     def _give_up(stream: WatchedStream, error: UsageError) -> None:
         logger.error(f"Can't deliver the requested snapshot of {stream.table}: {error}")
-        if stream.snapshot is not None:
-            stream.snapshot.stop()
+        stream.stop_snapshot()
 
     def _give_changes_time(self, now: float, delivery: Delivery) -> bool:
         """Gives changes as much time as the last page took; False where items are next."""
@@ -162,6 +166,10 @@ class TableSnapshots:
         is_first = stream.arn not in self._begun and not stream.is_requested
         if isinstance(error, StreamError) and is_first:
             raise error
+        if type(error) in _FOR_GOOD and stream.coordinator.has_ended:
+            stream.stop_snapshot()
+            logger.error(f"Can't read the items of {stream.table}, whose stream has ended: {error}")
+            return
         self._failures += 1
         timing = self._timing
         pause = backoff(self._failures, timing.again_seconds, timing.again_most_seconds)

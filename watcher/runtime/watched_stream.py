@@ -40,7 +40,12 @@ from watcher.records.filters import RecordFilter, record_filter
 from watcher.runtime.protocol import ShardAssignment
 from watcher.runtime.stats import StreamStats
 from watcher.streams import checkpoint_format
-from watcher.streams.checkpoint_format import SnapshotRequest, Token, TokenSnapshot
+from watcher.streams.checkpoint_format import (
+    SnapshotRequest,
+    Token,
+    TokenSnapshot,
+    newest_request,
+)
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses, held_since
@@ -262,25 +267,19 @@ class WatchedStream:
             calls=self._calls,
         )
 
-    def start_requested(self, newest: SnapshotRequest | None, dispatcher: Dispatcher) -> None:
+    def start_requested(self, requests: Sequence[SnapshotRequest], dispatcher: Dispatcher) -> None:
         """Starts the snapshot of the newest request, or goes on with the token's.
 
-        A requested one under way ends behind the items that it has read; the start's comes to its
-        end first. Raises UsageError for a filter that is none.
+        A newer request ends the one under way, behind the items that it has read; the start's comes
+        to its end first. Raises UsageError for a filter that is none.
         """
         if not self.has_started or self._items is None:
             return
-        request = self.request
-        is_new = newest is not None and newest.id != (request and request.id)
-        if newest is not None and is_new and (newest.tables is None or self.table in newest.tables):
-            request = newest
-            if self.is_requested and self.snapshot is not None and not self.snapshot.is_done:
-                self.snapshot.stop()
-                count = counted(self.snapshot.items, "item")
-                logger.info(f"Snapshot of {self.table}: ends after {count} for a newer request")
-        if request is None or (request.progress is not None and request.progress.done):
-            return
-        if self.is_requested and request is self.request:
+        request, newest = self.request, newest_request(requests, self.table)
+        if newest is not None and newest.id != (request and request.id):
+            self._end_requested(newest)
+            request = self.request if newest.cancels else newest
+        if request is None or request.is_done or (self.is_requested and request is self.request):
             return
         before = None if self._stored is None else self._stored.snapshot
         if self.snapshot is not None:
@@ -296,6 +295,31 @@ class WatchedStream:
             self._before_request = before
         self.request, self.is_requested = request, True
         self.snapshot = self._new_snapshot(self._items.present, request.progress, chosen)
+
+    def _end_requested(self, newest: SnapshotRequest) -> None:
+        """Ends the requested snapshot for a newer request."""
+        request, snapshot = self.request, self.snapshot if self.is_requested else None
+        progress = request.progress if request is not None else None
+        items = snapshot.items if snapshot else progress.items if progress else 0
+        is_done = snapshot.is_done if snapshot else request is None or request.is_done
+        if not is_done:
+            if snapshot is not None:
+                self.stop_snapshot()
+            why = "cancelled" if newest.cancels else "a newer one is requested"
+            logger.info(f"Snapshot of {self.table}: ends after {counted(items, 'item')}: {why}")
+        if newest.cancels:
+            self.request = msgspec.structs.replace(
+                request or newest,
+                id=newest.id,
+                cancels=request is None or not is_done,
+                progress=TokenSnapshot(items=items, done=True),
+            )
+
+    def stop_snapshot(self) -> None:
+        """Ends the snapshot behind the items that were read."""
+        if self.snapshot is not None:
+            self.snapshot.stop()
+        self.end_scan()
 
     def _refuse_gap(self, items: Items, stored: TokenSnapshot | None) -> None:
         """Raises UsageError where changes since the time of the items have left the stream."""

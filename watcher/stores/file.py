@@ -9,7 +9,13 @@ from pathlib import Path
 from watcher import files, process_start
 from watcher.errors import UsageError
 from watcher.stores.protocol import Store
-from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
+from watcher.streams.checkpoint_format import (
+    SnapshotRequest,
+    Token,
+    encode_all,
+    from_checkpoint,
+    with_request,
+)
 
 # A token takes some 200 bytes a shard; more than this is not a token.
 _LARGEST_BYTES = 64 * 1024 * 1024
@@ -29,7 +35,7 @@ class CheckpointFile(Store):
         if not self.path.name:  # the root
             raise self._refused("can't be used: Is a directory")
         self._aside = self.path.with_name(self.path.name + ".new")
-        self._request = _request_of(self.path)
+        requests = _requests_of(self.path)
         try:
             self._lock = files.lock_file(f"{self.path}.lock")
         except OSError as error:
@@ -42,7 +48,7 @@ class CheckpointFile(Store):
             self._lock.close()
             raise self._refused("in use by another watch") from None
         if not self.path.exists():  # it was of positions that were removed
-            self._request.unlink(missing_ok=True)
+            requests.unlink(missing_ok=True)
 
     @property
     def name(self) -> str:
@@ -61,12 +67,9 @@ class CheckpointFile(Store):
             raise self._unusable(error) from None
 
     @property
-    def snapshot_request(self) -> bytes:
+    def snapshot_requests(self) -> bytes:
         """See `Store`."""
-        try:
-            return self._request.read_bytes()
-        except OSError:
-            return b""
+        return read_requests(self.path)
 
     def close(self) -> None:
         """Give the lock back."""
@@ -95,16 +98,26 @@ def read_file(path: Path) -> list[Token]:
     return from_checkpoint(text, str(path), "remove it to start anew, or choose another")
 
 
-def write_request(path: Path, request: bytes) -> None:
-    """Writes a request beside a checkpoint, whose watch reads it. Raises UsageError."""
-    target = _request_of(path.resolve())
+def read_requests(path: Path) -> bytes:
+    """Returns the requests of snapshots beside a checkpoint; none where they can't be read."""
     try:
-        files.replace(target, request, target.with_name(target.name + ".new"))
+        return _requests_of(path).read_bytes()
+    except OSError:
+        return b""
+
+
+def add_request(path: Path, request: SnapshotRequest) -> None:
+    """Leaves a request beside a checkpoint, whose watch reads it. Raises UsageError."""
+    path = path.resolve()
+    target = _requests_of(path)
+    text = with_request(read_requests(path), request)
+    try:
+        files.replace(target, text, target.with_name(target.name + ".new"))
     except OSError as error:
         raise _unusable(target, error) from None
 
 
-def _request_of(path: Path) -> Path:
+def _requests_of(path: Path) -> Path:
     return path.with_name(path.name + ".snapshot")
 
 

@@ -26,7 +26,13 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, WatcherError
 from watcher.stores.protocol import Store
 from watcher.stores.timing import LEASE_SECONDS, LeaseTiming
-from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
+from watcher.streams.checkpoint_format import (
+    SnapshotRequest,
+    Token,
+    encode_all,
+    from_checkpoint,
+    with_request,
+)
 
 logger = logging.getLogger("watcher")
 
@@ -105,28 +111,29 @@ class Lease:
         return self._mine.token
 
     @property
-    def request(self) -> bytes:
-        """The `SnapshotRequest` beside the lease, as of the last write."""
+    def requests(self) -> bytes:
+        """The requests of snapshots beside the lease, as of the last write."""
         return self._mine.request
 
-    def leave_request(self, request: bytes) -> None:
+    def leave_request(self, request: SnapshotRequest) -> None:
         """Writes a request beside the lease, for the holder, whose next write finds it.
 
         Raises CheckpointError.
         """
         for _ in range(_WRITES):
             there = self.storage.get()
-            if there is not None and self.storage.replace(
-                msgspec.structs.replace(there, counter=there.counter + 1, request=request), there
-            ):
+            if there is None:
+                continue
+            text = with_request(there.request, request)
+            new = msgspec.structs.replace(there, counter=there.counter + 1, request=text)
+            if self.storage.replace(new, there):
                 return
-        text = "it is written faster than it can be read"
-        raise CheckpointError(text, "checkpoint", self.storage.name, answered=True)
+        told = "it is written faster than it can be read"
+        raise CheckpointError(told, "checkpoint", self.storage.name, answered=True)
 
-    def peek(self) -> bytes:
+    def peek(self) -> LeaseRecord:
         """Returns what is stored, also where another has the lease. Raises CheckpointError."""
-        there = self.storage.get()
-        return b"" if there is None else there.token
+        return self.storage.get() or LeaseRecord("", 0, 0.0, b"")
 
     # Standing by
 
@@ -343,7 +350,11 @@ class LeasedStore(Store):
 
     def read(self) -> list[Token]:
         """Returns the stored positions, with or without the lease. Raises CheckpointError."""
-        return self._decoded(self._lease.peek())
+        return self._decoded(self._lease.peek().token)
+
+    def read_requests(self) -> bytes:
+        """Returns the requests of snapshots, with or without the lease. Raises CheckpointError."""
+        return self._lease.peek().request
 
     def stand_by(self, must_stop: Callable[[], bool]) -> bool:
         """See `Store`."""
@@ -353,11 +364,11 @@ class LeasedStore(Store):
         return True
 
     @property
-    def snapshot_request(self) -> bytes:
+    def snapshot_requests(self) -> bytes:
         """See `Store`."""
-        return self._lease.request
+        return self._lease.requests
 
-    def leave_request(self, request: bytes) -> None:
+    def leave_request(self, request: SnapshotRequest) -> None:
         """See `Store`; with or without the lease. Raises CheckpointError."""
         self._lease.leave_request(request)
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import msgspec
-
 from watcher.aws import s3
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
@@ -19,11 +17,11 @@ from watcher.aws.lease_table import SCHEME, LeaseTable
 from watcher.clock import CLOCK
 from watcher.errors import CheckpointError, UsageError
 from watcher.stores.custom import CustomStore, SharedObject
-from watcher.stores.file import CheckpointFile, read_file, write_request
+from watcher.stores.file import CheckpointFile, add_request, read_file, read_requests
 from watcher.stores.lease import Lease, LeasedStore, own_name
 from watcher.stores.protocol import CheckpointStorage, SharedStorage, Store
 from watcher.stores.timing import CLAIM_SECONDS
-from watcher.streams.checkpoint_format import SnapshotRequest, Token
+from watcher.streams.checkpoint_format import SnapshotRequest, Token, requests_from
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
@@ -60,14 +58,22 @@ def read_positions(checkpoint: str, connection: AwsConfig) -> list[Token]:
         raise
 
 
-def leave_request(checkpoint: str, connection: AwsConfig, request: SnapshotRequest) -> None:
-    """Leaves a request for the watch that uses a file or a URL now, or next. Raises UsageError."""
-    text = msgspec.json.encode(request)
+def read_left_requests(checkpoint: str, connection: AwsConfig) -> list[SnapshotRequest]:
+    """Returns the requests of snapshots that a file or a URL holds. Raises UsageError."""
     leased = _leased(checkpoint, connection, None)
     if leased is None:
-        return write_request(Path(checkpoint), text)
+        return requests_from(read_requests(Path(checkpoint)))
     with closing(leased):
-        leased.leave_request(text)
+        return requests_from(leased.read_requests())
+
+
+def leave_request(checkpoint: str, connection: AwsConfig, request: SnapshotRequest) -> None:
+    """Leaves a request for the watch that uses a file or a URL now, or next. Raises UsageError."""
+    leased = _leased(checkpoint, connection, None)
+    if leased is None:
+        return add_request(Path(checkpoint), request)
+    with closing(leased):
+        leased.leave_request(request)
 
 
 @contextmanager

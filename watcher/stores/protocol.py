@@ -33,8 +33,8 @@ class Store(Protocol):
         return
 
     @property
-    def snapshot_request(self) -> bytes:
-        """The last `SnapshotRequest` that a command has left here, as JSON; makes no call."""
+    def snapshot_requests(self) -> bytes:
+        """The `SnapshotRequest`s that commands have left here, as JSON; makes no call."""
         return b""
 
     # Several watches of one checkpoint

@@ -243,7 +243,7 @@ class ExportItems:
         return msgspec.structs.replace(table, size=0, items=count)
 
     def page(
-        self, after: Key | None, segment: int, segments: int
+        self, after: Key | None, segment: int, segments: int, within: Key | None = None
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
         """The items behind this key, in the export's order; they take no read units."""
         if self._lines is None:

@@ -113,12 +113,21 @@ def test_a_watch_that_uses_the_store_finds_the_request_of_a_snapshot(
         watch.peek()
         assert watch.stand_by(lambda: False)
         status, _, told = run(capsys, "snapshot", store, "--key", "pk=a")
-        assert (status, watch.snapshot_request) == (0, b"")
+        assert (status, watch.snapshot_requests) == (0, b"")
         assert told == "Plan: nothing was written: the same with --apply does it"
         assert run(capsys, "snapshot", store, "--key", "pk=a", "--apply")[0] == 0
         watch.save(watch.load())
-        request = json.loads(watch.snapshot_request)
+        (request,) = json.loads(watch.snapshot_requests)
         assert request["key"] == ["pk=a"]
+        assert run(capsys, "show", store)[1][1] == "  requested snapshot (pk=a) not begun"
+        assert main(["positions", "cancel", store, "--apply"]) == 0
+        told = capsys.readouterr().err
+        assert "Cancel the snapshot of orders (pk=a) not begun\nRequested: a running" in told
+        watch.save(watch.load())
+        (request,) = json.loads(watch.snapshot_requests)
+        assert request["cancels"] and "key" not in request
+        assert run(capsys, "show", store)[1][1] == "  requested snapshot cancelled"
+        assert run(capsys, "cancel", store)[2] == "No snapshot of orders is left to cancel"
     status, _, told = run(capsys, "snapshot", store, "--table", "users")
     assert (status, "no positions of users are stored" in told) == (2, True)
 

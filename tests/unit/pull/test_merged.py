@@ -301,7 +301,13 @@ def test_of_a_token_that_is_too_old_the_items_are_handed_over_anew_where_that_is
     young = of_a_token(clock, 23, "snapshot")
     assert items(young) == [], "nor goes it on with what was asked for before"
     assert young.token["snapshot"]["after"] == {"pk": {"S": "k0"}}, "whoever asks again does"
-    assert items(of_a_token(clock, 23, "snapshot", snapshot=True)) == ALL[1:]
+    finished = of_a_token(clock, 23, "snapshot", snapshot=True)
+    assert items(finished) == ALL[1:]
+    token = finished.token
+    del token["snapshot"]
+    service, table = Shards(clock, 1), {ARN: Table()}
+    again = Stream.over(service, ARN, token, clock=clock, items=table, snapshot=True)
+    assert items(again) == ALL, "as often as its program wants"
 
 
 def test_a_token_that_is_too_old_is_a_loss_or_is_refused() -> None:

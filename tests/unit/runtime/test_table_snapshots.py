@@ -15,7 +15,13 @@ from tests.support.play import ARN, Memory, Play, PlayedService, Seen, Step, pag
 from watcher.aws.model import Latest
 from watcher.aws.tables import SEGMENT_BYTES, Description
 from watcher.delivery.handler_pool import ThreadHandlerPool
-from watcher.errors import DeniedError, StreamError, TransientError, UsageError
+from watcher.errors import (
+    DeniedError,
+    StreamError,
+    TransientError,
+    UnexpectedAnswerError,
+    UsageError,
+)
 from watcher.records.record import Record
 from watcher.streams.checkpoint_format import (
     SnapshotRequest,
@@ -23,7 +29,7 @@ from watcher.streams.checkpoint_format import (
     TokenShard,
     TokenSnapshot,
 )
-from watcher.streams.messages import IteratorGranted
+from watcher.streams.messages import IteratorGranted, ReaderEnded
 
 
 class Table:
@@ -36,6 +42,7 @@ class Table:
         self.size = (segments - 1) * SEGMENT_BYTES
         self.rows = [{"pk": {"S": f"k{number}"}, "n": {"N": "7"}} for number in range(count)]
         self.asked: list[str | None] = []
+        self.queried: list[Any] = []
         self.errors: list[Exception] = []
 
     @property
@@ -48,11 +55,13 @@ class Table:
         made = datetime.fromtimestamp(0, UTC)
         return Description(keys, attributes, self.size, made, "arn now", items=len(self.rows))
 
-    def page(self, after: Any, segment: int, segments: int) -> Any:
+    def page(self, after: Any, segment: int, segments: int, within: Any = None) -> Any:
         self.asked.append(None if after is None else after["pk"]["S"])
+        self.queried.append(within)
         if self.errors:
             raise self.errors.pop(0)
-        rows = self.rows[segment::segments]
+        rows = [row for row in self.rows if within is None or within.items() <= row.items()]
+        rows = rows[segment::segments]
         keys = [row["pk"] for row in rows]
         first = 0 if after is None else keys.index(after["pk"]) + 1
         found = rows[first : first + 2]
@@ -252,7 +261,7 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int, seg
     inside = list[str]()
     beside = list[list[str]]()
 
-    def page_of(after: Any, segment: int, segments: int) -> Any:
+    def page_of(after: Any, segment: int, segments: int, within: Any = None) -> Any:
         told.lines.append("ask")
         beside.append([*inside])
         made.clock.sleep(0.05)
@@ -324,8 +333,8 @@ class Asked(Memory):
         self.request = request
 
     @property
-    def snapshot_request(self) -> bytes:
-        return msgspec.json.encode(self.request)
+    def snapshot_requests(self) -> bytes:
+        return msgspec.json.encode([self.request])
 
 
 @pytest.mark.parametrize("threads", [0, 2])
@@ -386,3 +395,101 @@ def test_a_request_that_can_t_be_met_ends_no_watch(
     assert said in caplog.text
     assert store.token.request is not None and store.token.request.progress is not None
     assert store.token.request.progress.done
+
+
+class Sorted(Table):
+    """Its keys are a number and bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.rows = [{"n": {"N": "1"}, "s": {"B": text}} for text in ("YQ==", "Yg==", "Yw==")]
+
+    def describe(self) -> Description:
+        names = {"s": ("RANGE", "B"), "n": ("HASH", "N")}
+        keys = [{"AttributeName": name, "KeyType": role} for name, (role, _) in names.items()]
+        types = [{"AttributeName": name, "AttributeType": of} for name, (_, of) in names.items()]
+        return msgspec.structs.replace(super().describe(), keys=keys, attributes=types)
+
+    def page(self, after: Any, segment: int, segments: int, within: Any = None) -> Any:
+        self.queried.append(within)
+        rows = [row for row in self.rows if within is None or within.items() <= row.items()]
+        return [msgspec.Raw(msgspec.json.encode(row)) for row in rows], None, 1.0
+
+
+ONE, B, C = {"n": {"N": "1"}}, {"s": {"B": "Yg=="}}, {"s": {"B": "Yw=="}}
+
+
+@pytest.mark.parametrize(
+    ("key", "within", "found"),
+    [
+        (["n=1"], ONE, "abc"),
+        (["n=1.0", "n=1"], ONE, "abc"),
+        (["s=Yg=="], None, "b"),
+        (["s=Yg==", "n=1"], ONE | B, "b"),
+        (["n=1", "s=Yw==", "s=Yg=="], ONE | B, "bc"),
+        (["n=2"], {"n": {"N": "2"}}, ""),
+        (["n=x"], "key n=x: n has the type N", ""),
+        (["n=1", "s=b"], "key s=b: s has the type B", ""),
+        (["n=1", "other=1"], "key other: no such key attribute; the table has n, s", ""),
+    ],
+)
+def test_a_request_of_keys_reads_no_other_partition(
+    key: list[str], within: Any, found: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, told = Sorted(), list[str]()
+    store = Asked(SnapshotRequest("one", key=key))
+
+    def handle(record: Record) -> None:
+        told.append(bytes(record.key["s"]).decode())
+
+    play(table, handle, store=store, snapshot=False).run(3.0, 3.0)
+    assert "".join(sorted(told)) == found
+    if isinstance(within, str):
+        assert table.queried == [] and within in caplog.text
+    else:
+        assert table.queried[0] == within or (within or {}) | C in table.queried
+    taken = store.token.request
+    assert taken is not None and taken.progress == TokenSnapshot(items=len(found), done=True)
+
+
+@pytest.mark.parametrize("progress", [None, TokenSnapshot(after={"pk": {"S": "k1"}}, items=2)])
+def test_a_cancelled_request_ends_behind_what_was_read(progress: TokenSnapshot | None) -> None:
+    table, told = Table(20), Told()
+    store = Asked(SnapshotRequest("one"))
+
+    def handle(record: Record) -> None:
+        told(record)
+        if len(told.items) == 3:
+            store.request = SnapshotRequest("two", cancels=True)
+
+    play(table, handle, store=store, snapshot=False, snapshot_limit=1).run(*[1.0] * 20)
+    count = len(told.items)
+    assert 3 < count < 20
+    ended = SnapshotRequest("two", cancels=True, progress=TokenSnapshot(items=count, done=True))
+    assert store.token.request == ended
+    # Also one that no watch has gone on with.
+    store.token.request = SnapshotRequest("one", progress=progress)
+    play(table, handle, store=store, snapshot=False).run(2.0, 2.0)
+    assert len(told.items) == count and store.token.request.cancels
+    # What is done stays so.
+    store.request = SnapshotRequest("three", key=["pk=k3"])
+    play(table, handle, store=store, snapshot=False).run(3.0, 3.0)
+    store.request = SnapshotRequest("four", cancels=True)
+    play(table, handle, store=store, snapshot=False).run(3.0, 3.0)
+    done = TokenSnapshot(items=1, done=True)
+    assert store.token.request == SnapshotRequest("four", key=["pk=k3"], progress=done)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_table_that_is_deleted_during_its_snapshot_keeps_no_watch(asked: bool) -> None:
+    table, told = Table(9), Told()
+    store = Asked(SnapshotRequest("one")) if asked else Memory()
+
+    def handle(record: Record) -> None:
+        told(record)
+        table.errors = [UnexpectedAnswerError("Requested resource not found")] * 99
+        made.service.status = "DISABLED"
+
+    made = play(table, handle, store=store, snapshot=not asked)
+    made.run(2.0, ("a", ReaderEnded(True)), ("a", None), *[2.0] * 60)
+    assert not made.totals.stopped and told.items == ["k0", "k1"]
