@@ -174,53 +174,49 @@ class ShardReader:
 
     def _answered(self) -> ReadSteps[list[Message]]:
         """Reads a page, or turns the service's error into the next attempt's state."""
-        messages: list[Message] = []
+        granted: list[Message] = []
         is_new = self._iterator is None
         try:
-            yield from self._read(messages)
+            if is_new:
+                granted = yield from self._get_iterator()
+            messages = yield from self._read()
+            return granted + messages if granted else messages
         except ExpiredIteratorError as error:
             self._iterator = None
             self.delay = 0.0
-            if is_new:  # not by its age
-                messages.append(self._on_failure(error))
+            return [*granted, self._on_failure(error)] if is_new else []  # not by its age
         except TrimmedDataError as error:
-            messages.extend(self._on_trimmed(str(error)))
+            return granted + self._on_trimmed(str(error))
         except ShardNotFoundError as error:
-            messages.append(self._finish(closed=True, gone=self._loss(str(error))))
+            return [*granted, self._finish(closed=True, gone=self._loss(str(error)))]
         except TransientError as error:
             is_read_throttled = error.throttled and self._iterator is not None
-            messages.append(self._on_failure(error, is_read_throttled=is_read_throttled))
+            failure = self._on_failure(error, is_read_throttled=is_read_throttled)
             self._doubt_timestamp(error)
+            return [*granted, failure]
         except CredentialsError as error:
-            # Newer credentials may exist.
-            yield RenewCredentials()
-            self._failures += 1
-            self.delay = backoff(
-                self._failures,
-                self._timing.credentials_seconds,
-                self._timing.credentials_seconds_max,
-            )
-            messages.append(ReadFailed(str(error), self._failures, ErrorKind.CREDENTIALS))
+            yield RenewCredentials()  # newer ones may exist
+            return [*granted, self._on_refused_credentials(error)]
         except (DeniedError, UnexpectedAnswerError) as error:
             # The iterator may be the reason. A refused read sends no `IteratorGranted`.
             self._iterator = None
-            self._started = self._started and not messages
-            messages = [self._on_failure(error)]
-        return messages
+            self._started = self._started and not granted
+            return [self._on_failure(error)]
 
-    def _read(self, messages: list[Message]) -> ReadSteps[None]:
-        if self._iterator is None:
-            self._iterator = yield from self._new_iterator(messages)
+    def _read(self) -> ReadSteps[list[Message]]:
+        """Reads a page; in its place LATEST, where a throttled probe of it comes first."""
+        assert self._iterator is not None
         if self._end_detector is not None and self._end_detector.awaits_rate_limit:
             yield from self._end_detector.probe_latest(self._deduplicator.newest)
             self.delay = self.reads.delay()
-            return
+            return []
         body = yield from self.reads.fetch(self._iterator)
         if not self._deduplicator.repeated:
             yield from self.reads.prefetch(body)
-        yield from self._on_page(page.decode(body), body, messages)
+        messages = yield from self._on_page(page.decode(body), body)
         self._failures = self._trimmed_in_a_row = 0
         self.delay = max(self.delay, self.reads.delay())
+        return messages
 
     def _on_failure(self, error: WatcherError, *, is_read_throttled: bool = False) -> ReadFailed:
         """Counts a failure and sets the delay; after a throttled read, the rate limit's."""
@@ -230,6 +226,15 @@ class ShardReader:
         else:
             self.delay = self._retry_delay(self._failures)
         return ReadFailed(str(error), self._failures, kind_of(error))
+
+    def _on_refused_credentials(self, error: CredentialsError) -> ReadFailed:
+        self._failures += 1
+        self.delay = backoff(
+            self._failures,
+            self._timing.credentials_seconds,
+            self._timing.credentials_seconds_max,
+        )
+        return ReadFailed(str(error), self._failures, ErrorKind.CREDENTIALS)
 
     def _on_trimmed(self, reason: str) -> list[Message]:
         """Goes on at the trim horizon; after repeated trimmed reads there, the shard is gone.
@@ -249,9 +254,10 @@ class ShardReader:
             return []
         return [self._finish(closed=True, gone=self._loss(reason))]
 
-    def _new_iterator(self, messages: list[Message]) -> ReadSteps[str]:
+    def _get_iterator(self) -> ReadSteps[list[Message]]:
+        """Gets an iterator at the position; returns the message about it, where that has news."""
         self._deduplicator.rewind()
-        iterator, time = yield from self._iterator_at_position()
+        self._iterator, time = yield from self._iterator_at_position()
         if self._end_detector is not None:
             self._end_detector.on_iterator(time)
         time -= CLOCKS_APART
@@ -261,8 +267,8 @@ class ShardReader:
         # At a position without a number, records may have left the shard since the last iterator.
         if not self._started or not isinstance(self.position, AtSequence | AfterSequence):
             self._started = True
-            messages.append(IteratorGranted(time))
-        return iterator
+            return [IteratorGranted(time)]
+        return []
 
     def _iterator_at_position(self) -> ReadSteps[tuple[str, datetime]]:
         position = self.position
@@ -289,9 +295,9 @@ class ShardReader:
             self._coarseness = 0
             self._iterator = None
 
-    def _on_page(
-        self, wire: page.WirePage, body: bytes, messages: list[Message]
-    ) -> ReadSteps[None]:
+    def _on_page(self, wire: page.WirePage, body: bytes) -> ReadSteps[list[Message]]:
+        """Returns a page's new records, and the end or the oddities that it shows."""
+        messages: list[Message] = []
         records = self._before_end(wire.Records)
         parts = self._deduplicator.through(records)
         if parts is None:
@@ -303,7 +309,7 @@ class ShardReader:
             records = self._before_end(wire.Records)
             parts = self._deduplicator.through(records) or []
         self._iterator = wire.NextShardIterator
-        self._set_delay(wire, len(body))
+        self._set_delay(len(wire.Records), len(body))
         for first, last in parts:
             number = records[last - 1].dynamodb.SequenceNumber
             self.position = moved_behind(self.position, number)
@@ -313,10 +319,7 @@ class ShardReader:
         if self._deduplicator.repeated:
             messages.append(self._on_repeats())
         if len(records) < len(wire.Records) or (yield from self._is_at_end(bool(records))):
-            reason = "what comes next was written later"
-            if self._empty_pages:
-                reason = f"{self._empty_pages} empty pages in a row"
-            messages.append(self._finish(closed=False, reason=reason))
+            messages.append(self._on_caught_up())
         elif wire.NextShardIterator is None:
             messages.append(self._finish(closed=True))
         elif self._empty_pages >= self._timing.empty_pages_noticed and worth_logging(
@@ -324,6 +327,13 @@ class ShardReader:
         ):
             text = f"{self._empty_pages} empty pages in a row, and its end is still to come"
             messages.append(Notice(text))
+        return messages
+
+    def _on_caught_up(self) -> ReaderEnded:
+        reason = "what comes next was written later"
+        if self._empty_pages:
+            reason = f"{self._empty_pages} empty pages in a row"
+        return self._finish(closed=False, reason=reason)
 
     def _before_end(self, records: list[WireRecord]) -> list[WireRecord]:
         """Returns a page's records before the end's number, where that is known."""
@@ -353,29 +363,24 @@ class ShardReader:
         self.delay = self._retry_delay(self._deduplicator.repeats_in_a_row)
         return ReadFailed(text, self._deduplicator.repeats_in_a_row)
 
-    def _set_delay(self, wire: page.WirePage, size: int) -> None:
-        """Sets the delay: none after a full page, short after records, longer after empty pages."""
-        is_fresh = len(wire.Records) > self._deduplicator.repeated
-        is_repeat = bool(wire.Records) and not is_fresh and not self._deduplicator.repeats_in_a_row
-        if is_fresh:
+    def _set_delay(self, records: int, size: int) -> None:
+        """Sets the delay behind a page: none after a full one, longer after empty ones."""
+        detector, near = self._end_detector, self._timing.near_end_seconds
+        if records > self._deduplicator.repeated:
             self._empty_pages = 0
-            self.delay = (
-                0.0 if is_full(len(wire.Records), size) else self._timing.after_records_seconds
-            )
-        elif is_repeat:
-            self.delay = self._timing.near_end_seconds  # no empty page
+            delay = 0.0 if is_full(records, size) else self._timing.after_records_seconds
+        elif records and not self._deduplicator.repeats_in_a_row:
+            self.delay = near  # no empty page: the iterator has gone back
+            return
         else:
             self._empty_pages += 1
             self._was_idle |= self._empty_pages >= self._timing.idle_pages
-            self.delay = self._idle_delay()
-        detector = self._end_detector
-        if detector is not None and not is_repeat:
-            detector.on_page(is_empty=not is_fresh)
-        if self.closed and not wire.Records:
-            self.delay = 0.0  # no record will ever be added
-        elif detector is not None:
-            soon = min(self.delay, self._timing.near_end_seconds)
-            self.delay = soon if wire.Records else detector.delay
+            delay = self._idle_delay()
+        if detector is not None:
+            detector.on_page(is_empty=self._empty_pages > 0)
+            delay = min(delay, near) if records else detector.delay
+        # A closed shard gets no more records.
+        self.delay = 0.0 if self.closed and not records else delay
 
     def _idle_delay(self) -> float:
         """Returns a delay that doubles after a minute, with jitter to spread the shards' polls."""

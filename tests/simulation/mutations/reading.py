@@ -100,7 +100,7 @@ READING = [
     ),
     Mutant(
         "LATEST is not held as a time",
-        "ShardReader._new_iterator",
+        "ShardReader._get_iterator",
         without("AtTime"),
     ),
     Mutant(
@@ -115,7 +115,7 @@ READING = [
     ),
     Mutant(
         "an iterator at a time is told only once",
-        "ShardReader._new_iterator",
+        "ShardReader._get_iterator",
         condition("_started", becomes="not self._started"),
         "stream",
         given={"start": "latest", "before": 0, "events": ["expire iterators", "expire iterators"]},
