@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     )
     from watcher.observability.watch_stats import Totals
     from watcher.records.diff import ABSENT
-    from watcher.records.record import Record
-    from watcher.records.typed_values import as_model
+    from watcher.records.record import Record, as_model
     from watcher.stream import Stream
     from watcher.time_machine.as_of import ItemsAsOf, as_of
     from watcher.time_machine.history import History, history
@@ -68,7 +67,7 @@ _PLACES = {
     "UsageError": "errors",
     "Watch": "watching",
     "WatcherError": "errors",
-    "as_model": "records.typed_values",
+    "as_model": "records.record",
     "as_of": "time_machine.as_of",
     "history": "time_machine.history",
     "lambda_function": "delivery.lambda_functions",

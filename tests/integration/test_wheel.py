@@ -48,6 +48,8 @@ def test_installed_by_its_name_it_has_its_commands_and_names_itself(
     said(uv, "pip", "install", "--quiet", "--python", "alone/bin/python", wheel)
     for name in ("watcher", "dynamodb-watcher"):
         assert said(tmp_path / "alone" / "bin" / name, "--version") == f"watcher {__version__}\n"
+    # No public name takes an extra to import.
+    said("alone/bin/python", "-c", "from watcher import *")
     hint = said(tmp_path / "alone" / "bin" / "watcher", "demo", status=2)
     assert hint.endswith(f"pip install 'dynamodb-watcher[demo] @ {wheel.as_uri()}'\n")
     ran = said(uv, "tool", "run", "--quiet", "--from", wheel, "dynamodb-watcher", "--version")

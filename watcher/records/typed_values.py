@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, Protocol, Self, TypeVar, overload
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow as pa
 from watcher.aws.model import WireValue
 from watcher.records.diff import to_number
 from watcher.records.plain_json import plain
-from watcher.records.record import NativeItem, NativeValue, binary_of
+from watcher.records.record import NativeItem, NativeValue
 
 Converter = Callable[[WireValue], Any]
 _MakeConverter = Callable[[pa.DataType], Converter]
@@ -199,43 +199,3 @@ _CONVERTERS: Final[Mapping[Callable[[pa.DataType], bool], Callable[[pa.DataType]
     pa.types.is_timestamp: _timestamp,
     pa.types.is_date: _timestamp,
 }
-
-
-class _HasModelValidate(Protocol):
-    @classmethod
-    def model_validate(cls, obj: object) -> Self:
-        """Makes a model of plain values."""
-
-
-_Model = TypeVar("_Model", bound=_HasModelValidate)
-
-
-@overload
-def as_model(item: None, model: type[_Model]) -> None: ...
-
-
-@overload
-def as_model(item: NativeItem, model: type[_Model]) -> _Model: ...
-
-
-def as_model(item: NativeItem | None, model: type[_Model]) -> _Model | None:
-    """Converts an item (`record.new`, `record.old`, `record.key`) to a model; None stays None.
-
-    The model gets numbers as Decimal and binary values as bytes. Raises the model's own error for
-    an item that doesn't fit it.
-    """
-    made: _Model | None = None if item is None else model.model_validate(_plain(item))
-    return made
-
-
-def _plain(value: object) -> object:
-    match value:
-        case Mapping():
-            return {name: _plain(part) for name, part in value.items()}
-        case list():
-            return [_plain(part) for part in value]
-        case set():
-            return {_plain(part) for part in value}
-        case _:
-            binary = binary_of(value)
-            return value if binary is None else binary
