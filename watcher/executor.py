@@ -79,7 +79,7 @@ def refresh(coordinator: Coordinator, service: Service) -> set[type[StreamReques
     DataLossError.
     """
     pending = set[type[StreamRequest]]()
-    while (request := coordinator.due(pending)) is not None:
+    while (request := coordinator.next_request(pending)) is not None:
         coordinator.requested(request)
         try:
             coordinator.answered(request, _listed(request, coordinator.arn, service))

@@ -222,7 +222,7 @@ class MirrorJob:
                     raise
                 return found, False  # to be committed first
             if is_idle:
-                if self._once and self._stream.poll_caught_up():
+                if self._once and self._stream.confirm_caught_up():
                     return found, True
                 if self._clock.monotonic() >= deadline:
                     return found, False

@@ -118,8 +118,8 @@ class BacklogReader:
                         pool.finish(shard)
                     else:
                         self._wait_for_turn(shard)
-                if pool.poll_caught_up():
-                    return pool.coordinator.log_left()
+                if pool.confirm_caught_up():
+                    return pool.coordinator.log_left_open()
                 if is_idle:
                     self._clock.sleep(self._wait_seconds())
         finally:

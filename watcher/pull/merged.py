@@ -125,7 +125,7 @@ class MergedReader:
         """Raises StreamGoneError once all of a stream is read that another one has replaced."""
         coordinator = self._pool.coordinator
         is_over = coordinator.is_over and not coordinator.lineage.unfinished
-        if self._options.up_to_now or not (is_over and coordinator.poll_exhausted()):
+        if self._options.up_to_now or not (is_over and coordinator.confirm_exhausted()):
             return
         end = self._successor.poll(self._service, coordinator)
         if end is not None:
@@ -179,20 +179,20 @@ class MergedReader:
         """True while a read is under way."""
         return bool(self._pool.reading)
 
-    def poll_caught_up(self) -> bool:
+    def confirm_caught_up(self) -> bool:
         """True once all records that existed at the start are taken; only with `up_to_now`.
 
-        Requests a listing where only that can tell, as `poll_idle` does.
+        Requests a listing where only that can tell, as `confirm_idle` does.
         """
-        return self._pool.poll_caught_up()
+        return self._pool.confirm_caught_up()
 
-    def poll_idle(self) -> bool:
+    def confirm_idle(self) -> bool:
         """True if the last reads found nothing more; records may still follow empty pages."""
         pool = self._pool
         if self._heap or pool.reading:
             return False
         shards = pool.shards.values()
-        return all(each.reader.is_idle for each in shards) and pool.coordinator.poll_exhausted()
+        return all(each.reader.is_idle for each in shards) and pool.coordinator.confirm_exhausted()
 
     def rewind(self, firsts: Mapping[str, str]) -> None:
         """Moves the token back to these records of shards; see `Lineage.rewind`."""

@@ -159,7 +159,7 @@ class RangeReader:
                 if each.id not in known:
                     known.add(each.id)
                     yield msgspec.structs.replace(between, shard_id=each.id, start=each.position)
-            if coordinator.poll_children_known():
+            if coordinator.confirm_children_known():
                 return
             self._give_up_if_late(between, coordinator, coordinator.listings_fail_since)
             yield coordinator.due_in()

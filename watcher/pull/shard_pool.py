@@ -138,12 +138,12 @@ class ShardPool:
         """The last listing of the stream."""
         return self.coordinator.listing
 
-    def poll_caught_up(self) -> bool:
+    def confirm_caught_up(self) -> bool:
         """True if all shards are finished, or left open with all read up to now.
 
         Requests a listing where only that can tell.
         """
-        return not self.shards and self.coordinator.poll_exhausted()
+        return not self.shards and self.coordinator.confirm_exhausted()
 
     def refresh(self) -> list[PooledShard]:
         """Makes the coordinator's requests, and opens readers for the shards that may start.

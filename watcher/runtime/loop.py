@@ -173,7 +173,7 @@ class Manager:
         if self.shutdown.poll():
             return
         for stream in self.streams:
-            match stream.poll_end():
+            match stream.find_end():
                 case StreamEnd(successor=str() as successor):
                     self._move_on(stream, successor)
                 case StreamEnd():
@@ -181,7 +181,7 @@ class Manager:
 
     def _is_done(self) -> bool:
         """True once nothing more can come, or nothing can be read."""
-        is_hopeless = self.streams.poll_refused_for(LOOP_TIMING.hopeless_seconds) and bool(
+        is_hopeless = self.streams.are_refused_for(LOOP_TIMING.hopeless_seconds) and bool(
             self._unread_reason
         )
         if self.delivery.is_complete or is_hopeless:
@@ -278,7 +278,7 @@ class Manager:
         if self.streams.is_paused(stream):
             return
         listing = stream.coordinator.listing
-        if stream.poll_due():
+        if stream.is_due:
             self.saver.save_before_waiting()
         try:
             stream.refresh()

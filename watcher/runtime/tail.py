@@ -86,7 +86,7 @@ class Tail:
                 readers = self._read(streams, window, calls)
             if self._is_ending():
                 return
-            is_whole = all(reader.poll_caught_up() for reader in readers.values())
+            is_whole = all(reader.confirm_caught_up() for reader in readers.values())
             if window is None or (is_whole and self.found >= self._count):
                 break
         if self._error is not None and len(streams) == 1:
@@ -108,11 +108,13 @@ class Tail:
                     readers[each] = each.merged_reader(window, calls, len(streams), known)
                     self._listings[each.arn] = readers[each].listing
         while not self._is_ending():
-            unfinished = [each for each, reader in readers.items() if not reader.poll_caught_up()]
+            unfinished = [
+                each for each, reader in readers.items() if not reader.confirm_caught_up()
+            ]
             # Too few changes: reading stops early, as the next window starts earlier anyway.
             is_too_short = window is not None and self.found < self._count
             if not unfinished or (
-                is_too_short and all(readers[each].poll_idle() for each in unfinished)
+                is_too_short and all(readers[each].confirm_idle() for each in unfinished)
             ):
                 break
             if not self._poll_readers(unfinished, readers):

@@ -349,9 +349,10 @@ class WatchedStream:
 
     # Shards and their processes
 
-    def poll_due(self) -> bool:
-        """Returns True if `refresh` makes a request."""
-        return self.coordinator.due() is not None
+    @property
+    def is_due(self) -> bool:
+        """True if `refresh` may make a request."""
+        return self.coordinator.due_in() <= 0
 
     def refresh(self) -> None:
         """Makes the stream's requests that are due. Raises StreamError, DataLossError."""
@@ -398,7 +399,7 @@ class WatchedStream:
 
     # The end
 
-    def poll_end(self) -> StreamEnd | None:
+    def find_end(self) -> StreamEnd | None:
         """Returns the stream's end; None while more records may come.
 
         With a successor, the caller then calls `move_on`.
@@ -408,12 +409,12 @@ class WatchedStream:
             return None
         if self.retry.failures and not follows:
             return None if self.assigned else StreamEnd()
-        if self.assigned or not coordinator.poll_exhausted():
+        if self.assigned or not coordinator.confirm_exhausted():
             return None
         if not coordinator.is_over:
             if follows:
                 return None
-            coordinator.log_left(self._settings.end)
+            coordinator.log_left_open(self._settings.end)
             return StreamEnd()
         return self._successor.poll(self.service, coordinator)
 

@@ -295,7 +295,7 @@ class WatchedStreams:
         stream.retry.on_success(stream.arn)
         stream.refused_at = None
 
-    def poll_refused_for(self, seconds: float) -> bool:
+    def are_refused_for(self, seconds: float) -> bool:
         """True if a stream that is read up to now has had no successful read for `seconds`."""
         return any(
             stream.catch_up_after and stream.coordinator.count_refused_seconds() >= seconds

@@ -84,7 +84,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
         while True:
             coordinator.take_ready()
             pending = executor.refresh(coordinator, background)
-            if coordinator.poll_all_listed():
+            if coordinator.confirm_all_listed():
                 break
             self._clock.sleep(min(coordinator.due_in(pending), self._timing.list_again_seconds))
         ranges = [

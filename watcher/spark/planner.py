@@ -178,12 +178,12 @@ class Planner:
                 if end is not None:
                     self._batch_at, self._planned = self._clock.monotonic(), end.shards
                     return end
-                if coordinator.due(pending) is not None:
+                if coordinator.due_in(pending) <= 0:
                     continue  # the children of one that has just finished
-                end_of_stream = self._poll_end(coordinator)
+                end_of_stream = self._find_end(coordinator)
                 if end_of_stream is not None and end_of_stream.successor is not None:
                     return Offset(self._succession.move_on(end_of_stream.successor), {})
-                if self._poll_nothing(coordinator, deadline):
+                if self._confirm_nothing(coordinator, deadline):
                     return start
                 self._driver.wait(idle_seconds)
 
@@ -248,7 +248,7 @@ class Planner:
             if shard.is_being_read:
                 continue
             before = start.shards.get(shard.id)
-            coordinator.resume(shard.tracked)
+            coordinator.reopen(shard.tracked)
             self._ahead.read_here(shard, before.position if before else shard.tracked.position)
             self._driver.wake()
         return bool(past)
@@ -400,7 +400,7 @@ class Planner:
 
     # When there is no micro-batch
 
-    def _poll_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
+    def _confirm_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
         """True once there is nothing to plan now. Raises StreamGoneError."""
         end = self._succession.end
         if self._stop_at is not None:
@@ -417,10 +417,10 @@ class Planner:
         shards = self._ahead.shards.values()
         was_never_listed = coordinator.is_gone and not coordinator.has_listed
         return all(shard.is_complete for shard in shards) and (
-            was_never_listed or coordinator.poll_exhausted()
+            was_never_listed or coordinator.confirm_exhausted()
         )
 
-    def _poll_end(self, coordinator: Coordinator) -> StreamEnd | None:
+    def _find_end(self, coordinator: Coordinator) -> StreamEnd | None:
         """Returns the end of the stream once all of it is delivered; None while more may come."""
         succession = self._succession
         if succession.end is None and coordinator.is_over and self._poll_done(coordinator):

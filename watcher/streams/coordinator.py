@@ -1,7 +1,7 @@
 """Decides for one stream what to request next, which shards to start, and what was lost.
 
-The core of every engine, without I/O. An executor makes the calls of `due()` and passes their
-results on; starts a reader for each of `take_ready()`; and passes the readers' messages to
+The core of every engine, without I/O. An executor makes the calls of `next_request()` and passes
+their results on; starts a reader for each of `take_ready()`; and passes the readers' messages to
 `on_message()`, the one place that interprets them.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 import msgspec
 
-from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, Position, Shard
+from watcher.aws.model import CLOCKS_APART, Listing, Position, Shard
 from watcher.clock import Clock, no_later
 from watcher.errors import (
     CredentialsError,
@@ -29,7 +28,7 @@ from watcher.errors import (
     WatcherError,
 )
 from watcher.retry import worth_logging
-from watcher.streams.end_detector import left_open
+from watcher.streams.end_detector import left_open_text
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 from watcher.streams.listing_schedule import LateChildren, ListingSchedule, is_young
 from watcher.streams.losses import Losses
@@ -115,7 +114,8 @@ class Coordinator:
         self._in_use = in_use
         self._clock = clock
         self._began = -math.inf
-        self._finished: deque[str] = deque()  # whose children are to be requested
+        self._childless = dict[str, None]()
+        """The finished shards whose children are to be requested, in their order."""
         self._asked_at = dict[str, datetime]()
         """The service's time when each of these was first asked for its children."""
         self._late = LateChildren(clock, timing=timing)
@@ -124,8 +124,9 @@ class Coordinator:
         self._unlisted = UnlistedParents(arn, clock, timing=timing)
         # The first listing has succeeded: the executor raises its errors.
         self._listing_errors = PersistentErrors(clock, has_worked=True, timing=timing)
-        self._may_start_more = True
-        self._poll_idle_due = -math.inf
+        self._ready = dict[str, TrackedShard]()
+        """The shards that may have become ready since `take_ready`."""
+        self._poll_idle_due_at = -math.inf
         self._again = ReadAgain(timing.read_again_seconds)
         self._note_time(our_time)
 
@@ -147,9 +148,9 @@ class Coordinator:
         self._ask_for_late_children()
 
     def due_in(self, pending: Container[type[StreamRequest]] = ()) -> float:
-        """Seconds until `due` may return a request; infinite where only answers can bring one."""
+        """Seconds until `next_request` may return one; infinite: only an answer can bring one."""
         times = [math.inf]
-        if self._finished and ListChildren not in pending:
+        if self._childless and ListChildren not in pending:
             times.append(0.0)
         if DescribeShards not in pending:
             times.append(self._schedule.due_in)
@@ -157,18 +158,17 @@ class Coordinator:
             times.append(self._unlisted.due_in)
         return max(0.0, min(times))
 
-    def due(self, pending: Container[type[StreamRequest]] = ()) -> StreamRequest | None:
-        """Returns the next request to make, but none of a kind with a `pending` answer."""
-        while self._finished and self.is_closed(self._finished[0]):
-            # A listing shows its children, if any.
-            self._children_listed(self._finished[0], [], self.listing.time)
-        if self._finished and ListChildren not in pending:
-            return ListChildren(self._finished[0])
-        if DescribeShards not in pending and self._schedule.poll_due(
-            self._could_learn_from_a_listing
-        ):
+    def next_request(self, pending: Container[type[StreamRequest]] = ()) -> StreamRequest | None:
+        """Returns the next request to make, but none of a kind with a `pending` answer.
+
+        Postpones a listing that is due, but could show nothing of use.
+        """
+        if self._childless and ListChildren not in pending:
+            return ListChildren(next(iter(self._childless)))
+        may_list = DescribeShards not in pending
+        if may_list and self._schedule.should_list(self._could_learn_from_a_listing):
             return DescribeShards()
-        if ProbeShards not in pending and (shard_ids := self._unlisted.due()):
+        if ProbeShards not in pending and (shard_ids := self._unlisted.to_probe()):
             return ProbeShards(shard_ids)
         return None
 
@@ -201,7 +201,7 @@ class Coordinator:
                 self._children_listed(shard_id, answer, asked_at)
             case ProbeShards(), Mapping():
                 if self._unlisted.on_answers(answer):
-                    self._may_start_more = True
+                    self._find_ready()
                 elif not self._schedule.failures:
                     self._schedule.want_in(self._timing.late_child_seconds_max)
 
@@ -238,22 +238,30 @@ class Coordinator:
         self._note_time(listing.time)
         self._closed_at = {name: self._closed_at.get(name, now) for name in listing.closed()}
         self._schedule.on_listing(listing.pages, by=self._began + self._timing.listed_seconds)
-        self._unlisted.listed_at = now
+        self._unlisted.on_listing()
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
-        self._may_start_more = True
         if self._late.are_missing(self.lineage):
             self._schedule.want_in(self._late.delay())
-        self._resume_closed_ones(now)
+        self._reopen_closed(now)
+        self._find_ready()
+        for shard_id in list(self._childless):
+            if self.is_closed(shard_id):  # the listing shows its children, if any
+                self._children_listed(shard_id, [], listing.time)
 
-    def _resume_closed_ones(self, now: float) -> None:
+    def _reopen_closed(self, now: float) -> None:
         """Restarts shards that were left open and have closed since: their ends have to be read."""
         for shard in self.lineage.unfinished:
             if self._has_closed_since(shard):
                 if shard.id not in self._in_use:
                     shard.status = ShardStatus.WAITING
                 else:  # its former reader's records are not all delivered
-                    self._late.settled_at = now + self._timing.late_child_seconds_max
+                    self._late.settle_at(now + self._timing.late_child_seconds_max)
+
+    def _find_ready(self) -> None:
+        """Finds the shards that may be read, among all."""
+        ready = self._unlisted.readable(self.lineage.ready())
+        self._ready = {shard.id: shard for shard in ready}
 
     def _has_closed_since(self, shard: TrackedShard) -> bool:
         """True for a shard that was left open, and whose end has to be read now."""
@@ -262,9 +270,16 @@ class Coordinator:
 
     def _ask_for_late_children(self) -> None:
         """Requests the children of just finished, resumed shards: the listing may lack them."""
-        for shard in self.lineage.shards.values():
+        for shard in list(self.lineage.shards.values()):
             if shard.status is ShardStatus.FINISHED and self._may_have_more_children(shard.id):
-                self._finished.append(shard.id)
+                self._ask_for_children(shard)
+
+    def _ask_for_children(self, shard: TrackedShard) -> None:
+        """Requests a finished shard's children, unless the last listing shows them."""
+        if self.is_closed(shard.id):
+            self._children_listed(shard.id, [], self.listing.time)
+        else:
+            self._childless[shard.id] = None
 
     def _may_have_more_children(self, shard_id: str, listed: datetime | None = None) -> bool:
         """True if the children listed at that time may lack one; by default, the last listing's."""
@@ -282,12 +297,11 @@ class Coordinator:
     def _children_listed(self, shard_id: str, listed: list[Shard], time: datetime) -> None:
         """Handles a finished shard's children, which thus need not wait for the next listing."""
         self._asked_at.pop(shard_id, None)
-        if not self.lineage.children(shard_id):
+        self._childless.pop(shard_id, None)
+        if listed and not self.lineage.children(shard_id):
             self.lineage.update(listed, self.listing.time)
         children = self.lineage.children(shard_id)
-        if self._finished and self._finished[0] == shard_id:
-            self._finished.popleft()
-        self._may_start_more = True
+        self._ready |= {child.id: child for child in children}
         more = self._may_have_more_children(shard_id, time)
         closed_at = self._closed_at.get(shard_id, self._clock.monotonic())
         self._late.on_finished(
@@ -300,10 +314,8 @@ class Coordinator:
 
     def take_ready(self) -> list[TrackedShard]:
         """Returns the shards that may be read now, and marks them as running."""
-        if not self._may_start_more and not self._unlisted.has_overdue():
-            return []
-        self._may_start_more = False
-        started = self._unlisted.readable(self.lineage.ready())
+        ready, self._ready = self._ready.values(), {}
+        started = [shard for shard in ready if self.lineage.is_ready(shard)]
         for shard in started:
             shard.status = ShardStatus.RUNNING
         return started
@@ -319,10 +331,10 @@ class Coordinator:
             if self._has_closed_since(shard) and shard.id in self._in_use
         ]
         for shard in closed:
-            self.resume(shard)
+            self.reopen(shard)
         return closed
 
-    def resume(self, shard: TrackedShard) -> None:
+    def reopen(self, shard: TrackedShard) -> None:
         """Notes that a shard is read again that was left open, or counted as finished."""
         shard.status = ShardStatus.RUNNING
 
@@ -349,9 +361,9 @@ class Coordinator:
 
     def take_idle_poll(self) -> bool:
         """True where a page makes records of idle shards likely: they are to be polled now."""
-        if (now := self._clock.monotonic()) < self._poll_idle_due:
+        if (now := self._clock.monotonic()) < self._poll_idle_due_at:
             return False
-        self._poll_idle_due = now + self._timing.poll_idle_seconds
+        self._poll_idle_due_at = now + self._timing.poll_idle_seconds
         return True
 
     def _on_iterator(self, shard: TrackedShard, time: datetime) -> None:
@@ -360,9 +372,8 @@ class Coordinator:
         if not self.has_listed:
             self._note_time(time)
         self.losses.report_if_waited_past_retention(shard, time)
-        if isinstance(shard.position, Latest):
-            # A restart or a resume of an idle shard continues here, not at a new LATEST.
-            shard.position = AtTime(time)
+        # A restart or a resume of an idle shard continues here, not at a new LATEST.
+        shard.hold_latest(time)
 
     def _on_failure(self, shard: TrackedShard, message: ReadFailed | Notice) -> None:
         """Handles a reader's repeated failure or a notice, and logs it if it is new."""
@@ -375,9 +386,8 @@ class Coordinator:
 
     def restart(self, shard: TrackedShard) -> Position:
         """Returns the start position of a shard whose reader died, or could not start."""
-        if isinstance(shard.position, Latest):
-            # It never had an iterator, but "latest" means the start of the reading.
-            shard.position = AtTime(self.began_at)
+        # It may have had no iterator, but "latest" means the start of the reading.
+        shard.hold_latest(self.began_at)
         return shard.position
 
     def _on_end(self, shard: TrackedShard, message: ReaderEnded) -> ShardEnd | ReadAgain:
@@ -414,11 +424,11 @@ class Coordinator:
         """Leaves an open shard that is read up to the requested end; reads on in a closed one."""
         is_closed = self.is_closed(shard.id)
         is_proven = message.past_end or (message.proven and not is_closed)
-        if not is_proven and (is_closed or not self._require_settled_listing()):
+        if not is_proven and (is_closed or not self._confirm_settled_listing()):
             return self._again
         shard.status = ShardStatus.LEFT_OPEN
         if not is_proven:  # a later listing may show that it was closed
-            self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
+            self._late.settle_at(self._clock.monotonic())
         logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
         return ShardEnd.LEFT_OPEN
 
@@ -426,7 +436,7 @@ class Coordinator:
         """True if a shard is known to get no more records."""
         return shard_id in self._closed_at or bool(self.lineage.children(shard_id))
 
-    def _require_settled_listing(self) -> bool:
+    def _confirm_settled_listing(self) -> bool:
         """Returns True if the last listing shows all shards that were closed at the start.
 
         Else it requests another one.
@@ -439,10 +449,9 @@ class Coordinator:
 
     def finish(self, shard: TrackedShard) -> None:
         """Notes that all of a shard is delivered, so that its children may start."""
-        shard.status = ShardStatus.FINISHED
-        shard.loss_reported = False
-        self._finished.append(shard.id)
-        self._may_start_more = True
+        shard.finish()
+        self._ready |= {child.id: child for child in self.lineage.children(shard.id)}
+        self._ask_for_children(shard)
 
     # The end of the stream
 
@@ -457,34 +466,35 @@ class Coordinator:
         return "gone" if self.is_gone else "disabled"
 
     @property
-    def left(self) -> int:
+    def left_open_count(self) -> int:
         """The number of shards that were left open at the requested end, and may have more."""
         return sum(each.status is ShardStatus.LEFT_OPEN for each in self.lineage.shards.values())
 
     @property
     def is_over(self) -> bool:
         """True if the stream gets no more records beyond those of the shards being read."""
-        return self.has_ended and not self.left
+        return self.has_ended and not self.left_open_count
 
-    def log_left(self, end: datetime | None = None) -> None:
+    def log_left_open(self, end: datetime | None = None) -> None:
         """Logs that shards were left open, and the time up to which they were read."""
-        if self.left:
-            logger.info(left_open(self.left, self.listing, self.began_at, end), extra=self.about())
+        if self.left_open_count:
+            text = left_open_text(self.left_open_count, self.listing, self.began_at, end)
+            logger.info(text, extra=self.about())
 
-    def poll_exhausted(self) -> bool:
+    def confirm_exhausted(self) -> bool:
         """Returns True if no shard waits to start, and no further child can appear.
 
         Requests a listing where only that can tell.
         """
         is_waiting = not self.has_listed or bool(self.lineage.ready())
-        return not is_waiting and self.poll_children_known()
+        return not is_waiting and self.confirm_children_known()
 
-    def poll_children_known(self) -> bool:
+    def confirm_children_known(self) -> bool:
         """Returns True if no further child of a finished shard can appear.
 
         Requests a listing where only that can tell.
         """
-        if self._finished:
+        if self._childless:
             return False
         settled = self._late.settled_at
         if self._schedule.listed_at < settled and not self.is_gone:
@@ -493,7 +503,7 @@ class Coordinator:
             return False
         return True
 
-    def poll_all_listed(self) -> bool:
+    def confirm_all_listed(self) -> bool:
         """Returns True if the listing lacks no readable shard; else requests another one.
 
         A shard that it shows as open may be closed; its reader then requests its children.
@@ -501,7 +511,7 @@ class Coordinator:
         if len(self._unlisted):
             return False
         is_whole = self.has_ended or not any(map(self._may_have_more_children, self._closed_at))
-        return is_whole or self._require_settled_listing()
+        return is_whole or self._confirm_settled_listing()
 
     # Time, and errors
 
@@ -516,7 +526,7 @@ class Coordinator:
 
     def share_listings(self, streams: int) -> None:
         """Notes how many streams share DescribeStream's limit, with this one."""
-        self._schedule.stream_count = streams
+        self._schedule.share(streams)
 
     @property
     def listing_late_seconds(self) -> float:

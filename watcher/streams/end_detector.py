@@ -38,7 +38,7 @@ from watcher.streams.requests import GetIterator, ReadSteps
 from watcher.streams.timing import TIMING, Timing
 
 
-def left_open(shards: int, listing: Listing, began: datetime, end: datetime | None) -> str:
+def left_open_text(shards: int, listing: Listing, began: datetime, end: datetime | None) -> str:
     """Returns the log line for shards that were left open at this end, or at the start."""
     are = "is" if shards == 1 else "are"
     now = f"now ({(began + CLOCKS_APART).astimezone():%H:%M:%S})"

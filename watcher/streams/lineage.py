@@ -66,9 +66,18 @@ class TrackedShard(msgspec.Struct):
         """Moves the position behind this number; a late record moves nothing."""
         self.position = moved_behind(self.position, number)
 
+    def hold_latest(self, time: datetime) -> None:
+        """Replaces "latest" by the time that it means, which a later reader has to start at."""
+        if isinstance(self.position, Latest):
+            self.position = AtTime(time)
+
     def on_records(self) -> None:
         """Notes that records came: earlier errors are over."""
         self.loss_reported, self.refusals = False, 0
+
+    def finish(self) -> None:
+        """Notes that all its records are read, or gone: its children's turn comes."""
+        self.status, self.loss_reported = ShardStatus.FINISHED, False
 
     def unlogged(self, message: ReadFailed | Notice) -> str | None:
         """Returns a message's text if it should be logged and was not yet; else None."""
@@ -187,16 +196,13 @@ class Lineage:
 
     def ready(self) -> list[TrackedShard]:
         """Returns the shards that may be read: waiting, with a finished parent or none."""
-        return [
-            shard
-            for shard in self.shards.values()
-            if shard.status is ShardStatus.WAITING
-            and (
-                shard.parent is None
-                or shard.parent not in self.shards
-                or self.shards[shard.parent].status is ShardStatus.FINISHED
-            )
-        ]
+        return [shard for shard in self.shards.values() if self.is_ready(shard)]
+
+    def is_ready(self, shard: TrackedShard) -> bool:
+        """True for a shard that may be read."""
+        parent = None if shard.parent is None else self.shards.get(shard.parent)
+        may_start = parent is None or parent.status is ShardStatus.FINISHED
+        return may_start and shard.status is ShardStatus.WAITING
 
     def children(self, shard_id: str) -> list[TrackedShard]:
         """Returns the known children of a shard."""

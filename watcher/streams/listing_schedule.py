@@ -47,7 +47,11 @@ class LateChildren:
             self._until[shard_id] = until
             self._delay = self._timing.late_child_seconds
         if may_have_more:
-            self.settled_at = max(self.settled_at, until)
+            self.settle_at(until)
+
+    def settle_at(self, time: float) -> None:
+        """Notes that a child may be missing until this (monotonic) time."""
+        self.settled_at = max(self.settled_at, time)
 
     def may_still_come(self) -> bool:
         """True if a shard has finished without a child in the last minute."""
@@ -76,7 +80,7 @@ class ListingSchedule:
 
     def __init__(self, clock: Clock, *, only_wanted: bool = False, timing: Timing = TIMING) -> None:
         self._timing = timing
-        self.stream_count = 1  # that share DescribeStream's limit
+        self._stream_count = 1  # that share DescribeStream's limit
         self.listed_at = -math.inf
         """The (monotonic) time of the last listing."""
         self.failures = 0
@@ -89,13 +93,17 @@ class ListingSchedule:
         self._wanted = math.inf
         self._period = self._timing.listing_seconds
 
+    def share(self, streams: int) -> None:
+        """Notes how many streams share DescribeStream's limit, with this one."""
+        self._stream_count = streams
+
     @property
     def due_in(self) -> float:
-        """Seconds until `poll_due` may return True; negative where it is late."""
+        """Seconds until `should_list` may return True; negative where it is late."""
         return min(self._due, self._wanted) - self._clock.monotonic()
 
-    def poll_due(self, is_of_use: Callable[[], bool]) -> bool:
-        """Returns True if a listing is due; delays one that is neither useful nor wanted."""
+    def should_list(self, is_of_use: Callable[[], bool]) -> bool:
+        """Returns True if a listing is due; postpones one that is neither useful nor wanted."""
         now = self._clock.monotonic()
         if now < self._due or now >= self._wanted:
             return now >= self._wanted
@@ -110,7 +118,7 @@ class ListingSchedule:
         self.failures, self.failing_since = 0, math.inf
         self._period = (
             self._timing.listing_seconds
-            + pages * self.stream_count / self._timing.listing_pages_per_second
+            + pages * self._stream_count / self._timing.listing_pages_per_second
         )
         self._due, self._wanted = now + self._period, math.inf
         if self._only_wanted:
@@ -118,7 +126,7 @@ class ListingSchedule:
         elif now < by:  # the other streams' listings come between
             self._due = min(
                 self._due,
-                by + pages * (self.stream_count - 1) / self._timing.listing_pages_per_second,
+                by + pages * (self._stream_count - 1) / self._timing.listing_pages_per_second,
             )
 
     def on_failure(self) -> None:

@@ -1,9 +1,9 @@
 """The calls that the core asks its executor to make.
 
 `ShardReader.attempt()` is a generator: it yields a `ReadRequest`, and is sent the service's answer
-or has the service's error thrown into it. `Coordinator.due()` returns a `StreamRequest`, whose
-result goes to `answered()` or `failed()`. An executor decides where, when and how the calls are
-made; `watcher.executor` makes them one after the other and waits for each.
+or has the service's error thrown into it. `Coordinator.next_request()` returns a `StreamRequest`,
+whose result goes to `answered()` or `failed()`. An executor decides where, when and how the calls
+are made; `watcher.executor` makes them one after the other and waits for each.
 """
 
 from __future__ import annotations

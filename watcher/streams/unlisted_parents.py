@@ -11,7 +11,7 @@ import msgspec
 from watcher.clock import Clock
 from watcher.errors import ShardNotFoundError, TrimmedDataError, WatcherError
 from watcher.retry import backoff
-from watcher.streams.lineage import ShardStatus, TrackedShard
+from watcher.streams.lineage import TrackedShard
 from watcher.streams.timing import TIMING, Timing
 
 logger = logging.getLogger("watcher")
@@ -24,7 +24,7 @@ class _UnlistedParent(msgspec.Struct):
     """A parent that is ready, but in no listing; times are monotonic seconds."""
 
     shard: TrackedShard
-    due: float
+    due_at: float
     probed_at: float | None = None
     """The time of the first probe."""
     reason: str = "it does not answer"
@@ -46,10 +46,13 @@ class UnlistedParents:
     def __init__(self, arn: str, clock: Clock, *, timing: Timing = TIMING) -> None:
         self._timing = timing
         self._arn = arn
-        self.listed_at = -math.inf
-        """The time of the last listing, which shows none of them."""
+        self._listed_at = -math.inf  # the last listing, which shows none of them
         self._clock = clock
         self._waiting: dict[str, _UnlistedParent] = {}
+
+    def on_listing(self) -> None:
+        """Notes the time of a listing; the next call of `readable` uses it."""
+        self._listed_at = self._clock.monotonic()
 
     def readable(self, ready: list[TrackedShard]) -> list[TrackedShard]:
         """Returns the ready shards that may be read now; the others wait here."""
@@ -68,22 +71,18 @@ class UnlistedParents:
         # By the last listing, not the clock: without listings, none can show it.
         return (
             parent.exists_since is not None
-            and self.listed_at - parent.exists_since >= self._timing.unlisted_parent_seconds
+            and self._listed_at - parent.exists_since >= self._timing.unlisted_parent_seconds
         )
 
-    def has_overdue(self) -> bool:
-        """True if one has waited long enough to be read without being listed."""
-        return any(map(self._is_overdue, self._waiting.values()))
-
-    def due(self) -> tuple[str, ...]:
+    def to_probe(self) -> tuple[str, ...]:
         """Returns the shards to probe now."""
         now = self._clock.monotonic()
-        return tuple(each.shard.id for each in self._waiting.values() if each.due <= now)
+        return tuple(each.shard.id for each in self._waiting.values() if each.due_at <= now)
 
     @property
     def due_in(self) -> float:
         """Seconds until a shard is to be probed; infinite where none waits."""
-        soonest = min((each.due for each in self._waiting.values()), default=math.inf)
+        soonest = min((each.due_at for each in self._waiting.values()), default=math.inf)
         return soonest - self._clock.monotonic()
 
     def on_probe(self, shard_ids: Iterable[str]) -> None:
@@ -105,7 +104,7 @@ class UnlistedParents:
             if parent is None:  # listed while it was probed
                 continue
             if isinstance(error, ShardNotFoundError | TrimmedDataError):
-                parent.shard.status = ShardStatus.FINISHED
+                parent.shard.finish()
                 del self._waiting[name]
                 any_gone = True
             else:
@@ -120,7 +119,7 @@ class UnlistedParents:
             parent.failures = 0
         else:  # a failed probe delays the others: its shard is probed less often
             parent.failures += 1
-        parent.due = now + backoff(
+        parent.due_at = now + backoff(
             max(1, parent.failures),
             self._timing.probe_parent_seconds,
             self._timing.probe_parent_seconds_max,

@@ -23,7 +23,7 @@ READING = [
     # Which shards are read when
     Mutant(
         "a child begins early",
-        "Lineage.ready",
+        "Lineage.is_ready",
         comparison("FINISHED", becomes="{left} is not ShardStatus.WAITING"),
     ),
     Mutant(
@@ -59,7 +59,7 @@ READING = [
     Mutant(
         "an end does not wait for a late child",
         "LateChildren.on_finished",
-        without("settled_at"),
+        without("settle_at"),
     ),
     Mutant(
         "a resumed end does not wait for a late child",
@@ -85,7 +85,7 @@ READING = [
     Mutant(
         "a reader that died before it had an iterator begins at LATEST",
         "Coordinator.restart",
-        without("AtTime"),
+        without("hold_latest"),
     ),
     # The reading of one shard
     Mutant(
@@ -149,7 +149,7 @@ READING = [
     Mutant(
         "a shard that looks open is left, though it was closed",
         "Coordinator._on_caught_up",
-        condition("_require_settled_listing", becomes="False"),
+        condition("_confirm_settled_listing", becomes="False"),
         given={"follow": False, "start": "trim_horizon", "older": 4},
     ),
     Mutant(

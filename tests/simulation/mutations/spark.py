@@ -108,14 +108,14 @@ SPARK = [
     ),
     Mutant(
         "a table's next stream is gone on with before all of the last one is delivered",
-        "Planner._poll_end",
+        "Planner._find_end",
         condition("_poll_done", becomes="{0} and {1}"),
         "spark",
         given=_ENABLED_AGAIN,
     ),
     Mutant(
         "a query of a table stays with a stream that has ended",
-        "Planner._poll_end",
+        "Planner._find_end",
         condition("_poll_done", becomes="False"),
         "spark",
         given=_ENABLED_AGAIN,

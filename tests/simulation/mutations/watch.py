@@ -93,7 +93,7 @@ WATCH = [
     ),
     Mutant(
         "an up-to-now watch moves on from an ended stream",
-        "WatchedStream.poll_end",
+        "WatchedStream.find_end",
         condition("is_over", becomes="not self.coordinator.has_ended"),
         "processes",
         given={"follow": False, "of_table": True, "events": ["disable"]},
@@ -202,7 +202,7 @@ WATCH = [
     Mutant(
         "the newest request of a snapshot is not taken up",
         "WatchedStream.start_requested",
-        condition("tables", becomes="False"),
+        condition("id", becomes="False"),
         "processes",
         given=_REQUESTS,
     ),

@@ -108,12 +108,12 @@ def test_due_in_tells_when_the_next_request_is_due(service: PlayedService) -> No
     made = coordinator(service)
     begun(made)
     service.clock.sleep(made.due_in() - 0.01)
-    assert made.due() is None
+    assert made.next_request() is None
     service.clock.sleep(0.02)
-    assert made.due_in() == 0.0 and made.due() == DescribeShards()
-    assert made.due_in({DescribeShards}) == math.inf and made.due({DescribeShards}) is None
+    assert made.due_in() == 0.0 and made.next_request() == DescribeShards()
+    assert made.due_in({DescribeShards}) == math.inf and made.next_request({DescribeShards}) is None
     end(made, "a")
-    assert made.due_in({DescribeShards}) == 0.0 and made.due() == ListChildren("a")
+    assert made.due_in({DescribeShards}) == 0.0 and made.next_request() == ListChildren("a")
     assert made.due_in({DescribeShards, ListChildren}) == math.inf, "only an answer brings one"
 
 
@@ -277,12 +277,12 @@ def test_what_was_closed_at_the_beginning_takes_no_call_each_and_no_wait_of_its_
     for name in names[:32]:
         end(made, name)
         pass_time(made, service, 0.1)
-    assert not made.poll_exhausted(), "a listing of now may lack a child"
+    assert not made.confirm_exhausted(), "a listing of now may lack a child"
     pass_time(made, service, 3)
     for name in names[32:]:
         end(made, name)
     executor.refresh(made, service)
-    assert made.poll_exhausted(), "that of the 5th second lacks none"
+    assert made.confirm_exhausted(), "that of the 5th second lacks none"
 
 
 def test_a_late_child_is_looked_for_quickly_and_then_seldom(service: PlayedService) -> None:
@@ -319,14 +319,14 @@ def test_a_refused_call_for_children_is_made_up_by_the_listing(
 
 def test_what_was_read_up_to_its_end_is_settled(service: PlayedService) -> None:
     made = coordinator(service)
-    assert not made.poll_exhausted(), "a shard waits for its turn"
+    assert not made.confirm_exhausted(), "a shard waits for its turn"
     begun(made)
     shard = made.lineage.shards["a"]
     pass_time(made, service, 5.1)
     assert made.on_message(shard, ReaderEnded(False)) is ShardEnd.LEFT_OPEN
-    assert not made.poll_exhausted(), "the shard may have been closed since the last listing"
+    assert not made.confirm_exhausted(), "the shard may have been closed since the last listing"
     pass_time(made, service, 0.1)
-    assert made.poll_exhausted()
+    assert made.confirm_exhausted()
 
 
 def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: PlayedService) -> None:
@@ -335,7 +335,7 @@ def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: Play
     pass_time(made, service, 5.1)
     service.add("b", "a")
     assert made.on_message(made.lineage.shards["a"], ReaderEnded(False)) is ShardEnd.LEFT_OPEN
-    assert not made.poll_exhausted()
+    assert not made.confirm_exhausted()
     pass_time(made, service, 0.1)
     assert begun(made) == ["a"]
     end(made, "a")
@@ -352,7 +352,7 @@ def test_the_end_of_a_shard_left_open_in_use_is_read_by_who_holds_it(
     pass_time(made, service, 5.1)
     assert made.on_message(shard, ReaderEnded(False)) is ShardEnd.LEFT_OPEN
     service.add("b", "a")
-    assert made.take_reopened() == [] and not made.poll_exhausted()
+    assert made.take_reopened() == [] and not made.confirm_exhausted()
     pass_time(made, service, 0.1)
     assert begun(made) == []
     assert made.take_reopened() == [shard] and made.take_reopened() == []
@@ -386,7 +386,7 @@ def test_a_closed_shard_is_read_once_up_to_the_end_where_many_later_records_foll
     assert made.is_closed("a")
     assert made.on_message(shard, ReaderEnded(False, past_end=True)) is ShardEnd.LEFT_OPEN
     pass_time(made, service, 100)
-    assert begun(made) == [] and made.take_reopened() == [] and made.poll_exhausted()
+    assert begun(made) == [] and made.take_reopened() == [] and made.confirm_exhausted()
 
 
 def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedService) -> None:
@@ -394,7 +394,7 @@ def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedS
     begun(made)
     pass_time(made, service, 2)
     meaning = made.on_message(made.lineage.shards["a"], ReaderEnded(False, proven=True))
-    assert meaning is ShardEnd.LEFT_OPEN and made.poll_exhausted()
+    assert meaning is ShardEnd.LEFT_OPEN and made.confirm_exhausted()
     assert service.listings == 1
 
 
@@ -405,10 +405,10 @@ def test_that_a_shard_is_left_is_said(
     made = coordinator(service)
     begun(made)
     pass_time(made, service, 5.1)
-    made.log_left()
+    made.log_left_open()
     made.on_message(made.lineage.shards["a"], ReaderEnded(False, reason="27 empty pages in a row"))
-    made.log_left()
-    made.log_left(NOON)
+    made.log_left_open()
+    made.log_left_open(NOON)
     said = [each.message for each in caplog.records if each.levelno >= logging.INFO]
     noon = NOON.astimezone()
     assert said == [
@@ -432,11 +432,11 @@ def test_an_end_waits_for_a_child_that_may_still_be_listed(service: PlayedServic
     begun(made)
     end(made, "a")
     executor.refresh(made, service)
-    assert not made.poll_exhausted()
+    assert not made.confirm_exhausted()
     pass_time(made, service, 6)
-    made.poll_exhausted()
+    made.confirm_exhausted()
     pass_time(made, service, 1)
-    assert made.poll_exhausted()
+    assert made.confirm_exhausted()
 
 
 def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
@@ -447,7 +447,7 @@ def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
         service, resumed=[TrackedShard("a", None, TrimHorizon(), ShardStatus.FINISHED)]
     )
     executor.refresh(made, service)
-    assert not made.poll_exhausted()
+    assert not made.confirm_exhausted()
     service.hidden.clear()
     pass_time(made, service, 1)
     assert begun(made) == ["b"]
@@ -461,7 +461,7 @@ def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(
     for _ in range(4):
         assert end(made, "a", gone=True) == ReadAgain(1.0)
     assert caplog.messages == ["Shard a: 4 failures in a row: no such shard"]
-    due = made.due()
+    due = made.next_request()
     assert due == DescribeShards()
     service.add("b", "a")
     executor.refresh(made, service)
@@ -596,15 +596,15 @@ def test_a_listing_is_whole_once_no_parent_is_missing(service: PlayedService) ->
     service.add("b", "hidden")
     made = coordinator(service)
     begun(made)
-    assert not made.poll_all_listed()
+    assert not made.confirm_all_listed()
     service.hidden.clear()
     pass_time(made, service, 6)
     begun(made)
-    assert made.poll_all_listed() and "hidden" in made.lineage.shards
+    assert made.confirm_all_listed() and "hidden" in made.lineage.shards
 
 
 def test_a_listing_of_open_shards_is_whole(service: PlayedService) -> None:
-    assert coordinator(service).poll_all_listed()
+    assert coordinator(service).confirm_all_listed()
 
 
 def test_a_listing_is_whole_once_it_had_time_to_show_what_was_opened(
@@ -612,6 +612,6 @@ def test_a_listing_is_whole_once_it_had_time_to_show_what_was_opened(
 ) -> None:
     service.add("b", "a")
     made = coordinator(service)
-    assert not made.poll_all_listed()
+    assert not made.confirm_all_listed()
     pass_time(made, service, 8)
-    assert made.poll_all_listed()
+    assert made.confirm_all_listed()

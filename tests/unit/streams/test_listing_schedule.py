@@ -23,7 +23,7 @@ def seconds_until_due(
 ) -> float:
     """After so many it is due."""
     began = clock.monotonic()
-    while not listing.poll_due(lambda: is_of_use):
+    while not listing.should_list(lambda: is_of_use):
         clock.sleep(0.25)
     return clock.monotonic() - began
 
@@ -39,7 +39,7 @@ def test_a_large_stream_and_one_of_many_are_listed_more_seldom(
     assert seconds_until_due(listing, clock) == 5.25
     listing.on_listing(20)
     assert seconds_until_due(listing, clock) == 9
-    listing.stream_count = 3
+    listing.share(3)
     listing.on_listing(20)
     assert seconds_until_due(listing, clock) == 17
 
@@ -62,7 +62,7 @@ def test_of_what_use_it_is_is_asked_once_a_period(
 
     listing.on_listing(20)
     for _ in range(100):
-        listing.poll_due(is_of_use)
+        listing.should_list(is_of_use)
         clock.sleep(0.25)
     assert len(asked) == 2
 

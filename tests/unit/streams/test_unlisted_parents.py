@@ -35,7 +35,7 @@ def to_read(service: PlayedService, clock: HandClock, shown_after: float = 1e9) 
     while True:
         coordinator.take_ready()
         executor.refresh(coordinator, service)
-        if coordinator.poll_all_listed():
+        if coordinator.confirm_all_listed():
             return [shard.id for shard in coordinator.lineage.unfinished]
         clock.sleep(0.25)
         if clock.passed >= shown_after:
