@@ -27,6 +27,8 @@ _Fields = ParamSpec("_Fields")
 _Stream = TypeVar("_Stream", contravariant=True)
 _Observers = TypeVar("_Observers", contravariant=True)
 _Result = TypeVar("_Result", covariant=True)
+_Return = TypeVar("_Return")
+_Class = TypeVar("_Class")
 _Self = TypeVar("_Self")
 _S = TypeVar("_S")
 _O = TypeVar("_O")
@@ -131,6 +133,33 @@ def _spelled_out(
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(call, name, getattr(function, name))
     return declares_options(call)
+
+
+def takes_fields(
+    options: Callable[_Fields, _Options],
+) -> Callable[
+    [Callable[[_Self, _Options], _Return]], Callable[Concatenate[_Self, _Fields], _Return]
+]:
+    """Does the same for a method whose parameters all are fields."""
+
+    def spell_out(
+        function: Callable[[_Self, _Options], _Return],
+    ) -> Callable[Concatenate[_Self, _Fields], _Return]:
+        def call(self: _Self, /, *_: _Fields.args, **fields: _Fields.kwargs) -> _Return:
+            return function(self, options(*_, **fields))
+
+        return _spelled_out(call, function, options)
+
+    return spell_out
+
+
+def own_options_first(options: type[_Class]) -> type[_Class]:
+    """Shows a class's own options before those of its base class."""
+    shown = inspect.signature(options)
+    own = options.__annotations__
+    first = sorted(shown.parameters.values(), key=lambda each: each.name not in own)
+    options.__signature__ = shown.replace(parameters=first)  # type: ignore[attr-defined]
+    return options
 
 
 def declares_options(function: _Function) -> _Function:

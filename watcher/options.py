@@ -23,7 +23,7 @@ from typing import (
 )
 
 from watcher.aws.price import PRICE
-from watcher.declared import Parameter
+from watcher.declared import Parameter, own_options_first
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, blame, refuse_text_for_bool
@@ -60,64 +60,13 @@ class Stop(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchOptions:
-    """The options of a watch, for the command line, `watch()`, the environment and `watcher.toml`.
+class ReadOptions:
+    """The options that `watch()` and `Stream` share: which records, and how to read them.
 
     A field with a `Parameter` is a command-line option. Raises UsageError, which names the field,
     for a value that can't be used.
     """
 
-    start: Annotated[
-        Union[str, datetime, timedelta, "Position"],
-        Parameter(
-            name="--from",
-            metavar="START",
-            group="start",
-            help="where to begin: latest, trim-horizon, an age (90s 15m 2h), or a time "
-            "(2026-11-21T08:00Z); default latest",
-        ),
-    ] = "latest"
-    tail: Annotated[
-        int | None,
-        Parameter(
-            metavar="N",
-            group="start",
-            help="begin with the last N changes (of those that the filters let through), in place "
-            "of --from; --no-follow: only those",
-        ),
-    ] = None
-    follow: Annotated[
-        bool,
-        Parameter(
-            negative="--no-follow",
-            group="start",
-            help="end when everything up to now has been delivered",
-        ),
-    ] = True
-    until: Annotated[
-        str | datetime | timedelta | None,
-        Parameter(
-            metavar="END",
-            group="start",
-            help="end before the first change later than this: an age or a time, as with --from",
-        ),
-    ] = None
-    max_records: Annotated[
-        int | None,
-        Parameter(
-            metavar="N",
-            group="start",
-            help="end after N records (those that a filter drops don't count)",
-        ),
-    ] = None
-    max_seconds: Annotated[
-        float | None,
-        Parameter(
-            metavar="SECONDS",
-            group="start",
-            help="end after this many seconds (or 30s, 5m), as with SIGTERM",
-        ),
-    ] = None
     snapshot: Annotated[
         bool,
         Parameter(
@@ -132,15 +81,6 @@ class WatchOptions:
             metavar="UNITS",
             group="start",
             help="with --snapshot: at most this many read units a second for each table's scan",
-        ),
-    ] = None
-    snapshot_export: Annotated[
-        str | None,
-        Parameter(
-            metavar="FOLDER",
-            group="start",
-            help="like --snapshot, but from a table's export (…/AWSDynamoDB/ID, s3:// or a folder) "
-            "instead of a scan; then the changes since its time",
         ),
     ] = None
     only: Annotated[
@@ -202,15 +142,6 @@ class WatchOptions:
             help="the key of --redact's hash; default: the variable WATCHER_REDACT_KEY",
         ),
     ] = None
-    checkpoint: Annotated[
-        str | os.PathLike[str] | CheckpointStorage | SharedStorage | None,
-        Parameter(
-            metavar="FILE",
-            group="failures",
-            help="resume from FILE if it exists, and save the positions to it; "
-            "dynamodb://TABLE/NAME or s3://BUCKET/KEY: share it with standbys",
-        ),
-    ] = None
     on_stale: Annotated[
         OnStale,
         Parameter(
@@ -220,16 +151,6 @@ class WatchOptions:
             "the oldest record, and warn), fail, snapshot (deliver the present items)",
         ),
     ] = "trim-horizon"
-    on_error: Annotated[
-        str | Callable[[dict[str, Any]], object] | None,
-        Parameter(
-            metavar="POLICY",
-            group="failures",
-            help="when a handler raises: retry (forever; default with --checkpoint), log (default "
-            "without), stop, dead-letter:DEST (a file, sqs://, sns://, s3://); or retry:N or "
-            "retry:15m first, as in retry:15m,stop",
-        ),
-    ] = None
     fail_on_data_loss: Annotated[
         bool,
         Parameter(
@@ -244,6 +165,135 @@ class WatchOptions:
             group="start",
             help="the longest pause between two reads of an idle shard; default 1 on a terminal, "
             "5 elsewhere",
+        ),
+    ] = None
+    region: Annotated[
+        str | None, Parameter(metavar="REGION", group="aws", help="AWS region; default the ARN's")
+    ] = None
+    profile: Annotated[
+        str | None,
+        Parameter(metavar="PROFILE", group="aws", help="AWS profile, as in the aws CLI"),
+    ] = None
+    endpoint_url: Annotated[
+        str | None,
+        Parameter(metavar="URL", group="aws", help="another endpoint, such as DynamoDB Local's"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Checks every value, before any call of the service."""
+        for each in fields(self):
+            if isinstance(each.default, bool):
+                refuse_text_for_bool(each.name, getattr(self, each.name))
+        for name in ("poll_max_seconds", "record_filter", "redaction"):
+            getattr(self, name)  # computed once; raises for a bad value
+        refuse_bad_limit(self.snapshot_limit)
+        if self.on_stale not in get_args(OnStale):
+            text = "give fail, trim-horizon or snapshot"
+            raise UsageError(text, "on_stale", repr(self.on_stale))
+
+    @cached_property
+    def connection(self) -> "AwsConfig":
+        """The connection to AWS."""
+        from watcher.aws.config import AwsConfig
+
+        return AwsConfig.here(self.region, self.profile, self.endpoint_url)
+
+    @cached_property
+    def poll_max_seconds(self) -> float:
+        """The longest delay between two reads of an idle shard."""
+        return poll_seconds(self.poll_max)
+
+    @cached_property
+    def record_filter(self) -> "RecordFilter | None":
+        """The filter of the records for the handlers; None: no filter."""
+        from watcher.records.filters import record_filter
+
+        return record_filter(self.filters, self.key, self.only, self.grep)
+
+    @cached_property
+    def redaction(self) -> "Redaction | None":
+        """The redaction rules; None without any."""
+        from watcher.records.redaction import redaction
+
+        return redaction(self.redact, self.redact_file, self.redact_key_file)
+
+
+@own_options_first
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions(ReadOptions):
+    """The options of a watch, for the command line, `watch()`, the environment and `watcher.toml`.
+
+    The shared ones are those of `ReadOptions`.
+    """
+
+    start: Annotated[
+        Union[str, datetime, timedelta, "Position"],
+        Parameter(
+            name="--from",
+            metavar="START",
+            group="start",
+            help="where to begin: latest, trim-horizon, an age (90s 15m 2h), or a time "
+            "(2026-11-21T08:00Z); default latest",
+        ),
+    ] = "latest"
+    tail: Annotated[
+        int | None,
+        Parameter(
+            metavar="N",
+            group="start",
+            help="begin with the last N changes (of those that the filters let through), in place "
+            "of --from; --no-follow: only those",
+        ),
+    ] = None
+    follow: Annotated[
+        bool,
+        Parameter(
+            negative="--no-follow",
+            group="start",
+            help="end when everything up to now has been delivered",
+        ),
+    ] = True
+    until: Annotated[
+        str | datetime | timedelta | None,
+        Parameter(
+            metavar="END",
+            group="start",
+            help="end before the first change later than this: an age or a time, as with --from",
+        ),
+    ] = None
+    max_records: Annotated[
+        int | None,
+        Parameter(
+            metavar="N",
+            group="start",
+            help="end after N records (those that a filter drops don't count)",
+        ),
+    ] = None
+    max_seconds: Annotated[
+        float | None,
+        Parameter(
+            metavar="SECONDS",
+            group="start",
+            help="end after this many seconds (or 30s, 5m), as with SIGTERM",
+        ),
+    ] = None
+    checkpoint: Annotated[
+        str | os.PathLike[str] | CheckpointStorage | SharedStorage | None,
+        Parameter(
+            metavar="FILE",
+            group="failures",
+            help="resume from FILE if it exists, and save the positions to it; "
+            "dynamodb://TABLE/NAME or s3://BUCKET/KEY: share it with standbys",
+        ),
+    ] = None
+    on_error: Annotated[
+        str | Callable[[dict[str, Any]], object] | None,
+        Parameter(
+            metavar="POLICY",
+            group="failures",
+            help="when a handler raises: retry (forever; default with --checkpoint), log (default "
+            "without), stop, dead-letter:DEST (a file, sqs://, sns://, s3://); or retry:N or "
+            "retry:15m first, as in retry:15m,stop",
         ),
     ] = None
     processes: Annotated[
@@ -271,17 +321,6 @@ class WatchOptions:
             help="what 100,000 GetRecords calls cost in your region; default 0.02",
         ),
     ] = PRICE
-    region: Annotated[
-        str | None, Parameter(metavar="REGION", group="aws", help="AWS region; default the ARN's")
-    ] = None
-    profile: Annotated[
-        str | None,
-        Parameter(metavar="PROFILE", group="aws", help="AWS profile, as in the aws CLI"),
-    ] = None
-    endpoint_url: Annotated[
-        str | None,
-        Parameter(metavar="URL", group="aws", help="another endpoint, such as DynamoDB Local's"),
-    ] = None
     tags: Annotated[
         list[str] | Iterable[str] | Mapping[str, str | Iterable[str] | None] | None,
         Parameter(
@@ -338,26 +377,28 @@ class WatchOptions:
             help="how long a handler may take to end its work after Ctrl-C or SIGTERM; default 5",
         ),
     ] = STOP_SECONDS
+    snapshot_export: Annotated[
+        str | None,
+        Parameter(
+            metavar="FOLDER",
+            group="start",
+            help="like --snapshot, but from a table's export (…/AWSDynamoDB/ID, s3:// or a folder) "
+            "instead of a scan; then the changes since its time",
+        ),
+    ] = None
     display: "Display | None" = None
     stop: "Stop | None" = None
 
     def __post_init__(self) -> None:
         """Checks every value, before any call of the service."""
-        for each in fields(self):
-            if isinstance(each.default, bool):
-                refuse_text_for_bool(each.name, getattr(self, each.name))
-        for name in (
-            *("position", "end", "poll_max_seconds", "record_filter", "redaction"),
-            "failure_policy",
-        ):
+        super().__post_init__()
+        for name in ("position", "end", "failure_policy"):
             getattr(self, name)  # computed once; raises for a bad value
         _refuse_bad_tail(self.tail, self.start, self.until)
         if self.snapshot and self.tail is not None:
             raise UsageError("it begins with the items: leave out --tail", "snapshot")
         if self.snapshot_export is not None and (self.tail is not None or self.start != "latest"):
             raise UsageError("it is the start: leave out --from and --tail", "snapshot_export")
-        refuse_bad_limit(self.snapshot_limit)
-        on_stale(self.on_stale)
         price(self.price)
         for name in ("max_records", "processes", "concurrency"):
             refuse_bad_count(name, getattr(self, name))
@@ -368,13 +409,6 @@ class WatchOptions:
         if self.stop is not None and not callable(getattr(self.stop, "is_set", None)):
             text = "give a threading.Event, or what has its is_set()"
             raise UsageError(text, "stop", repr(self.stop))
-
-    @cached_property
-    def connection(self) -> "AwsConfig":
-        """The connection to AWS."""
-        from watcher.aws.config import AwsConfig
-
-        return AwsConfig.here(self.region, self.profile, self.endpoint_url)
 
     @cached_property
     def position(self) -> "Position":
@@ -390,25 +424,6 @@ class WatchOptions:
     def follows(self) -> bool:
         """True if the watch goes on once everything up to now is delivered."""
         return self.follow and self.until is None
-
-    @cached_property
-    def poll_max_seconds(self) -> float:
-        """The longest delay between two reads of an idle shard."""
-        return poll_seconds(self.poll_max)
-
-    @cached_property
-    def record_filter(self) -> "RecordFilter | None":
-        """The filter of the records for the handlers; None: no filter."""
-        from watcher.records.filters import record_filter
-
-        return record_filter(self.filters, self.key, self.only, self.grep)
-
-    @cached_property
-    def redaction(self) -> "Redaction | None":
-        """The redaction rules; None without any."""
-        from watcher.records.redaction import redaction
-
-        return redaction(self.redact, self.redact_file, self.redact_key_file)
 
     @property
     def wire_filter(self) -> "Callable[[WireRecord], bool] | None":
@@ -533,13 +548,6 @@ def _refuse_bad_tail(count: int | None, start: object, until: object) -> None:
     if start != "latest" or until is not None:
         other = "--from" if start != "latest" else "--until"
         raise UsageError(f"it counts back from now: leave out {other}", "tail", count)
-
-
-def on_stale(given: OnStale) -> OnStale:
-    """Returns the checked policy for a checkpoint that is too old. Raises UsageError."""
-    if given not in get_args(OnStale):
-        raise UsageError("give fail, trim-horizon or snapshot", "on_stale", repr(given))
-    return given
 
 
 def handlers(given: object) -> "list[Handler]":

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, Self, TypeAlias, TypedDict, Unpack
+from functools import cached_property, partial
+from typing import Any, Self, TypeAlias
 
-from watcher.aws.config import AwsConfig
 from watcher.aws.connect import Clients
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import Latest, Position, Service
 from watcher.aws.tables import TableItems
 from watcher.clock import CLOCK, Clock
-from watcher.errors import StreamError, UsageError, refuse_text_for_bool
-from watcher.options import OnStale, poll_seconds, position, refuse_bad_limit
-from watcher.options import on_stale as checked_policy
+from watcher.declared import takes_fields
+from watcher.errors import StreamError, UsageError
+from watcher.options import OnStale, ReadOptions, position
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.merged_streams import MergedReaders, StartPosition
@@ -30,10 +29,10 @@ from watcher.pull.shard_pool import PullOptions
 from watcher.pull.snapshot_reader import SnapshotReader
 from watcher.pull.table_snapshot import Items
 from watcher.pull.timing import TIMING, Timing
-from watcher.records.filters import RecordFilter, record_filter
+from watcher.records.filters import RecordFilter
 from watcher.records.record import Record
-from watcher.records.redaction import Redaction, redaction
-from watcher.records.wire import FilterPattern, KeyValues, Kind
+from watcher.records.redaction import Redaction
+from watcher.records.wire import Kind  # noqa: F401 (the type of an option)
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenJson
 from watcher.streams.losses import Losses
@@ -102,24 +101,22 @@ def _close_unused(created: asyncio.Future[Any]) -> None:
         created.result().close()
 
 
-class StreamOptions(TypedDict, total=False):
-    """The keywords of `Stream`, for callers that pass them on."""
+@dataclass(frozen=True)
+class StreamOptions(ReadOptions):
+    """The parameters of `Stream`."""
 
-    filters: Iterable[FilterPattern] | None
-    key: KeyValues | None
-    only: Kind | Iterable[Kind] | None
-    grep: str | None
-    redact: str | Iterable[str] | None
-    redact_file: str | os.PathLike[str] | None
-    redact_key_file: str | os.PathLike[str] | None
-    snapshot: bool
-    snapshot_limit: float | None
-    on_stale: OnStale
-    fail_on_data_loss: bool
-    poll_max: float | None
-    region: str | None
-    profile: str | None
-    endpoint_url: str | None
+    stream: str | Iterable[str]
+    start: Start = "latest"
+
+    def __post_init__(self) -> None:
+        """Checks every value, before any call of the service."""
+        super().__post_init__()
+        _position(self.start)
+
+    @cached_property
+    def wanted(self) -> WantedStreams:
+        """The streams that are named."""
+        return WantedStreams.parse(self.stream)
 
 
 class Stream:
@@ -127,71 +124,45 @@ class Stream:
 
     `stream` names streams as for `watch()`; globs are resolved once, here. `start` is `"latest"`,
     `"trim_horizon"`, a datetime (aware, or in local time), a timedelta (an age), or a token, as a
-    dict or its JSON. `filters`, `key`, `only`, `grep`, `redact`, `snapshot`, `on_stale` (for a
-    token) and `poll_max` work as in `watch()`; a record that is filtered out moves the token, and
-    counts in `filtered`. Of several streams, one that can't be read is skipped while that lasts,
-    with its error in `errors`. Raises StreamError where the stream (or all of them) can't be used,
-    or is disabled, read to its end and replaced by another one of its table (which the error
-    names); UsageError for a bad start or filter, and after `close`. Not for use by several threads
-    at once.
+    dict or its JSON. The other parameters are those of `watch()` (`on_stale` is for a token); a
+    record that is filtered out moves the token, and counts in `filtered`. Of several streams, one
+    that can't be read is skipped while that lasts, with its error in `errors`. Raises StreamError
+    where the stream (or all of them) can't be used, or is disabled, read to its end and replaced by
+    another one of its table (which the error names); UsageError for a bad start or filter, and
+    after `close`. Not for use by several threads at once.
 
     `next` reads before it returns None, each shard at most four times a second (less often where
     throttled), so the caller's pace decides the cost. `async for` waits for a record, and reads an
     idle shard as often as `watch` does.
     """
 
-    def __init__(  # noqa: PLR0913 (its parameters are the options)
-        self,
-        stream: str | Iterable[str],
-        start: Start = "latest",
-        *,
-        filters: Iterable[FilterPattern] | None = None,
-        key: KeyValues | None = None,
-        only: Kind | Iterable[Kind] | None = None,
-        grep: str | None = None,
-        redact: str | Iterable[str] | None = None,
-        redact_file: str | os.PathLike[str] | None = None,
-        redact_key_file: str | os.PathLike[str] | None = None,
-        snapshot: bool = False,
-        snapshot_limit: float | None = None,
-        on_stale: OnStale = "trim-horizon",
-        fail_on_data_loss: bool = False,
-        poll_max: float | None = None,
-        region: str | None = None,
-        profile: str | None = None,
-        endpoint_url: str | None = None,
-    ) -> None:
-        refuse_text_for_bool("snapshot", snapshot)
-        refuse_text_for_bool("fail_on_data_loss", fail_on_data_loss)
-        refuse_bad_limit(snapshot_limit)
-        test, on_stale = record_filter(filters, key, only, grep), checked_policy(on_stale)
-        hidden = redaction(redact, redact_file, redact_key_file)
-        asked = WantedStreams.parse(stream)
-        _position(start)  # raises for a bad start, before any call
-        connection = AwsConfig.here(region, profile, endpoint_url)
+    @takes_fields(StreamOptions)
+    def __init__(self, how: StreamOptions) -> None:
+        wanted, connection = how.wanted, how.connection
         clients = Clients(connection)
         self._calls = CallPool()
         # Also closes if the caller never does, or if no stream is found.
         self._close = weakref.finalize(self, _close_all, self._calls, clients)
-        found = {arn: clients.client_for(arn) for arn in clients.all_of(asked)}
+        found = {arn: clients.client_for(arn) for arn in clients.all_of(wanted)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.use_fast_path(arn)
-        needed = found if snapshot or on_stale == "snapshot" else ()
+        needed = found if how.snapshot or how.on_stale == "snapshot" else ()
         items = {arn: TableItems(connection, arn, clients.client_for(arn).table) for arn in needed}
-        self._items, self._only_restart = items, not snapshot
+        self._items, self._only_restart = items, not how.snapshot
+        test = how.record_filter
         options = PullOptions(
-            poll_max_seconds=poll_seconds(poll_max),
+            poll_max_seconds=how.poll_max_seconds,
             stream_count=len(found),
-            on_stale=on_stale,
-            snapshot_limit=snapshot_limit,
+            on_stale=how.on_stale,
+            snapshot_limit=how.snapshot_limit,
             page_filter=None if test is None else test.matching_indexes,
         )
         self._set_up(
             found,
-            start,
+            how.start,
             record_filter=test,
-            redaction=hidden,
-            fail_on_data_loss=fail_on_data_loss,
+            redaction=how.redaction,
+            fail_on_data_loss=how.fail_on_data_loss,
             clock=CLOCK,
             options=options,
         )
@@ -221,7 +192,7 @@ class Stream:
         services = service if isinstance(service, Mapping) else {arn: service}
         options = PullOptions(
             stream_count=len(services),
-            on_stale=checked_policy(on_stale),
+            on_stale=on_stale,
             page_filter=None if record_filter is None else record_filter.matching_indexes,
             timing=timing,
         )
@@ -288,14 +259,11 @@ class Stream:
         self._close()
 
     @classmethod
-    async def open(
-        cls,
-        stream: str | Iterable[str],
-        start: Start = "latest",
-        **options: Unpack[StreamOptions],
-    ) -> Self:
+    @takes_fields(StreamOptions)
+    async def open(cls, how: StreamOptions) -> Self:
         """Creates a stream, with the constructor's parameters, without blocking the event loop."""
-        created = asyncio.ensure_future(asyncio.to_thread(lambda: cls(stream, start, **options)))
+        given = {each.name: getattr(how, each.name) for each in fields(how)}
+        created = asyncio.ensure_future(asyncio.to_thread(lambda: cls(**given)))
         try:
             return await asyncio.shield(created)
         except asyncio.CancelledError:
@@ -357,9 +325,15 @@ class Stream:
         """Returns the next record; None when there is none now. Never ends by itself."""
         self._check_idle()
         while (record := self._next()) is not None:
-            if self._record_filter is None or self._record_filter(record):
-                return record if self._redaction is None else self._redaction(record)
-            self._filtered += 1
+            if (shown := self._shown(record)) is not None:
+                return shown
+        return None
+
+    def _shown(self, record: Record) -> Record | None:
+        """Returns a record as the caller gets it; None for one that the filters reject."""
+        if self._record_filter is None or self._record_filter(record):
+            return record if self._redaction is None else self._redaction(record)
+        self._filtered += 1
         return None
 
     def _check_idle(self) -> None:
@@ -423,9 +397,8 @@ class Stream:
             self._clock.monotonic() >= self._stepped_at + self._options.timing.await_step_seconds
         )
         while (record := self._readers.pop_buffered(poll_is_due=poll_is_due)) is not None:
-            if self._record_filter is None or self._record_filter(record):
-                return record if self._redaction is None else self._redaction(record)
-            self._filtered += 1
+            if (shown := self._shown(record)) is not None:
+                return shown
         return None
 
     def _new_reader(self, service: Service, arn: str, start: StartPosition) -> MergedReader:

@@ -22,7 +22,6 @@ from watcher.aws.connect import connect
 from watcher.errors import StreamGoneError, TransientError
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.timing import Timing
-from watcher.stream import StreamOptions
 from watcher.streams.persistent_errors import StreamRetry
 from watcher.streams.timing import Timing as CoreTiming
 
@@ -601,7 +600,7 @@ def test_a_task_opens_and_closes_a_stream_without_blocking(sim: Simulator) -> No
     written = sim.write("a", 3)
 
     async def run() -> Stream:
-        settings: StreamOptions = {"region": "us-east-1", "endpoint_url": sim.endpoint}
+        settings: dict[str, Any] = {"region": "us-east-1", "endpoint_url": sim.endpoint}
         async with await Stream.open("orders", "trim_horizon", **settings) as made:
             assert await taken(made, 3) == written
         return made
