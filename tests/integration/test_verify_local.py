@@ -1,6 +1,8 @@
 """Two tables of Amazon's own DynamoDB Local, both written meanwhile: no difference is made up."""
 
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ import pytest
 
 from tests.ledger.ledger import an_item
 from tests.support.dynamodb_local import DynamoDBLocal
+from tests.unit.cli.test_undo import KILLED_AT_A_WRITE
 from watcher.cli import main
 from watcher.records.record import wire_item
 
@@ -106,6 +109,15 @@ def test_a_copy_that_is_a_little_behind_is_equal_while_both_are_written(
 
     while orders.late:
         orders.copy()
-    assert main(["undo", "--apply", "plan.jsonl"]) == 0
-    assert "Undoes how orders-copy differs from orders\n" in capsys.readouterr().err
+    # A kill after a write, and one before: the copy's stream is too young to tell of the latter.
+    for when in ("after", "before"):
+        killing = [sys.executable, "-c", KILLED_AT_A_WRITE, when, "plan.jsonl"]
+        assert subprocess.run(killing, capture_output=True, check=False).returncode == -9
+    assert main(["undo", "--apply", "plan.jsonl"]) == 1
+    out, err = capsys.readouterr()
+    assert "Undoes how orders-copy differs from orders\n" in err
+    kept, conflict = sorted(out.splitlines(), reverse=True)
+    assert kept.startswith("KEPT ") and "a run was killed while it wrote this, and the" in conflict
+    assert main([*command, "--repair", "again.jsonl"]) == 1
+    assert main(["undo", "--apply", "again.jsonl"]) == 0
     assert main(command) == 0

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from tests.ledger.ledger import DisturbedTables, Item, Ledger
 from watcher.aws.model import WireItem
 from watcher.time_machine.copied_items import Form
-from watcher.time_machine.copies import CopyPosition
+from watcher.time_machine.copies import Copy, CopyPosition
 from watcher.time_machine.limits import TimeMachineLimits
 from watcher.time_machine.verify import Verification, Verifier
 
@@ -42,6 +42,9 @@ class HandCopy:
 
     def as_copied(self, item: WireItem) -> WireItem:
         return item
+
+    def parts(self, count: int) -> list[Copy]:
+        return [self]
 
 
 def copied(item: Item, form: Form) -> Item:

@@ -188,6 +188,8 @@ class TablesClient:
         try:
             botocore_session = session(connection)
             region = region_of(connection, botocore_session, arn_region)
+            self.connection = msgspec.structs.replace(connection, region=region)
+            """What another process needs to reach the same tables."""
             credentials = own_credentials(connection, region)
             botocore_session.register_component(
                 "credential_provider", SigningCredentials(credentials)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import sys
@@ -70,16 +69,6 @@ BASELINE = Annotated[
 """A table's export, and those after it."""
 
 
-def _on_spark(line: CommandLine) -> bool:
-    return line.peek(spark_commands.ARCHIVE_ENGINE).last == "spark"
-
-
-def _engine_options(line: CommandLine) -> list[inspect.Parameter]:
-    """Returns `--engine` and, for spark, the options of Spark's session."""
-    more = spark_commands.session_options() if _on_spark(line) else ()
-    return [spark_commands.ARCHIVE_ENGINE, *more]
-
-
 # `history`
 
 _Key = Annotated[
@@ -102,7 +91,7 @@ def history_command(line: CommandLine) -> Callable[..., int]:
     names = "start", "until", *options.REDACT, *options.AWS
     parts = [
         *options.declared_by(WatchOptions, *names, start="trim-horizon"),
-        *_engine_options(line),
+        *spark_commands.engine_options(line),
     ]
     return options.with_options(_history, parts, options.declared_by(style.set_up))
 
@@ -318,10 +307,10 @@ _Wire = Annotated[bool, Parameter(help="items in DynamoDB's own JSON, with types
 def as_of_command(line: CommandLine) -> Callable[..., int]:
     """Prints a table's items as they were at a moment."""
     names = "filters", *options.REDACT, *options.AWS
-    parts = [*options.declared_by(WatchOptions, *names), *_engine_options(line)]
+    parts = [*options.declared_by(WatchOptions, *names), *spark_commands.engine_options(line)]
     form = Parameter(
         alias="-o",
-        choices=_FORMS_BY_SPARK if _on_spark(line) else _FORMS,
+        choices=_FORMS_BY_SPARK if spark_commands.is_on_spark(line) else _FORMS,
         metavar="FORMAT",
         help="json (an array), jsonl (a line for each item; the default), csv or table; by spark "
         "jsonl or parquet",

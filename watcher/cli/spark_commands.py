@@ -306,9 +306,9 @@ def _refuse(choice: Choice, origins: options.Origins, values: Values) -> None:
         raise UsageError("--lambda is not for --engine spark: run it without --engine")
 
 
-# `as-of` and `history` with --engine spark: archives of any size, with a table's export
+# `as-of`, `history` and `verify` with --engine spark: archives, tables and copies of any size
 
-ARCHIVE_ENGINE = options.option(
+_ENGINE = options.option(
     "engine",
     str,
     "here",
@@ -316,9 +316,31 @@ ARCHIVE_ENGINE = options.option(
         choices=("here", "spark"),
         metavar="ENGINE",
         group="spark",
-        help="where archives are read: here (default), or by spark, of any size",
+        help="where archives, or a copy and its table, are read: here (default), or by spark, of "
+        "any size",
     ),
 )
+
+
+def is_on_spark(line: CommandLine) -> bool:
+    """Returns True with `--engine spark`."""
+    return line.peek(_ENGINE).last == "spark"
+
+
+def engine_options(line: CommandLine) -> list[inspect.Parameter]:
+    """Returns `--engine` and, for spark, the options of Spark's session."""
+    return [_ENGINE, *(session_options() if is_on_spark(line) else ())]
+
+
+def verified(compare: Callable[..., _Result], values: Values) -> _Result:
+    """Returns what `compare` makes of the sides that Spark reads: its keyword is `elsewhere`."""
+
+    def run(*, spark: SparkSession, connection: object) -> _Result:
+        from watcher.spark.verify import SparkSides
+
+        return compare(elsewhere=SparkSides(spark))
+
+    return _run(run, values=values)
 
 
 def as_of(

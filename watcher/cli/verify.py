@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -17,7 +18,7 @@ import msgspec
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.aws.model import WireValue
-from watcher.cli import completers, options
+from watcher.cli import completers, options, spark_commands
 from watcher.cli.output import Line, flush_stdout, status_line
 from watcher.cli.status import bar, duration
 from watcher.clock import CLOCK
@@ -51,6 +52,7 @@ from watcher.time_machine.sources import Sources, past_time, start_time
 from watcher.time_machine.table import open_table
 from watcher.time_machine.verify import (
     DifferentItem,
+    Elsewhere,
     Verification,
     Verifier,
     VerifyProgress,
@@ -155,6 +157,7 @@ def verify_command(line: CommandLine) -> Callable[..., int]:
     """Compares a table with a copy."""
     return options.with_options(
         _compare,
+        spark_commands.engine_options(line),
         options.declared_by(_Comparison),
         options.declared_by(WatchOptions, *options.REDACT, *options.AWS, "metrics_port"),
         options.declared_by(style.set_up),
@@ -181,6 +184,7 @@ class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
         sources: Sequence[str],
         connection: AwsConfig,
         on_progress: Callable[[VerifyProgress], object],
+        elsewhere: Elsewhere | None = None,
     ) -> Verifier:
         """Opens both sides. Raises UsageError, StreamError."""
         limit = self.read_limit
@@ -195,6 +199,7 @@ class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
             read_limit=limit,
             sample=sample,
             on_progress=on_progress,
+            elsewhere=elsewhere,
         )
 
     @property
@@ -239,8 +244,13 @@ def _compare(
         raise UsageError("name a copy or a log: verify orders --with ./mirror/orders")
     connection = options.connection(values)
     if log is not None:
+        if values["engine"] == "spark":
+            raise UsageError("spark compares copies: leave it out with --log", "engine")
         read = Sources.named(sources, connection)
         return _check_log(read, log, start, _age(comparison.lag), output)
+    is_on_spark = values["engine"] == "spark"
+    if is_on_spark and comparison.every is not None:
+        raise UsageError("spark compares once: leave out --every", "engine")
     port = values["metrics_port"]
     assert port is None or isinstance(port, str)
     if port is not None and comparison.every is None:
@@ -251,7 +261,11 @@ def _compare(
             if repair is not None:
                 raise UsageError("a plan is of one comparison: without --every", "repair")
             return rounds.repeat(_age(comparison.every, "every"), port)
-        verifier, found = rounds.compare(repair)
+        if is_on_spark:
+            compare = partial(rounds.compare, repair)
+            verifier, found = spark_commands.verified(compare, values)
+        else:
+            verifier, found = rounds.compare(repair)
     copy = verifier.copy
     if repair is not None and isinstance(copy, TableCopy) and found.found:
         _save_repair(found, copy, verifier.table, repair)
@@ -267,9 +281,13 @@ class _Rounds(NamedTuple):
     progress: _Progress
     output: str
 
-    def compare(self, repair: str | None = None) -> tuple[Verifier, Verification]:
+    def compare(
+        self, repair: str | None = None, elsewhere: Elsewhere | None = None
+    ) -> tuple[Verifier, Verification]:
         """Compares once, and prints the differences. Raises UsageError, StreamError."""
-        verifier = self.comparison.open(self.sources, self.connection, self.progress.show)
+        verifier = self.comparison.open(
+            self.sources, self.connection, self.progress.show, elsewhere
+        )
         if repair is not None and not isinstance(verifier.copy, TableCopy):
             text = "only a table can be repaired; make another copy anew"
             raise UsageError(text, "repair", repair)

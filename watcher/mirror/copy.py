@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
+from pyarrow.dataset import FileSystemDataset
 
 from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
@@ -20,7 +22,7 @@ from watcher.records.diff import number_text
 from watcher.records.typed_values import RESCUED, Converter, converter
 from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
-from watcher.time_machine.copies import CopyPosition
+from watcher.time_machine.copies import Copy, CopyPosition
 from watcher.version import install
 
 Format: TypeAlias = Literal["delta", "iceberg"]
@@ -102,8 +104,8 @@ class MirrorCopy:
     columns = None
 
     def __init__(self, folder: str) -> None:
-        self._mirror = open_mirror(folder, form=found_format(Path(folder)))
-        state = self._mirror.state
+        mirror = open_mirror(folder, form=found_format(Path(folder)))
+        state = mirror.state
         if state is None:
             raise UsageError("it is no mirror", "with_", folder)
         if not state.copied:
@@ -112,29 +114,29 @@ class MirrorCopy:
             text = "its values are redacted: it can't be compared with its table"
             raise UsageError(text, "with_", folder)
         self._history = state.history
-        self.label = f"mirror at version {self._mirror.version}"
+        self.label = f"mirror at version {mirror.version}"
         self.position = CopyPosition(
             token=checkpoint_format.from_json(state.token),
-            stored_at=self._mirror.stored_at,
+            stored_at=mirror.stored_at,
             copied_at=state.copied_at,
         )
+        self._rows = mirror.rows()
         # The columns whose types a user has chosen.
         self._chosen: dict[str, tuple[pa.DataType, Converter]] = {
             field.name: (field.type, converter(field.type))
-            for field in self._mirror.schema
+            for field in mirror.schema
             if KIND not in (field.metadata or {}) and field.name not in _own(self._history)
+        }
+        self._kinds = {
+            field.name: (field.metadata or {}).get(KIND, b"").decode()
+            for field in mirror.schema
+            if field.name not in _own(self._history)
         }
 
     def items(self) -> Iterator[WireItem]:
         """Yields the items of its rows; of a mirror with `--history`, those of valid versions."""
-        own = _own(self._history)
-        kinds = {
-            field.name: (field.metadata or {}).get(KIND, b"").decode()
-            for field in self._mirror.schema
-            if field.name not in own
-        }
         valid = pyarrow.dataset.field("_valid_to").is_null() if self._history else None
-        read = self._mirror.rows().to_batches(
+        read = self._rows.to_batches(
             filter=valid,
             batch_size=_BATCH,
             batch_readahead=1,
@@ -142,7 +144,7 @@ class MirrorCopy:
             cache_metadata=False,  # 40 KB for each of its files
         )
         for batch in read:
-            yield from _items(batch, kinds)
+            yield from _items(batch, self._kinds)
 
     def as_copied(self, item: WireItem) -> WireItem:
         """Returns an item as its row has it: without nulls, with the types that a user chose."""
@@ -151,6 +153,15 @@ class MirrorCopy:
             if name in found and (cell := convert(dict(found[name]))) is not None:
                 found[name] = _value("", pa.scalar(cell, kind).as_py())
         return found
+
+    def parts(self, count: int) -> Sequence[Copy]:
+        """Returns parts of its files."""
+        files = list(self._rows.get_fragments())
+        parts = [copy(self) for _ in range(max(1, min(count, len(files))))]
+        for number, part in enumerate(parts):
+            some = files[number :: len(parts)]
+            part._rows = FileSystemDataset(some, self._rows.schema, self._rows.format)
+        return parts
 
 
 def _items(rows: pa.RecordBatch, kinds: Mapping[str, str]) -> Iterator[WireItem]:

@@ -152,6 +152,8 @@ def same(old: WireValue | Absent, new: WireValue | Absent) -> bool:
 
 def to_number(text: str) -> Decimal | str:
     """Converts a number with all its digits; other text (an emulator's `NaN`) stays text."""
+    if "_" in text or not text.isascii():  # `1_0` and other scripts' digits are Python's numbers
+        return text
     try:
         made = Decimal(text)
     except InvalidOperation:

@@ -123,13 +123,12 @@ def _settings(master: str, *, short: bool) -> dict[str, str]:
 
 
 def _built(settings: Mapping[str, str]) -> SparkSession:
-    with warnings.catch_warnings():
-        # pyspark warns of pandas 3, which nothing here uses.
-        warnings.simplefilter("ignore", FutureWarning)
-        builder = SparkSession.builder
-        for name, value in (_defaults(settings["spark.master"]) | dict(settings)).items():
-            builder = builder.config(name, value)
-        return builder.getOrCreate()
+    # pyspark warns of pandas 3, which nothing here uses, at the start and at each function.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    builder = SparkSession.builder
+    for name, value in (_defaults(settings["spark.master"]) | dict(settings)).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def _quiet(spark: SparkSession) -> None:

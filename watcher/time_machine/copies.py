@@ -7,7 +7,8 @@ import gzip
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +24,7 @@ from watcher.errors import UsageError
 from watcher.streams.checkpoint_format import Token
 from watcher.time_machine.copied_items import Form, plain_value
 from watcher.time_machine.sources import source_path
-from watcher.time_machine.table import TableHandle
+from watcher.time_machine.table import TableHandle, TablePart
 from watcher.version import install
 
 _BATCH: Final = 2_000
@@ -75,6 +76,9 @@ class Copy(Protocol):
     def as_copied(self, item: WireItem) -> WireItem:
         """Returns an item of the table as this copy would have it."""
 
+    def parts(self, count: int) -> Sequence[Copy]:
+        """Returns at least one part, about so many where it has as many, for other processes."""
+
 
 class TableCopy:
     """Another table of DynamoDB, as it is now."""
@@ -97,6 +101,24 @@ class TableCopy:
     def as_copied(self, item: WireItem) -> WireItem:
         """Returns the item."""
         return item
+
+    def parts(self, count: int) -> Sequence[Copy]:
+        """Returns the segments of a scan."""
+        parts = self.table.parts(count, self._read_limit)
+        return [_TableCopyPart(each, self.label) for each in parts]
+
+
+class _TableCopyPart(TableCopy):
+    """A segment of another table."""
+
+    def __init__(self, part: TablePart, label: str) -> None:
+        self.label = label
+        self._part = part
+
+    def items(self) -> Iterator[WireItem]:
+        """Yields its items."""
+        for page in self._part.pages():
+            yield from map(_item.decode, page)
 
 
 class FileCopy:
@@ -139,6 +161,13 @@ class FileCopy:
             for name, value in item.items()
             if "" not in (value.get("S"), value.get("B"))
         }
+
+    def parts(self, count: int) -> Sequence[Copy]:
+        """Returns parts of its files."""
+        parts = [copy(self) for _ in range(min(count, len(self._files)))]
+        for number, part in enumerate(parts):
+            part._files = [each.absolute() for each in self._files[number :: len(parts)]]
+        return parts
 
     def _parquet(self, path: Path) -> Iterator[WireItem]:
         try:
@@ -233,6 +262,12 @@ class SqliteCopy:
     def as_copied(self, item: WireItem) -> WireItem:
         """Returns the item."""
         return item
+
+    def parts(self, count: int) -> Sequence[Copy]:
+        """Returns all of it, as only one statement reads one moment."""
+        part = copy(self)
+        part._path = str(Path(self._path).absolute())
+        return [part]
 
 
 _KINDS: Final = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from sqlalchemy import exc
 from watcher.aws.model import WireItem
 from watcher.errors import UsageError, without_passwords
 from watcher.time_machine.copied_items import Form, plain_value
-from watcher.time_machine.copies import CopyPosition
+from watcher.time_machine.copies import Copy, CopyPosition
 
 _ROWS_AT_ONCE = 500
 
@@ -26,6 +26,7 @@ class SqlCopy:
     form = Form.TEXT
 
     def __init__(self, url: str, names: Mapping[str, str], at: datetime | None) -> None:
+        self._given = url, names, at
         with _readable(url):
             parsed = sqlalchemy.make_url(url)
             table, schema = (parsed.query.get(name) for name in ("table", "schema"))
@@ -41,6 +42,10 @@ class SqlCopy:
         self.position = CopyPosition(at=at)
         self.columns: frozenset[str] | None = None
         self._attributes = {column: attribute for attribute, column in names.items()}
+
+    def __reduce__(self) -> tuple[Callable[..., SqlCopy], tuple[object, ...]]:
+        """Connects again in another process."""
+        return SqlCopy, self._given
 
     def items(self) -> Iterator[WireItem]:
         """Yields its rows, all of one statement. Raises UsageError."""
@@ -65,6 +70,10 @@ class SqlCopy:
     def as_copied(self, item: WireItem) -> WireItem:
         """Returns the item."""
         return item
+
+    def parts(self, count: int) -> Sequence[Copy]:
+        """Returns all of it, as only one statement reads one moment."""
+        return [self]
 
 
 @contextmanager

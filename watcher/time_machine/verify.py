@@ -24,10 +24,11 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from contextlib import ExitStack
+from copy import copy as shallow_copy
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import IO, Final, NamedTuple, Self
+from typing import IO, Final, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -102,7 +103,7 @@ class VerifyProgress(NamedTuple):
     """The part of the table, by the size that DynamoDB tells."""
 
 
-class _Part(Enum):
+class Part(Enum):
     """The place that a line is from."""
 
     COPY = "c"
@@ -111,16 +112,17 @@ class _Part(Enum):
     PAST = "p"
 
 
-_COPY: Final = ord(_Part.COPY.value)
+_COPY: Final = ord(Part.COPY.value)
+_CHANGE: Final = ord(Part.CHANGE.value)
 
 
-class _Line(msgspec.Struct, array_like=True):
+class Line(msgspec.Struct, array_like=True):
     """A state read of an item: in the table, in the copy, or in a change."""
 
     item: Identity
     image: msgspec.Raw
     """The item, or what a change left of it."""
-    part: _Part
+    part: Part
     change: str = ""
     """A change's sequence number."""
     kind: str = ""
@@ -130,7 +132,7 @@ class _Line(msgspec.Struct, array_like=True):
 
 _NO_ANSWER: Final = "no answer, as changes are missing: "
 _NOTHING: Final = b"null"
-_line: Final = msgspec.json.Decoder(_Line)
+_line: Final = msgspec.json.Decoder(Line)
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPLIT: Final = 16
@@ -140,7 +142,8 @@ _KEY_BYTES: Final = 8
 _DIGEST_BYTES: Final = 16
 _KEY_END: Final = 2 * _KEY_BYTES
 _DIGEST_END: Final = _KEY_END + 2 * _DIGEST_BYTES
-_NO_DIGEST: Final = b"-" * (2 * _DIGEST_BYTES)
+NO_DIGEST: Final = b"-" * (2 * _DIGEST_BYTES)
+"""In place of the digest of a line that has to be looked at."""
 
 
 def hash_of(item: Identity) -> int:
@@ -152,17 +155,23 @@ def _key_hash(item: Identity) -> bytes:
     return hashlib.blake2b(_encode(item), digest_size=_KEY_BYTES).hexdigest().encode()
 
 
-def _digest(text: bytes | None) -> bytes:
-    if text is None:
-        return _NO_DIGEST
-    return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest().encode()
+def packed(line: Line, digest: bytes = b"") -> bytes:
+    """Returns the hash of the line's key, a digest of the item, the line's part, and the line."""
+    # Line breaks between JSON's tokens mean nothing, and its strings hold none.
+    text = _encode(line).replace(b"\n", b" ")
+    head = _key_hash(line.item), digest or NO_DIGEST, line.part.value.encode()
+    return b"%b%b%b%b\n" % (*head, text)
+
+
+def unpacked(line: bytes) -> Line:
+    """Returns the line."""
+    return _line.decode(line[_DIGEST_END + 1 :])
 
 
 class _Partition:
-    """The states of some of the items, a line each, in a temporary file.
+    """The states of some of the items, a packed line each, in a temporary file.
 
-    A line begins with the hash of its item's key, a digest of the item, and its part. Where the
-    digests of both sides have one sum, and no line is without one, all items are equal.
+    Where the digests of both sides have one sum, and no line is without one, all items are equal.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -175,11 +184,12 @@ class _Partition:
         self._table_lines = 0
         self._is_unknown = False
 
-    def add(self, key: bytes, digest: bytes, line: bytes) -> None:
-        """Writes a line that begins with these hashes."""
+    def add(self, line: bytes) -> None:
+        """Writes a packed line."""
         self._file.write(line)
+        key, digest = line[:_KEY_END], line[_KEY_END:_DIGEST_END]
         # Two threads: one reads the copy, and the other all else.
-        if digest == _NO_DIGEST:
+        if digest == NO_DIGEST:
             self._is_unknown = True
         elif line[_DIGEST_END] == _COPY:
             self._copies += int(digest, 16)
@@ -214,7 +224,7 @@ class _Partition:
         for line in self:
             key, digest = line[:_KEY_END], line[_KEY_END:_DIGEST_END]
             side = there if line[_DIGEST_END] == _COPY else here
-            if digest == _NO_DIGEST or key in side:
+            if digest == NO_DIGEST or key in side:
                 found.add(key)
             else:
                 side[key] = digest
@@ -222,12 +232,12 @@ class _Partition:
         found |= there.keys() - here.keys()
         return found, len(here.keys() - found)
 
-    def lines(self, keys: Container[bytes]) -> Iterator[_Line]:
+    def lines(self, keys: Container[bytes]) -> Iterator[Line]:
         """Yields the lines of these keys; those of a copy's items first."""
         for is_copy in (True, False):
             for line in self:
                 if (line[_DIGEST_END] == _COPY) is is_copy and line[:_KEY_END] in keys:
-                    yield _line.decode(line[_DIGEST_END + 1 :])
+                    yield unpacked(line)
 
 
 class _Partitions:
@@ -254,12 +264,16 @@ class _Partitions:
     def __exit__(self, *error: object) -> None:
         self._files.close()
 
-    def add(self, line: _Line, digest: bytes = _NO_DIGEST) -> None:
-        """Writes a line to the partition of its key."""
-        key = _key_hash(line.item)
-        # Line breaks between JSON's tokens mean nothing, and its strings hold none.
-        text = _encode(line).replace(b"\n", b" ")
-        self._add(key, digest, b"%b%b%b%b\n" % (key, digest, line.part.value.encode(), text))
+    def add(self, line: bytes) -> None:
+        """Writes a packed line to the partition of its key."""
+        # Other digits of the hash than those that brought them together in a file to split.
+        place = int(line[:_KEY_END], 16) // self._divisor % self._count
+        self._parts[place].add(line)
+
+    def changed(self) -> Iterator[Set[bytes]]:
+        """Yields the hashes of the keys of items that changed, partition by partition."""
+        for part in self._parts:
+            yield {line[:_KEY_END] for line in part if line[_DIGEST_END] == _CHANGE}
 
     def __iter__(self) -> Iterator[_Partition]:
         for part in self._parts:
@@ -267,18 +281,13 @@ class _Partitions:
             if is_large and part.equal_items is None and self._divisor < _HASHES:
                 with _Partitions(_SPLIT, self._most, self._divisor * self._count) as smaller:
                     for line in part:
-                        smaller._add(line[:_KEY_END], line[_KEY_END:_DIGEST_END], line)
+                        smaller.add(line)
                     yield from smaller
             else:
                 yield part
 
-    def _add(self, key: bytes, digest: bytes, line: bytes) -> None:
-        # Other digits of the hash than those that brought them together in a file to split.
-        place = int(key, 16) // self._divisor % self._count
-        self._parts[place].add(key, digest, line)
 
-
-class _Compared(msgspec.Struct):
+class ComparedItem(msgspec.Struct):
     """The present knowledge of an item while its lines are read."""
 
     copied: int = 0
@@ -298,7 +307,7 @@ class _RecentStates:
         self.changes: deque[Change] = deque()
         self._left = most
 
-    def add(self, line: _Line) -> None:
+    def add(self, line: Line) -> None:
         """Takes in a change, and drops the oldest for it."""
         if not self.changes:
             self.before = _image(line.old.copy())
@@ -324,20 +333,20 @@ class _Evidence:
         self.past = _RecentStates(most)
         """All changes up to them that the sources hold."""
 
-    def take(self, line: _Line, is_possible: bool) -> None:
+    def take(self, line: Line, is_possible: bool) -> None:
         """Takes in a line."""
         match line.part:
-            case _Part.COPY:
+            case Part.COPY:
                 self.copied = [*self.copied[:1], line.image]
-            case _Part.TABLE if not self.first:
+            case Part.TABLE if not self.first:
                 self.here = line.image
-            case _Part.CHANGE:
+            case Part.CHANGE:
                 self.here = _image(line.image)
                 if not self.first or is_possible:
                     self.states.add(line)
                 self.possible += is_possible
                 self.first = self.first or line.change
-            case _Part.PAST:
+            case Part.PAST:
                 own = self.states.changes
                 if not own or int(line.change) <= int(own[-1].number):
                     self.past.add(line)
@@ -362,11 +371,168 @@ class _Evidence:
         return ItemHistory(states.before, changes, certain, possible, read, keys=keys)
 
 
+class ItemComparison:
+    """Decides whether an item of a copy is equal to the table's; picklable, if its copy is.
+
+    `types` are those of the key's attributes. `ignore` are attributes that do not count. A
+    `sample` is that part of the items, by a hash of their keys.
+    """
+
+    def __init__(
+        self,
+        copy: Copy,
+        types: Mapping[str, str],
+        *,
+        table: str,
+        ignore: Iterable[str] = (),
+        sample: float = 1.0,
+        limits: TimeMachineLimits = LIMITS,
+    ) -> None:
+        self.copy = copy
+        self.columns: frozenset[str] | None = None
+        """The attributes that the copy can hold; known once it is read."""
+        self.names: set[str] = set()
+        """Attributes of the table's items that were compared one by one."""
+        self.ignore = frozenset(ignore)
+        self.limits = limits
+        self.types = types
+        self._table = table
+        self._sampled_hashes = round(sample * _HASHES)
+        # Of several items only the digests' sums are compared: with a known hash, one who writes
+        # into the copy could look for items that have the same.
+        self._secret = os.urandom(_DIGEST_BYTES)
+        position = copy.position
+        self.has_position = position.token is not None or position.at is not None
+
+    def of_part(self, part: Copy) -> Self:
+        """Returns the same comparison with a part of the copy, for another process."""
+        made = shallow_copy(self)
+        made.copy, made.names = part, set()
+        return made
+
+    def is_sampled(self, item: Identity) -> bool:
+        """Returns True for an item of the sample."""
+        return self._sampled_hashes == _HASHES or hash_of(item) < self._sampled_hashes
+
+    def copied(self, item: WireItem) -> bytes | None:
+        """Returns a packed line of an item of the copy; None where the sample lacks it."""
+        key = _key_in(item, self.types, self.copy.label)
+        if not self.is_sampled(key):
+            return None
+        digest = self._digest(copied_text(self._without_ignored(item), self.copy.form))
+        return packed(Line(key, msgspec.Raw(_encode(item)), Part.COPY), digest)
+
+    def scanned(self, image: bytes | msgspec.Raw) -> bytes | None:
+        """Returns a packed line of an item of the table; None where the sample lacks it."""
+        item = item_of_image(image)
+        key = _key_in(item, self.types, self._table)
+        if not self.is_sampled(key):
+            return None
+        there = self._without_ignored(self.copy.as_copied(item))
+        digest = self._digest(wanted_text(there, self.copy.form))
+        return packed(Line(key, msgspec.Raw(image), Part.TABLE), digest)
+
+    def compare(self, found: ComparedItem, line: Line) -> None:
+        """Compares the copy's item with the state of a line."""
+        match line.part:
+            case Part.COPY:
+                found.copied += 1
+                found.there = line.image
+            case Part.TABLE if not found.changes:
+                found.here = line.image
+            case Part.CHANGE:
+                if not found.changes:
+                    found.is_equal = self._is_equal(_image(line.old), found.there)
+                if not found.is_equal and self.is_possible(line):
+                    found.is_equal = self._is_equal(_image(line.image), found.there)
+                found.changes += 1
+                found.here = _image(line.image)
+
+    def differs(self, found: ComparedItem) -> bool:
+        """Returns the answer for an item all of whose lines were compared."""
+        if found.here is not None and self.columns is not None:
+            self.names.update(_shallow.decode(found.here))
+        if not found.changes:
+            found.is_equal = self._is_equal(found.here, found.there)
+        return found.copied > 1 or not found.is_equal
+
+    def is_possible(self, change: Line) -> bool:
+        """Returns True for a change behind the copy's position that it may have nevertheless."""
+        if not self.has_position:
+            return True
+        copied_at = self.copy.position.copied_at
+        if copied_at is None or change.at is None:
+            return False
+        return change.at <= (copied_at + self.limits.clock_error).timestamp()
+
+    def differences(self, history: ItemHistory, there: WireItem | None) -> list[CopyDifference]:
+        """Returns how the copy's item differs from all states that it may have, and why."""
+        return copy_differences(history, there, self.copy.form, self._compared_names)
+
+    def as_copied(self, image: msgspec.Raw) -> WireItem:
+        """Returns an item of the table as the copy would have it."""
+        return self._without_ignored(self.copy.as_copied(item_of_image(image)))
+
+    def as_read(self, there: msgspec.Raw) -> WireItem:
+        """Returns the copy's item."""
+        return self._without_ignored(msgspec.json.decode(there))
+
+    @property
+    def not_compared(self) -> frozenset[str]:
+        """Attributes of the table for which the copy has no column."""
+        columns = self.names if self.columns is None else self.columns
+        return frozenset(self.names) - columns - self.ignore
+
+    def _is_equal(self, state: msgspec.Raw | None, there: msgspec.Raw | None) -> bool:
+        if state is None or there is None:
+            return state is there
+        return state == there or items_equal(
+            self.as_copied(state), self.as_read(there), self.copy.form, self._compared_names
+        )
+
+    @property
+    def _compared_names(self) -> frozenset[str] | None:
+        return None if self.columns is None else self.columns - self.ignore
+
+    def _digest(self, text: bytes | None) -> bytes:
+        if text is None:
+            return NO_DIGEST
+        made = hashlib.blake2b(text, digest_size=_DIGEST_BYTES, key=self._secret)
+        return made.hexdigest().encode()
+
+    def _without_ignored(self, item: WireItem) -> WireItem:
+        if not self.ignore:
+            return item
+        return {name: value for name, value in item.items() if name not in self.ignore}
+
+
+class Tally(NamedTuple):
+    """Items that were compared elsewhere, and whose lines are not needed here."""
+
+    equal: int
+    differing: int
+    names: Collection[str] = ()
+    """See `ItemComparison.names`."""
+
+
+class Elsewhere(Protocol):
+    """An engine that reads both sides beyond this process, and compares what it can there."""
+
+    def read(
+        self, comparison: ItemComparison, table: TableHandle, read_limit: float | None
+    ) -> frozenset[str] | None:
+        """Reads both sides once, now; returns the copy's columns."""
+
+    def unlike(
+        self, comparison: ItemComparison, changed: Iterable[Set[bytes]]
+    ) -> Iterator[bytes | Tally]:
+        """Yields the packed lines of items that differ or have changed, and the others' number."""
+
+
 class Verifier:
     """Compares a copy with the table of these sources.
 
-    `lag` is how old a change may be that a copy without a position lacks. `ignore` are attributes
-    that do not count. A `sample` is that part of the items, by a hash of their keys.
+    `lag` is how old a change may be that a copy without a position lacks; see `ItemComparison`.
     Raises UsageError, StreamError, DataLossError.
     """
 
@@ -381,6 +547,7 @@ class Verifier:
         sample: float = 1.0,
         on_progress: Callable[[VerifyProgress], object] = lambda progress: None,
         limits: TimeMachineLimits = LIMITS,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         if sources.stream is None:
             raise UsageError("name the stream of the table that the copy is compared with")
@@ -388,13 +555,15 @@ class Verifier:
         self._stream = sources.stream
         self.copy = copy
         self._lag = lag
-        self._ignore = frozenset(ignore)
         self._sample = sample
-        self._sampled_hashes = round(sample * _HASHES)
         self._on_progress = on_progress
         self._limits = limits
+        self._elsewhere = elsewhere
         self._table = self._stream.table
-        self._types = self._table.description.types
+        types = self._table.description.types
+        self._comparison = ItemComparison(
+            copy, types, table=self.table, ignore=ignore, sample=sample, limits=limits
+        )
         self._partitions = _Partitions(limits.partitions, limits.partition_bytes)
         self._pace = ReadPace(read_limit, self._stream.clock)
         self._scanned = 0
@@ -402,7 +571,6 @@ class Verifier:
         self._is_broken_off = False
         self._since: datetime | None = None
         """The time of the first change that is needed, about; None where it is not known."""
-        self._names: set[str] = set()
 
     @property
     def table(self) -> str:
@@ -420,7 +588,8 @@ class Verifier:
         calls = CallPool(most=1)
         with self._partitions:
             try:
-                (self._copy_reading,) = calls.start([self._read_copy], few=0)
+                if self._elsewhere is None:
+                    (self._copy_reading,) = calls.start([self._read_copy], few=0)
                 self._read_table()
             except DataLossError as error:
                 raise StreamError(_NO_ANSWER + str(error)) from error
@@ -465,17 +634,12 @@ class Verifier:
             self._since = start.replace(microsecond=0)
             self._sources.open(self._since)
 
-    def _is_sampled(self, item: Identity) -> bool:
-        return self._sample == 1 or hash_of(item) < self._sampled_hashes
-
     def _read_copy(self) -> None:
         for item in self.copy.items():
             if self._is_broken_off:
                 return
-            key = _key_in(item, self._types, self.copy.label)
-            if self._is_sampled(key):
-                digest = _digest(copied_text(self._without_ignored(item), self.copy.form))
-                self._partitions.add(_Line(key, msgspec.Raw(_encode(item)), _Part.COPY), digest)
+            if line := self._comparison.copied(item):
+                self._partitions.add(line)
 
     def _read_table(self) -> None:
         """Reads the table and the stream, while the copy is read."""
@@ -487,8 +651,13 @@ class Verifier:
             # What leaves the stream during the scan has to be read before it.
             self._take(sources.records())
             self._check_covered()
-        scan_table(self, self._table, pace=self._pace)
-        if not self._has_position:
+        if self._elsewhere is None:
+            scan_table(self, self._table, pace=self._pace)
+        else:
+            comparison, limit = self._comparison, self._pace.limit
+            comparison.columns = self._elsewhere.read(comparison, self._table, limit)
+            self._copy_reading.set_result(None)
+        if not self._comparison.has_position:
             self._copy_reading.result()  # what came to it until it was read has to be known
         self._take(sources.newer_records())
         self._copy_reading.result()
@@ -519,14 +688,9 @@ class Verifier:
         """Takes in a page of the table's items."""
         if self._copy_reading.done():
             self._copy_reading.result()  # an error is told at once
-        form = self.copy.form
         for image in images:
-            item = item_of_image(image)
-            key = _key_in(item, self._types, self.table)
-            if self._is_sampled(key):
-                there = self._without_ignored(self.copy.as_copied(item))
-                digest = _digest(wanted_text(there, form))
-                self._partitions.add(_Line(key, msgspec.Raw(image), _Part.TABLE), digest)
+            if line := self._comparison.scanned(image):
+                self._partitions.add(line)
             self._scanned += 1
         share = min(0.99, self._pace.units / self.read_units)
         self._on_progress(VerifyProgress(self._scanned, self._pace.units, share))
@@ -541,15 +705,20 @@ class Verifier:
                     raise StreamError("the changes have no times, so a second's end is unknown")
                 if change.ApproximateCreationDateTime < after:
                     continue
-            line = _line_of(record, _Part.CHANGE)
-            if self._is_sampled(line.item):
-                self._partitions.add(line)
+            line = _line_of(record, Part.CHANGE)
+            if self._comparison.is_sampled(line.item):
+                self._partitions.add(packed(line))
 
     # Comparing
 
     def _compared(self) -> Verification:
         at = self.copy.position.at or self._sources.time
         outcome = Verification(at=at, sample=self._sample)
+        comparison = self._comparison
+        if self._elsewhere is None:
+            comparison.columns = self.copy.columns
+        else:
+            self._take_unlike(self._elsewhere, outcome)
         different: set[Identity] = set()
         for part in self._partitions:
             equal = part.equal_items
@@ -557,80 +726,28 @@ class Verifier:
             if equal is None:
                 unlike, equal = part.unlike()
             outcome.items += equal
-            items: dict[Identity, _Compared] = {}
+            items: dict[Identity, ComparedItem] = {}
             for line in part.lines(unlike) if unlike else ():
-                self._compare(items.setdefault(line.item, _Compared()), line)
+                comparison.compare(items.setdefault(line.item, ComparedItem()), line)
             for key, found in items.items():
                 outcome.items += found.here is not None or found.copied > 0
-                if self._differs(found):
+                if comparison.differs(found):
                     outcome.differing += 1
                     if len(different) < self._limits.max_differences:
                         different.add(key)
-        if self.copy.columns is not None:
-            outcome.not_compared = frozenset(self._names) - self.copy.columns - self._ignore
+        outcome.not_compared = comparison.not_compared
         if different:
             outcome.found = sorted(self._explained(different), key=lambda each: each.identity)
         return outcome
 
-    def _compare(self, found: _Compared, line: _Line) -> None:
-        """Compares the copy's item with the state of a line."""
-        match line.part:
-            case _Part.COPY:
-                found.copied += 1
-                found.there = line.image
-            case _Part.TABLE if not found.changes:
-                found.here = line.image
-            case _Part.CHANGE:
-                if not found.changes:
-                    found.is_equal = self._is_equal(_image(line.old), found.there)
-                if not found.is_equal and self._is_possible(line):
-                    found.is_equal = self._is_equal(_image(line.image), found.there)
-                found.changes += 1
-                found.here = _image(line.image)
-
-    def _differs(self, found: _Compared) -> bool:
-        if found.here is not None and self.copy.columns is not None:
-            self._names.update(_shallow.decode(found.here))
-        if not found.changes:
-            found.is_equal = self._is_equal(found.here, found.there)
-        return found.copied > 1 or not found.is_equal
-
-    def _is_equal(self, state: msgspec.Raw | None, there: msgspec.Raw | None) -> bool:
-        if state is None or there is None:
-            return state is there
-        return state == there or items_equal(
-            self._as_copied(state), self._as_read(there), self.copy.form, self._compared_names
-        )
-
-    @property
-    def _compared_names(self) -> frozenset[str] | None:
-        columns = self.copy.columns
-        return None if columns is None else columns - self._ignore
-
-    def _as_copied(self, image: msgspec.Raw) -> WireItem:
-        return self._without_ignored(self.copy.as_copied(item_of_image(image)))
-
-    def _as_read(self, there: msgspec.Raw) -> WireItem:
-        return self._without_ignored(msgspec.json.decode(there))
-
-    def _without_ignored(self, item: WireItem) -> WireItem:
-        if not self._ignore:
-            return item
-        return {name: value for name, value in item.items() if name not in self._ignore}
-
-    @property
-    def _has_position(self) -> bool:
-        position = self.copy.position
-        return position.token is not None or position.at is not None
-
-    def _is_possible(self, change: _Line) -> bool:
-        """Returns True for a change behind the copy's position that it may have nevertheless."""
-        position = self.copy.position
-        if not self._has_position:
-            return True
-        if position.copied_at is None or change.at is None:
-            return False
-        return change.at <= (position.copied_at + self._limits.clock_error).timestamp()
+    def _take_unlike(self, elsewhere: Elsewhere, outcome: Verification) -> None:
+        for found in elsewhere.unlike(self._comparison, self._partitions.changed()):
+            if isinstance(found, Tally):
+                outcome.items += found.equal + found.differing
+                outcome.differing += found.differing
+                self._comparison.names.update(found.names)
+            else:
+                self._partitions.add(found)
 
     def _explained(self, different: Set[Identity]) -> Iterator[DifferentItem]:
         """Yields items that differ, with the causes that all retained changes tell."""
@@ -642,26 +759,25 @@ class Verifier:
             for line in part.lines(keys):
                 if line.item in different:
                     found = items.setdefault(line.item, _Evidence(self._limits.history_bytes))
-                    found.take(line, self._is_possible(line))
+                    found.take(line, self._comparison.is_possible(line))
             for key, found in items.items():
                 left -= sum(len(bytes(each)) for each in (*found.copied, found.here or b""))
                 if left >= 0:
                     yield self._different(key, found)
 
     def _different(self, key: Identity, found: _Evidence) -> DifferentItem:
-        names = dict(key)
-        there = self._as_read(found.copied[0]) if found.copied else None
+        names, comparison = dict(key), self._comparison
+        there = comparison.as_read(found.copied[0]) if found.copied else None
         if len(found.copied) > 1:
             differences = [CopyDifference(None, ABSENT, ABSENT, Cause(CauseKind.REPEATED))]
         else:
             for whole in (True, False):
-                history = found.history(self._as_copied, self._types, whole=whole)
-                columns = self._compared_names
-                if differences := copy_differences(history, there, self.copy.form, columns):
+                history = found.history(comparison.as_copied, comparison.types, whole=whole)
+                if differences := comparison.differences(history, there):
                     break
         return DifferentItem(
             key,
-            {name: {kind: names[name]} for name, kind in self._types.items()},
+            {name: {kind: names[name]} for name, kind in comparison.types.items()},
             differences,
             None if found.here is None else found.here.copy(),
             None if not found.copied else msgspec.json.decode(found.copied[0]),
@@ -676,9 +792,9 @@ class Verifier:
         again = self._sources.again()
         again.open(None, matching)
         for record in again.records():
-            line = _line_of(record, _Part.PAST)
+            line = _line_of(record, Part.PAST)
             if line.item in wanted:
-                self._partitions.add(line)
+                self._partitions.add(packed(line))
 
 
 def save_repair(found: Verification, copy: TableHandle, like: str, path: Path) -> int:
@@ -697,7 +813,7 @@ def save_repair(found: Verification, copy: TableHandle, like: str, path: Path) -
     return len(steps)
 
 
-def _line_of(record: Record, part: _Part) -> _Line:
+def _line_of(record: Record, part: Part) -> Line:
     change = record.wire.dynamodb
     if record.images_missing:
         view = change.StreamViewType or "none"
@@ -705,7 +821,7 @@ def _line_of(record: Record, part: _Part) -> _Line:
             f"a {record.event_name} lacks an image (view type {view}): it takes "
             "NEW_AND_OLD_IMAGES to compare a copy"
         )
-    return _Line(
+    return Line(
         identity(change.Keys),
         change.NewImage or msgspec.Raw(_NOTHING),
         part,

@@ -19,6 +19,21 @@ from tests.support.hand_clock import HandClock
 from tests.support.terminal import Terminal
 from watcher.cli import main
 
+KILLED_AT_A_WRITE = (
+    "import os, signal, sys\n"
+    "from watcher.aws.tables import TablesClient\n"
+    "from watcher.cli import main\n"
+    "def killed(write):\n"
+    "    def call(*given):\n"
+    "        if sys.argv[1] == 'after': write(*given)\n"
+    "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    "    return call\n"
+    "TablesClient.put = killed(TablesClient.put)\n"
+    "TablesClient.delete = killed(TablesClient.delete)\n"
+    "sys.exit(main(['undo', '--apply', sys.argv[2], '--rate', '1']))\n"
+)
+"""Carries out a plan, and is killed right `before` or `after` its first write."""
+
 
 @pytest.fixture
 def simulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator]:
@@ -148,23 +163,10 @@ def test_killed_at_each_of_its_writes_a_plan_goes_on(
     simulator: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """SIGKILL right before a write, and right after one, until all are done."""
-    program = (
-        "import os, signal, sys\n"
-        "from watcher.aws.tables import TablesClient\n"
-        "from watcher.cli import main\n"
-        "def killed(write):\n"
-        "    def call(*given):\n"
-        "        if sys.argv[1] == 'after': write(*given)\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return call\n"
-        "TablesClient.put = killed(TablesClient.put)\n"
-        "TablesClient.delete = killed(TablesClient.delete)\n"
-        "sys.exit(main(['undo', '--apply', sys.argv[2], '--rate', '1']))\n"
-    )
     path = plan(simulator)
     statuses = []
     for when in ("before", "after") * 3:
-        command = [sys.executable, "-c", program, when, path]
+        command = [sys.executable, "-c", KILLED_AT_A_WRITE, when, path]
         ended = subprocess.run(command, capture_output=True, check=False)
         statuses.append(ended.returncode)
     assert statuses == [-signal.SIGKILL] * 6, "each made one write, or none"

@@ -215,7 +215,19 @@ def test_of_many_records_the_same_attributes_have_changed_as_of_each(page: list[
 
 def test_a_number_that_is_spelled_in_another_way_has_not_changed() -> None:
     spelled = ["0", "-0", "0.0", "-0.0", "1", "-1", "1.0", "01", "1E0", "10", "1E1", "0.1", "-0.1"]
-    spelled += ["0.10", ".1", "1.5", "-1.50", "100", "1" * 38, "1" * 38 + ".0", "NaN", "", "x"]
+    spelled += [
+        "0.10",
+        ".1",
+        "1.5",
+        "-1.50",
+        "100",
+        "1" * 38,
+        "1" * 38 + ".0",
+        "NaN",
+        "",
+        "x",
+        "1_0",
+    ]
     pairs = list(product(spelled, spelled))
     compact = [
         [Raw(b'{"a":{"N":"%b"}}' % each.encode()) for each in (old, new)] for old, new in pairs
