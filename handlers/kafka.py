@@ -10,7 +10,7 @@ from watcher.version import install
 OPTIONS = {
     "kafka": (
         "BROKERS/TOPIC",
-        "send each change there, by the item's key",
+        "publish each change there, by the item's key",
     ),
     "kafka_config": ("FILE", "librdkafka's settings: NAME=VALUE lines"),
 }

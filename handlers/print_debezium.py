@@ -63,5 +63,5 @@ def say_once(record: Record) -> None:
         view = record["dynamodb"].get("StreamViewType", "KEYS_ONLY")
         logger.warning(
             f"The stream's view type is {view}: before or after is null where there is no image; "
-            "Flink's debezium-json takes NEW_AND_OLD_IMAGES"
+            "Flink's debezium-json needs NEW_AND_OLD_IMAGES"
         )

@@ -18,7 +18,7 @@ from watcher.records.wire import SNAPSHOT
 OPTIONS = {
     "sqlite": (
         "FILE",
-        "keep each change there, in `changes`, and each item as it is now, in `items`",
+        "keep each change in this database, in `changes`, and each item as it is now, in `items`",
     ),
 }
 TABLES = """

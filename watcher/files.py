@@ -84,7 +84,7 @@ class WholeFile(io.FileIO):
             raise error from None
         except BaseException:
             # Not EINTR, after which Python's buffers would retry.
-            self.error = BrokenOff(errno.ECANCELED, "the last write was broken off")
+            self.error = BrokenOff(errno.ECANCELED, "the last write was interrupted")
             raise
         self._count(view)
         return done
@@ -139,7 +139,8 @@ def append_lines(path: str) -> WholeFile:
     try:
         if _has_torn_line(path):
             logger.warning(
-                f"The last line of {path} has no end, as after a crash: it stays, on its own"
+                f"The last line of {path} is cut off, as after a crash; "
+                "the next one begins on a new line"
             )
             file.write(b"\n")
     except BaseException:
@@ -239,8 +240,8 @@ def temporary_folder(longest: int | None = None) -> str:
                 return folder
     tried = ", ".join(filter(None, dict.fromkeys(folders)))
     raise ResourceError(
-        f"temporary files have no place: {tried} can't be "
-        "written to; mount a volume at /tmp, or set TMPDIR to a folder that can"
+        f"can't write temporary files to {tried}; "
+        "mount a volume at /tmp, or set TMPDIR to a writable folder"
     )
 
 

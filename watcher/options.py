@@ -72,7 +72,8 @@ class ReadOptions:
         Parameter(
             negative=(),
             group="start",
-            help="deliver the existing items first (SNAPSHOT), and changes during the scan",
+            help="deliver the existing items first (SNAPSHOT, a backfill), and changes during the "
+            "scan",
         ),
     ] = False
     snapshot_limit: Annotated[
@@ -88,8 +89,8 @@ class ReadOptions:
         Parameter(
             metavar="KINDS",
             group="filters",
-            help="only these kinds of change: insert, modify, remove, ttl (removed by "
-            "time-to-live; as in insert,ttl); repeatable",
+            help="only these kinds of change (event names, operations): insert, modify (update), "
+            "remove (delete), ttl (removed by time-to-live; as in insert,ttl); repeatable",
         ),
     ] = None
     key: Annotated[
@@ -108,8 +109,8 @@ class ReadOptions:
             alias="--where",
             metavar="PATTERN",
             group="filters",
-            help="only changes that match: a condition ('total > 200 and status = \"paid\"') "
-            "or Lambda's event filtering, as JSON or @FILE; repeatable (any of them)",
+            help="only changes that match a condition or expression ('total > 200 and status = "
+            "\"paid\"') or Lambda's event filtering, as JSON or @FILE; repeatable (any of them)",
         ),
     ] = None
     grep: Annotated[
@@ -117,7 +118,8 @@ class ReadOptions:
         Parameter(
             metavar="TEXT",
             group="filters",
-            help="only changes with this text in their key or images, in a name or a value",
+            help="search: only changes that contain this text in their key or images, in a name or "
+            "a value",
         ),
     ] = None
     redact: Annotated[
@@ -125,9 +127,9 @@ class ReadOptions:
         Parameter(
             metavar="PATH[=METHOD],…",
             group="filters",
-            help="hide attributes of this path (email, card.number, items[*].name, **.ssn, *), or "
-            "values like /REGEX/: drop, mask (default), hash, keep-type; repeatable, the first "
-            "match wins",
+            help="hide (anonymize) attributes of this path (email, card.number, items[*].name, "
+            "**.ssn, *), or values like /REGEX/: drop, mask (default), hash, keep-type; "
+            "repeatable, the first match wins",
         ),
     ] = None
     redact_file: Annotated[
@@ -163,8 +165,8 @@ class ReadOptions:
         Parameter(
             metavar="SECONDS",
             group="start",
-            help="the longest pause between two reads of an idle shard; default 1 on a terminal, "
-            "5 elsewhere",
+            help="the longest pause (interval) between two reads of an idle shard; default 1 on a "
+            "terminal, 5 elsewhere",
         ),
     ] = None
     region: Annotated[
@@ -232,8 +234,8 @@ class WatchOptions(ReadOptions):
             name="--from",
             metavar="START",
             group="start",
-            help="where to begin: latest, trim-horizon, an age (90s 15m 2h), or a time "
-            "(2026-11-21T08:00Z); default latest",
+            help="where to begin: latest, trim-horizon (the earliest), an age (90s 15m 2h), or a "
+            "time (2026-11-21T08:00Z); default latest",
         ),
     ] = "latest"
     tail: Annotated[
@@ -250,7 +252,7 @@ class WatchOptions(ReadOptions):
         Parameter(
             negative="--no-follow",
             group="start",
-            help="end when everything up to now has been delivered",
+            help="end when caught up: everything up to now has been delivered",
         ),
     ] = True
     until: Annotated[
@@ -274,7 +276,7 @@ class WatchOptions(ReadOptions):
         Parameter(
             metavar="SECONDS",
             group="start",
-            help="end after this many seconds (or 30s, 5m), as with SIGTERM",
+            help="end after running for this many seconds (or 30s, 5m), as with SIGTERM",
         ),
     ] = None
     checkpoint: Annotated[
@@ -291,9 +293,9 @@ class WatchOptions(ReadOptions):
         Parameter(
             metavar="POLICY",
             group="failures",
-            help="when a handler raises: retry (forever; default with --checkpoint), log (default "
-            "without), stop, dead-letter:DEST (a file, sqs://, sns://, s3://); or retry:N or "
-            "retry:15m first, as in retry:15m,stop",
+            help="when a handler fails: retry (forever; default with --checkpoint), log (default "
+            "without: skip the record), stop, dead-letter:DEST (a DLQ: a file, sqs://, sns://, "
+            "s3://); or retry:N or retry:15m first, as in retry:15m,stop",
         ),
     ] = None
     processes: Annotated[
@@ -301,7 +303,7 @@ class WatchOptions(ReadOptions):
         Parameter(
             metavar="N",
             group="start",
-            help="at most N processes read shards; more shards share them; default 64",
+            help="at most N processes (workers) read shards; more shards share them; default 64",
         ),
     ] = 64
     concurrency: Annotated[
@@ -309,8 +311,8 @@ class WatchOptions(ReadOptions):
         Parameter(
             metavar="N",
             group="start",
-            help="handle records of up to N shards at once, in threads (async handlers: in tasks); "
-            "each shard's records stay in order; default 1",
+            help="handle records of up to N shards in parallel, in threads (async handlers: in "
+            "tasks); each shard's records stay in order; default 1",
         ),
     ] = 1
     price: Annotated[
@@ -332,14 +334,14 @@ class WatchOptions(ReadOptions):
         ),
     ] = None
     everything: Annotated[
-        bool, Parameter(name="--all", negative=(), group="tables", help="all streams of the region")
+        bool, Parameter(name="--all", negative=(), group="tables", help="every table of the region")
     ] = False
     exclude: Annotated[
         list[str] | Iterable[str] | None,
         Parameter(
             metavar="GLOB",
             group="tables",
-            help="leave out tables with this name; repeatable",
+            help="leave out (ignore, skip) tables with this name; repeatable",
         ),
     ] = None
     strict: Annotated[
@@ -358,7 +360,8 @@ class WatchOptions(ReadOptions):
         Parameter(
             metavar="[HOST:]PORT",
             group="output",
-            help="serve Prometheus metrics, /livez and /readyz there; default host 127.0.0.1",
+            help="serve Prometheus metrics and health checks (/livez, /readyz) there; default host "
+            "127.0.0.1",
         ),
     ] = None
     ready_lag: Annotated[
@@ -374,7 +377,7 @@ class WatchOptions(ReadOptions):
         Parameter(
             metavar="SECONDS",
             group="start",
-            help="how long a handler may take to end its work after Ctrl-C or SIGTERM; default 5",
+            help="how long a handler may take after Ctrl-C or SIGTERM (grace period); default 5",
         ),
     ] = STOP_SECONDS
     snapshot_export: Annotated[
@@ -530,7 +533,7 @@ def end(until: "Moment | None", start: "Moment | Position") -> datetime | None:
         found = parse_time(until, datetime.now(UTC))
     begins = position(start)
     if isinstance(begins, Latest):
-        raise UsageError("it has passed: give --from, too, an earlier one", "until", str(until))
+        raise UsageError("it is in the past: give an earlier --from, too", "until", str(until))
     if isinstance(begins, AtTime) and begins.time > found.time:
         raise UsageError("it is before --from", "until", str(until))
     return found.time

@@ -124,7 +124,7 @@ def failed_start(error: OSError) -> str:
         reason += f": {error.filename}"
     if error.errno == errno.EMFILE:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return f"{reason}: {limit} are allowed (ulimit -n), and it takes some 64, and 3 a shard"
+        return f"{reason}: {limit} are allowed (ulimit -n); watcher needs about 64, and 3 a shard"
     if error.errno == errno.EAGAIN:
         return f"{reason}: allow more processes (ulimit -u; a container's limit of pids)"
     return reason

@@ -34,7 +34,7 @@ class Overdue(KeyboardInterrupt):
     """Raised in the middle of work that took longer than the stop's time limit."""
 
     def __init__(
-        self, text: str = "Broken off: a handler, or a write, took longer than --stop-timeout"
+        self, text: str = "Interrupted: a handler or a write took longer than --stop-timeout"
     ) -> None:
         """`text` is for the log; it is empty where another line names the work."""
         super().__init__(text)

@@ -343,7 +343,7 @@ class Stream:
 
     def _check_open(self) -> None:
         if not self._close.alive:
-            raise UsageError("the stream is closed: make another one, with its token")
+            raise UsageError("the stream is closed: create another one from its token")
 
     def _next(self) -> Record | None:
         if self._options.page_filter is None:

@@ -92,7 +92,7 @@ class Watch:
     def __enter__(self) -> Self:
         """Starts the watch. Raises StreamError, UsageError where it can't start."""
         if self._thread.ident is not None:
-            raise UsageError("a Watch goes on once: make another one")
+            raise UsageError("a Watch runs only once: create another one")
         self._thread.start()
         try:
             self._begun.wait()

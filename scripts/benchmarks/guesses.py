@@ -1,7 +1,8 @@
 """How often a first guess is right: command lines of other tools' habits, and what becomes of each.
 
 `guesses.tsv` has one a line: the words behind `watcher`, what a person wants with them, the line
-of ours that does it (`=`: this one), and a part of the refusal that names what to type.
+of ours that does it (`=`: this one), and a part of the refusal that names what to type; a refusal
+may also name an option of that line.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -83,8 +85,10 @@ def _judged(guess: Guess) -> Result:
     words = shlex.split(guess.words)
     status, told = _tried(words)
     if status != 0:
+        asked = [each for each in shlex.split(guess.right) if each[:2] == "--"]
+        named = [each for each in asked if each not in words and re.search(rf"{each}\b", told)]
         says = bool(guess.says) and guess.says in told
-        return Result(guess, "redirected" if says else "dead end", told)
+        return Result(guess, "redirected" if says or named else "dead end", told)
     right = words if guess.right == "=" else shlex.split(guess.right)
     works = bool(right) and _meaning(words) == _meaning(right)
     return Result(guess, "works" if works else "misled", told)
@@ -114,7 +118,7 @@ def _meaning(words: Sequence[str]) -> tuple[object, ...]:
     return name, invocation.operands, invocation.values
 
 
-def _planned(streams: Sequence[str], handlers: object, **values: Any) -> Totals:
+def _planned(streams: Sequence[str], handlers: Sequence[Any], **values: Any) -> Totals:
     """Takes the place of `watch()`: the options and the tables' names are checked, no more."""
     values.pop("display", None)
     settings = WatchOptions(**values)
@@ -123,22 +127,26 @@ def _planned(streams: Sequence[str], handlers: object, **values: Any) -> Totals:
     if settings.region and (hint := unreachable_hint(host)):
         raise StreamError(f"can't reach {host}{hint}")
     if settings.endpoint_url is None:
-        _find(wanted, Clients(settings.connection))
+        for arn in _found(wanted, Clients(settings.connection)):
+            for each in handlers:
+                each.begin(arn)
     return Totals()
 
 
-def _find(wanted: WantedStreams, clients: Clients) -> None:
-    """Raises StreamError as a watch does: where a table is missing, the others are watched."""
+def _found(wanted: WantedStreams, clients: Clients) -> list[str]:
+    """Returns the streams' ARNs. Raises StreamError if all tables are missing, as a watch does."""
     missing: list[StreamError] = []
+    found = []
     for name in wanted.names:
         try:
-            clients.resolved(name)
+            found.append(clients.resolved(name))
         except StreamError as error:
             missing.append(error)
     if missing and len(missing) == len(wanted.names):
         raise missing[0]
     if not wanted.names:
         clients.all_of(wanted)
+    return found
 
 
 def guesses(_replay: Replay) -> Iterator[Row]:

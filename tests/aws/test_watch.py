@@ -68,7 +68,7 @@ def test_with_mfa_one_is_asked_once_on_the_terminal_and_not_by_the_next_program(
             b"000000",
             "AWS refused the MFA code: mistyped, or used before (each is good once)",
         ),
-        (b"12345", "that was no MFA code, which has 6 digits: start again"),
+        (b"12345", "an MFA code has 6 digits: start again"),
     ],
 )
 def test_a_wrong_code_ends_it_at_once(aws: FakeAWS, tmp_path: Path, code: bytes, said: str) -> None:

@@ -60,7 +60,7 @@ def test_of_several_one_that_drips_as_it_begins_is_said_and_keeps_no_other(
     sim.fail_next("DescribeStream", "drip", times=1)  # that of the first
     with Program("orders", "users", "--print-json", env=sim.environment | patient) as program:
         program.wait_for_status("Starting watcher for shard")
-        program.wait_for_status("DescribeStream of orders: no answer yet, for 1 s")
+        program.wait_for_status("DescribeStream of orders: no answer for 1 s")
         assert program.end() == 0
 
 

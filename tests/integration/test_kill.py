@@ -172,7 +172,7 @@ def test_a_checkpoint_that_cannot_be_saved_any_more_does_not_stop_the_delivery(
         shutil.rmtree(folder)
         sim.bulk(10)
         program.wait_for_lines(10)
-        program.wait_for_status("the watch goes on, its positions are not saved")
+        program.wait_for_status("the watch continues, but its positions are not saved")
         sim.bulk(10)
         program.wait_for_lines(20)
         assert program.end() == 1
@@ -186,7 +186,7 @@ def test_a_second_program_on_one_checkpoint_is_refused(
     with watching(sim, *checkpoint) as first:
         with Program("orders", *checkpoint, env=sim.environment) as second:
             assert second.wait() == 2
-        assert "in use by another watch" in second.err[-1]
+        assert "another watch uses it" in second.err[-1]
         assert first.end() == 0
 
 
@@ -318,7 +318,7 @@ def test_a_stuck_observer_is_broken_off_and_gets_its_record_again(
     ) as program:
         program.wait_for_lines(1)
         assert program.end() == 0
-    assert program.err[-3].startswith("warning: Broken off: a handler")
+    assert program.err[-3].startswith("warning: Interrupted: a handler")
     assert program.err[-1].startswith("Done: 0 records")
     with watching(sim, "-pj", *checkpoint) as second:
         second.wait_for_lines(10)

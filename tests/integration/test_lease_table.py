@@ -77,7 +77,7 @@ def token(shards: int) -> bytes:
 
 
 def test_an_item_is_written_only_over_what_was_seen(table: LeaseTable) -> None:
-    table.make()  # it is there already
+    table.make()  # it already exists
     assert table.get() is None
     first = LeaseRecord("one", 1, 6.0, token(3))
     assert table.replace(first, None)

@@ -101,7 +101,7 @@ def test_a_watch_whose_process_is_killed_is_an_error(sim: RemoteSimulator) -> No
         (watch,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         os.kill(int(watch), signal.SIGKILL)
         assert terminal.end() == 1
-    assert any("error: the watch's process has ended by itself" in line for line in terminal.shown)
+    assert any("error: the watch's process ended unexpectedly" in line for line in terminal.shown)
 
 
 def test_what_a_watch_can_not_be_is_said_when_the_view_has_gone(sim: RemoteSimulator) -> None:

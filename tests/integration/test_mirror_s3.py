@@ -79,7 +79,7 @@ def test_a_mirror_in_s3_continues_there(
         assert main(["verify", "orders", "--with", "s3://lake/orders"]) == 0
         assert "2 items, 0 differ" in capsys.readouterr().out
         assert main(["verify", "orders", "--with", "s3://lake/nothing"]) == 2
-        assert "it is no mirror" in capsys.readouterr().err
+        assert "it is not a mirror" in capsys.readouterr().err
 
     options = {"aws_endpoint": bucket, "aws_allow_http": "true", "aws_region": "us-east-1"}
     found = polars.read_delta("s3://lake/orders", storage_options=options)

@@ -61,10 +61,10 @@ def test_another_accounts_table_is_read_and_not_our_own_of_that_name(simulator: 
     program = run(table, *ours[1:], env=simulator.environment)
     assert (program.wait(), program.out) == (3, [])
     assert program.err == [
-        f"error: no table '{table}' in us-east-1: what is there is {simulator.table_arn}; "
+        f"error: no table '{table}' in us-east-1: there is {simulator.table_arn}; "
         "check the ARN, --region and --profile"
     ]
-    with pytest.raises(StreamError, match="what is there"):
+    with pytest.raises(StreamError, match="there is arn"):
         watched(simulator, table)
 
 

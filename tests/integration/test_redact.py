@@ -418,7 +418,7 @@ def test_a_snapshots_key_is_in_no_checkpoint(there: Simulator) -> None:
         (["--redact", "a=hide"], "error: --redact: 'a=hide': no method 'hide'; there are drop"),
         (["--redact-file", "none"], "error: --redact-file: can't read none"),
         (["--redact", "a=hash", "--redact-key-file", "none"], "error: --redact-key-file: can't"),
-        (["--redact", "a=hash"], "error: --redact: hash takes a key: in WATCHER_REDACT_KEY"),
+        (["--redact", "a=hash"], "error: --redact: hash needs a key: in WATCHER_REDACT_KEY"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(
@@ -461,7 +461,7 @@ def test_a_mirror_has_nothing_of_it(
         refuse_traces(repr(rows).encode(), out.encode(), err.encode(), *written)
         for other in ("pk=hash", "pk=hash,v=keep-type"):
             status, _, err = run(*command, *place, "--redact", other)
-            assert (status, err.count("was begun with other rules or another key")) == (2, 1), err
+            assert (status, err.count("was created with other rules or another key")) == (2, 1), err
         status, _, err = run("verify", "orders", "--with", "mirrored", *place)
         assert (status, err.count("its values are redacted")) == (2, 1), err
         command = *command[:3], "another", *command[4:]
@@ -469,7 +469,7 @@ def test_a_mirror_has_nothing_of_it(
             status, _, err = run(*command, *place, "--redact", merging)
             assert (status, err) == (
                 2,
-                "error: --redact: a mirror finds items by their keys: say pk=hash\n",
+                "error: --redact: a mirror needs the items' keys: use pk=hash\n",
             )
 
 

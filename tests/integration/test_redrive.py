@@ -264,7 +264,7 @@ def test_dynamodb_s_own_shards_rotate_and_are_trimmed(
         json.loads(each)["dynamodb"]["NewImage"]["n"]["N"] for each in printed.out.splitlines()
     ]
     assert given == ["0", "1", "2"] * 2
-    assert len(re.findall("GONE: orders, .*not whole in the stream any more", printed.err)) == 1
+    assert len(re.findall("GONE: orders, .*the stream no longer holds all of it", printed.err)) == 1
     assert "2 of 3 ranges handled, 1 gone" in printed.err
 
 

@@ -111,7 +111,7 @@ def test_what_needs_temporary_files_says_where_it_looked(sim: RemoteSimulator) -
     done = run_in_read_only_root(sim, "as-of", "orders", "1s", writable=[])
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: temporary files have no place: ") and "set TMPDIR" in line
+    assert line.startswith("error: can't write temporary files to ") and "set TMPDIR" in line
 
 
 def test_a_folder_with_a_long_path_is_as_good_as_any(sim: RemoteSimulator, tmp_path: Path) -> None:

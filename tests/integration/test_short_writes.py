@@ -153,7 +153,7 @@ def test_a_pipe_that_nobody_reads_any_more_does_not_hold_up_the_end(runs: Runs) 
         assert program.wait(30) == 0
     out = read_slowly(reading)
     os.close(reading)
-    assert runs.said[-3].startswith("warning: Broken off")
+    assert runs.said[-3].startswith("warning: Interrupted")
     assert "records left unread" in runs.said[-2]
     assert runs.said[-1].startswith("Done: ")
     runs.check(out[: out.rfind(b"\n") + 1], runs.rest("-pj"))
@@ -232,7 +232,7 @@ def test_a_line_that_a_crash_cut_off_is_ended_and_said(
         torn, *lines = (tmp_path / name).read_bytes().splitlines()
         assert torn == b'{"eventID": "' and len(lines) == COUNT
         assert all(json.loads(line) for line in lines)
-        assert sum(f"The last line of {name} has no end" in line for line in runs.said) == 1
+        assert sum(f"The last line of {name} is cut off" in line for line in runs.said) == 1
 
 
 def test_what_is_written_is_its_owners_alone(sim: RemoteSimulator, tmp_path: Path) -> None:

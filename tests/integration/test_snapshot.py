@@ -227,7 +227,7 @@ def test_the_items_of_an_export_come_before_all_changes_since(
     assert len(ledger.kinds) == before, "nothing again"
 
     other = str(exports.full(tmp_path / "other", items, now))
-    with pytest.raises(UsageError, match="it is of arn:aws:dynamodb:us-east-1:123456789012"):
+    with pytest.raises(UsageError, match="it belongs to arn:aws:dynamodb:us-east-1:123456789012"):
         watch(table, [ledger.take], snapshot_export=other, follow=False)
     old = str(exports.full(tmp_path / "old", items, now - 90_000, tableArn=arn))
     with pytest.raises(UsageError, match="give a newer export"):

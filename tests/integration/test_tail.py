@@ -139,7 +139,7 @@ def test_a_checkpoint_that_exists_goes_before_it(sim: RemoteSimulator, tmp_path:
     [
         ({"start": "1h"}, "leave out --from"),
         ({"start": "trim-horizon"}, "leave out --from"),
-        ({"until": "1h"}, "it has passed"),
+        ({"until": "1h"}, "it is in the past"),
         ({"tail": 0}, "give 1 or more"),
         ({"tail": MOST_OF_TAIL + 1}, "give 100,000 at most"),
     ],

@@ -335,7 +335,7 @@ def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: b
         ("--with ./x.jsonl --read-limit 0", "more than 0 read units"),
         ("--with ./x.jsonl --metrics-port 0", "give --every"),
         ("--with ./x.jsonl --every soon", "soon"),
-        ("--with ./x.jsonl --every 1h --repair p", "without --every"),
+        ("--with ./x.jsonl --every 1h --repair p", "leave out --every"),
         ("--with ./x.jsonl --sample 1", "a part in percent"),
         ("--with ./x.jsonl --sample 200%", "a part in percent"),
     ],
@@ -356,7 +356,7 @@ def test_a_database_takes_an_extra(
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     assert main(["verify", "orders", "--with", "postgresql://x/y?table=z"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "a database is read with SQLAlchemy: pip install" in line
+    assert "reading a database needs SQLAlchemy: pip install" in line
 
 
 def test_every_file_that_it_links_to_is_there() -> None:

@@ -34,7 +34,7 @@ class Alarms(Ledger):
         run = self.runs[-1]
         if warning:
             run.warned = self._now()
-        if "the other streams go on" in text:
+        if "the other streams continue" in text:
             run.rests = True
         elif "can be read again" in text:
             run.rests = False

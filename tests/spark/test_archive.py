@@ -409,7 +409,7 @@ def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
     expected = [record for record in itertools.islice(stream, 3) if record]
     told = [(each.event_name, each.key, each.old, each.new) for each in expected]
     assert [(r.event_name, r.key, r.old, r.new) for r in (each.record for each in found)] == told
-    with pytest.raises(UsageError, match="is of the parquet \\(DynamoDB's JSON\\) files"):
+    with pytest.raises(UsageError, match="belongs to the parquet \\(DynamoDB's JSON\\) files"):
         archived(spark, sim, tmp_path / "lake")
 
 
@@ -449,9 +449,11 @@ def test_one_archive_has_one_job_one_folder_and_one_format(
     sim.bulk(10, keys=5)
     archived(spark, sim, lake)
 
-    with pytest.raises(UsageError, match="is of the parquet files in"):
+    with pytest.raises(UsageError, match="belongs to the parquet files in"):
         archived(spark, sim, lake, format="json")
-    with pytest.raises(UsageError, match=r"is of the parquet files in file:.*/lake: give that"):
+    with pytest.raises(
+        UsageError, match=r"belongs to the parquet files in file:.*/lake: give that"
+    ):
         archived(spark, sim, tmp_path / "other", checkpoint=str(checkpoint))
     with (
         Folder(spark, str(checkpoint)).locked(),

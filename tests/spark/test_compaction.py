@@ -126,7 +126,7 @@ def test_a_day_with_a_strange_file_is_left_alone(
     (lake / "date=2026-11-20" / "notes.txt").touch()
     compact(str(lake))
     assert files(lake) == [11, 1]
-    assert "notes.txt is no file of an archive" in caplog.text
+    assert "notes.txt is not a file of an archive" in caplog.text
 
 
 def test_who_lists_it_at_any_time_sees_every_row_once(lake: Path) -> None:
@@ -214,7 +214,7 @@ def test_not_where_a_job_is_writing_nor_what_is_no_archive(lake: Path, tmp_path:
         job.communicate()
     with pytest.raises(UsageError, match="is not an archive"):
         compact(str(tmp_path / "lake.checkpoint"))
-    with pytest.raises(UsageError, match="is no folder on a disk"):
+    with pytest.raises(UsageError, match="is not a folder on a disk"):
         compact("s3a://bucket/lake")
 
 

@@ -20,14 +20,14 @@ def test_a_worker_without_watcher_is_told_of_in_its_own_sentence() -> None:
 
 def test_a_loss_names_the_option_and_the_flags() -> None:
     error = Exception(
-        "File x\nwatcher.errors.DataLossError: gone; to go on: failOnDataLoss=false\n"
+        "File x\nwatcher.errors.DataLossError: gone; to continue: failOnDataLoss=false\n"
     )
 
     told = translated(error)
 
     assert isinstance(told, DataLossError)
     assert str(told) == (
-        "gone; to go on: failOnDataLoss=false (on the command line --no-fail-on-data-loss)"
+        "gone; to continue: failOnDataLoss=false (on the command line --no-fail-on-data-loss)"
     )
 
 

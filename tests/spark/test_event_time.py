@@ -224,7 +224,7 @@ def test_who_can_t_be_read_keeps_the_others_for_so_long(
     two.query.run(60)
     assert two.delivered(0) == 6 * 60
     assert two.query.planner.report()["shards_left_behind"] == 1
-    said = "Shard b: nothing came for 120 s, and the others go on without it; a watermark may drop"
+    said = "Shard b: no record for 120 s, so the others continue without it; a watermark may drop"
     assert sum(said in each for each in caplog.messages) == 1
 
 

@@ -147,7 +147,7 @@ def test_files_checkpoint_and_window_stay_together(
     for options, text in (
         (("--to", to, "--checkpoint", kept), "was written with another checkpoint"),
         (own, "give that folder and format"),
-        (("--to", to, "--window", "2m"), "is of the Parquet (1 minutes windows) files in"),
+        (("--to", to, "--window", "2m"), "belongs to the Parquet (1 minutes windows) files in"),
     ):
         status, last = statuses(*options)
         assert status == 2
@@ -160,7 +160,7 @@ def test_files_checkpoint_and_window_stay_together(
     [
         (["--output", "xml"], "--output xml: use lines or json"),
         (["--window", "soon", "--checkpoint", "x"], "--window: can't read 'soon' as a time"),
-        (["--every", "1s", "--checkpoint", "x"], "--once and --every exclude each other"),
+        (["--every", "1s", "--checkpoint", "x"], "--once and --every can't be combined"),
         (
             [],
             "--once: give --to or --checkpoint as well, to resume from; for the",

@@ -131,7 +131,7 @@ def test_a_copy_older_than_the_retention_is_refused(
     done = replicate(command, arn, server.endpoint_url, tmp_path)
 
     assert done.status == 3
-    assert "the copy was begun" in done.err.splitlines()[-1]
+    assert "the copy began" in done.err.splitlines()[-1]
     assert "start again with another --checkpoint" in done.err.splitlines()[-1]
 
 
@@ -150,7 +150,7 @@ def test_a_checkpoint_is_of_one_target(
     again = replicate(command, arn, f"{url}/", tmp_path, *mode)
 
     assert [each.status for each in (mistyped, first, other, region, again)] == [2, 0, 2, 2, 0]
-    said = f"the checkpoint {tmp_path} is of the copy to copy ({url}), not to other"
+    said = f"the checkpoint {tmp_path} belongs to the copy in copy ({url}), not in other"
     assert said in other.err.splitlines()[-1]
     assert "not to copy (https://dynamodb.eu-west-1.amazonaws.com)" in region.err.splitlines()[-1]
     assert "other" not in server.client().list_tables()["TableNames"]
@@ -169,7 +169,7 @@ def test_a_checkpoint_from_before_the_target_was_stored_goes_on(
     other = replicate(command, arn, server.endpoint_url, tmp_path, "--to", "other")
 
     assert (first.status, other.status) == (0, 2), first.err
-    assert "is of the copy to copy" in other.err
+    assert "belongs to the copy in copy" in other.err
 
 
 def test_a_target_made_anew_is_not_taken_for_copied(
@@ -187,7 +187,7 @@ def test_a_target_made_anew_is_not_taken_for_copied(
 
     assert [each.status for each in (gone, empty, anew)] == [2, 2, 0]
     for each in (gone, empty):
-        assert "copy is not the table any more that the checkpoint is of" in each.err
+        assert "copy was deleted and created again since the checkpoint began" in each.err
     assert len(keys(server.client(), "copy")) == 10
 
 

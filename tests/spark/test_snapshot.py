@@ -112,7 +112,7 @@ def test_the_items_come_first_and_then_each_change_once(
 
 
 def test_a_snapshot_is_its_own_beginning() -> None:
-    with pytest.raises(UsageError, match="snapshot and startingPosition exclude each other"):
+    with pytest.raises(UsageError, match="snapshot and startingPosition can't be combined"):
         parse(
             {"stream": "orders", "snapshot": "true", "startingPosition": "latest"}, streaming=True
         )

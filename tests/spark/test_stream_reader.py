@@ -134,7 +134,7 @@ def test_one_that_is_deleted_leaves_the_others(
     query.batch()
     sim.delete_stream()
     deadline = time.monotonic() + 60
-    while "the others go on" not in caplog.text and time.monotonic() < deadline:
+    while "the others continue" not in caplog.text and time.monotonic() < deadline:
         query.batch()
 
     query.until(5)

@@ -138,7 +138,7 @@ def test_the_command_line(command: Run, made: Exported, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--engine", "spark"], "give an export of the table with --baseline"),
-        (["-o", "parquet", "--baseline", "{full}"], "it is Spark that writes it: --engine spark"),
+        (["-o", "parquet", "--baseline", "{full}"], "only Spark writes it: add --engine spark"),
         (
             ["-o", "parquet", "--engine", "spark", "--baseline", "{full}"],
             "--output parquet: give --to and a folder",

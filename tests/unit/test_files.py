@@ -162,7 +162,7 @@ def test_a_torn_last_line_is_ended_and_said(
             file.write(b"{}\n")
     assert path.read_bytes() == b'{"whole": 1}\n{"cut": \n{}\n{}\n'
     assert caplog.messages == [
-        f"The last line of {path} has no end, as after a crash: it stays, on its own"
+        f"The last line of {path} is cut off, as after a crash; the next one begins on a new line"
     ]
 
 

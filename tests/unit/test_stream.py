@@ -224,7 +224,7 @@ def test_a_stream_that_another_has_replaced_ends_once_it_is_read_and_names_that(
     new = sim.enable_new_stream()
     sim.write("a", 3)
     assert pull(made, 5) == first
-    with pytest.raises(StreamGoneError, match=f"all of it is read; .*go on with {new}"):
+    with pytest.raises(StreamGoneError, match=f"all of it is read; .*continue with {new}"):
         pull(made, 1)
 
 
@@ -246,7 +246,7 @@ def test_a_table_that_can_t_be_asked_for_just_now_is_asked_again(
 
     monkeypatch.setattr(StreamsClient, "latest_stream", failing)
     assert pull(made, 5) == first
-    with pytest.raises(StreamGoneError, match=f"go on with {new}"):
+    with pytest.raises(StreamGoneError, match=f"continue with {new}"):
         pull(made, 1)
     assert len(asked) == 3
 

@@ -152,7 +152,7 @@ def test_a_new_handler_and_its_test_work_at_once(tmp_path: Path) -> None:
     assert demo.out[0] == "INSERT ada order-1001" and demo.out[-1] == "60 changes"
     again = run("new-handler", "big_orders", env={}, cwd=tmp_path)
     assert again.process.returncode == 2
-    assert "big_orders.py is there already" in again.err[-1]
+    assert "big_orders.py already exists" in again.err[-1]
 
 
 @pytest.mark.parametrize(

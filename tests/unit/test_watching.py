@@ -528,7 +528,7 @@ def test_a_watch_goes_on_beside_the_program(sim: RemoteSimulator, tmp_path: Path
     assert totals is not None
     assert (totals.records, len(seen), totals.stopped) == (20, 20, True)
     assert (tmp_path / "state.json").exists()
-    with pytest.raises(UsageError, match="goes on once"), made:
+    with pytest.raises(UsageError, match="runs only once"), made:
         pass
 
 

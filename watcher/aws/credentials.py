@@ -375,7 +375,7 @@ def refuse_unusable_endpoint(session: Session, url: str) -> None:
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or parts.port == 0:  # a bad port raises by itself
-        raise ValueError(f"Invalid endpoint: {url}: it takes http:// or https:// and a host")
+        raise ValueError(f"Invalid endpoint: {url}: give http:// or https://, and a host")
     if (file := ca_file(session)) is None or not url.startswith("https:"):
         return
     try:
@@ -518,7 +518,7 @@ def _ask(profile: str | None, may_ask: bool, prompt: str) -> str:
     Raises CredentialsError where the user can't be asked.
     """
     named = f" --profile {profile}" if profile else ""
-    remedy = f"`aws sts get-caller-identity{named}` asks for a code, and what it gets is used here"
+    remedy = f"`aws sts get-caller-identity{named}` asks for a code, and watcher uses the result"
     if not may_ask:
         raise CredentialsError(f"the session with MFA has ended; {remedy}")
     if not has_terminal():
@@ -531,7 +531,7 @@ def _ask(profile: str | None, may_ask: bool, prompt: str) -> str:
     finally:
         _asking_user.clear()
     if not _MFA_CODE.fullmatch(code):
-        raise CredentialsError("that was no MFA code, which has 6 digits: start again")
+        raise CredentialsError("an MFA code has 6 digits: start again")
     return code
 
 

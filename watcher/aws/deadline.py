@@ -53,7 +53,7 @@ def within(
     thread.start()
     thread.join(min(seconds, log_seconds) if name else seconds)
     if name and thread.is_alive():
-        logger.info(f"{name}: no answer yet, for {log_seconds:g} s; it is asked on")
+        logger.info(f"{name}: no answer for {log_seconds:g} s; still waiting")
         thread.join(seconds - log_seconds)
     if errors:
         raise errors.pop()  # else this frame would hold it, and its socket

@@ -129,7 +129,7 @@ def _refuse_another(table: str, described: ParsedAnswer, region: str) -> None:
     its_streams = table_of(described.get("LatestStreamArn") or own)
     if is_other_table(table, own) and is_other_table(table, its_streams):
         raise StreamError(
-            f"no table {table!r} in {region}: what is there is {own}; "
+            f"no table {table!r} in {region}: there is {own}; "
             "check the ARN, --region and --profile",
             about=_ABOUT,
         )
@@ -224,7 +224,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         if not (names or globs):
             raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")
         if accepted and not globs:
-            raise UsageError("it chooses among a glob's tables, or all; there is no glob", "tags")
+            raise UsageError("it chooses among the tables of a glob or --all: give one", "tags")
         return cls(
             names=tuple(name for name in names if not _any(exclude, table_name(name))),
             globs=tuple(globs),

@@ -35,7 +35,7 @@ def decode(text: bytes | str, name: str) -> LeaseRecord:
     try:
         content = msgspec.json.decode(text, type=_Content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        reason = f"what is there was not written by a watch ({error}): choose another name"
+        reason = f"its content was not written by a watch ({error}): choose another name"
         raise UsageError(reason, "checkpoint", name) from None
     token, request = (bytes(raw) if raw else b"" for raw in (content.token, content.request))
     return LeaseRecord(content.holder, content.counter, content.seconds, token, request)

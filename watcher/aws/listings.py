@@ -109,13 +109,13 @@ def call_in_turn(
 
 
 def _unanswered(arn: str, seconds: float) -> str:
-    return f"DescribeStream of {table_name(arn)}: no answer yet, for {seconds:g} s; it is asked on"
+    return f"DescribeStream of {table_name(arn)}: no answer for {seconds:g} s; still waiting"
 
 
 def no_such_stream(arn: str) -> StreamGoneError:
     """Returns the error for a stream that DescribeStream does not know."""
     return StreamGoneError(
-        f"no stream {arn}: it was deleted, or is of another region or account; "
+        f"no stream {arn}: it was deleted, or belongs to another region or account; "
         "see: python -m watcher streams"
     )
 

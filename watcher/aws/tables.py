@@ -245,7 +245,9 @@ class TablesClient:
             if found is None:
                 raise StreamError(f"no table {arn}: it was deleted")
             if is_other_table(arn, found.arn):
-                raise StreamError(f"the stream is of {arn}; the table found here is {found.arn}")
+                raise StreamError(
+                    f"the stream belongs to {arn}; the table found here is {found.arn}"
+                )
             return name, found
         raise AssertionError
 

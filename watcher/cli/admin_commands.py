@@ -316,7 +316,7 @@ def _refuse_unusable(name: str, module: Path, test: Path) -> None:
         raise UsageError(f"{name} can't be a handler's name; choose one such as big-orders")
     for path in (module, test):
         if path.exists():
-            raise UsageError(f"{path} is there already; choose another name")
+            raise UsageError(f"{path} already exists; choose another name")
     flag = "--" + name.replace("_", "-")
     if any(flag in options.names_of(each) for each in parameters(CommandLine("watch"))):
         raise UsageError(f"{flag} is an option of watcher; choose another name")

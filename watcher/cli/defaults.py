@@ -280,7 +280,7 @@ class Defaults:
             advice = _near(default.key, everywhere)
             raise UsageError(f"{default.origin}: no option {default.key}{advice}")
         name = _PREFIX + near[0].upper().replace("-", "_")
-        logger.warning(f"{default.origin} is no option's variable; did you mean {name}?")
+        logger.warning(f"{default.origin} sets no option; did you mean {name}?")
 
 
 def keys(arguments: ArgumentCollection) -> dict[str, Argument]:

@@ -156,7 +156,7 @@ def _keep(
     except KeyboardInterrupt:
         logger.info("The shop is closed.")
     else:
-        raise StreamError("the shop has ended by itself; -v shows more")
+        raise StreamError("the shop ended unexpectedly; -v shows more")
 
 
 def _watched(

@@ -384,11 +384,11 @@ def _as_of_here(
 ) -> int:
     """Reads the items in this process, and writes them."""
     if destination.output == "parquet":
-        raise UsageError("it is Spark that writes it: --engine spark", "output", destination.output)
+        raise UsageError("only Spark writes it: add --engine spark", "output", destination.output)
     redaction, test = options.redaction(values), record_filter(values["filters"])
     sources = Sources.named(names, options.connection(values), strict=True)
     if destination.to_table is not None and sources.stream is None:
-        raise UsageError("it is made like the stream's table: name the stream, too", "to_table")
+        raise UsageError("it is created like the stream's table: name the stream, too", "to_table")
     with nullcontext(sys.stdout) if destination.to is None else written_file(destination.to) as out:
         _log_moment(at, destination.to or destination.to_table)
         found = items_as_of(sources, at, key, test, baseline)

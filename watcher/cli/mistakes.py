@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import typing
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 _CLOSE = 0.8
 # NAME=VALUE, and parts of JSON
 _PIECE = re.compile(r"[\w.-]+=\S*|[\[{\"]\S*|\S+[\]}\",]")
+_LITTLE = {"as", "for", "in", "no", "of", "on", "the", "to", "when", "with"}
+_TYPO = 0.87
+# A word in more options' help than this says little.
+_TOO_MANY = 5
 _AGE = re.compile(r"-\d+[smhdw]")
 _PAIR = re.compile(r"[\w.-]+=")
 _KINDS = {int: "a whole number", float: "a number", bool: "yes or no"}
@@ -63,7 +68,7 @@ def explained(
                 other = f"; or say {say}" if say else ""
                 return UsageError(f"{given}: use {_either(choices)}{other}")
             kind, *_ = (*typing.get_args(argument.hint), argument.hint)  # int of int | None
-            return UsageError(f"{given} is not {_KINDS.get(kind, 'what it can be')}")
+            return UsageError(f"{given} is not {_KINDS.get(kind, 'a possible value')}")
     return UsageError(str(error))
 
 
@@ -92,7 +97,7 @@ def refuse_pieces(
             parts = parts if all(map(_PAIR.match, parts)) else [word]
             told = " ".join(f"{name} {part}" for name in named[:1] for part in parts)
             advice = f"say {told}" if told else "it names no stream"
-        raise UsageError(f"what is {word!r}? {advice}")
+        raise UsageError(f"can't use {word!r}: {advice}")
 
 
 def _takes_pairs(argument: Argument) -> bool:
@@ -119,7 +124,7 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     """Returns the error for an unknown option."""
     word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
-    others = {name.strip("-"): name for name in synonyms.of(names.values())}
+    others = {name.strip("-"): ours for name, ours in synonyms.of(names.values()).items()}
     told = {each: synonyms.advice(each, names.values()) for each in _options(words)}
     told = {each: text for each, text in told.items() if text and each not in names.values()}
     if word in told:
@@ -134,8 +139,48 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     if near != meant:
         longer = next((each for each in (*names, *others) if _begins(each, meant)), None)
     found = [({**others, **names})[each] for each in dict.fromkeys((near, longer)) if each]
-    advice = f"did you mean {_either(found)}?" if found else _of_parts(meant, names, others)
-    return UsageError(f"unknown {word}; {advice or '--help lists the options'}")
+    if near is None or not _is_typo(meant, near):
+        found += about(meant, _texts(arguments, others))
+    found = [each for each in dict.fromkeys(found) if each][:3]
+    parts = [f"did you mean {_either(found)}?"] if found else []
+    parts += [each for each in [_of_parts(meant, names)] if each]
+    return UsageError(f"unknown {word}; {'; or '.join(parts) or '--help lists the options'}")
+
+
+def about(phrase: str, texts: Mapping[str, str]) -> list[str]:
+    """Returns the names, at most three, that share the phrase's words, or whose texts have them."""
+    points: Counter[str] = Counter()
+    for word in set(re.findall("[a-z]{2,}", phrase.lower())) - _LITTLE:
+        own, stem = word.removesuffix("s"), word[: max(4, len(word) - 3)]
+        by_name = [name for name in texts if own in re.split(r"\W+", name.removesuffix("s"))]
+        exact = _names_with(rf"\b{own}s?\b", texts)
+        having = by_name or exact or _names_with(rf"\b{stem}\w{{0,3}}\b", texts)
+        if len(having) <= _TOO_MANY:
+            worth = 3 if by_name else 2 if exact else 1
+            points.update({name: 60 * worth // len(having) for name in having})
+    best = max(points.values(), default=0)
+    return [name for name, count in points.most_common(3) if 3 * count >= best > 0]
+
+
+def _names_with(pattern: str, texts: Mapping[str, str]) -> list[str]:
+    return [name for name, text in texts.items() if re.search(pattern, text.lower())]
+
+
+def _texts(arguments: Iterable[Argument], others: Mapping[str, str]) -> dict[str, str]:
+    """Returns each option's words: its help, its value's name, other tools' names for it."""
+    texts: dict[str, str] = {}
+    for each in arguments:
+        if each.index is None:
+            on, *off = [name for name in each.names if name[:2] == "--"]
+            # A switch that is on has its help for the way to turn it off.
+            name = (
+                off[-1] if off and off[-1] == f"--no-{on[2:]}" and each.field_info.default else on
+            )
+            also = [other for other, ours in others.items() if ours == name]
+            texts[name] = " ".join(
+                [*each.names, *also, each.parameter.help or "", str(each.parameter.metavar or "")]
+            )
+    return texts
 
 
 def _options(words: Sequence[str]) -> list[str]:
@@ -144,17 +189,16 @@ def _options(words: Sequence[str]) -> list[str]:
     return [word.partition("=")[0] for word in before if word[:1] == "-"]
 
 
-def _of_parts(word: str, names: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """Returns advice on an option by its parts: --exclude-table is near to --exclude; or ""."""
+def _of_parts(word: str, names: Mapping[str, str]) -> str:
+    """Returns advice on an option by its parts; or ""."""
     parts = [each for each in re.split("[-.]", word) if len(each) > 1]
     told = [each for each in parts if each not in synonyms.NOUNS] or parts
     for part in told if len(parts) > 1 else ():
         for each in (part, part.removesuffix("s")):
             if advice := synonyms.advice(f"--{each}", names.values()):
                 return advice
-            if each in names or each in others:
-                ours = names.get(each) or synonyms.of(names.values())[others[each]]
-                return f"did you mean {ours}?" if ours else "the table stands alone"
+            if synonyms.OPTIONS.get(f"--{each}") == "":
+                return "the table stands alone"
     return ""
 
 
@@ -164,6 +208,11 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
     if close := difflib.get_close_matches(word, names, 1, _CLOSE):
         return close[0]
     return next((each for each in names if _is_slip(word, each)), None)
+
+
+def _is_typo(word: str, name: str) -> bool:
+    """True for a word that can hardly mean anything but this name."""
+    return difflib.SequenceMatcher(None, word, name).ratio() > _TYPO
 
 
 def _begins(name: str, word: str) -> bool:
@@ -177,7 +226,7 @@ def _is_slip(word: str, name: str) -> bool:
         return True
     wrong = [pair for pair in zip(word, name, strict=False) if pair[0] != pair[1]]
     is_like = len(wrong) == 1 or sorted(word) == sorted(name)
-    return 2 < len(word) == len(name) and is_like
+    return 3 < len(word) == len(name) and is_like
 
 
 def _either(words: Sequence[str]) -> str:

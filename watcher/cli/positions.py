@@ -289,9 +289,9 @@ def _rewind(store: str, to: str | None, tables: list[str] | None, how: _How) -> 
     now = datetime.fromtimestamp(CLOCK.time(), UTC)
     position = parse_start(to or "", now)
     if isinstance(position, Latest):
-        raise UsageError("it would skip what is unread: a rewind only goes back", "to")
+        raise UsageError("it would skip unread records: rewind only moves back", "to")
     if isinstance(position, AtTime) and position.time < now - RETENTION:
-        logger.warning("A stream keeps 24 hours: what was written before is not in it any more")
+        logger.warning("A stream holds 24 hours: it can't deliver older changes again")
     with _opened(store, how) as (tokens, save):
         moved = [*_moved(tokens, position, tables, how.connection)]
         save(moved)
@@ -353,7 +353,7 @@ def _request_snapshot(
     if request.cancels and not stands:
         return 0
     if not apply:
-        logger.info("Plan: nothing was written: the same with --apply does it")
+        logger.info("Plan: nothing was written; to do it, add --apply")
         return 0
     leave_request(store, connection, request)
     does = "ends" if request.cancels else "begins"
@@ -367,7 +367,7 @@ def _finish(found: Sequence[_Difference], how: _How) -> int:
     if how.apply:
         logger.info(f"Written: {count}")
     elif found:
-        logger.info(f"Plan: {count}; nothing was written: the same with --apply does it")
+        logger.info(f"Plan: {count}; nothing was written; to do it, add --apply")
     else:
-        logger.info("Plan: nothing is to be done")
+        logger.info("Plan: nothing to do")
     return 0

@@ -394,7 +394,7 @@ def _open_messages(queue_or_file: str, aws: AwsConfig, shutdown: Shutdown) -> It
             found = ((handle, [*failed_batches(body)]) for handle, body in received)
             messages = _read(found, queue)
         if len(messages.held) + messages.unreadable == _MOST_HELD:
-            logger.warning(f"{_MOST_HELD:,} messages at a time: run it again for what is left")
+            logger.warning(f"{_MOST_HELD:,} messages at a time: run it again for the rest")
         yield messages
 
 

@@ -226,7 +226,7 @@ def _of_streams(sources: Sequence[str], values: Values, trail: Trail | None) -> 
     handlers = [Handler("report", changes.add, begin=changes.arns.append)]
     totals = watch(sources, handlers, follow=False, **{**values, **own})
     if not changes.arns:  # it was told to end before it had begun
-        raise WatcherError("ended before the service has answered: there is nothing to report")
+        raise WatcherError("ended before the service answered: nothing to report")
     listing = _listing(changes.arns, Clients(options.connection(values)))
     filtered = totals.filtered if callers is None else callers.filtered
     report = Report(

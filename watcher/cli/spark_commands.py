@@ -53,7 +53,7 @@ def module(name: str) -> ModuleType:
     """Returns a module of watcher.spark. Raises UsageError without the extra."""
     for needed in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(needed) is None:
-            raise UsageError(f"this runs on Spark: {install('spark')}")
+            raise UsageError(f"this needs Spark: {install('spark')}")
     return importlib.import_module(f"watcher.spark.{name}")
 
 
@@ -186,7 +186,7 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
     from watcher.formatting.text import counted
 
     if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError(f"mirror takes delta-rs, or PyIceberg: {install('mirror')}")
+        raise UsageError(f"mirror needs delta-rs or PyIceberg: {install('mirror')}")
     mirror = importlib.import_module("watcher.mirror.job").mirror
 
     def run(stream: options.Stream, /, **values: object) -> int:

@@ -219,7 +219,7 @@ def _shards(
     is_open = len(listing.shards) - len(listing.closed())
     pauses = [(pause, dollars(polling(is_open, pause, price))) for pause in (1, 5, 60)]
     costs = ", ".join(f"{cost} with --poll-max {pause}" for pause, cost in pauses)
-    logger.info(f"To watch {counted(is_open, 'open shard')} while idle costs a month: {costs}")
+    logger.info(f"Watching {counted(is_open, 'open shard')} while idle costs a month: {costs}")
     return 0
 
 

@@ -9,37 +9,36 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 
 from watcher.errors import UsageError
 
-COMMANDS = {
-    "ls": "streams",
-    "list": "streams",
-    "list-streams": "streams",
-    "tables": "streams",
-    "list-tables": "streams",
-}
+
+def _by_word(table: Mapping[str, str]) -> dict[str, str]:
+    """Returns a table of words for one thing turned round: from each word to the thing."""
+    return {word: thing for thing, words in table.items() for word in words.split()}
+
+
+COMMANDS = _by_word({"streams": "ls list list-streams tables list-tables"})
 """Words in place of a command that do what it does."""
 
-VERBS = {
-    **dict.fromkeys(("rollback", "revert", "restore", "recover", "reset", "unwind"), "undo"),
-    **dict.fromkeys(("rollout",), "undo"),
-    **dict.fromkeys(("diff", "blame", "audit", "show", "trace", "inspect"), "history"),
-    **dict.fromkeys(("log",), "history"),
-    **dict.fromkeys(("get", "dump", "scan", "backup", "snapshot", "at"), "as-of"),
-    **dict.fromkeys(("describe", "info", "lag", "status", "health", "tree", "explain"), "shards"),
-    **dict.fromkeys(("stats", "top", "summary", "histogram", "group", "wc"), "count"),
-    **dict.fromkeys(("sync", "copy", "clone"), "mirror"),
-    **dict.fromkeys(("export", "sink", "lake", "stash"), "archive"),
-    **dict.fromkeys(("sql", "select"), "query"),
-    **dict.fromkeys(("retry", "reprocess"), "replay"),
-    **dict.fromkeys(("page", "html", "chart"), "report"),
-    **dict.fromkeys(("permissions", "iam"), "policy"),
-    **dict.fromkeys(("example", "try", "quickstart"), "demo"),
-    **dict.fromkeys(("init", "new", "scaffold"), "new-handler"),
-    **dict.fromkeys(("stream", "follow", "listen", "consume", "subscribe"), "watch"),
-    **dict.fromkeys(("run", "start", "read", "poll"), "watch"),
-    **dict.fromkeys(
-        ("cat", "less", "pull", "fetch", "open", "monitor", "observe", "wait"), "watch"
-    ),
-}
+VERBS = _by_word(
+    {
+        "undo": "rollback revert restore recover reset unwind rollout",
+        "history": "diff blame audit show trace inspect log",
+        "as-of": "get dump scan backup snapshot at",
+        "shards": "describe info lag status health tree explain list-shards",
+        "count": "stats top summary histogram group wc",
+        "mirror": "sync copy clone",
+        "archive": "export sink lake stash",
+        "verify": "compare check",
+        "query": "sql select",
+        "replay": "retry reprocess",
+        "report": "page html chart",
+        "positions": "checkpoint checkpoints offsets",
+        "policy": "permissions iam",
+        "demo": "example try quickstart",
+        "new-handler": "init new scaffold",
+        "watch": "stream follow listen consume subscribe run start read poll "
+        "cat less pull fetch open monitor observe wait",
+    }
+)
 """Words that name the work of a command, and are no command."""
 
 NOUNS = {
@@ -52,6 +51,7 @@ NOUNS = {
     "items": "as-of",
 }
 """Words between a verb and a table, as in `describe table orders`, and the command for them."""
+_LOOKS = (None, "as-of", "history", "shards", "watch")
 PROGRAMS = ("aws", "dynamodb", "dynamodbstreams", "watcher")
 
 TASKS = {
@@ -88,186 +88,131 @@ NO_NAMES = {
 }
 """Patterns of words that are no table's name, and what to say instead of them."""
 
-OPTIONS = {
-    "--since": "--from",
-    "--start": "--from",
-    "--starting-position": "--from",
-    "--after": "--from",
-    "--from-beginning": "--from trim-horizon",
-    "--offset": "--from",
-    "--end": "--until",
-    "--to-time": "--until",
-    "--before": "--until",
-    "--lines": "--tail",
-    "--last": "--tail",
-    "--limit": "--max-records",
-    "--max-items": "--max-records",
-    "--max-messages": "--max-records",
-    "--count": "--max-records",
-    "--max": "--max-records",
-    "--head": "--max-records",
-    "--first": "--max-records",
-    "--timeout": "--max-seconds",
-    "--duration": "--max-seconds",
-    "--max-time": "--max-seconds",
-    "--interval": "--poll-max",
-    "--poll-interval": "--poll-max",
-    "--once": "--no-follow",
-    "-f": "--follow",
-    "-w": "--follow",
-    "--watch": "--follow",
-    "--event-type": "--only",
-    "--event-name": "--only",
-    "--event": "--only",
-    "--op": "--only",
-    "--type": "--only",
-    "--kind": "--only",
-    "--filter-pattern": "--grep",
-    "--query": "--jmespath",
-    "--jq": "--jmespath",
-    "--format": "--output",
-    "-J": "--print-json",
-    "--compact-output": "--print-json",
-    "--ndjson": "--print-jsonl",
-    "--handler-dir": "--handlers",
-    "--function": "--call",
-    "--webhook-url": "--webhook",
-    "--debug": "--verbose",
-    "--silent": "--quiet",
-    "--only-log-lines": "--quiet",
-    "--no-color": "--color never",
-    "--endpoint": "--endpoint-url",
-    "--state": "--checkpoint",
-    "--resume": "--checkpoint",
-    "--cursor-file": "--checkpoint",
-    "--all-tables": "--all",
-    "--lossy": "--no-fail-on-data-loss",
-    "--no-lossy": "--fail-on-data-loss",
-    # What stands behind these is the STREAM.
-    "--table-name": "",
-    "--stream-arn": "",
-    "--stream": "",
-    "--stream-name": "",
-    "--arn": "",
-    "--topic": "",
-    "--unit": "",
-    "-u": "",
-    "-t": "",
-}
+OPTIONS = _by_word(
+    {
+        "--from": "--since --start --starting-position --after --offset",
+        "--from trim-horizon": "--from-beginning",
+        "--until": "--end --to-time --before",
+        "--tail": "--lines --last",
+        "--max-records": "--limit --max-items --max-messages --max --count --first",
+        "--max-seconds": "--timeout --duration",
+        "--no-follow": "--once",
+        "--follow": "-f -w --watch",
+        "--only": "--event --event-type --event-name --type --kind",
+        "--grep": "--filter-pattern --match",
+        "--jmespath": "--query --jq",
+        "--output": "--format",
+        "--print-json": "-J",
+        "--print-jsonl": "--ndjson",
+        "--verbose": "--debug",
+        "--quiet": "--silent",
+        "--color never": "--no-color",
+        "--endpoint-url": "--endpoint",
+        "--checkpoint": "--state",
+    }
+) | _by_word({"": "--table-name --stream-arn --stream --stream-name --arn --topic --unit -u -t"})
 """Options of other tools, and ours for them; those that a command has itself stay as they are.
 
-`_spellings` derives more: `--start-time`, `--events`, `--no-colour`, `--aws-region`, `--csv`.
+An empty one stands for the STREAM. `_spellings` derives more: `--start-time`, `--events`,
+`--no-colour`, `--aws-region`, `--csv`.
 """
 
 OF_COMMAND = {"undo": {"--at": "--to"}}
 """Options that stand for another with one command."""
 
-_CERTIFICATES = "set AWS_CA_BUNDLE=FILE, with the certificates to trust, before the command"
-_START = "say --from trim-horizon (the oldest), latest, an age such as 2h, or a time"
-_SINCE = "say --from AGE, such as 2h, to begin in the past"
-_CHOOSE = "say --grep TEXT or --filter EXPR to choose changes"
-_POSITION = "say --checkpoint FILE to go on where the last run ended"
-_ENDPOINT = "say --endpoint-url http://HOST:PORT for another service"
-_SHOWN = "say --print-record to see each change over several lines"
 _PARTS = "say --template '{key.PK} {new.NAME}' or --jmespath PATH for a part of each change"
-_ROLE = "say --profile NAME, with its role_arn in ~/.aws/config"
-_KEYS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or say --profile NAME"
-_IMAGES = "the table's stream decides which images there are; --print-record shows them"
-_CALL = "say --call MODULE:FUNCTION, or --print-json | PROGRAM"
-_SHARDS = "a watch reads every shard; `python -m watcher shards STREAM` lists them"
-_LIST = "`python -m watcher streams` lists the tables that have streams"
-_NEWEST = "changes come oldest first; with --no-follow, `| tac` turns them round"
-_UNPAGED = "nothing is paged: leave it out"
-_KEY = "say --key NAME=VALUE, for each part of the item's key"
-_FILE = "write to a file with --print-jsonl > FILE"
-_BY = "say count STREAM --by kind, minute, key, …"
-ADVICE = {
-    "--group-by": _BY,
-    "--per": _BY,
-    "--id": _KEY,
-    "--pk": _KEY,
-    "--item": _KEY,
-    "--pretty": "say --print-record or --print-diff",
-    "--print": "say --print-summary, --print-json or another of the handlers in --help",
-    "--handler": "a handler is an option by its name: handlers/NAME.py is --NAME",
-    "--dry-run": "nothing is written without --apply",
-    "--save": _FILE,
-    "--out": _FILE,
-    "--to": f"say --until TIME to end at a time; {_FILE}",
-    "--tz": "say --utc, or TZ=Europe/Berlin before the command",
-    "--timezone": "say --utc, or TZ=Europe/Berlin before the command",
-    "--shard": _SHARDS,
-    "--shard-id": _SHARDS,
-    "-p": f"{_SHARDS}; a port is part of --endpoint-url",
-    "--shard-iterator-type": _START,
-    "--no-tail": _START,
-    **dict.fromkeys(("-s", "-S", "-b", "--boot"), _SINCE),
-    "-b": f"{_SINCE}; {_ENDPOINT}",
-    **dict.fromkeys(("--broker", "--bootstrap-server", "--host", "--port"), _ENDPOINT),
-    "--previous": _SINCE,
-    "-U": "say --until TIME to end at a time",
-    "--last": _SINCE,
-    "--from": "a watch begins in the past: python -m watcher STREAM --from 2h",
-    "--at": _SINCE,
-    "--back": _SINCE,
-    "--hours": _SINCE,
-    **dict.fromkeys(("-g", "-i", "--exclude-key"), _CHOOSE),
-    "--include": f"{_CHOOSE}, --jmespath PATH for a part of each",
-    "-e": f"--no-follow ends at the newest change; {_CHOOSE}",
-    **dict.fromkeys(("-r", "--reverse", "--desc"), _NEWEST),
-    "-r": f"say --jmespath PATH for a part of each change; {_NEWEST}",
-    **dict.fromkeys(("-G", "--group", "--cursor", "--start-after"), _POSITION),
-    **dict.fromkeys(("--no-pager", "--no-cli-pager", "--no-paginate", "--page-size"), _UNPAGED),
-    **dict.fromkeys(("--no-verify-ssl", "--ca-bundle", "--insecure"), _CERTIFICATES),
-    "--timestamps": "every line of --print-summary begins with the change's time",
-    **dict.fromkeys(("-l", "--selector"), f"{_LIST}; --tag NAME=VALUE watches those with a tag"),
-    **dict.fromkeys(("-L", "--list"), _LIST),
-    "-A": "say --all for every table of the region; SQL is for python -m watcher query",
-    "-d": "say --print-diff for differences; docs/service.md runs a watch in the background",
-    "-C": "the table stands alone: python -m watcher TABLE; --color always for colours in a pipe",
-    "-c": "say --max-records N to stop after N; --print-json for a line each; "
-    "SQL is for python -m watcher query",
-    **dict.fromkeys(("-x", "--expanded", "--indent", "--yaml"), _SHOWN),
-    "--raw-output": "say --template '{new.NAME}' for bare texts",
-    "--sort-keys": "say --print-json | jq -S .",
-    "--html": "say python -m watcher report STREAM for a page to look at",
-    "--stop": "say --until TIME or --max-records N to end",
-    **{f"--{kind}": f"say --only {kind}" for kind in ("insert", "modify", "remove")},
-    **{f"--{kind}s": f"say --only {kind}" for kind in ("insert", "update", "delete")},
-    **dict.fromkeys(("--columns", "--fields", "--select", "--attributes"), _PARTS),
-    "--log-level": "say -v for more status, -q for less",
-    **dict.fromkeys(("--sort", "--order"), _NEWEST),
-    "--all-regions": "say --region NAME; tables of other regions are named by their ARNs",
-    "--account": "a table of another account is named by its ARN",
-    **dict.fromkeys(("--role", "--assume-role"), _ROLE),
-    **dict.fromkeys(("--access-key", "--secret-key", "--session-token"), _KEYS),
-    **dict.fromkeys(("--local", "--localstack"), _ENDPOINT),
-    **dict.fromkeys(("--view-type", "--old", "--new", "--images", "--full-document"), _IMAGES),
-    "--stream-view-type": _IMAGES,
-    **dict.fromkeys(("--retry", "--max-retries"), "say --on-error POLICY: see --help failures"),
-    **dict.fromkeys(("--exec", "--command", "--run", "--script"), _CALL),
-    **dict.fromkeys(("--notify", "--slack", "--email"), "say --webhook URL or --sqs URL"),
-    "--changed": "say --filter 'old.NAME <> new.NAME'",
-    "--yes": "nothing is written without --apply",
-    "--json": "say --output json",
-    "--table": "the table stands alone: python -m watcher shards TABLE",
-    "--timeout-ms": "say --max-seconds N to end after N seconds",
-    "--env": "say --profile NAME for other credentials, --region NAME for another region",
-}
+ADVICE = _by_word(
+    {
+        "say count STREAM --by kind, minute, key, …": "--group-by --per",
+        "say --key NAME=VALUE, for each part of the item's key": "--id --pk --item",
+        "say --print-record or --print-diff": "--pretty",
+        "say --print-summary, --print-json or another of the handlers in --help": "--print",
+        "a handler is an option by its name: handlers/NAME.py is --NAME": "--handler",
+        "nothing is written without --apply": "--dry-run --yes",
+        "write to a file with --print-jsonl > FILE": "--save --out",
+        "say --until TIME to end at a time; write to a file with --print-jsonl > FILE": "--to",
+        "say --until TIME to end at a time": "-U",
+        "say --until TIME or --max-records N to end": "--stop",
+        "say --max-seconds N to end after N seconds": "--timeout-ms",
+        "say --utc, or TZ=Europe/Berlin before the command": "--tz --timezone",
+        "a watch reads every shard; `python -m watcher shards STREAM` lists them; a port is part "
+        "of --endpoint-url": "--shard --shard-id -p",
+        "say --from trim-horizon (the oldest), latest, an age such as 2h, or a time": (
+            "--shard-iterator-type --no-tail"
+        ),
+        "say --from AGE, such as 2h, to begin in the past": (
+            "-s -S --previous --last --at --back --hours"
+        ),
+        "say --from AGE to begin in the past; --endpoint-url http://HOST:PORT for a server": "-b",
+        "a watch begins in the past: python -m watcher STREAM --from 2h": "--from",
+        "say --endpoint-url http://HOST:PORT for another service": (
+            "--broker --bootstrap-server --host --port --localstack"
+        ),
+        "say --grep TEXT or --filter EXPR to choose changes": "-g -i --exclude-key",
+        f"say --grep TEXT or --filter EXPR to choose changes, {_PARTS[4:]}": "--include",
+        "--no-follow ends at the newest change; say --filter EXPR to choose changes": "-e",
+        f"{_PARTS}; changes come oldest first (`| tac`)": "-r",
+        "changes come oldest first; with --no-follow, `| tac` turns them round": (
+            "--reverse --desc --sort --order"
+        ),
+        "say --checkpoint FILE to continue where the last run ended": (
+            "-G --group --cursor --start-after"
+        ),
+        "nothing is paged: leave it out": ("--no-pager --no-cli-pager --no-paginate --page-size"),
+        "set AWS_CA_BUNDLE=FILE, with the certificates to trust, before the command": (
+            "--no-verify-ssl --ca-bundle --insecure"
+        ),
+        "every line of --print-summary begins with the change's time": "--timestamps",
+        "`python -m watcher streams` lists the tables that have streams; --tag NAME=VALUE watches "
+        "those with a tag": "-l -L --list --selector",
+        "say --all for every table of the region; SQL is for python -m watcher query": "-A",
+        "say --print-diff for differences; docs/service.md runs a watch in the background": "-d",
+        "the table stands alone: python -m watcher TABLE; --color always for colours in a pipe": (
+            "-C"
+        ),
+        "say --max-records N to stop after N; --print-json for a line each; "
+        "SQL is for python -m watcher query": "-c",
+        "say --print-record to see each change over several lines": (
+            "-x --expanded --indent --yaml"
+        ),
+        "say --template '{new.NAME}' for bare texts": "--raw-output",
+        "say --print-json | jq -S .": "--sort-keys",
+        "say python -m watcher report STREAM for a page to look at": "--html",
+        _PARTS: "--columns --fields --select --attributes",
+        "say -v for more status, -q for less": "--log-level",
+        "say --region NAME; tables of other regions are named by their ARNs": "--all-regions",
+        "a table of another account is named by its ARN": "--account",
+        "say --profile NAME, with its role_arn in ~/.aws/config": "--role --assume-role",
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or say --profile NAME": (
+            "--access-key --secret-key --session-token"
+        ),
+        "say --profile NAME for other credentials, --region NAME for another region": "--env",
+        "the table's stream decides which images there are; --print-record shows them": (
+            "--view-type --stream-view-type --old --new --images --full-document"
+        ),
+        "say --on-error POLICY: see --help failures": "--max-retries",
+        "say --call MODULE:FUNCTION, or --print-json | PROGRAM": (
+            "--exec --command --run --script"
+        ),
+        "say --webhook URL or --sqs URL": "--notify --slack --email",
+        "say --filter 'old.NAME <> new.NAME'": "--changed",
+        "say --output json": "--json",
+        "the table stands alone: python -m watcher shards TABLE": "--table",
+    }
+)
 """Advice for other tools' options that have no single counterpart here."""
 
-_OUTPUTS = {
-    **dict.fromkeys(("text", "short", "short-iso", "cat", "plain", "line"), "--print-summary"),
-    **dict.fromkeys(("yaml", "json-pretty", "pretty", "verbose"), "--print-record"),
-    **dict.fromkeys(("wide", "columns"), "--output table"),
-    **dict.fromkeys(("raw", "wire"), "--print-json"),
-    **dict.fromkeys(("beginning", "earliest", "oldest"), "--from trim-horizon"),
-    **dict.fromkeys(("end", "latest", "newest"), "--from latest"),
-}
-_COLORS = {
-    **dict.fromkeys(("off", "no", "none", "false", "0"), "--color never"),
-    **dict.fromkeys(("on", "yes", "true", "1"), "--color always"),
-}
+_OUTPUTS = _by_word(
+    {
+        "--print-summary": "text short short-iso cat plain line",
+        "--print-record": "yaml json-pretty pretty verbose",
+        "--output table": "wide columns",
+        "--print-json": "raw wire",
+        "--from trim-horizon": "beginning earliest oldest",
+        "--from latest": "end latest newest",
+    }
+)
+_COLORS = _by_word({"never": "off no none false 0", "always": "on yes true 1"})
 _COUNT = re.compile(r"^-n=?(\d*)$")
 _STARTS = ("--tail", "--from", "--since", "--checkpoint")
 
@@ -348,7 +293,7 @@ def advice(option: str, known: Container[str]) -> str:
 def of_value(value: str, choices: Container[str]) -> str:
     """Returns what to say for another tool's value of an option with these choices; or ""."""
     if "never" in choices:
-        return _COLORS.get(value, "")
+        return f"--color {_COLORS[value]}" if value in _COLORS else ""
     if "jsonl" not in choices:
         return ""
     if re.fullmatch(r"-\d+", value):
@@ -392,7 +337,7 @@ def command_line_for(words: Sequence[str], commands: Iterable[str]) -> tuple[str
     elif verb not in commands and rest and rest[0] in NOUNS:
         noun, *others = rest
         if others and others[0][:1] != "-":
-            near, rest = NOUNS[noun] or near, others
+            near, rest = (near in _LOOKS and NOUNS[noun]) or near, others
         elif NOUNS[noun] == "streams":
             near, rest = "streams", others
         elif verb == "get":

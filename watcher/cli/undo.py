@@ -194,7 +194,7 @@ def _refuse_with_plan(
 ) -> None:
     """Raises UsageError for options that choose changes beside a plan's file."""
     if sources:
-        raise UsageError(f"{sources[0]} is in the plan already: give its file alone", option)
+        raise UsageError(f"{sources[0]} is in the plan already: give only the plan's file", option)
     for name in ("start", "until", "who", "only_by", *_CHOICE, *more):
         if name in origins.typed:
             raise UsageError("a plan is applied or reverted as a whole", name)
@@ -227,9 +227,9 @@ def _show(plan: Undo, output: str) -> int:
     parts.append(grouped(len(plan.conflicts), "conflict"))
     if plan.kept:
         parts.append(f"{len(plan.kept)} to be kept")
-    how = "nothing is to be done"
+    how = "nothing to do"
     if plan.steps:
-        how = f"nothing was written: undo --apply {shlex.quote(str(plan.save()))} does it"
+        how = f"nothing was written; to do it: undo --apply {shlex.quote(str(plan.save()))}"
     logger.info(f"Plan: {', '.join(parts)}; {how}")
     return 0
 
@@ -300,7 +300,7 @@ def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
                 word = "CONFLICT" if outcome is Outcome.CONFLICT else "KEPT  "
                 write_text(f"{word} {printable_key(wire_item(step.key))}: {reason}\n")
     except StreamError as error:
-        error.add(f"; {_counted(counts)} until then: go on with the same command")
+        error.add(f"; {_counted(counts)} so far; run the same command to continue")
         raise
     finally:
         if output == "json":

@@ -259,7 +259,7 @@ def _compare(
         rounds = _Rounds(comparison, sources, connection, _Progress(line), output)
         if comparison.every is not None:
             if repair is not None:
-                raise UsageError("a plan is of one comparison: without --every", "repair")
+                raise UsageError("a plan repairs one comparison: leave out --every", "repair")
             return rounds.repeat(_age(comparison.every, "every"), port)
         if is_on_spark:
             compare = partial(rounds.compare, repair)
@@ -358,10 +358,10 @@ class _Progress:
 
 def _save_repair(found: Verification, copy: TableCopy, table: str, path: str) -> None:
     count = grouped(save_repair(found, copy.table, table, Path(path)), "item")
-    how = f"undo --apply {shlex.quote(path)} does it"
+    how = f"to do it: undo --apply {shlex.quote(path)}"
     if more := found.differing - len(found.found):
         how += f"; then verify again: {grouped(more, 'more item')} had no room in it"
-    logger.info(f"Plan to repair {count}; nothing was written: {how}")
+    logger.info(f"Plan to repair {count}; nothing was written; {how}")
 
 
 def _check_log(sources: Sources, log: str, start: str | None, lag: timedelta, output: str) -> int:
@@ -455,7 +455,7 @@ def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
     if elsewhere and not is_table:
         raise UsageError("it is for another table, not for a path", elsewhere[0])
     if path is not None and is_archive(path):
-        text = f"it holds changes, not items: --log {shlex.quote(given.with_)} names what it lacks"
+        text = f"it holds changes, not items: compare it by --log {shlex.quote(given.with_)}"
         raise UsageError(text, "with_")
     if path is not None and not is_mirror(path):
         return FileCopy(path, names, at)
@@ -482,14 +482,14 @@ def _database(url: str, names: Mapping[str, str], at: datetime | None) -> Copy:
     try:
         from watcher.time_machine.sql_copy import SqlCopy
     except ImportError:
-        text = f"a database is read with SQLAlchemy: {install('sql')}"
+        text = f"reading a database needs SQLAlchemy: {install('sql')}"
         raise UsageError(text, "with_") from None
     return SqlCopy(url, names, at)
 
 
 def _mirror(to: str) -> Copy:
     if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError(f"reading a mirror takes delta-rs, or PyIceberg: {install('mirror')}")
+        raise UsageError(f"reading a mirror needs delta-rs or PyIceberg: {install('mirror')}")
     from watcher.mirror.copy import MirrorCopy
 
     return MirrorCopy(to)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from watcher import safe_path
-from watcher.cli import handler_flags, options, output, synonyms
+from watcher.cli import handler_flags, mistakes, options, output, synonyms
 from watcher.cli.command_line import COMMANDS, PROGRAM
 from watcher.cli.options import Values, option
 from watcher.declared import Parameter
@@ -152,7 +152,9 @@ def _refuse_words_that_are_no_table(
             line = shlex.join([name, *(word for word in words if word != name)])
             hints[name] = f"the command stands first: {PROGRAM} {line}"
     rest = shlex.join(streams[1:])
-    other = f"it may be meant for a command: see --help; to watch the rest: {PROGRAM} {rest}"
+    likely = mistakes.about(streams[0], {name: each.summary for name, each in COMMANDS.items()})
+    meant = f": {' or '.join(likely)}" if likely else ""
+    other = f"for a command{meant}, see --help; to watch the rest: {PROGRAM} {rest}"
     for name in dict.fromkeys([streams[0], *(each for each in streams if each in hints)]):
         if is_glob(name) or name.startswith("arn:"):
             continue
@@ -179,7 +181,7 @@ def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:
     """Raises for an option after `--`, where all words are tables."""
     for name in streams:
         if name.startswith("--"):
-            raise UsageError(f"{name!r} is behind --, where all words are tables: put it before")
+            raise UsageError(f"{name!r} is behind --, where only tables may stand: move it before")
 
 
 def _watch(
@@ -231,7 +233,7 @@ def _with_callers(streams: Sequence[str], choice: handler_flags.Choice, values: 
     from watcher.cli import history_commands  # not before: they need boto3
 
     if is_live(values):
-        raise UsageError("not with --live: calls are known some minutes later", "who")
+        raise UsageError("not with --live: CloudTrail's logs come minutes later", "who")
     history_commands.refuse_who_unless_past(choice.chosen, values)
     choice.load()
     trail = history_commands.open_trail(values, values["who"])
@@ -273,8 +275,8 @@ LIVE = option(
     Parameter(
         negative=(),
         group="output",
-        help="a full-screen view: follow and pause, search, differences, an item's "
-        "history, shards; ? shows its keys",
+        help="an interactive full-screen view (UI): follow and pause, search, differences, an "
+        "item's history, shards; ? shows its keys",
     ),
 )
 _LIVE_WEB = option(

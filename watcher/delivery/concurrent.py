@@ -98,7 +98,7 @@ class ShardQueue:
             waiting = "table" if record and record.event_name == SNAPSHOT else "shard"
             logger.warning(
                 f"A handler has been at work for {now - since:.0f} s on {self.title}: its "
-                f"{waiting} waits, the others go on",
+                f"{waiting} waits, the others continue",
                 extra={"stream": self.shard_key.stream, "shard": self.shard_key.shard_id},
             )
 
@@ -312,7 +312,7 @@ class ConcurrentDelivery:
         self.move_positions()
         for queue in self._queues.values():
             if queue.is_taken and queue.in_hand:
-                logger.warning(f"Broken off: a handler is still at work on {queue.title}")
+                logger.warning(f"Interrupted: a handler is still processing {queue.title}")
 
     @property
     def _is_at_work(self) -> bool:

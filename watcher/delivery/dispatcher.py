@@ -361,7 +361,9 @@ class Dispatcher:
             with self.shutdown.may_interrupt():
                 self._coroutines.close()
         except Overdue:
-            logger.warning("A handler's task goes on though it was cancelled, and is left alone")
+            logger.warning(
+                "A handler's task ignores its cancellation: watcher no longer waits for it"
+            )
         self._failure_log.close()
         self.given_up.close()
         # The handlers' last output; the program's own last flush reports an error.
@@ -376,7 +378,7 @@ class Dispatcher:
             with self.shutdown.may_interrupt():
                 handler.finish(handler.close())
         except Overdue:
-            logger.warning(f"handler {handler.name} was still closing, and is left so")
+            logger.warning(f"handler {handler.name} did not finish closing")
         except KeyboardInterrupt:
             raise
         except BaseException as error:

@@ -34,7 +34,7 @@ class FailedBatch(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not is_stream(self.stream):
-            raise ValueError(f"{self.stream!r} is no DynamoDB stream's ARN")
+            raise ValueError(f"{self.stream!r} is not a DynamoDB stream's ARN")
         if int(self.first) > int(self.last):
             raise ValueError(f"it begins at {self.first}, behind its end {self.last}")
 

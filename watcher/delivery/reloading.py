@@ -78,7 +78,7 @@ class Reloading(Handler):
         try:
             new = self._loaded()
         except UsageError as error:
-            logger.error(f"{error}; what was loaded before goes on")
+            logger.error(f"{error}; the version loaded before stays in use")
             return
         old, self._current = self._current, new
         try:
@@ -87,7 +87,7 @@ class Reloading(Handler):
             logger.error(
                 f"handler {old.name} failed to close: {type(error).__name__}: {error_text(error)}"
             )
-        logger.info(f"Loaded again: {os.path.relpath(self._path)}")
+        logger.info(f"Reloaded: {os.path.relpath(self._path)}")
 
     def _loaded(self) -> Handler:
         before = sys.dont_write_bytecode

@@ -102,7 +102,7 @@ def set_up(
         Parameter(
             negative=(),
             group="output",
-            help="whole values and items; by default, a terminal gets long ones cut",
+            help="whole values and items; by default, a terminal truncates long ones",
         ),
     ] = False,
     highlight: Annotated[

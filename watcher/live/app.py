@@ -580,7 +580,7 @@ class LiveView(App[Totals | None]):
         elif self.filters.on:
             self._open_box(_NAME)
         else:
-            self.note("error: there is no filter to save: / adds one")
+            self.note("error: no filter to save: / adds one")
 
     def action_views(self) -> None:
         """Opens the choice of saved views."""
@@ -600,7 +600,7 @@ class LiveView(App[Totals | None]):
         if views:
             self.push_screen(ViewsScreen(views), show)
         else:
-            self.note("there are no saved views: w saves the filters under a name")
+            self.note("no saved views: w saves the filters under a name")
 
     def action_pause(self) -> None:
         """Stops following, or follows again."""

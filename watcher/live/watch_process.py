@@ -73,7 +73,7 @@ class WatchProcess:
             return self._receiving.recv()
         except EOFError:
             self._process.join()
-            text = f"the watch's process has ended by itself ({self._process.exitcode})"
+            text = f"the watch's process ended unexpectedly ({self._process.exitcode})"
             raise WatcherError(text) from None
 
     def terminate(self) -> None:

@@ -46,11 +46,11 @@ def open_mirror(
     """
     if form == "delta":
         if catalog is not None:
-            raise UsageError("it takes --format iceberg", "catalog")
+            raise UsageError("it needs --format iceberg", "catalog")
         if Path(to, CATALOG).exists():
             raise UsageError(f"{to} has an Iceberg table: give --format iceberg, or another folder")
         if importlib.util.find_spec("deltalake") is None:
-            raise UsageError(f"a Delta table takes delta-rs: {install('mirror')}", "format")
+            raise UsageError(f"a Delta table needs delta-rs: {install('mirror')}", "format")
         from watcher.mirror.delta_table import DeltaMirror
 
         return DeltaMirror(to, Folder.at(to), limits)
@@ -66,7 +66,7 @@ def found_format(path: Path) -> Format:
 
 def _iceberg(to: str, limits: MirrorLimits, catalog: str | None) -> MirrorTable:
     if importlib.util.find_spec("pyiceberg") is None:
-        raise UsageError(f"an Iceberg table takes PyIceberg: {install('iceberg')}", "format")
+        raise UsageError(f"an Iceberg table needs PyIceberg: {install('iceberg')}", "format")
     from pyiceberg.catalog import load_catalog
     from pyiceberg.catalog.sql import SqlCatalog
 
@@ -107,9 +107,9 @@ class MirrorCopy:
         mirror = open_mirror(folder, form=found_format(Path(folder)))
         state = mirror.state
         if state is None:
-            raise UsageError("it is no mirror", "with_", folder)
+            raise UsageError("it is not a mirror", "with_", folder)
         if not state.copied:
-            raise UsageError("its copy is not finished: let mirror go on first", "with_", folder)
+            raise UsageError("its copy is not finished: run mirror again first", "with_", folder)
         if state.redaction:
             text = "its values are redacted: it can't be compared with its table"
             raise UsageError(text, "with_", folder)

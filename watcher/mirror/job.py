@@ -109,11 +109,11 @@ class MirrorJob:
         if state.history != self._history:
             made, option = ("with", "give") if state.history else ("without", "leave out")
             raise UsageError(
-                f"{to} was begun {made} --history: {option} --history, or give another folder"
+                f"{to} was created {made} --history: {option} --history, or give another folder"
             )
         if state.redaction != self._fingerprint:
             raise UsageError(
-                f"{to} was begun with other rules or another key: give those, or another folder",
+                f"{to} was created with other rules or another key: give those, or another folder",
                 "redact",
             )
         if state.copied:
@@ -270,7 +270,7 @@ def _redacted_types(types: Mapping[str, str], redaction: Redaction | None) -> Ma
         assert redaction is not None
         made = redaction.key_type(name, kind)
         if made is None:
-            raise UsageError(f"a mirror finds items by their keys: say {name}=hash", "redact")
+            raise UsageError(f"a mirror needs the items' keys: use {name}=hash", "redact")
         found[name] = made
     return found or types
 

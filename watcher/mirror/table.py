@@ -321,7 +321,7 @@ class MirrorTable(ABC):
                 return has
         elif not files:
             return target_parts
-        logger.info(f"Parting {self.to} into {target_parts} files")
+        logger.info(f"Splitting {self.to} into {target_parts} files")
         new = self.part_files.part_anew(
             files, self.schema, merge.keys, target_parts, has_ended=merge.has_ended
         )

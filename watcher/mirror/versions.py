@@ -45,7 +45,7 @@ def change_of(record: Record) -> ItemChange:
     wire = record.wire.dynamodb
     new, old = (bytes(image) for image in (wire.NewImage, wire.OldImage))
     if record.created_at is None or (record.event_name != "REMOVE" and not new):
-        raise StreamError(f"a {record.event_name} has no new image, or no time: it takes both")
+        raise StreamError(f"a {record.event_name} has no new image or no time")
     keys: WireItem = {**key_of(wire.Keys)}
     return ItemChange(
         msgspec.json.encode(keys, order="sorted").decode(),

@@ -152,7 +152,7 @@ class Exporter(Display):
             pass
         except BrokenPipeError:
             self.close()
-            logger.warning("The process that serves the metrics has ended; the watch goes on")
+            logger.warning("The process that serves the metrics has ended; the watch continues")
 
     def close(self) -> None:
         """Closes the pipe."""

@@ -131,7 +131,7 @@ class MergedReader:
         if end is not None:
             raise StreamGoneError(
                 f"{self.arn} is {coordinator.ended_how}, and all of it is read; its table has "
-                f"another stream: go on with {end.successor}, from the trim horizon"
+                f"another stream: continue with {end.successor}, from the trim horizon"
             )
 
     def pop(self) -> Record:

@@ -499,7 +499,7 @@ def _key(file: str | os.PathLike[str] | None) -> bytes:
     make = "`openssl rand -hex 32` makes one"
     if file is None and not key:
         raise UsageError(
-            f"hash takes a key: in {KEY_VARIABLE}, or in a file ({make})",
+            f"hash needs a key: in {KEY_VARIABLE}, or in a file ({make})",
             "redact",
             about=("redact_key_file",),
         )

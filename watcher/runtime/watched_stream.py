@@ -326,7 +326,7 @@ class WatchedStream:
         listing = self.coordinator.listing
         since = held_since(listing, listing.time)
         if items.time is not None and items.time < since and not (stored and stored.done):
-            text = f"it is of {time_text(items.time)}, and the stream holds changes from "
+            text = f"its time is {time_text(items.time)}, and the stream holds changes from "
             text += f"{time_text(since)} on: give a newer export"
             raise UsageError(text, "snapshot_export", self._settings.snapshot_export)
 
@@ -425,7 +425,7 @@ class WatchedStream:
 
     def move_on(self, arn: str, reason: str = "") -> None:
         """Goes on with the table's new stream, from its trim horizon. Raises DataLossError."""
-        logger.info(f"Going on with the table's new stream: {arn}")
+        logger.info(f"Continuing with the table's new stream: {arn}")
         old, reason = self.arn, reason or f"stream {self.arn} is {self.coordinator.ended_how}"
         self.coordinator = self._new_coordinator(arn, TrimHorizon(), [])
         self._stored = self._current_token()

@@ -83,7 +83,7 @@ class WatchedStreams:
             return
         for stream in self:
             if not stream.matches(stored[0]):
-                text = f"it is of {stored[0].stream_arn}, not of {stream.arn}; "
+                text = f"it belongs to {stored[0].stream_arn}, not to {stream.arn}; "
                 text += "choose another file, or name that stream (or its table)"
                 raise UsageError(text, "checkpoint", name)
 
@@ -117,12 +117,12 @@ class WatchedStreams:
         for arn in resumed if len(resumed) <= _FEW else ():
             logger.info(f"Resuming from {name}", extra={"stream": arn})
         for arn in fresh if len(fresh) <= _FEW else ():
-            logger.info(f"{name} holds nothing of {arn}: it begins as --from says")
+            logger.info(f"{name} holds no position in {arn}: it begins at --from")
         if len(resumed) > _FEW:
             logger.info(f"Resuming {len(resumed):,} streams from {name}")
         if len(fresh) > _FEW:
             logger.info(
-                f"{name} holds nothing of {len(fresh):,} streams: they begin as --from says"
+                f"{name} holds no positions in {len(fresh):,} streams: they begin at --from"
             )
 
     def tokens(self, dispatcher: Dispatcher) -> list[Token]:

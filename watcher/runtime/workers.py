@@ -347,7 +347,7 @@ class Workers:
         self._start_later(shard_key, reading)
         if at_start and reading.deaths >= self._timing.deaths_at_start:
             raise WatcherError(
-                "the shards' processes end as they start: what they have printed says why"
+                "the shards' processes end as soon as they start: see their own output"
             )
 
     # Commands to the workers

@@ -106,7 +106,7 @@ def _chosen(whole: dict[str, str], options: SourceOptions) -> dict[str, str]:
     for name in options.columns or ():
         if name not in whole:
             near = difflib.get_close_matches(name, whole, 1) or [", ".join(whole)]
-            raise UsageError(f"there is no column {name}; is it {near[0]}?", "columns")
+            raise UsageError(f"no column {name}; did you mean {near[0]}?", "columns")
     return {name: whole[name] for name in options.columns or whole}
 
 
@@ -175,8 +175,8 @@ def refuse_changed_images(before: Shape | None, now: Shape | None) -> None:
     what = _difference(before, now, "")
     if what is not None:
         raise UsageError(
-            f"imageSchema or imageFormat has changed since the checkpoint was begun: {what}. It "
-            "can only grow by attributes: change it back, or begin with another checkpoint"
+            f"imageSchema or imageFormat differs from the checkpoint's: {what}. You "
+            "can only add attributes: change it back, or give another checkpoint"
         )
 
 

@@ -44,7 +44,7 @@ def compact(to: str, limits: SourceLimits = LIMITS, timing: Timing = TIMING) -> 
     """
     lake = Path(to)
     if not lake.is_dir():
-        raise UsageError(f"{to} is no folder on a disk: only there is compacting unseen by readers")
+        raise UsageError(f"{to} is not a folder on a disk: only those can be compacted")
     if (lake / LOG).exists():
         raise UsageError(f"{to} is an archive of the first version, which can't be compacted")
     home = _home(lake.resolve())
@@ -84,7 +84,7 @@ def compact_day(
     found = {path: path.stat().st_size for path in sorted(day.iterdir())}
     if foreign := [path for path in found if path.suffix != ".parquet" or not path.is_file()]:
         if any(path.suffix == ".parquet" for path in found):
-            logger.warning(f"{day} is not compacted: {foreign[0].name} is no file of an archive")
+            logger.warning(f"{day} is not compacted: {foreign[0].name} is not a file of an archive")
         return 0
     small = [path for path, size in found.items() if size < limits.small_file_bytes]
     if len(small) < 2:
@@ -211,7 +211,7 @@ def _locked(home: Path) -> Iterator[None]:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(
-                f"a job is writing with {home}: it compacts each day by itself when it is over; "
-                "end it first, to compact today's files, too"
+                f"a job is writing with {home}: it compacts each finished day itself. "
+                "To compact today's files, end it first"
             ) from None
         yield

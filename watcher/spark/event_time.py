@@ -97,6 +97,6 @@ class EventTimeAlignment:
         known = "" if until == -math.inf else f"{datetime.fromtimestamp(until, UTC):%Y-%m-%dT%XZ}"
         begins = known and f" from {known} on"
         logger.warning(
-            f"Shard {name}: nothing came for {self._patience:.0f} s, and the others go on without "
+            f"Shard {name}: no record for {self._patience:.0f} s, so the others continue without "
             f"it; a watermark may drop its changes{begins} (maxEventTimeSkew)"
         )

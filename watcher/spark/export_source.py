@@ -116,7 +116,7 @@ def _parsed(given: Mapping[str, str]) -> tuple[SourceOptions, str, list[str]]:
     names = [name.strip() for name in rest.pop("keys", "").split(",") if name.strip()]
     for name in _STREAM_OPTIONS:
         if name in rest:
-            raise UsageError(f"dynamodb_export has no option {name}, which is for streams")
+            raise UsageError(f"dynamodb_export has no option {name}; streams have it")
     place = rest.pop("path", "")
     if not place:
         raise UsageError("give the export's folder, AWSDynamoDB/EXPORT-ID: .load(folder)")

@@ -93,7 +93,9 @@ class Folder:
         if self.disk_path is not None and to.disk_path is not None:
             # Hadoop's rename would copy where it has to cross disks, and replaces files.
             if (to.disk_path / as_name).is_file():
-                raise UsageError(f"{to.path}/{as_name} is there already: whose is it?")
+                raise UsageError(
+                    f"{to.path}/{as_name} already exists, and another program may own it"
+                )
             os.rename(self.disk_path / name, to.disk_path / as_name)
         elif not self._system.rename(self._inside(name), to._inside(as_name)):
             raise UsageError(f"{self.path}/{name} can't be moved to {to.path}/{as_name}")

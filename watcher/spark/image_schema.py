@@ -317,7 +317,7 @@ def from_text(text: str) -> StructType:
     try:
         kept = json.loads(text)
         if kept["version"] > _VERSION:
-            raise UsageError("a newer watcher has written it: upgrade this one")
+            raise UsageError("written by a newer watcher: upgrade this one")
         return StructType.fromJson(kept["image"])
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"it holds no schema of dynamodb_streams: {error}") from None

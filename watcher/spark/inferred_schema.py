@@ -53,7 +53,7 @@ def with_schema(
     schema = image_schema.grown(known, _sample(options, connect, clock))
     if not len(schema):
         raise UsageError(
-            "no change is in the stream to infer a schema from: give imageSchema, or wait for one",
+            "the stream holds no change to infer a schema from: give imageSchema, or wait for one",
             "inferSchema",
         )
     if location is not None and schema != kept:

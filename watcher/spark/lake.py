@@ -112,7 +112,7 @@ class Lake:
                 for each in compaction.days(lake, before=day):
                     compaction.compact_day(each, work, lambda: self._is_open and go_on())
             except (UsageError, OSError) as error:
-                logger.warning(f"Archiving goes on, but {error}")
+                logger.warning(f"Archiving continues, but {error}")
 
     def _finish(self) -> None:
         """Moves the last batch's files that are not moved yet, and removes unfinished ones."""
@@ -195,7 +195,8 @@ def bind(
         there = msgspec.structs.replace(there, folder=here.folder)
     if there is not None and there != here:
         raise UsageError(
-            f"the checkpoint {checkpoint.path} is of the {there.format} files in {there.folder}: "
+            f"the checkpoint {checkpoint.path} belongs to the {there.format} files in "
+            f"{there.folder}: "
             f"give that folder and format, or another --checkpoint and --to"
         )
     if is_new:

@@ -23,7 +23,7 @@ ImageFormat = Literal["json", "dynamodb-json"]
 
 RescuedData = Literal["unfit", "all"]
 
-REMEDY = "; to go on: failOnDataLoss=false"
+REMEDY = "; to continue: failOnDataLoss=false"
 """The remedy that a data loss names."""
 
 
@@ -121,7 +121,7 @@ def _refuse_misplaced(values: Mapping[str, str], *, streaming: bool) -> None:
         if not streaming and name in values:
             raise UsageError(f"{name} is for spark.readStream")
     if values.get("snapshot", "").lower() == "true" and "startingPosition" in values:
-        raise UsageError("snapshot and startingPosition exclude each other")
+        raise UsageError("snapshot and startingPosition can't be combined")
     if "schemaLocation" in values and values.get("inferSchema", "").lower() != "true":
         raise UsageError("schemaLocation is for inferSchema=true")
 

@@ -327,7 +327,7 @@ class Planner:
         """Returns the coordinator, resumed at `start`, and drops pages delivered before that."""
         if start.stream != self.arn:
             raise UsageError(
-                f"the checkpoint is of {start.stream}, not of {self.arn}; "
+                f"the checkpoint belongs to {start.stream}, not to {self.arn}; "
                 "choose another checkpoint, or name that stream"
             )
         if self._coordinator is None:

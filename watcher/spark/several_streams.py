@@ -124,11 +124,11 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
             except StreamGoneError as error:
                 if arn in starts and arn not in self._answered and self._options.fail_on_data_loss:
                     raise
-                logger.warning(f"{error}; the others go on")
+                logger.warning(f"{error}; the others continue")
                 self._gone.add(arn)
             self._answered.add(arn)
         if not ends:
-            raise StreamGoneError("none of the streams is there any more")
+            raise StreamGoneError("all of the streams are gone")
         return start if ends == starts else {_STREAMS: dict(sorted(ends.items()))}
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:

@@ -78,7 +78,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         if stream == planner.arn or not self.reads(stream):
             return planner
         planner.stop()
-        logger.info(f"Going on with the table's stream {stream}")
+        logger.info(f"Continuing with the table's stream {stream}")
         options = msgspec.structs.replace(self._options, stream=stream)
         self._made_planner = self._make_planner(options)
         self._made_planner.take_over(planner)

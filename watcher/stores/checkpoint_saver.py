@@ -120,7 +120,7 @@ class CheckpointSaver:
             self.error = None
         except UsageError as error:
             if self.error is None:
-                logger.error(f"{error}; the watch goes on, its positions are not saved")
+                logger.error(f"{error}; the watch continues, but its positions are not saved")
             self.error = error
             self._is_dirty = True
         finally:

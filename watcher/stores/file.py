@@ -46,7 +46,7 @@ class CheckpointFile(Store):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise self._refused("in use by another watch") from None
+            raise self._refused("another watch uses it: end that first") from None
         if not self.path.exists():  # it was of positions that were removed
             requests.unlink(missing_ok=True)
 

@@ -197,7 +197,7 @@ class Lease:
             return False
         if there is not None and there.holder not in ("", self._holder):
             who = there.holder.rpartition(":")[0]
-            logger.info(f"Taking over from {who}: nothing was heard of it for {there.seconds:g} s")
+            logger.info(f"Taking over from {who}: no sign of life for {there.seconds:g} s")
         self._have(mine, began)
         return True
 
@@ -285,14 +285,14 @@ class Lease:
             except CheckpointError as error:
                 if not self.in_doubt:
                     self.in_doubt = True
-                    logger.error(f"{error}; the lease has run out: delivery waits")
+                    logger.error(f"{error}; the lease has expired: delivery waits")
                 if self._must_stop():
-                    text = f"the lease on {self.storage.name} has run out, and nobody can be asked"
+                    text = f"the lease on {self.storage.name} expired, and its store doesn't answer"
                     raise LeaseLostError(f"{text}: the rest is left to the next watch") from error
                 self._wait(self._timing.again_seconds)
         if self.in_doubt:
             self.in_doubt = False
-            logger.info("The lease is renewed: delivery goes on")
+            logger.info("The lease is renewed: delivery continues")
 
     def wait_for_write(self) -> None:
         """Before a fork: let a write that goes on come to its end, if that is soon."""

@@ -87,7 +87,7 @@ def claimed(checkpoint: str, connection: AwsConfig) -> Iterator[Store]:
         store.peek()
         until = CLOCK.boottime() + CLAIM_SECONDS
         if not store.stand_by(lambda: CLOCK.boottime() > until):
-            raise UsageError("in use by another watch: end it first", "checkpoint", checkpoint)
+            raise UsageError("another watch uses it: end that first", "checkpoint", checkpoint)
         yield store
 
 

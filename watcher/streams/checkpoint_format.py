@@ -274,7 +274,7 @@ def by_stream(
     others = [token for arn, token in found.items() if arn not in arns]
     if len(others) == len(found):
         named = ", ".join(found) or "no stream"
-        raise UsageError(f"the token is of {named}, not of {', '.join(arns)}")
+        raise UsageError(f"the token belongs to {named}, not to {', '.join(arns)}")
     return found, others
 
 

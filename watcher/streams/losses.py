@@ -139,7 +139,7 @@ class Losses:
             self.report_if_stale(what, time, listing.time)
             return False
         text = f"{listing.table}: the {what} is older than 24 hours: handing over its items as"
-        logger.warning(f"{text} they are now; what was removed since is not told")
+        logger.warning(f"{text} they are now; removals in between are unknown")
         return True
 
 

@@ -120,7 +120,7 @@ class StreamRetry:
     def note(self, arn: str, error: StreamError) -> None:
         """Logs why the stream can't be read, once."""
         if self.error is None:
-            text = f"{table_name(arn)}: {error}; the other streams go on"
+            text = f"{table_name(arn)}: {error}; the other streams continue"
             logger.error(text, extra={"stream": arn})
         self.error = error
 

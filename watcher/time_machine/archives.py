@@ -73,7 +73,7 @@ class Archive:
                 "of Parquet files"
             )
         if kinds == {"parquet"} and not _has_pyarrow():
-            raise UsageError(f"an archive is read with pyarrow: {install('spark')}")
+            raise UsageError(f"reading an archive needs pyarrow: {install('spark')}")
 
     def _check_complete(self, complete_files: dict[str, int]) -> None:
         """Raises UsageError where files are missing: without them answers would be wrong."""
@@ -81,8 +81,8 @@ class Archive:
         wrong = [name for name, size in complete_files.items() if sizes.get(name) != size]
         if wrong:
             raise UsageError(
-                f"{self._folder} is not whole: {len(wrong)} of its {len(complete_files)} files are "
-                f"missing or changed since they were written, such as {wrong[0]}"
+                f"{self._folder} is incomplete: {len(wrong)} of its {len(complete_files)} files "
+                f"are missing or changed since they were written, such as {wrong[0]}"
             )
 
     def rows(self, columns: Sequence[str] = _COUNTED) -> Iterator[ArchiveRow]:
@@ -253,7 +253,7 @@ def archived_record(row: ArchiveRow) -> ArchivedRecord:
     try:
         return _archived(row)
     except (msgspec.DecodeError, AttributeError, ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"a row of the archive is no change: {error}") from None
+        raise UsageError(f"a row of the archive is not a change: {error}") from None
 
 
 def _archived(row: ArchiveRow) -> ArchivedRecord:

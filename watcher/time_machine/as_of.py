@@ -116,7 +116,7 @@ class ItemsAsOf:
         missing = [name for name in self.key_names if first and name not in _shallow.decode(first)]
         if missing:
             raise UsageError(
-                f"it is of another table: its items have no {', '.join(missing)}",
+                f"it belongs to another table: its items have no {', '.join(missing)}",
                 "baseline",
                 location,
             )
@@ -321,7 +321,7 @@ def copy_to_table(sources: Sources, target: str, images: Iterable[bytes]) -> int
 def _check_fits(tables: TablesClient, name: str, found: Description, source: Description) -> None:
     if found.key_types != source.key_types:
         keys = ", ".join(f"{key} ({kind})" for key, _, kind in source.key_types)
-        raise UsageError(f"its keys are others than {keys}", "to_table", name)
+        raise UsageError(f"its keys differ from {keys}", "to_table", name)
     if next(tables.scan(name, 0, 1, limit=1)):
         raise UsageError("it is not empty: choose another, or a new name", "to_table", name)
 

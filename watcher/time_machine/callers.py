@@ -158,7 +158,7 @@ class Callers:
         keys, seconds = record.wire.dynamodb.Keys, record.wire.dynamodb.ApproximateCreationDateTime
         table = table_of(record.stream) or self._table
         if not table:
-            raise UsageError("it takes the table's ARN: name its stream, too", "who")
+            raise UsageError("it needs the table's ARN: name its stream, too", "who")
         if table not in self._kinds:
             found = _keys.decode(keys)
             self._kinds[table] = {name: kind for name, each in found.items() for kind in each}
@@ -677,7 +677,7 @@ def _unpacked(packed: bytes, most: int) -> bytes:
         parts.append(member.decompress(packed, remaining + 1))
         remaining -= len(parts[-1])
         if remaining < 0:
-            raise ValueError(f"more than {most:,} bytes, which is no log file of CloudTrail's")
+            raise ValueError(f"more than {most:,} bytes: not a log file of CloudTrail")
         if not member.eof:
             raise EOFError("it ends too early")
         packed = member.unused_data

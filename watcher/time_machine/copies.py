@@ -173,7 +173,7 @@ class FileCopy:
         try:
             import pyarrow.parquet
         except ImportError:
-            raise UsageError(f"Parquet is read with pyarrow: {install('spark')}") from None
+            raise UsageError(f"reading Parquet needs pyarrow: {install('spark')}") from None
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
             self._has(file.schema_arrow.names)
             about = file.metadata
@@ -208,7 +208,7 @@ class FileCopy:
         if self.form is not Form.WIRE:
             row = json.loads(line, parse_float=Decimal, parse_int=Decimal)
             if not isinstance(row, dict):
-                raise ValueError("a line is no item: give an object a line")
+                raise ValueError("a line is not an item: give one object a line")
             if _is_wire_item(row):
                 raise ValueError(_TWO_FORMS)
             return self._item(row)

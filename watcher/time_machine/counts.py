@@ -106,7 +106,7 @@ def dimensions(by: str | Iterable[str]) -> list[str]:
         if name not in NAMES:
             raise UsageError(f"there are {', '.join(NAMES)}", "by", name)
     if len(set(names)) < len(names):
-        raise UsageError("each of them once", "by", ",".join(names))
+        raise UsageError("name each one once", "by", ",".join(names))
     return names
 
 

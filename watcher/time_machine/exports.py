@@ -91,11 +91,11 @@ class Export:
             files = [msgspec.json.decode(line, type=_FileEntry) for line in entries if line]
         except FileNotFoundError as error:
             raise UsageError(
-                f"{location} is no table's export, which has a {posixpath.basename(str(error))}: "
+                f"{location} is not a table's export: it has no {posixpath.basename(str(error))}: "
                 "give its folder, AWSDynamoDB/EXPORT-ID"
             ) from None
         except msgspec.DecodeError as error:
-            raise UsageError(f"{location} is no table's export: {error}") from None
+            raise UsageError(f"{location} is not a table's export: {error}") from None
         if summary.output_format != "DYNAMODB_JSON":
             raise UsageError(
                 f"{location} is in {summary.output_format}: export the table in DynamoDB JSON"
@@ -121,7 +121,7 @@ class Export:
         """Raises UsageError for the export of another table, or of one that was deleted since."""
         arn = self.table_arn
         if arn != table.arn:
-            raise UsageError(f"it is of {arn}, not of {table.arn}", option, self.location)
+            raise UsageError(f"it belongs to {arn}, not to {table.arn}", option, self.location)
         if table.created > self.time:
             text = f"table {arn} was deleted and created again since"
             raise UsageError(text, option, self.location)
@@ -158,7 +158,7 @@ class Export:
             raise UsageError(f"can't read {file.location}: {error}") from None
         if count != file.items:
             raise UsageError(
-                f"{file.location} is not whole: {count} lines, of {file.items} by {_FILES}"
+                f"{file.location} is incomplete: {count} lines, of {file.items} by {_FILES}"
             )
 
 
@@ -188,7 +188,7 @@ class Baseline:
                     each.location,
                 )
             if each.table_arn != self.full.table_arn:
-                text = f"it is of {each.table_arn}, the full export of {self.full.table_arn}"
+                text = f"it belongs to {each.table_arn}, the full export to {self.full.table_arn}"
                 raise UsageError(text, "baseline", each.location)
             self.time = max(self.time, each.time)
 
@@ -255,7 +255,9 @@ class ExportItems:
     def _behind(self, after: Key | None) -> Iterator[msgspec.Raw]:
         lines = (line.Item for line in self._export.lines())
         if after is not None and all(self._key(item) != after for item in lines):
-            text = "the checkpoint's snapshot is of another export: give that one, or go on without"
+            text = (
+                "the checkpoint's snapshot is from another export: give that one, or leave it out"
+            )
             raise UsageError(text, self._option, self._export.location)
         return lines
 

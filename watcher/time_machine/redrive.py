@@ -146,7 +146,7 @@ class Redrive:
             yield from self._from_stream(batch, progress.upto)
         except DataLossError:
             if self._archived is None:
-                text = "not whole in the stream any more; an archive may have it"
+                text = "the stream no longer holds all of it; an archive may"
                 raise DataLossError(text) from None
         except ServiceError as error:
             raise StreamError(str(error)) from error
@@ -206,7 +206,7 @@ class _ArchivedRanges:
         numbers = [int(each.sequence_number) for each in found]
         ends = {int(batch.first), int(batch.last)}
         if not ends <= {*numbers} or len(found) < batch.size:
-            raise DataLossError("not whole in the stream any more, nor in the archive")
+            raise DataLossError("neither the stream nor the archive holds all of it")
         yield from (each for each in found if int(each.sequence_number) > upto)
 
     def _read(self, batches: Sequence[FailedBatch]) -> dict[FailedBatch, list[Record]]:

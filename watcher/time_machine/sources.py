@@ -246,7 +246,7 @@ class Sources:
         view_type = self._reader.listing.view_type
         if view_type != "NEW_AND_OLD_IMAGES":
             raise StreamError(
-                f"the stream's view type is {view_type}: it takes NEW_AND_OLD_IMAGES to {purpose}"
+                f"the stream's view type is {view_type}; NEW_AND_OLD_IMAGES is needed to {purpose}"
             )
 
     def check_not_ended(self) -> None:
@@ -277,7 +277,7 @@ class Sources:
         ):
             raise StreamError(
                 f"table {listing.table} was deleted and created again {_text(table.created)}: the "
-                "stream is of the former one"
+                "stream belongs to the deleted one"
             )
 
     def _note(self, created: datetime | None) -> None:
@@ -369,7 +369,7 @@ def source_path(name: str) -> Path | None:
     if "/" in name or name == "-":
         return path
     if path.exists():
-        logger.info(f"{name} is a path here, and read as such; give a table of that name's ARN")
+        logger.info(f"{name} is read as a path; for a table of that name, give its ARN")
         return path
     return None
 

@@ -228,7 +228,7 @@ def undo(  # noqa: PLR0913 (its parameters are the options)
 def plan_undo(sources: Sources, changes: ChangeFilter, to: Path | None = None) -> Undo:
     """Plans to undo the matching changes of these sources."""
     if sources.stream is None:
-        raise UsageError("name the stream of the table that is to be put back")
+        raise UsageError("name the stream of the table to restore")
     table = sources.stream.table
     if changes.key is not None:
         check_key_values(changes.key, table.description.types)
@@ -321,7 +321,7 @@ def _revert(
         step.after = step.now = new
         step.changes += 1
     if not steps:
-        raise UsageError("nothing was written by it", "revert", str(path))
+        raise UsageError("this plan wrote nothing", "revert", str(path))
     made = datetime.fromtimestamp(table.clock.time(), UTC)
     header = RunHeader(table.description.arn, table.description.identity, made)
     back_path = to or _free_path(path.stem + ".back", path)
@@ -332,7 +332,7 @@ def _header(lines: Iterable[Line], path: Path, option: str) -> RunHeader:
     for each in lines:
         if isinstance(each, RunHeader):
             return each
-    raise UsageError("it is no plan of an undo", option, str(path))
+    raise UsageError("it is not an undo plan", option, str(path))
 
 
 def _refuse_other_table(header: RunHeader, table: TableHandle, option: str, path: Path) -> None:

@@ -110,7 +110,7 @@ def save_plan(path: Path, header: RunHeader, steps: Iterable[UndoStep]) -> None:
         with replacing(path, aside) as file:
             file.write(b"".join(_encode(each) + b"\n" for each in lines))
     except FileExistsError:
-        raise UsageError("it is there already; choose another name", "to", str(path)) from None
+        raise UsageError("it already exists; choose another name", "to", str(path)) from None
     except OSError as error:
         raise UsageError(f"can't write: {error.strerror}", "to", str(path)) from None
 
@@ -138,7 +138,7 @@ class UndoLog:
         for head in self.earlier:
             if isinstance(head, RunHeader) and head.identity != table.identity:
                 self._file.close()
-                raise UsageError(f"it is of {head.table}", "apply", str(path))
+                raise UsageError(f"it belongs to {head.table}", "apply", str(path))
         self._number = max(
             (each.number for each in self.earlier if isinstance(each, WriteEntry)), default=0
         )
@@ -298,7 +298,7 @@ def read_log(path: Path, option: str = "revert") -> Iterator[Line]:
                     has_begun = True
                 except msgspec.DecodeError:
                     if not has_begun and not (number == 1 and _begins_log(text)):
-                        raise UsageError("it is no plan of an undo", option, str(path)) from None
+                        raise UsageError("it is not an undo plan", option, str(path)) from None
     except OSError as error:
         raise UsageError(f"can't read: {error.strerror}", option, str(path)) from None
 

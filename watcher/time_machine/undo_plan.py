@@ -46,7 +46,7 @@ class ChangeFilter:
         by: CallerFilter | None = None,
     ) -> None:
         if start is None:
-            raise UsageError("give the time of the first change that is to be undone", "start")
+            raise UsageError("give the time of the first change to undo", "start")
         self.start = past_time(start, "start")
         self.until = None if until is None else past_time(until, "until")
         if self.until is not None and self.until < self.start:
@@ -73,7 +73,7 @@ class ChangeFilter:
         def matches(record: Record) -> bool:
             created = record.wire.dynamodb.ApproximateCreationDateTime
             if created is None:
-                raise StreamError("the changes have no times: they can't be chosen by them")
+                raise StreamError("the changes have no times to choose them by")
             return (
                 first <= created < end
                 and (matches_record is None or matches_record(record))
@@ -260,7 +260,7 @@ class UndoPlanner:
         if record.images_missing:
             view = record.wire.dynamodb.StreamViewType or "none"
             text = f"a {record.event_name} lacks an image (view type {view})"
-            raise StreamError(f"{text}: it takes NEW_AND_OLD_IMAGES to undo changes")
+            raise StreamError(f"{text}; NEW_AND_OLD_IMAGES is needed to undo changes")
         if step is not None:
             _go_on(step, is_selected, old, new)
         else:

@@ -550,7 +550,7 @@ class Verifier:
         elsewhere: Elsewhere | None = None,
     ) -> None:
         if sources.stream is None:
-            raise UsageError("name the stream of the table that the copy is compared with")
+            raise UsageError("name the stream of the table to compare the copy with")
         self._sources = sources
         self._stream = sources.stream
         self.copy = copy

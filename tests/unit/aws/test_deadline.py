@@ -60,7 +60,7 @@ def test_where_somebody_waits_it_is_said_that_there_is_no_answer_yet(
     seconds = 20.0
     monkeypatch.setattr(caplog.handler, "emit", _setting(heard, caplog.handler.emit))
     assert describe(logs=True, timing=CallTiming(unanswered_seconds=0.01))() == "answer"
-    assert caplog.messages == ["DescribeTable: no answer yet, for 0.01 s; it is asked on"]
+    assert caplog.messages == ["DescribeTable: no answer for 0.01 s; still waiting"]
 
 
 def _setting(

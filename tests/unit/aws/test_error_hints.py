@@ -129,7 +129,7 @@ def test_a_plain_connection_to_a_tls_port_is_named_as_one() -> None:
     ("url", "words"),
     [
         ("http://ada:s3cret@localhost:99999", "Port out of range"),
-        ("httpx://ada:s3cret@localhost", "Invalid endpoint: .*takes http:// or https://"),
+        ("httpx://ada:s3cret@localhost", "Invalid endpoint: .*give http:// or https://"),
         ("http://", "Invalid endpoint"),
     ],
 )

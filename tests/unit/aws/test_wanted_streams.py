@@ -153,7 +153,7 @@ def test_a_glob_without_a_match_is_named() -> None:
 def test_nothing_named_and_a_tag_without_a_name_are_refused() -> None:
     with pytest.raises(UsageError, match="give a stream: its ARN, a table, a glob"):
         WantedStreams.parse([], exclude=["x"])
-    with pytest.raises(UsageError, match="there is no glob"):
+    with pytest.raises(UsageError, match="tables of a glob"):
         WantedStreams.parse(["orders", "users"], tags=["env=prod"])
     with pytest.raises(UsageError, match=r"^tags =prod: give NAME=VALUE"):
         WantedStreams.parse([], tags=["=prod"])

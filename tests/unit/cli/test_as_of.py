@@ -117,7 +117,7 @@ def test_bad_input_is_one_line(
     ("words", "said"),
     [
         (["-o", "xml"], "-o xml: use json, jsonl, csv, table or parquet"),
-        (["-o", "parquet"], "--output parquet: it is Spark that writes it: --engine spark"),
+        (["-o", "parquet"], "--output parquet: only Spark writes it: add --engine spark"),
         (["-o", "xml", "--engine", "spark"], "-o xml: use jsonl or parquet"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_rewind_is_a_plan_first_and_then_done(
     assert (status, read_positions(store, AwsConfig())) == (0, before)
     (line,) = out
     assert line.startswith(f"orders  {shard}  after {numbers[-1]} -> from 20")
-    assert told == "Plan: 1 position; nothing was written: the same with --apply does it"
+    assert told == "Plan: 1 position; nothing was written; to do it, add --apply"
     status, out, told = run(capsys, "rewind", store, "--to", "90m", "--apply")
     assert (status, len(out), told) == (0, 1, "Written: 1 position")
     (after,) = read_positions(store, AwsConfig())
@@ -101,7 +101,7 @@ def test_a_rewind_is_a_plan_first_and_then_done(
         record = next(stream)
         assert record is not None
         assert record.sequence_number == numbers[-1]
-    assert run(capsys, "rewind", store, "--to", "10m")[1:] == ([], "Plan: nothing is to be done")
+    assert run(capsys, "rewind", store, "--to", "10m")[1:] == ([], "Plan: nothing to do")
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -114,7 +114,7 @@ def test_a_watch_that_uses_the_store_finds_the_request_of_a_snapshot(
         assert watch.stand_by(lambda: False)
         status, _, told = run(capsys, "snapshot", store, "--key", "pk=a")
         assert (status, watch.snapshot_requests) == (0, b"")
-        assert told == "Plan: nothing was written: the same with --apply does it"
+        assert told == "Plan: nothing was written; to do it, add --apply"
         assert run(capsys, "snapshot", store, "--key", "pk=a", "--apply")[0] == 0
         watch.save(watch.load())
         (request,) = json.loads(watch.snapshot_requests)
@@ -147,7 +147,7 @@ def test_nothing_is_written_while_a_watch_uses_the_store(
         before = read_positions(store, AwsConfig())
         for words in (["rewind", store, "--to", "2h"], ["copy", store, "new.json"]):
             status, _, told = run(capsys, *words, "--apply")
-            assert (status, "in use by another watch" in told) == (2, True), told
+            assert (status, "another watch uses it" in told) == (2, True), told
         assert read_positions(store, AwsConfig()) == before
         assert not Path("new.json").exists()
         assert run(capsys, "show", store)[0] == 0
@@ -206,7 +206,7 @@ def test_a_table_of_several(simulator: Simulator, capsys: pytest.CaptureFixture[
     ("words", "told"),
     [
         (["rewind", "a.json"], "give a time such as 2h, or trim-horizon"),
-        (["rewind", "a.json", "--to", "latest"], "a rewind only goes back"),
+        (["rewind", "a.json", "--to", "latest"], "rewind only moves back"),
         (["rewind", "a.json", "--to", "2h"], "nothing is stored there"),
         (["copy", "a.json", "a.json", "--apply"], "twice: give another store"),
         (["copy", "a.json"], "give OTHER"),

@@ -211,7 +211,7 @@ def test_what_no_longer_is_in_the_stream_is_named_and_its_message_stays(
     gone = [line for line in told if "GONE" in line]
     assert len(gone) == 2
     assert f"{old[0]} to {old[-1]} (3 records of 2026-11-21" in gone[0]
-    assert gone[0].endswith("): not whole in the stream any more; an archive may have it")
+    assert gone[0].endswith("): the stream no longer holds all of it; an archive may")
     assert told[-1].endswith("; 1 of 3 ranges handled and deleted, 2 gone")
 
 
@@ -266,7 +266,7 @@ def test_what_an_archive_lacks_as_well_stays(
     assert handled() == older
     assert left(queue) == [old[0]]
     told = capsys.readouterr().err
-    assert "not whole in the stream any more, nor in the archive" in told
+    assert "neither the stream nor the archive holds all of it" in told
     assert "images are plain JSON" in told
 
 
@@ -377,7 +377,7 @@ def test_what_names_no_range_stays_and_is_named(
     assert told[-1].startswith("Done: 2 redriven, 0 failed, 6 unreadable; 1 of 1 range")
     reasons = [line for line in told if " message " in f" {line}"]
     assert len(reasons) == 6
-    for text in ("startSequenceNumber", "no DynamoDB stream's ARN", "behind its end"):
+    for text in ("startSequenceNumber", "not a DynamoDB stream's ARN", "behind its end"):
         assert any(text in line for line in reasons)
     url = queue.get_queue_url(QueueName="failed")["QueueUrl"]
     answer = queue.receive_message(QueueUrl=url, MaxNumberOfMessages=10)

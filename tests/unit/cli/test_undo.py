@@ -110,7 +110,7 @@ def test_the_plan_the_writing_and_the_way_back(
     assert err.splitlines()[-2:] == [
         f"Undoes the changes of orders from {first} to {until}, both seconds included",
         "Plan: 3 items (1 INSERT, 1 MODIFY, 1 REMOVE), 3 write units, 1 conflict; nothing was "
-        f"written: undo --apply {path} does it",
+        f"written; to do it: undo --apply {path}",
     ]
     assert items(simulator) == before
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
@@ -204,7 +204,7 @@ def test_nothing_to_undo_leaves_no_plan(
     simulator: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     words = "orders", "--from", at(simulator, 12), "--key", "pk=nobody"
-    last = "Plan: 0 items, 0 write units, 0 conflicts; nothing is to be done"
+    last = "Plan: 0 items, 0 write units, 0 conflicts; nothing to do"
     assert run(capsys, *words) == (0, [], last)
     assert list(tmp_path.iterdir()) == []
 
@@ -225,7 +225,7 @@ def test_without_a_yes_conflicts_stay(
     ("words", "message"),
     [
         ([], "name a stream, or a plan with --apply or --revert"),
-        (["orders"], "--from: give the time of the first change that is to be undone"),
+        (["orders"], "--from: give the time of the first change to undo"),
         (["orders", "--from", "2099-01-01"], "is in the future"),
         (["orders", "--from", "40h"], "is before what orders holds, which begins"),
         (["orders", "--from", "15m", "--key", "v=5"], "--key v: no such key attribute; the table"),
@@ -237,9 +237,12 @@ def test_without_a_yes_conflicts_stay(
         (["--apply", "PLAN", "--rate", "0"], "--rate 0: give more than 0"),
         (["--apply", "none.jsonl"], "--apply none.jsonl: can't read: No such file or directory"),
         (["--revert", "none.jsonl"], "--revert none.jsonl: can't read: No such file or directory"),
-        (["--revert", "PLAN"], "nothing was written by it"),
+        (["--revert", "PLAN"], "this plan wrote nothing"),
         (["--apply", "x", "--from", "1h"], "--from: a plan is applied or reverted as a whole"),
-        (["orders", "--apply", "x"], "--apply: orders is in the plan already: give its file alone"),
+        (
+            ["orders", "--apply", "x"],
+            "--apply: orders is in the plan already: give only the plan's file",
+        ),
         (["orders", "--from", "1h", "--apply"], "--apply: give a value (PLAN)"),
     ],
 )
@@ -287,6 +290,6 @@ def test_what_was_written_before_a_refusal_is_said(
         status, _, last = run(capsys, *words)
     assert status == 3
     assert "the role needs dynamodb:PutItem on" in last
-    assert last.endswith("restored 1, conflicts 1 until then: go on with the same command")
+    assert last.endswith("restored 1, conflicts 1 so far; run the same command to continue")
     assert "new" not in items(simulator)
     assert run(capsys, *words)[2].startswith("restored 2, conflicts 1")

@@ -159,9 +159,11 @@ def test_a_handler_that_blocks_holds_its_shard_alone_and_is_said(
     assert 3.5 < play.clock.passed - ends[0] < 4.5
     said = [text for text in caplog.messages if "at work for" in text]
     assert (
-        len(said) == 1 and f"record {FIRST + 1} (pk=" in said[0] and "the others go on" in said[0]
+        len(said) == 1
+        and f"record {FIRST + 1} (pk=" in said[0]
+        and "the others continue" in said[0]
     )
-    assert any("Broken off: a handler is still at work on record" in t for t in caplog.messages)
+    assert any("Interrupted: a handler is still processing record" in t for t in caplog.messages)
     assert any(text.startswith("Stopping: 2 records left unread") for text in caplog.messages)
 
 

@@ -36,7 +36,7 @@ def test_a_table_is_mirrored_and_read_by_others(
         ledger.settle()
         assert main(mirror) == 0
         assert main([*mirror, "--history"]) == 2
-        assert "was begun without --history" in capsys.readouterr().err
+        assert "was created without --history" in capsys.readouterr().err
 
     made = [Path("lake"), *Path("lake").rglob("*")]
     assert {path.stat().st_mode & 0o077 for path in made} == {0}, "nobody else reads them"
@@ -83,5 +83,5 @@ def test_a_stream_that_another_has_replaced_ends_it_once_all_of_that_is_in_the_t
         assert main(["mirror", "orders", "--to", str(to), "--every", "1h"]) == 3
         replacing.join()
 
-    assert f"go on with {news[0]}" in capsys.readouterr().err
+    assert f"continue with {news[0]}" in capsys.readouterr().err
     assert set(polars.read_delta(str(to))["pk"]) == {"a", "b"}

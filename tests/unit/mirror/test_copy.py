@@ -96,5 +96,5 @@ def test_a_row_that_somebody_has_changed_is_found(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_mirror_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="it is no mirror"):
+    with pytest.raises(UsageError, match="it is not a mirror"):
         MirrorCopy(str(tmp_path))

@@ -281,7 +281,7 @@ def test_what_it_can_not_do_is_said(tmp_path: Path) -> None:
         run(job(ledger, to))
         with pytest.raises(WatcherError, match="was changed by another program"):
             run(late)
-        with pytest.raises(UsageError, match="was begun without --history"):
+        with pytest.raises(UsageError, match="was created without --history"):
             job(ledger, to, history=True)
         ledger.clock.sleep(60)
         ledger.simulator.enable_new_stream()

@@ -263,7 +263,7 @@ def test_a_hash_without_a_key_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(UsageError, match="the key in WATCHER_REDACT_KEY has less than 16 bytes"):
         redaction("PK=hash")
     monkeypatch.delenv("WATCHER_REDACT_KEY")
-    with pytest.raises(UsageError, match="hash takes a key: in WATCHER_REDACT_KEY, or in a file"):
+    with pytest.raises(UsageError, match="hash needs a key: in WATCHER_REDACT_KEY, or in a file"):
         redaction("PK=hash")
     with pytest.raises(UsageError, match="redact_key_file: can't read"):
         redaction("PK=hash", None, tmp_path / "none")

@@ -342,7 +342,7 @@ def test_a_table_is_not_mistaken_for_a_path(
     lines.rename(tmp_path / "orders")
     assert main(["report", "orders", "-o", "r.html"]) == 0
     said = capsys.readouterr().err
-    assert "orders is a path here" in said
+    assert "orders is read as a path" in said
     assert "Wrote r.html: 20 changes" in said
     assert main(["report", "./nothing"]) == 2
 
@@ -445,5 +445,5 @@ def test_a_report_that_was_ended_before_it_had_begun_says_so(
 
     monkeypatch.setattr("watcher.cli.report.watch", ended)
     assert main(["report", "orders", "-o", str(tmp_path / "r.html")]) == 1
-    assert "there is nothing to report" in capsys.readouterr().err
+    assert "nothing to report" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -394,7 +394,10 @@ def test_a_store_that_fails_for_ten_minutes_is_said_once_and_once_that_it_works_
         play.says(),
     )
     assert len(seen) == 300 and play.clock.passed > 600
-    told = "--checkpoint c: No space left on device; the watch goes on, its positions are not saved"
+    told = (
+        "--checkpoint c: No space left on device; the watch continues, "
+        "but its positions are not saved"
+    )
     of_store = [line for line in caplog.messages if "saved" in line]
     assert of_store == [told, "The positions are saved again"]
 
@@ -509,7 +512,7 @@ def test_another_streams_positions_are_refused_before_it_stands_by_for_them() ->
         def stand_by(self, is_ending: Callable[[], bool]) -> bool:
             raise AssertionError("it may be for weeks")
 
-    with pytest.raises(UsageError, match=f"it is of {OTHER}, not of"):
+    with pytest.raises(UsageError, match=f"it belongs to {OTHER}, not to"):
         Probed(nothing, "a", store=Anothers()).run()
 
 

@@ -335,7 +335,7 @@ def test_processes_that_die_at_birth_end_the_watch(service: PlayedService, seen:
     play = played(service, seen)
     play.exitcode = 1
     died: list[Step] = [("a", None), 1.0]
-    with pytest.raises(WatcherError, match="end as they start"):
+    with pytest.raises(WatcherError, match="end as soon as they start"):
         play.run(*died * 3)
 
 
@@ -512,7 +512,7 @@ def test_an_observer_that_is_broken_off_gets_its_record_again(
     play = played(service, stuck)
     play.run(("a", page(1, 2, 3)))
     assert play.store.position("a") == AfterSequence(str(FIRST + 1))
-    assert caplog.messages[-2].startswith("Broken off: a handler")
+    assert caplog.messages[-2].startswith("Interrupted: a handler")
     assert "2 records left unread" in caplog.messages[-1]
     resumed = played(service, seen, store=play.store)
     resumed.run(("a", page(2, 3)))

@@ -233,7 +233,7 @@ def test_or_has_the_items_handed_over_anew(caplog: pytest.LogCaptureFixture) -> 
     assert told.items == ALL
     assert table.asked == [None, "k1", "k3"]
     assert made.totals.losses == 0
-    assert [line for line in caplog.messages if "what was removed since is not told" in line]
+    assert [line for line in caplog.messages if "removals in between are unknown" in line]
     fresh = Told()
     stale(fresh, "snapshot", hours=23)[0].run(2.0)
     assert fresh.items == []

@@ -270,7 +270,7 @@ def test_a_checkpoint_of_one_grows_to_several_and_the_new_one_begins_as_asked(
         (OF_ORDERS, AfterSequence(str(FIRST + 5))),
         (OF_USERS, Latest()),
     ]
-    assert f"memory holds nothing of {USERS}: it begins as --from says" in caplog.messages
+    assert f"memory holds no position in {USERS}: it begins at --from" in caplog.messages
     assert [each.stream_arn for each in store.load()] == [ARN, USERS]
 
 
@@ -284,7 +284,7 @@ def test_that_many_are_resumed_is_said_in_two_lines(
     region.play(seen, others=others, store=store).run(1.0)
     assert [text for text in caplog.messages if "memory" in text] == [
         "Resuming 26 streams from memory",
-        "memory holds nothing of 25 streams: they begin as --from says",
+        "memory holds no positions in 25 streams: they begin at --from",
     ]
 
 
@@ -328,7 +328,7 @@ def test_a_stream_that_is_refused_leaves_the_others_alone_and_comes_back(
     steps += [step for number in range(2, 14) for step in (20.0, (OF_ORDERS, page(number)))]
     play = region.play(seen).run(*steps, (OF_USERS, page(2)), 100.0)
     assert seen.of == {"orders": list(range(1, 14)), "users": [1, 2]}
-    assert caplog.messages.count("users: not authorized; the other streams go on") == 1
+    assert caplog.messages.count("users: not authorized; the other streams continue") == 1
     assert "users can be read again" in caplog.messages
     assert play.totals.restarts == 0
 
@@ -378,7 +378,7 @@ def test_a_permission_that_one_stream_lacks_is_its_own_trouble_and_said_once(
         region.play(seen).run(*steps, (OF_ORDERS, page(2)), 1.0)
     assert seen.of == {"orders": [1, 2]}
     told = [text for text in caplog.messages if text.startswith("users")]
-    assert told == ["users: not authorized; the other streams go on"]
+    assert told == ["users: not authorized; the other streams continue"]
 
 
 def test_where_no_read_of_any_is_allowed_from_the_start_the_watch_ends(

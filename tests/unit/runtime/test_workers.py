@@ -162,7 +162,7 @@ def test_processes_that_all_fail_as_they_start_are_an_error(played: Played) -> N
         played.start("a")
         played.die("a")
     played.start("a")
-    with pytest.raises(WatcherError, match="what they have printed says why"):
+    with pytest.raises(WatcherError, match="see their own output"):
         played.die("a")
 
 

@@ -169,7 +169,7 @@ def test_one_that_was_paused_does_not_deliver_because_the_table_is_in_trouble(
     assert lease.stand_by(lambda: clock.passed > 60)
     clock.passed += 3600
     item.trouble = CheckpointError("ThrottlingException", answered=True)
-    with pytest.raises(LeaseLostError, match="nobody can be asked"):
+    with pytest.raises(LeaseLostError, match="its store doesn't answer"):
         lease.raise_unless_held()
 
 

@@ -80,7 +80,7 @@ def test_a_save_that_raises_is_said_once_and_delivery_goes_on(
     said = [line for line in caplog.messages if "database" in line]
     assert said == [
         "checkpoint Kept: its save failed: ConnectionError: the database is away; "
-        "the watch goes on, its positions are not saved"
+        "the watch continues, but its positions are not saved"
     ]
     assert caplog.messages.count("The positions are saved again") == 1
     assert 500 < kept.tries < 1500
@@ -166,7 +166,7 @@ def test_an_async_save_that_raises_is_said_and_delivery_goes_on(
     assert seen.numbers == [1, 2]
     assert [line for line in caplog.messages if "database" in line] == [
         "checkpoint Async: its save failed: ConnectionError: the database is away; "
-        "the watch goes on, its positions are not saved"
+        "the watch continues, but its positions are not saved"
     ]
     assert kept.token
 

@@ -287,10 +287,10 @@ def test_a_file_holds_what_was_saved_last(tmp_path: Path) -> None:
 
 def test_a_second_program_on_the_same_file_is_refused_until_the_first_ends(tmp_path: Path) -> None:
     first = CheckpointFile(tmp_path / "c.json")
-    with pytest.raises(UsageError, match="in use by another watch"):
+    with pytest.raises(UsageError, match="another watch uses it"):
         CheckpointFile(tmp_path / "c.json")
     (tmp_path / "link.json").symlink_to(tmp_path / "c.json")
-    with pytest.raises(UsageError, match="in use by another watch"):
+    with pytest.raises(UsageError, match="another watch uses it"):
         CheckpointFile(tmp_path / "link.json")
     first.close()
     CheckpointFile(tmp_path / "c.json").close()

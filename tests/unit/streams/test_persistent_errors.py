@@ -155,7 +155,7 @@ def test_one_of_several_streams_pauses_longer_each_time_and_is_logged_once(
     retry.on_success(ARN)
     assert retry.failures == 0 and retry.error is None
     assert caplog.messages == [
-        "orders: no permission; the other streams go on",
+        "orders: no permission; the other streams continue",
         "orders can be read again",
     ]
 

@@ -115,4 +115,4 @@ def test_a_file_is_read_without_a_word_and_a_folder_named_like_a_table_with_one(
     assert copy_path("orders-copy") is None
     assert caplog.messages == []
     assert copy_path("orders") == Path("orders")
-    assert "orders is a path here" in caplog.text
+    assert "orders is read as a path" in caplog.text

@@ -136,7 +136,7 @@ def test_the_command_takes_an_archive_and_an_export(
     assert by_key(found) == ledger.at(int(second))
     assert f"{len(found)} items" in said.err
     assert main([*words, "--to-table", "other"]) == 2
-    assert "--to-table: it is made like the stream's table" in capsys.readouterr().err
+    assert "--to-table: it is created like the stream's table" in capsys.readouterr().err
     assert main(["as-of", made.lake, "1h"]) == 2
     assert "or with --baseline an export of the table" in capsys.readouterr().err
     assert main([*words[:2], "--at", "2999-01-01T00:00Z", *words[4:]]) == 2
@@ -179,8 +179,8 @@ def test_an_export_is_read_in_s3(
     [
         ({"outputFormat": "ION"}, "is in ION: export the table in DynamoDB JSON"),
         ({"exportTime": None}, "does not say of which time it is"),
-        ({"exportTime": "then"}, "is no table's export: Invalid RFC3339"),
-        ({"tableArn": 5}, "is no table's export: Expected `str`"),
+        ({"exportTime": "then"}, "is not a table's export: Invalid RFC3339"),
+        ({"tableArn": 5}, "is not a table's export: Expected `str`"),
     ],
 )
 def test_what_is_no_export(summary: Item, message: str, tmp_path: Path) -> None:
@@ -201,15 +201,15 @@ def test_an_export_that_is_not_whole(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"can't read .*full1.json.gz: Compressed file ended"):
         list(Export(str(place), HERE).lines())
     data.write_bytes((place / "data" / "full2.json.gz").read_bytes() + whole)
-    with pytest.raises(UsageError, match=r"is not whole: 6 lines, of 3 by manifest-files.json"):
+    with pytest.raises(UsageError, match=r"is incomplete: 6 lines, of 3 by manifest-files.json"):
         list(Export(str(place), HERE).lines())
     data.unlink()
     with pytest.raises(UsageError, match=r"lacks its file .*full1.json.gz"):
         list(Export(str(place), HERE).lines())
     (place / "manifest-files.json").unlink()
-    with pytest.raises(UsageError, match=r"which has a manifest-files.json: give its folder"):
+    with pytest.raises(UsageError, match=r"it has no manifest-files.json: give its folder"):
         Export(str(place), HERE)
-    with pytest.raises(UsageError, match=r"which has a manifest-summary.json: give its folder"):
+    with pytest.raises(UsageError, match=r"it has no manifest-summary.json: give its folder"):
         Export(str(tmp_path), HERE)
 
 
@@ -222,7 +222,7 @@ def test_exports_follow_one_another(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="give one full export"):
             Baseline(places, HERE)
     strange = exports.incremental(tmp_path, {}, {}, 1e9, 1e9 + 5, tableArn="arn:other")
-    with pytest.raises(UsageError, match="it is of arn:other, the full export of"):
+    with pytest.raises(UsageError, match="it belongs to arn:other, the full export to"):
         Baseline([str(first), str(strange)], HERE)
 
 
@@ -237,14 +237,14 @@ def test_what_can_only_be_guessed_is_refused(
         with pytest.raises(UsageError, match=r"is before what .*lake holds, which begins"):
             made.at(made.began, early)
         other = exports.full(tmp_path / "other", [{"id": {"S": "a"}}], made.full_time)
-        with pytest.raises(UsageError, match="it is of another table: its items have no pk"):
+        with pytest.raises(UsageError, match="it belongs to another table: its items have no pk"):
             made.at(made.began, other)
         assert "if the table was changed" not in caplog.text
         made.at(ledger.second)
         assert "if the table was changed between then and" in caplog.text
         arn = "arn:aws:dynamodb:us-east-1:1:table/b"
         strange = exports.full(tmp_path / "strange", [], made.full_time, tableArn=arn)
-        with pytest.raises(UsageError, match=r"it is of .*table/b, not of .*orders"):
+        with pytest.raises(UsageError, match=r"it belongs to .*table/b, not to .*orders"):
             items_as_of(
                 ledger.sources(), moment(made.ended), baseline=Baseline([str(strange)], HERE)
             )

@@ -396,7 +396,7 @@ def test_one_process_at_a_time_applies_a_plan(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="it is in use: another process applies it"):
             reopened(made, ledger).apply()
         assert [outcome for _, outcome in first] == [Outcome.RESTORED]
-        with pytest.raises(UsageError, match="it is there already"):
+        with pytest.raises(UsageError, match="it already exists"):
             plan_undo(ledger.sources(), ChangeFilter(moment(bad)), made.path).save()
 
 
@@ -542,9 +542,9 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
             ChangeFilter(None)
         other = tmp_path / "other.jsonl"
         other.write_text("{}\n")
-        with pytest.raises(UsageError, match="it is no plan of an undo"):
+        with pytest.raises(UsageError, match="it is not an undo plan"):
             plan_revert(other, ledger.connection)
-        with pytest.raises(UsageError, match="it is no plan of an undo"):
+        with pytest.raises(UsageError, match="it is not an undo plan"):
             open_plan(other, ledger.connection)
         with pytest.raises(UsageError, match="rate 0: give more than 0"):
             list(plan(ledger, now - 10, now, tmp_path).apply(rate=0))

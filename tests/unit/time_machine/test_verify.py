@@ -453,7 +453,7 @@ def test_what_leaves_the_stream_during_a_slow_scan_is_read_before_it() -> None:
 def test_a_copy_that_cant_be_read_ends_the_scan_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "copy.jsonl"
     path.write_text('{"pk": "a"}\n[]\n')
-    with Ledger(12) as ledger, pytest.raises(UsageError, match="a line is no item"):
+    with Ledger(12) as ledger, pytest.raises(UsageError, match="a line is not an item"):
         Verifier(ledger.sources(EndlessTables(ledger)), FileCopy(path, {}, None)).run()
 
 

@@ -73,7 +73,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     settings.refuse_bad_schema(image_schema, stream, connection)
     if image_schema is not None and (dynamodb_json or format == "csv"):
         other = "--dynamodb-json" if dynamodb_json else "--format csv"
-        raise UsageError(f"--image-schema and {other} exclude each other")
+        raise UsageError(f"--image-schema and {other} can't be combined")
     records = changes(
         spark,
         stream,

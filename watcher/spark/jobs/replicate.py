@@ -217,7 +217,7 @@ def _known_target(checkpoint: Folder, target: Target) -> Target:
         return target  # a new checkpoint, or one from before this was stored
     if (known.table, without_passwords(known.endpoint)) != (target.table, target.endpoint):
         raise UsageError(
-            f"the checkpoint {checkpoint.path} is of the copy to {known}, not to {target}: "
+            f"the checkpoint {checkpoint.path} belongs to the copy in {known}, not in {target}: "
             "choose another --checkpoint, or give that table"
         )
     return known
@@ -243,8 +243,8 @@ def _prepare(
         raise UsageError(f"{to} is the stream's own table: choose another", "to")
     if known.identity is not None and (target is None or target.identity != known.identity):
         raise UsageError(
-            f"{to} is not the table any more that the checkpoint is of (it was deleted): what was "
-            "copied and applied is not in it; start again with another --checkpoint"
+            f"{to} was deleted and created again since the checkpoint began; start again with "
+            "another --checkpoint"
         )
     if target is None:
         if not create:
@@ -278,7 +278,9 @@ def _copy(
     """
     copy = checkpoint.load(_COPY_FILE, Copy)
     if copy is not None and copy.stream != arn:
-        raise UsageError(f"{checkpoint.path} is of {copy.stream}, not of {arn}: choose another")
+        raise UsageError(
+            f"{checkpoint.path} belongs to {copy.stream}, not to {arn}: choose another"
+        )
     if copy is None:
         parallelism = spark.sparkContext.defaultParallelism
         described = tables(work.source_connection).describe(work.source)
@@ -326,7 +328,7 @@ def _refuse_too_old(copy: Copy, now: datetime) -> None:
     if now - copy.started > RETENTION:
         began = copy.started.isoformat(timespec="seconds")
         raise StreamError(
-            f"the copy was begun {began}, longer ago than the stream's retention of 24 hours: "
+            f"the copy began {began}, before the stream's 24 hours: "
             "start again with another --checkpoint"
         )
 

@@ -90,7 +90,7 @@ def triggered(
 ) -> DataStreamWriter:
     """Returns a writer that runs once, every so often, or else whenever there is something."""
     if once and every:
-        raise UsageError("--once and --every exclude each other")
+        raise UsageError("--once and --every can't be combined")
     if once:
         return writer.trigger(availableNow=True)
     every = every or default
