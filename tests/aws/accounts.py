@@ -36,7 +36,7 @@ class Accounts:
         self.ahead = timedelta()
         """How far its clock is ahead of this machine's."""
         self.mfa_codes = {"123456"}
-        """The codes that are right, name each one once."""
+        """The codes that are right, each of them once."""
         self.web_token = "a-token"
         self.container_token = "a-secret-of-the-container"
         self.refresh_token = "refresh-0"
