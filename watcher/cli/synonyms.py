@@ -109,6 +109,8 @@ OPTIONS = _by_word(
         "--color never": "--no-color",
         "--endpoint-url": "--endpoint",
         "--checkpoint": "--state",
+        "--no-fail-on-data-loss": "--lossy",
+        "--fail-on-data-loss": "--no-lossy",
     }
 ) | _by_word({"": "--table-name --stream-arn --stream --stream-name --arn --topic --unit -u -t"})
 """Options of other tools, and ours for them; those that a command has itself stay as they are.
