@@ -9,10 +9,9 @@ from functools import partial
 
 from watcher.clock import CLOCK, Clock
 from watcher.delivery import output
-from watcher.delivery.concurrent import ConcurrentDelivery
+from watcher.delivery.concurrent import ConcurrentDelivery, HandlerPool, ThreadHandlerPool
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.handler import Handler
-from watcher.delivery.handler_pool import HandlerPool, ThreadHandlerPool
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import Delivery
 from watcher.delivery.sequential import SequentialDelivery
@@ -237,7 +236,7 @@ def build_delivery(
         dispatcher=dispatcher,
         progress=progress,
         heartbeat=heartbeat,
-        pause_reading=workers.pause,
+        pause_reading=workers.pause_reading,
         wake_loop=workers.queue.wake,
         clock=clock,
     )

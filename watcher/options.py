@@ -28,7 +28,7 @@ from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, blame, refuse_text_for_bool
 from watcher.files import is_terminal
-from watcher.shutdown import STOP_SECONDS
+from watcher.shutdown import SHUTDOWN_TIMING
 from watcher.stores.protocol import CheckpointStorage, SharedStorage
 
 # The functions import what a watch needs: for help and completion the command line reads only the
@@ -379,7 +379,7 @@ class WatchOptions(ReadOptions):
             group="start",
             help="how long a handler may take after Ctrl-C or SIGTERM (grace period); default 5",
         ),
-    ] = STOP_SECONDS
+    ] = SHUTDOWN_TIMING.stop_seconds
     snapshot_export: Annotated[
         str | None,
         Parameter(
@@ -416,7 +416,7 @@ class WatchOptions(ReadOptions):
     @cached_property
     def position(self) -> "Position":
         """The start position."""
-        return position(self.start)
+        return start_position(self.start)
 
     @cached_property
     def end(self) -> datetime | None:
@@ -424,9 +424,9 @@ class WatchOptions(ReadOptions):
         return end(self.until, self.start)
 
     @property
-    def follows(self) -> bool:
-        """True if the watch goes on once everything up to now is delivered."""
-        return self.follow and self.until is None
+    def is_bounded(self) -> bool:
+        """True if the watch ends once everything up to now, or `until`, is delivered."""
+        return not self.follow or self.until is not None
 
     @property
     def wire_filter(self) -> "Callable[[WireRecord], bool] | None":
@@ -504,7 +504,7 @@ def price(dollars: float) -> float:
     return dollars
 
 
-def position(start: "Moment | Position") -> "Position":
+def start_position(start: "Moment | Position") -> "Position":
     """Returns the position of a start, as the library and the command line take it.
 
     Raises UsageError.
@@ -531,7 +531,7 @@ def end(until: "Moment | None", start: "Moment | Position") -> datetime | None:
         return None
     with blame("until"):
         found = parse_time(until, datetime.now(UTC))
-    begins = position(start)
+    begins = start_position(start)
     if isinstance(begins, Latest):
         raise UsageError("it is in the past: give an earlier --from, too", "until", str(until))
     if isinstance(begins, AtTime) and begins.time > found.time:

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import FrameType
@@ -15,15 +16,26 @@ from typing import cast
 
 from watcher.clock import CLOCK, Clock
 
-STOP_SECONDS = 5.0
-"""The default of `--stop-timeout`; docker kills after 10 s, systemd after 90."""
 
-# After the timeout, each further step of the stop (a handler's close) gets this time; a call of the
-# service, which no handler waits for, gets no more from the start.
-_LAST_STEP_SECONDS = 0.5
-# The system's timer is limited to some years.
-_LONGEST_ALARM_SECONDS = 86_400.0
-_SHORTEST_ALARM_SECONDS = 0.001  # 0 would switch it off
+@dataclass(frozen=True, kw_only=True)
+class ShutdownTiming:
+    """The time limits of a stop."""
+
+    stop_seconds: float = 5.0
+    """The default of `--stop-timeout`; docker kills after 10 s, systemd after 90."""
+    last_step_seconds: float = 0.5
+    """The time for each further step after the timeout, such as a handler's close.
+
+    A call of the service, which no handler waits for, gets no more from the start.
+    """
+    longest_alarm_seconds: float = 86_400.0
+    """The longest alarm: the system's timer is limited to some years."""
+    shortest_alarm_seconds: float = 0.001
+    """The shortest alarm: 0 would switch it off."""
+
+
+SHUTDOWN_TIMING = ShutdownTiming()
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -54,7 +66,7 @@ class Shutdown:
     """The one object that knows whether a run has to stop, and how much time it has left.
 
     `request` stops the run; so do a signal (`handle_signals`), `stop_requested` (checked by
-    `poll`), and the end of `max_seconds` from now. After that the run has `timeout` seconds.
+    `must_stop`), and the end of `max_seconds` from now. After that the run has `timeout` seconds.
     """
 
     def __init__(
@@ -96,7 +108,7 @@ class Shutdown:
         if self._requested_at is None:
             self._requested_at = self._clock.monotonic()
 
-    def poll(self) -> bool:
+    def must_stop(self) -> bool:
         """Checks `stop_requested` and the clock; returns True once the run has to stop.
 
         Call it several times a second.
@@ -257,21 +269,25 @@ class _Signals:
     def _stop(self) -> None:
         self._on_request()
         if self._run.timeout < math.inf:
-            is_early = self._run.asks_service and self._run.timeout > _LAST_STEP_SECONDS
-            self._set_alarm(_LAST_STEP_SECONDS if is_early else self._run.timeout)
+            is_early = (
+                self._run.asks_service and self._run.timeout > SHUTDOWN_TIMING.last_step_seconds
+            )
+            self._set_alarm(SHUTDOWN_TIMING.last_step_seconds if is_early else self._run.timeout)
 
     def _set_alarm(self, seconds: float) -> None:
         handler = signal.signal(signal.SIGALRM, self._on_alarm)
         self._before.setdefault(signal.SIGALRM, handler)
         signal.setitimer(
-            signal.ITIMER_REAL, max(seconds, _SHORTEST_ALARM_SECONDS), _LAST_STEP_SECONDS
+            signal.ITIMER_REAL,
+            max(seconds, SHUTDOWN_TIMING.shortest_alarm_seconds),
+            SHUTDOWN_TIMING.last_step_seconds,
         )
 
     def _on_alarm(self, number: int, frame: FrameType | None) -> None:
         run = self._run
         match run.state:
             case ShutdownState.RUNNING if run.seconds_to_end > 0:
-                self._set_alarm(min(run.seconds_to_end, _LONGEST_ALARM_SECONDS))
+                self._set_alarm(min(run.seconds_to_end, SHUTDOWN_TIMING.longest_alarm_seconds))
             case ShutdownState.RUNNING:
                 self._stop()
             case ShutdownState.DRAINING if not run.asks_service:  # it no longer calls the service

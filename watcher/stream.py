@@ -21,10 +21,10 @@ from watcher.aws.tables import TableItems
 from watcher.clock import CLOCK, Clock
 from watcher.declared import takes_fields
 from watcher.errors import StreamError, UsageError
-from watcher.options import OnStale, ReadOptions, position
+from watcher.options import OnStale, ReadOptions, start_position
 from watcher.pull.call_pool import CallPool
-from watcher.pull.merged import MergedReader
-from watcher.pull.merged_streams import MergedReaders, StartPosition
+from watcher.pull.merged_shards import MergedShards
+from watcher.pull.merged_streams import MergedStreams, StartPosition
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.snapshot_reader import SnapshotReader
 from watcher.pull.table_snapshot import Items
@@ -89,11 +89,11 @@ class StepThread:
 Start: TypeAlias = Moment | dict[str, Any]
 
 
-def _position(start: Start) -> Position | None:
+def _position_of(start: Start) -> Position | None:
     """Returns the start position; None for a token. Raises UsageError."""
     if isinstance(start, dict) or (isinstance(start, str) and start.lstrip().startswith("{")):
         return None
-    return position(start)
+    return start_position(start)
 
 
 def _close_unused(created: asyncio.Future[Any]) -> None:
@@ -111,7 +111,7 @@ class StreamOptions(ReadOptions):
     def __post_init__(self) -> None:
         """Checks every value, before any call of the service."""
         super().__post_init__()
-        _position(self.start)
+        _position_of(self.start)
 
     @cached_property
     def wanted(self) -> WantedStreams:
@@ -235,7 +235,7 @@ class Stream:
         self.losses: list[str] = []
         """One line for each loss of records before they were read: the shard and the position."""
         self._losses_are_errors = fail_on_data_loss
-        self._readers = MergedReaders(
+        self._readers = MergedStreams(
             services,
             self._new_reader,
             clock,
@@ -296,7 +296,7 @@ class Stream:
         self._filtered = self.filtered  # that of the readers, which end here, too
         starts: dict[str, Position | Token] = {}
         self._kept: list[Token] = []
-        found = _position(start)
+        found = _position_of(start)
         if found is None:
             assert not isinstance(start, datetime | timedelta)
             stored, self._kept = checkpoint_format.by_stream(
@@ -401,9 +401,9 @@ class Stream:
                 return shown
         return None
 
-    def _new_reader(self, service: Service, arn: str, start: StartPosition) -> MergedReader:
+    def _new_reader(self, service: Service, arn: str, start: StartPosition) -> MergedShards:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
-        new_reader: Callable[..., MergedReader] = MergedReader
+        new_reader: Callable[..., MergedShards] = MergedShards
         if (items := self._items.get(arn)) is not None:
             new_reader = partial(
                 SnapshotReader,

@@ -180,7 +180,7 @@ def _run_step(handler: Handler, step: Callable[[], object]) -> None:
     except Failure as failure:
         if failure.retry_in is None:
             raise failure.error from None
-        _run_step(handler, functools.partial(handler.resume, failure, given_up=False))
+        _run_step(handler, functools.partial(handler.go_on, failure, given_up=False))
 
 
 @pytest.fixture(scope="session")

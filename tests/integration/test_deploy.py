@@ -32,7 +32,7 @@ from watcher.cli.invocation import Invocation
 from watcher.errors import CheckpointError, StreamError, UsageError
 from watcher.observability.http_server import PrometheusCollector
 from watcher.observability.instruments import LatestMetrics, VerifyMetrics
-from watcher.shutdown import STOP_SECONDS
+from watcher.shutdown import SHUTDOWN_TIMING
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -111,7 +111,7 @@ def test_whoever_ends_it_waits_longer_than_it_takes() -> None:
         POD["terminationGracePeriodSeconds"],
         TASK["stopTimeout"],
     ]
-    assert min(patience) >= 2 * STOP_SECONDS
+    assert min(patience) >= 2 * SHUTDOWN_TIMING.stop_seconds
 
 
 def test_a_restart_is_tried_unless_it_cant_help() -> None:

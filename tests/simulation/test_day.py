@@ -25,7 +25,7 @@ def test_days_of_200_shards_rotating_every_four_hours_lose_nothing(days: Day) ->
 
 
 def test_what_the_program_collects_does_not_grow_from_day_to_day(days: Day) -> None:
-    assert len(days.sizes[".streams._followed[].coordinator.lineage.shards"]) == 18
+    assert len(days.sizes[".streams._watched[].coordinator.lineage.shards"]) == 18
     assert {name: sizes for name, sizes in days.sizes.items() if max(sizes) > _most(name)} == {}
 
 

@@ -145,9 +145,7 @@ def test_open_shards_of_a_task_find_their_ends_side_by_side(
     for n in range(20):
         stream.write(f"open-{n}", [n])
     now = stream.now
-    ranges = [
-        Range(f"open-{n}", TrimHorizon(), closed=False, catch_up_after=now) for n in range(20)
-    ]
+    ranges = [Range(f"open-{n}", TrimHorizon(), closed=False, bounded_at=now) for n in range(20)]
     stream.write("child", [20], parent="open-3")
     stream.write("grandchild", [21], parent="child")
     reader = range_reader(PlayedQuery(stream, clock).options, ARN, stream, clock)

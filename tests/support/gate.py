@@ -13,7 +13,7 @@ from typing import Self
 
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST
-from watcher.delivery.handler_pool import ThreadHandlerPool
+from watcher.delivery.concurrent import ThreadHandlerPool
 from watcher.records.record import Record
 
 SECONDS = 30.0

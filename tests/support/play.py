@@ -19,8 +19,8 @@ from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import Listing, Position, Service, Shard, ShardKey, TrimHorizon
 from watcher.build import build_manager
 from watcher.clock import CLOCK
+from watcher.delivery.concurrent import HandlerPool
 from watcher.delivery.handler import Handler
-from watcher.delivery.handler_pool import HandlerPool
 from watcher.errors import ShardNotFoundError, WatcherError
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Display

@@ -44,17 +44,17 @@ def test_a_run_without_a_limit_drains_as_long_as_it_takes() -> None:
 def test_it_asks_whoever_else_may_stop_it() -> None:
     asked: list[bool] = [False, True]
     made = Shutdown(stop_requested=lambda: asked.pop(0))
-    assert not made.poll() and not made.requested
-    assert made.poll() and made.poll() and made.requested
+    assert not made.must_stop() and not made.requested
+    assert made.must_stop() and made.must_stop() and made.requested
 
 
 def test_it_stops_once_its_seconds_are_over() -> None:
     clock = HandClock()
     made = Shutdown(5.0, max_seconds=1.5, clock=clock)
     clock.sleep(1.4)
-    assert not made.poll()
+    assert not made.must_stop()
     clock.sleep(0.1)
-    assert made.poll() and state(made) == "draining" and made.seconds_left == 5.0
+    assert made.must_stop() and state(made) == "draining" and made.seconds_left == 5.0
 
 
 def test_in_the_main_thread_its_seconds_interrupt_as_a_signal_does() -> None:
@@ -71,9 +71,9 @@ def test_it_stops_by_itself_after_so_many_seconds() -> None:
     clock = HandClock()
     made = Shutdown(max_seconds=3.0, clock=clock)
     clock.sleep(2.9)
-    assert not made.poll() and made.seconds_to_end == pytest.approx(0.1)
+    assert not made.must_stop() and made.seconds_to_end == pytest.approx(0.1)
     clock.sleep(0.2)
-    assert made.poll() and state(made) == "draining"
+    assert made.must_stop() and state(made) == "draining"
 
 
 def test_only_what_allows_it_is_interrupted() -> None:

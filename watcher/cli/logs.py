@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO, TypeAlias
 
+from watcher.cli.timing import COMMAND_TIMING
 from watcher.errors import error_text, without_passwords, without_secrets
 from watcher.files import give_up
 from watcher.shutdown import Overdue, in_charge
@@ -22,10 +23,6 @@ logger = logging.getLogger("watcher")
 
 # What a line says of itself beside its message, where the caller knows it.
 _FIELDS = ("stream", "shard", "handler", "exit_status")
-
-
-# So long a line is waited for once the program is to end.
-_LINE_MILLISECONDS = 500
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
@@ -70,7 +67,7 @@ def _takes_more(stream: TextIO) -> bool:
         return True
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
-    return bool(poll.poll(_LINE_MILLISECONDS))
+    return bool(poll.poll(COMMAND_TIMING.line_seconds * 1000))
 
 
 class _Lines(logging.Formatter):

@@ -24,6 +24,7 @@ from watcher.cli.command_line import CommandLine
 from watcher.cli.options import Values
 from watcher.cli.output import Line
 from watcher.cli.status import bar
+from watcher.cli.timing import COMMAND_TIMING
 from watcher.declared import Parameter
 from watcher.delivery.dead_letters import HeldMessages, LetterSource, open_letters
 from watcher.delivery.dispatcher import Dispatcher
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from watcher.time_machine.redrive import HeldBatch
 
 logger = logging.getLogger("watcher")
-
-_DRAW_SECONDS = 0.2  # between updates of the progress: five a second look alive
 
 
 _File = Annotated[
@@ -262,7 +261,7 @@ class ReplayStatus:
 
     def draw(self, failures: int) -> None:
         """Draws the progress."""
-        self._due = time.monotonic() + _DRAW_SECONDS
+        self._due = time.monotonic() + COMMAND_TIMING.draw_seconds
         source, share = self._source, self._share()
         parts = [] if share is None else [bar(min(1.0, share))]
         parts += [f"{source.records:,} {self._word}"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from watcher.aws.model import Listing, Shard, opened_at
 from watcher.aws.price import dollars, polling
 from watcher.cli import options
+from watcher.cli.timing import COMMAND_TIMING
 from watcher.declared import Parameter
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.differences import shortened
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-# DescribeStream allows 10 calls a second, shared with everybody else.
-_DESCRIBE_SECONDS = 0.25
 _READERS = 4
 # Of more than this no details: it would take minutes.
 _MOST_DETAILED = 200
@@ -101,7 +100,7 @@ def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[di
         for name in names:
             began = time.monotonic()
             begun.append(_begun(readers, streams, name))
-            time.sleep(max(0.0, _DESCRIBE_SECONDS - (time.monotonic() - began)))
+            time.sleep(max(0.0, COMMAND_TIMING.describe_seconds - (time.monotonic() - began)))
         for row, reads in begun:
             newest = filter(None, (each.result() for each in reads))
             yield {**row, "newestChange": max(newest, default=None)}

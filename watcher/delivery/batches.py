@@ -130,7 +130,7 @@ class Batches(Handler):
         """Returns the number of records of each shard that are not processed or given up."""
         return {shard_key: len(batch.records) for shard_key, batch in list(self._batches.items())}
 
-    def resume(self, failure: Failure, *, given_up: bool) -> None:
+    def go_on(self, failure: Failure, *, given_up: bool) -> None:
         """Calls the handler with the same records again, or, given up, with the next ones."""
         shard_key = failure.records[0].shard_key
         if given_up:

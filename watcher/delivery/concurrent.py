@@ -9,12 +9,13 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from queue import SimpleQueue
+from typing import Protocol
 
 from watcher.aws.arns import table_of
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
-from watcher.delivery.handler_pool import HandlerPool
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import EndOfReading, HandlerStep
@@ -30,6 +31,57 @@ from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page, ReaderEnded, WireFilter
 
 logger = logging.getLogger("watcher")
+
+
+Work = Callable[[], Iterator[None]]
+"""A generator of steps; after each of them the simulation may switch to another one."""
+
+
+class HandlerPool(Protocol):
+    """Runs work in threads, or in the simulation's substitute for them."""
+
+    size: int
+    """The largest number of threads."""
+
+    def submit(self, work: Work) -> None:
+        """Runs this work in the next free thread, in the order of submission."""
+
+    def close(self) -> None:
+        """Refuses more work."""
+
+
+class ThreadHandlerPool:
+    """Up to `size` threads, started on demand; daemons, so that the program can end."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._started = 0
+        self.is_open = True
+        """False once `close` was called."""
+        self._lock = threading.Lock()
+
+    def submit(self, work: Work) -> None:
+        """See `HandlerPool`."""
+        with self._lock:
+            if not self.is_open:
+                return
+            self._queue.put(work)
+            if self._started < self.size:
+                self._started += 1
+                threading.Thread(target=self._run, name="watcher handler", daemon=True).start()
+
+    def close(self) -> None:
+        """See `HandlerPool`."""
+        with self._lock:
+            self.is_open = False
+            for _ in range(self._started):
+                self._queue.put(None)
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            for _ in work():
+                pass
 
 
 class PartialPage:
@@ -122,7 +174,7 @@ class ConcurrentDelivery:
         clock: Clock = CLOCK,
         timing: ConcurrentTiming | None = None,
     ) -> None:
-        """`pause_reading` makes a shard's worker wait; `wake_loop` makes the loop poll at once."""
+        """`pause_reading` makes a shard's worker wait; `wake_loop` ends the loop's wait."""
         self._pool = pool
         self._dispatcher = dispatcher
         self._progress = progress
@@ -208,7 +260,7 @@ class ConcurrentDelivery:
             self._add(queue, partial(self._dispatcher.drain, shard_key))
         queue.ends.append(message)
 
-    def poll(self) -> Sequence[EndOfReading]:
+    def deliver(self) -> Sequence[EndOfReading]:
         """See `Delivery`. Raises the error of a handler's thread."""
         self._tick()
         self.move_positions()

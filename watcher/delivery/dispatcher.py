@@ -214,7 +214,7 @@ class Dispatcher:
             if self._check is not None:
                 self._check()
             try:
-                handler.resume(failure, given_up=pause is None)
+                handler.go_on(failure, given_up=pause is None)
                 return self.retries.succeeded(records[0].shard_key)
             except KeyboardInterrupt:
                 raise
@@ -223,7 +223,7 @@ class Dispatcher:
 
     def _pause_or_give_up(self, handler: str, failure: Failure) -> float | None:
         """Returns the seconds until the next retry; None once the records are given up."""
-        pause = self.retries.pause(handler, failure)
+        pause = self.retries.next_in(handler, failure)
         if pause is None:
             table = failure.records[0].shard_key.table
             with self._counting:
@@ -254,7 +254,7 @@ class Dispatcher:
             retry.alive_at = self._clock.monotonic()
             left = end - retry.alive_at
             is_short = not self.shutdown.has_time_for_more or left > self.shutdown.seconds_left
-            if self.shutdown.poll() and is_short:
+            if self.shutdown.must_stop() and is_short:
                 records = which_of(failure.records)
                 raise Overdue(
                     f"handler {handler.name} still fails on {records}, which is not handled"

@@ -104,7 +104,7 @@ class Handler:
         """Returns the number of unprocessed records of each shard."""
         return {}
 
-    def resume(self, failure: Failure, *, given_up: bool) -> None:
+    def go_on(self, failure: Failure, *, given_up: bool) -> None:
         """Goes on after a failure: with the next records if given up, else with a retry."""
         if not given_up:
             for record in failure.records:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from watcher.declared import Parameter, declares_options
 from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handler_modules import function
+from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError
 from watcher.observability import telemetry
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from watcher.delivery.handler import Handler
     from watcher.records.record import Record
 
-# Lambda's time limit, which the context reports; nothing here ends a function.
-_TIMEOUT_SECONDS = 900.0
 _ARGUMENTS = ("event", "context")
 
 
@@ -125,7 +124,7 @@ class Context:
         self.invoked_function_arn = f"arn:aws:lambda:{region}:{account}:function:{function_name}"
         self.log_group_name = f"/aws/lambda/{function_name}"
         self.log_stream_name = time.strftime("%Y/%m/%d/[$LATEST]") + uuid.uuid4().hex
-        self._end = time.monotonic() + _TIMEOUT_SECONDS
+        self._end = time.monotonic() + HANDLER_TIMING.function_seconds
 
     def get_remaining_time_in_millis(self) -> int:
         """Returns the rest of Lambda's 15 minutes; no function is stopped after them."""

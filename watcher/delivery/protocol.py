@@ -1,4 +1,4 @@
-"""The protocol between the loop and the delivery to handlers: submit, poll, drain, close."""
+"""The protocol between the loop and the delivery to handlers: submit, deliver, drain, close."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HandlerStep(NamedTuple):
 class Delivery(Protocol):
     """Hands each shard's records to the handlers in order, and moves its position behind them.
 
-    The loop submits what the workers have read, as long as there is room, and polls. All methods
+    The loop submits what the workers have read, as long as there is room. All methods
     belong to the loop's thread.
     """
 
@@ -44,15 +44,15 @@ class Delivery(Protocol):
     def submit(
         self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
     ) -> None:
-        """Accepts a page of a shard; `poll` delivers it.
+        """Accepts a page of a shard; `deliver` delivers it.
 
         With `then_drain`, handlers process their open batches of this shard behind the page.
         """
 
     def submit_end(self, shard_key: ShardKey, message: ReaderEnded | None) -> None:
-        """Accepts the end of a shard's reading; `poll` returns it behind its last record."""
+        """Accepts the end of a shard's reading; `deliver` returns it behind its last record."""
 
-    def poll(self) -> Sequence[EndOfReading]:
+    def deliver(self) -> Sequence[EndOfReading]:
         """Delivers for a fraction of a second; returns the ends whose records all are delivered.
 
         Raises as `Dispatcher.deliver`; the position then stands before the failed record.

@@ -53,10 +53,10 @@ class Reloading(Handler):
         """Checks the file."""
         self._reload_if_changed()
 
-    def resume(self, failure: Failure, *, given_up: bool) -> None:
+    def go_on(self, failure: Failure, *, given_up: bool) -> None:
         """See `Handler`."""
         self._reload_if_changed()
-        super().resume(failure, given_up=given_up)
+        super().go_on(failure, given_up=given_up)
 
     def _reload_if_changed(self) -> None:
         with self._lock:

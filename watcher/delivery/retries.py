@@ -65,7 +65,7 @@ class Retries:
         self.under_way: dict[ShardKey, Retry] = {}
         """The current retry of each shard."""
 
-    def pause(self, handler: str, failure: Failure) -> float | None:
+    def next_in(self, handler: str, failure: Failure) -> float | None:
         """Returns the seconds until the next retry; None: the records are given up."""
         retry = self._retry(handler, failure.records)
         pause = self._pause(retry, failure)

@@ -101,7 +101,7 @@ class SequentialDelivery:
         """See `Delivery`."""
         self._ends.append((shard_key, message))
 
-    def poll(self) -> Sequence[EndOfReading]:
+    def deliver(self) -> Sequence[EndOfReading]:
         """See `Delivery`."""
         with self._heartbeat.during(Phase.DELIVERING):
             self._dispatcher.tick()

@@ -75,6 +75,8 @@ class HandlerTiming:
     """The time after which SQS shows a dead letter again, if `replay` is killed."""
     letter_poll_seconds: int = 1
     """The time that SQS waits for a dead letter."""
+    function_seconds: float = 900.0
+    """Lambda's time limit, which the context reports; nothing here ends a function."""
 
 
 HANDLER_TIMING = HandlerTiming()

@@ -41,6 +41,7 @@ from watcher.live.changes import (
     Filters,
     parse_search,
 )
+from watcher.live.timing import LIVE_TIMING
 from watcher.observability.watch_stats import Display, Rate, Totals, WatchStats
 from watcher.records.record import Record
 
@@ -310,10 +311,8 @@ class ViewsScreen(ModalScreen[list[str]]):
 
 logger = logging.getLogger("watcher")
 
-_FRAME_SECONDS = 0.1  # between two looks for something to draw: more a second look no smoother
 # From so many columns on, the change under the cursor is shown beside the list.
 _WIDE = 100
-_NOTE_SECONDS = 10.0  # a note stays: long enough to read two lines
 _NAME = "a name for these filters"
 
 RunWatch = Callable[[Callable[[Record], None], Display, threading.Event], Totals | None]
@@ -438,7 +437,7 @@ class LiveView(App[Totals | None]):
         self.changes.focus()
         # After Ctrl-Z and fg the terminal is empty.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh())
-        self.set_interval(_FRAME_SECONDS, self.draw)
+        self.set_interval(LIVE_TIMING.frame_seconds, self.draw)
         self.watch_thread.start()
 
     @property
@@ -507,7 +506,7 @@ class LiveView(App[Totals | None]):
         text = "" if entry is None else change_text(entry.record)
         self.query_one("#change", Static).update(Text.from_ansi(painted_alone(text)))
 
-    def note(self, text: str, seconds: float = _NOTE_SECONDS) -> None:
+    def note(self, text: str, seconds: float = LIVE_TIMING.note_seconds) -> None:
         """Shows a message in the line above the keys, for a while."""
         self._note_until = time.monotonic() + seconds
         if text != self._note:

@@ -20,13 +20,12 @@ from watcher.aws.model import ShardKey
 from watcher.delivery.handler import Handler
 from watcher.errors import WatcherError
 from watcher.formatting.style import about_table
+from watcher.live.timing import LIVE_TIMING
 from watcher.observability.watch_stats import Display, Totals, WatchStats
 from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
 
-# The view's thread notices the user's wish to stop within so long.
-_POLL_SECONDS = 0.1
 
 RunWatch = Callable[[Handler, Display], Totals]
 """Runs a watch, which stops in order when its process gets SIGTERM."""
@@ -55,7 +54,7 @@ class WatchProcess:
             if stop.is_set() and not is_stopping:
                 is_stopping = True
                 self.terminate()
-            if not self._receiving.poll(_POLL_SECONDS):
+            if not self._receiving.poll(LIVE_TIMING.poll_seconds):
                 continue
             try:
                 message = self.receive()
@@ -288,7 +287,7 @@ def run_shared(
     """Hands over what another process's watch says, until the user stops. Raises its error."""
     with Connection(descriptor, writable=False) as receiving:
         while not stop.is_set():
-            if not receiving.poll(_POLL_SECONDS):
+            if not receiving.poll(LIVE_TIMING.poll_seconds):
                 continue
             try:
                 message = receiving.recv()

@@ -28,7 +28,7 @@ from watcher.mirror.copy import Format, open_mirror
 from watcher.mirror.table import MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
 from watcher.pull.call_pool import CallPool
-from watcher.pull.merged import MergedReader
+from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
 from watcher.records.redaction import Redaction, redaction
 from watcher.shutdown import Shutdown
@@ -124,7 +124,7 @@ class MirrorJob:
     def _fingerprint(self) -> str:
         return "" if self._redaction is None else self._redaction.fingerprint
 
-    def _reader(self) -> MergedReader:
+    def _reader(self) -> MergedShards:
         state = self._mirror.state
         start: Position | Token
         if state is not None and state.copied:
@@ -134,7 +134,7 @@ class MirrorJob:
             self._refuse_view(listing)
             # Fixed before the first item is read: a change from here on is in the stream.
             start = AtTime((listing.time - CLOCKS_APART).replace(microsecond=0))
-        return MergedReader(
+        return MergedShards(
             self._service,
             self._arn,
             start,

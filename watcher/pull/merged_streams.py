@@ -10,7 +10,7 @@ from watcher.aws.background import BackgroundService
 from watcher.aws.model import CachedListing, Latest, Position, Service
 from watcher.clock import Clock
 from watcher.errors import NoAnswerYetError, StreamError
-from watcher.pull.merged import MergedReader
+from watcher.pull.merged_shards import MergedShards
 from watcher.pull.timing import TIMING, Timing
 from watcher.records.record import Record
 from watcher.streams.checkpoint_format import Token
@@ -22,7 +22,7 @@ _time = itemgetter(0)
 _error = attrgetter("error")
 
 
-class MergedReaders:
+class MergedStreams:
     """A reader for each of the `services` (by their streams' ARNs), merged by creation time.
 
     `new_reader` makes a reader. With `in_threads`, several streams are listed in threads, so that
@@ -32,7 +32,7 @@ class MergedReaders:
     def __init__(
         self,
         services: Mapping[str, Service],
-        new_reader: Callable[[Service, str, StartPosition], MergedReader],
+        new_reader: Callable[[Service, str, StartPosition], MergedShards],
         clock: Clock,
         *,
         in_threads: bool,
@@ -40,7 +40,7 @@ class MergedReaders:
     ) -> None:
         self.starts: dict[str, StartPosition] = {}
         """The position or token at which each stream starts."""
-        self.started: dict[str, MergedReader] = {}
+        self.started: dict[str, MergedShards] = {}
         """The readers of the streams that have started."""
         self._services = services
         self._new_reader = new_reader
@@ -101,7 +101,7 @@ class MergedReaders:
                 return min(ready, key=_time)[1].pop()
         return None
 
-    def _next_ready(self) -> MergedReader | None:
+    def _next_ready(self) -> MergedShards | None:
         """Returns the reader of the next record; None if a stream has to be polled first."""
         ready = [each for each in self.started.values() if each.is_ready]
         if len(ready) < len(self._services):
@@ -128,7 +128,7 @@ class MergedReaders:
     def _allowed_in(self) -> float:
         return min(each.allowed_in for each in self.started.values())
 
-    def poll(self, *, at_once: bool = False) -> list[tuple[float, MergedReader]]:
+    def poll(self, *, at_once: bool = False) -> list[tuple[float, MergedShards]]:
         """Returns the readers with a next record, and its time; all read side by side."""
         if len(self._services) > 1:
             for arn in self._services:
@@ -167,11 +167,11 @@ class MergedReaders:
         return [*(each.token for each in self.started.values()), *unread]
 
     def read_all(self) -> None:
-        """Reads each shard without buffered records once; see `MergedReader`."""
+        """Reads each shard without buffered records once; see `MergedShards`."""
         for arn in self._services:
             self.attempt(arn, methodcaller("read_all"))
 
-    def attempt(self, arn: str, step: Callable[[MergedReader], float | None]) -> float | None:
+    def attempt(self, arn: str, step: Callable[[MergedShards], float | None]) -> float | None:
         """Makes a step of a stream, started if need be; an error pauses this stream alone."""
         if self._retries[arn].is_paused:
             return None
@@ -200,7 +200,7 @@ class MergedReaders:
             return service
         listing = in_background.list_shards(arn)
         if arn in self._missed_latest:  # by the service's clock, which refuses a future time
-            self.starts[arn] = self._latest.position(listing)
+            self.starts[arn] = self._latest.in_stream(listing)
         return CachedListing(service, listing)
 
     def _keep_latest(self, arn: str) -> None:

@@ -21,7 +21,7 @@ from watcher.streams.messages import Loss, Page, ReadFailed
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 
-# As `catch_up_after`: ends some seconds after the start of the read, not at a service's time.
+# As `bounded_at`: ends some seconds after the start of the read, not at a service's time.
 _SECONDS_AFTER_START = datetime.max.replace(tzinfo=UTC)
 
 
@@ -29,7 +29,7 @@ class Range(msgspec.Struct, frozen=True):
     """A range of one shard's records, from `start` to its end, for one read.
 
     `upto` is the sequence number of the last record. Without it a shard is read to its end, or,
-    where it is not `closed`, up to now: `catch_up_after` is then that of a `ShardReader`, and `end`
+    where it is not `closed`, up to now: `bounded_at` is then that of a `ShardReader`, and `end`
     the latest creation time, if any. `since` is the time from which an executor was to read a range
     that starts at no sequence number: records that left retention later are a loss. `topmost` is
     the topmost of the shards above this one in the same micro-batch, if there is any. `known` is
@@ -41,7 +41,7 @@ class Range(msgspec.Struct, frozen=True):
     start: Position
     upto: str | None = None
     closed: bool = True
-    catch_up_after: datetime | None = None
+    bounded_at: datetime | None = None
     end: datetime | None = None
     since: datetime | None = None
     topmost: str | None = None
@@ -53,7 +53,7 @@ class Range(msgspec.Struct, frozen=True):
         return isinstance(self.start, AtSequence | AfterSequence)
 
     def __str__(self) -> str:
-        if self.catch_up_after is not None:
+        if self.bounded_at is not None:
             return f"shard {self.shard_id}"
         end = f"sequence number {self.upto}" if self.upto else "its end"
         return f"shard {self.shard_id} from {described(self.start)} to {end}"
@@ -213,7 +213,7 @@ class RangeReader:
             in_use={shard.id},
             clock=self._clock,
             # For a stream, Spark's driver has read before; a batch begins here.
-            has_worked=between.known and between.catch_up_after is None,
+            has_worked=between.known and between.bounded_at is None,
             lists_in_doubt=True,
         )
 
@@ -229,7 +229,7 @@ class RangeReader:
             shard.id,
             shard.position,
             closed=coordinator.is_closed(shard.id) or (between.closed and not may_be_gone),
-            catch_up_after=_SECONDS_AFTER_START if may_be_gone else between.catch_up_after,
+            bounded_at=_SECONDS_AFTER_START if may_be_gone else between.bounded_at,
             end=between.end,
             make_page=_DecodedPage.part,
             clock=self._clock,

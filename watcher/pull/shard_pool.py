@@ -95,7 +95,7 @@ class ShardPool:
     """The readers of one stream's shards: makes their calls and collects their pages.
 
     An executor of the core for one process, in threads where `calls` has some. Its user decides
-    which due shards are read, and when their records are given out: `MergedReader` merges them,
+    which due shards are read, and when their records are given out: `MergedShards` merges them,
     `BacklogReader` yields page by page.
 
     The constructor makes the first listing. `clients` makes the services for a number of shards,
@@ -174,7 +174,7 @@ class ShardPool:
             tracked.id,
             position,
             closed=coordinator.is_closed(tracked.id),
-            catch_up_after=coordinator.written_at if options.up_to_now else None,
+            bounded_at=coordinator.written_at if options.up_to_now else None,
             page_filter=options.page_filter,
             poll_max=options.poll_max_seconds,
             latest=coordinator.began_at,

@@ -11,7 +11,7 @@ from watcher.aws.tables import ReadPace
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
 from watcher.pull.call_pool import CallPool
-from watcher.pull.merged import MergedReader
+from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import DEFAULTS, PullOptions
 from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.records import page as pages
@@ -24,7 +24,7 @@ from watcher.streams.losses import Losses
 logger = logging.getLogger("watcher")
 
 
-class SnapshotReader(MergedReader):
+class SnapshotReader(MergedShards):
     """A reader that keeps the rule of `table_snapshot`, and resumes from its token.
 
     With `only_restart` it delivers the items only where the token is too old to resume from.
@@ -63,12 +63,12 @@ class SnapshotReader(MergedReader):
         self._retry_at = -math.inf
 
     def start_reads(self, *, at_once: bool = False) -> None:
-        """See `MergedReader`; while items are to come, `poll` decides what is next."""
+        """See `MergedShards`; while items are to come, `poll` decides what is next."""
         if self._items.is_done:
             super().start_reads(at_once=at_once)
 
     def poll(self, *, at_once: bool = False) -> float | None:
-        """See `MergedReader`; an item comes before all changes. Raises StreamError."""
+        """See `MergedShards`; an item comes before all changes. Raises StreamError."""
         if not self._item_records and self._changes_left > 0:
             if (found := super().poll()) is not None:
                 return found
@@ -78,7 +78,7 @@ class SnapshotReader(MergedReader):
         return -math.inf if self._item_records else super().poll(at_once=at_once)
 
     def pop_buffered(self) -> Record:
-        """See `MergedReader`."""
+        """See `MergedShards`."""
         if not self._item_records:
             self._changes_left -= 1
             return super().pop_buffered()
@@ -88,18 +88,18 @@ class SnapshotReader(MergedReader):
 
     @property
     def next_at(self) -> float | None:
-        """See `MergedReader`."""
+        """See `MergedShards`."""
         return -math.inf if self._item_records else super().next_at
 
     @property
     def is_ready(self) -> bool:
-        """See `MergedReader`; also True for a buffered item."""
+        """See `MergedShards`; also True for a buffered item."""
         may_take_changes = self._items.is_done or self._changes_left > 0
         return bool(self._item_records) or (may_take_changes and super().is_ready)
 
     @property
     def token(self) -> Token:
-        """See `MergedReader`."""
+        """See `MergedShards`."""
         token = super().token
         token.snapshot = self._stored if self._is_unwanted else self._items.stored()
         return token

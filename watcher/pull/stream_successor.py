@@ -53,7 +53,7 @@ class SuccessorSearch:
         """True while the ended stream has no successor yet, and one may still come."""
         return self._since is not None
 
-    def poll(self, service: Service, coordinator: Coordinator) -> StreamEnd | None:
+    def search(self, service: Service, coordinator: Coordinator) -> StreamEnd | None:
         """Looks for the successor of an ended stream where that is due; None: ask again later."""
         now, about = self._clock.monotonic(), coordinator.about()
         table, ended = coordinator.listing.table, coordinator.ended_how

@@ -76,7 +76,7 @@ class Manager:
         """
         try:
             self._prepare()
-            while not (self.shutdown.poll() or self._is_done()):
+            while not (self.shutdown.must_stop() or self._is_done()):
                 self.heartbeat.beat()
                 self._list_new_streams()
                 self._start_shards()
@@ -106,7 +106,7 @@ class Manager:
         """Adds streams that join; starts each as soon as its first listing has succeeded."""
         self.streams.join_discovered()
         for stream in self.streams.to_start():
-            if self.shutdown.poll():
+            if self.shutdown.must_stop():
                 return
             with self.shutdown.asking_service():
                 if not self._start_stream(stream):
@@ -135,7 +135,7 @@ class Manager:
         self._receive_items()
         if not self.delivery.has_room:
             return
-        received = self.workers.receive(self.snapshots.pause(LOOP_TIMING.tick_seconds))
+        received = self.workers.receive(self.snapshots.wait_seconds(LOOP_TIMING.tick_seconds))
         self.snapshots.note_changes(received is not None)
         if received is None:
             return
@@ -156,7 +156,7 @@ class Manager:
 
     def _deliver(self) -> None:
         """Delivers records for a moment, and handles the ends of shards behind them."""
-        for shard_key, message in self.delivery.poll():
+        for shard_key, message in self.delivery.deliver():
             if (stream := self.streams.get(shard_key.stream)) is not None:
                 if message is None:
                     self._on_reading_ended(stream, stream.shard(shard_key))
@@ -170,7 +170,7 @@ class Manager:
 
     def _reap(self) -> None:
         """Removes streams that have ended, or continues with the table's new stream."""
-        if self.shutdown.poll():
+        if self.shutdown.must_stop():
             return
         for stream in self.streams:
             match stream.find_end():
@@ -186,7 +186,7 @@ class Manager:
         )
         if self.delivery.is_complete or is_hopeless:
             return True
-        return not self.streams and not (self.settings.follows and self.streams.may_join)
+        return not self.streams and (self.settings.is_bounded or not self.streams.may_join)
 
     @property
     def _unread_reason(self) -> str:
@@ -200,25 +200,25 @@ class Manager:
         if self.store is not None:
             with self.heartbeat.during(Phase.STANDING_BY):
                 self.streams.check_checkpoint(self.store.peek(), self.store.name)
-                if self.store.stand_by(self._show_and_poll_stop):
+                if self.store.stand_by(self._show_and_check_stop):
                     self.streams.resume(self.store.load(), self.store.name)
         with self.shutdown.asking_service():
-            tail = self.streams.start_tail(self.settings, self._beat_and_poll_stop)
+            tail = self.streams.start_tail(self.settings, self._beat_and_check_stop)
             if tail is not None:
                 self.progress.limit_to(tail.found, tail.is_within)
         self._list_new_streams()
         self.heartbeat.enter(Phase.WATCHING)
         self._reap()
 
-    def _beat_and_poll_stop(self) -> bool:
+    def _beat_and_check_stop(self) -> bool:
         """Shows a sign of life between a repeated call's attempts; returns True once to stop."""
         self.heartbeat.try_again()
-        return self.shutdown.poll()
+        return self.shutdown.must_stop()
 
-    def _show_and_poll_stop(self) -> bool:
+    def _show_and_check_stop(self) -> bool:
         """Does the same, and updates the displays while the watch waits for a lease."""
         self._display()
-        return self._beat_and_poll_stop()
+        return self._beat_and_check_stop()
 
     def _end(self) -> None:
         self.totals.stopped = self.shutdown.requested
@@ -336,7 +336,7 @@ class Manager:
     def _on_reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
         """Handles the end of a shard's reader; the records that it sent are delivered by now."""
         shard_key = stream.shard_key(shard)
-        given_up = stream.retry.failures and not self.settings.follows
+        given_up = stream.retry.failures and self.settings.is_bounded
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN)
         self.workers.on_ended(shard_key, restart=not (for_good or self.shutdown.requested))
         self.stats.reading_ended(shard_key, for_good=for_good)
@@ -365,12 +365,12 @@ class Manager:
     def _display(self, *, at_once: bool = False) -> None:
         self.totals.losses, self.totals.restarts = self.streams.loss_count, self.workers.deaths
         self.totals.saved = self.saver.error is None
-        self.displays.show(self._snapshot, at_once=at_once)
+        self.displays.show(self._collect_stats, at_once=at_once)
 
-    def _snapshot(self) -> WatchStats:
+    def _collect_stats(self) -> WatchStats:
         health = self.health.check()
         stands_by = self.heartbeat.state().phase is Phase.STANDING_BY
-        found = self.stats.snapshot(
+        found = self.stats.collect(
             self.totals,
             self.streams.stats(),
             self.dispatcher,

@@ -48,7 +48,7 @@ class ShardAssignment(msgspec.Struct, frozen=True):
     arn: str
     shard_id: str
     position: Position
-    catch_up_after: datetime | None
+    bounded_at: datetime | None
     poll_max: float
     end: datetime | None = None
     """The creation time up to which records are read; None: no limit."""
@@ -63,34 +63,34 @@ class ShardAssignment(msgspec.Struct, frozen=True):
         return ShardKey(self.arn, self.shard_id)
 
 
-class ReadShard(msgspec.Struct, frozen=True, tag="read"):
+class ReadShard(msgspec.Struct, frozen=True, tag=True):
     """Command: read one more shard, and count its calls in this slot of the `SharedCounters`."""
 
     assignment: ShardAssignment
     slot: int | None
 
 
-class PollNow(msgspec.Struct, frozen=True, tag="poll"):
+class PollNow(msgspec.Struct, frozen=True, tag=True):
     """Command: poll the idle shards of this stream now, as another one has just had records."""
 
     arn: str
 
 
-class ShardClosed(msgspec.Struct, frozen=True, tag="close"):
+class ShardClosed(msgspec.Struct, frozen=True, tag=True):
     """Command: read this shard to its end without delays, as it gets no more records."""
 
     arn: str
     shard_id: str
 
 
-class Pause(msgspec.Struct, frozen=True, tag="pause"):
+class Pause(msgspec.Struct, frozen=True, tag=True):
     """Command: stop reading this shard for a moment, as its records wait for delivery."""
 
     arn: str
     shard_id: str
 
 
-class NewCredentials(msgspec.Struct, frozen=True, tag="credentials"):
+class NewCredentials(msgspec.Struct, frozen=True, tag=True):
     """Command: use these credentials from now on; the program has renewed them."""
 
     keys: Keys
@@ -152,7 +152,7 @@ class CommandReader:
 # Messages, up to the manager
 
 
-class CredentialsRefused(msgspec.Struct, frozen=True, tag="refused"):
+class CredentialsRefused(msgspec.Struct, frozen=True, tag=True):
     """Message: the service has refused the credentials of this access key."""
 
     access_key: str

@@ -80,14 +80,14 @@ class StreamStats(NamedTuple):
     """The service's clock, in epoch seconds."""
     counters: Counters
     """The manager's calls of a service; several streams may share them."""
-    catch_up_after: datetime | None = None
+    bounded_at: datetime | None = None
     """The time up to which it is read; None: no end."""
     snapshot: float | None = None
     """The share read of the table's items; None without a snapshot."""
 
 
 class StatsCollector:
-    """Collects each shard's reading and delivery; `snapshot` returns the figures."""
+    """Collects each shard's reading and delivery; `collect` returns the figures."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class StatsCollector:
             reads[_billed_region(shard_key)] += shard.counters.calls["GetRecords"]
         return bill(reads, self._clock.monotonic() - self._began, self._price)
 
-    def snapshot(
+    def collect(
         self,
         totals: Totals,
         streams: Sequence[StreamStats],
@@ -232,7 +232,7 @@ class StatsCollector:
 
         It never falls: shards that a later listing adds leave it unchanged.
         """
-        if any(stream.catch_up_after is None for stream in streams):
+        if any(stream.bounded_at is None for stream in streams):
             return None
         ends: dict[ShardKey, float] = {}
         for stream in streams:
@@ -254,7 +254,7 @@ def _billed_region(shard_key: ShardKey) -> str:
 
 def _ends(stream: StreamStats, shards: Collection[ShardKey]) -> dict[ShardKey, float]:
     """Returns the time of each shard's last record: its first child's opening, or `until`."""
-    until = stream.catch_up_after.timestamp() if stream.catch_up_after else stream.now
+    until = stream.bounded_at.timestamp() if stream.bounded_at else stream.now
     ends = {shard_key: until for shard_key in shards if shard_key.stream == stream.arn}
     for child in stream.lineage.shards.values():
         parent = ShardKey(stream.arn, child.parent or "")

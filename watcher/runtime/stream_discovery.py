@@ -53,7 +53,7 @@ class StreamDiscovery:
         self._tags: dict[str, Tags] = {}
         """The tags of each table, the longest unchecked one first."""
 
-    def poll(self) -> list[WatchedStream]:
+    def find(self) -> list[WatchedStream]:
         """Requests the next page if it is due; returns the matches after the last page."""
         now = self._clock.monotonic()
         if now < self._due:

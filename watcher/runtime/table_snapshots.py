@@ -158,7 +158,7 @@ class TableSnapshots:
             logger.info(f"Snapshot of {stream.table}: {count}, then changes alone")
         return page
 
-    def pause(self, seconds: float) -> float:
+    def wait_seconds(self, seconds: float) -> float:
         """Returns how long the loop may wait for messages."""
         return min(seconds, self._wait) if self._goes_on else seconds
 

@@ -15,7 +15,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError
 from watcher.formatting.text import counted
 from watcher.pull.call_pool import CallPool
-from watcher.pull.merged import MergedReader
+from watcher.pull.merged_shards import MergedShards
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
 from watcher.runtime.timing import LOOP_TIMING
@@ -98,9 +98,9 @@ class Tail:
 
     def _read(
         self, streams: Sequence[WatchedStream], window: timedelta | None, calls: CallPool
-    ) -> dict[WatchedStream, MergedReader]:
+    ) -> dict[WatchedStream, MergedShards]:
         """Returns readers of the readable streams, having read the `window` up to now."""
-        readers: dict[WatchedStream, MergedReader] = {}
+        readers: dict[WatchedStream, MergedShards] = {}
         for each in streams:
             if not self._is_ending():
                 with self._may_fail(each, readers):
@@ -122,7 +122,7 @@ class Tail:
         return readers
 
     def _poll_readers(
-        self, unfinished: Sequence[WatchedStream], readers: dict[WatchedStream, MergedReader]
+        self, unfinished: Sequence[WatchedStream], readers: dict[WatchedStream, MergedShards]
     ) -> bool:
         """Takes the new records of each reader, all read side by side; True if there were any."""
         has_records = False
@@ -141,7 +141,7 @@ class Tail:
 
     @contextmanager
     def _may_fail(
-        self, stream: WatchedStream, readers: dict[WatchedStream, MergedReader]
+        self, stream: WatchedStream, readers: dict[WatchedStream, MergedShards]
     ) -> Iterator[None]:
         """Drops the reader of a stream that can't be read."""
         try:

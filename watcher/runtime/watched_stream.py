@@ -31,7 +31,7 @@ from watcher.formatting.style import time_text
 from watcher.formatting.text import counted
 from watcher.options import WatchOptions
 from watcher.pull.call_pool import CallPool
-from watcher.pull.merged import MergedReader
+from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.stream_successor import StreamEnd, SuccessorSearch
 from watcher.pull.table_snapshot import Items, TableSnapshot
@@ -113,13 +113,13 @@ class WatchedStream:
         self._start_service = start_service or service
         self._listing_service = background_service or self._start_service
         self._clock = clock
-        waits = of_table and settings.follows
+        waits = of_table and not settings.is_bounded
         self._successor = SuccessorSearch(
             of_table=of_table,
             wait_seconds=TIMING.successor_wait_seconds if waits else 0.0,
             clock=clock,
         )
-        self.catch_up_after: datetime | None = None
+        self.bounded_at: datetime | None = None
         """The time up to which it is read; None: no end."""
         self._stored: Token | None = None
         """The token from which it resumes, until it has started."""
@@ -190,7 +190,7 @@ class WatchedStream:
         calls: CallPool,
         stream_count: int,
         known: Listing | None = None,
-    ) -> MergedReader:
+    ) -> MergedShards:
         """Returns a reader of the last `window` (None: all) up to now, for use before the start.
 
         `stream_count` streams are read like this at the same time, with this one. A `known` listing
@@ -201,7 +201,7 @@ class WatchedStream:
             now = datetime.fromtimestamp(int(self._clock.time()), UTC)
             start = AtTime(now - window)
         losses = Losses(clock=self._clock)
-        return MergedReader(
+        return MergedShards(
             self._start_service if known is None else CachedListing(self._start_service, known),
             self.arn,
             start,
@@ -219,7 +219,7 @@ class WatchedStream:
             listing = retry_at_start(
                 lambda: self._listing_service.list_shards(self.arn), self._clock
             )
-            self.coordinator = self._new_coordinator(self.arn, self._latest.position(listing))
+            self.coordinator = self._new_coordinator(self.arn, self._latest.in_stream(listing))
             self._listing_service = CachedListing(self._listing_service, listing)
         self.coordinator.share_listings(self.stream_count)
         try:
@@ -236,8 +236,8 @@ class WatchedStream:
         anew = self.losses.restarts_snapshot(policy, "checkpoint", saved_at, listing)
         self._start_snapshot(None if token is None else token.snapshot, anew=anew)
         self.request = None if token is None else token.request
-        if not self._settings.follows:
-            self.catch_up_after = self.coordinator.written_at
+        if self._settings.is_bounded:
+            self.bounded_at = self.coordinator.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.coordinator.about())
 
@@ -390,7 +390,7 @@ class WatchedStream:
             arn=self.arn,
             shard_id=shard.id,
             position=shard.position,
-            catch_up_after=self.catch_up_after,
+            bounded_at=self.bounded_at,
             end=self._settings.end,
             poll_max=self._settings.poll_max_seconds,
             closed=self.coordinator.is_closed(shard.id),
@@ -404,19 +404,19 @@ class WatchedStream:
 
         With a successor, the caller then calls `move_on`.
         """
-        coordinator, follows = self.coordinator, self._settings.follows
+        coordinator, is_bounded = self.coordinator, self._settings.is_bounded
         if self.snapshot is not None and not self.snapshot.stored().done:
             return None
-        if self.retry.failures and not follows:
+        if self.retry.failures and is_bounded:
             return None if self.assigned else StreamEnd()
         if self.assigned or not coordinator.confirm_exhausted():
             return None
         if not coordinator.is_over:
-            if follows:
+            if not is_bounded:
                 return None
             coordinator.log_left_open(self._settings.end)
             return StreamEnd()
-        return self._successor.poll(self.service, coordinator)
+        return self._successor.search(self.service, coordinator)
 
     @property
     def awaits_successor(self) -> bool:
@@ -441,7 +441,7 @@ class WatchedStream:
             self.coordinator.lineage,
             now,
             self.service.counters,
-            self.catch_up_after,
+            self.bounded_at,
             None if self.snapshot is None else self.snapshot.share,
         )
 

@@ -36,16 +36,16 @@ class WatchedStreams:
 
     def __init__(
         self,
-        followed: Iterable[WatchedStream],
+        watched: Iterable[WatchedStream],
         discoveries: Sequence[StreamDiscovery] = (),
         missing: Mapping[str, StreamError] | None = None,
         clock: Clock = CLOCK,
         *,
         timing: StreamsTiming = STREAMS_TIMING,
     ) -> None:
-        self._followed = {stream.arn: stream for stream in followed}
+        self._watched = {stream.arn: stream for stream in watched}
         self._discoveries = discoveries
-        self._to_start = dict.fromkeys(self._followed.values())
+        self._to_start = dict.fromkeys(self._watched.values())
         """The streams whose first listing is still to come, in its order."""
         self._asked_at: dict[WatchedStream, float] = {}
         """The time (monotonic) of each stream's first unanswered request for its listing."""
@@ -56,21 +56,21 @@ class WatchedStreams:
         self._unwatched_tokens: list[Token] = []
         """The checkpoint's tokens of streams that are not watched."""
         self._missing = dict(missing or {})
-        self.alone = not discoveries and not missing and len(self._followed) == 1
+        self.alone = not discoveries and not missing and len(self._watched) == 1
         self._clock = clock
         self._timing = timing
         self._share_listings()
 
     def __iter__(self) -> Iterator[WatchedStream]:
         """Iterates over a copy of the watched streams: they may leave or move on meanwhile."""
-        return iter(list(self._followed.values()))
+        return iter(list(self._watched.values()))
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self._watched)
 
     def get(self, arn: str) -> WatchedStream | None:
         """Returns the stream with this ARN; None if it was removed."""
-        return self._followed.get(arn)
+        return self._watched.get(arn)
 
     def _all(self) -> list[WatchedStream]:
         return [*self, *self._removed]
@@ -128,7 +128,7 @@ class WatchedStreams:
     def tokens(self, dispatcher: Dispatcher) -> list[Token]:
         """Returns the tokens of all streams, removed ones included while they may be of use."""
         oldest = self._clock.monotonic() - LOOP_TIMING.forgotten_seconds
-        if len(self._removed) > 1 or self._followed:  # else it is the only token to save
+        if len(self._removed) > 1 or self._watched:  # else it is the only token to save
             self._removed = [stream for stream in self._removed if stream.removed_at > oldest]
         found = [stream.token(dispatcher) for stream in self._all()]
         return [*filter(None, found), *self._unwatched_tokens]
@@ -145,7 +145,7 @@ class WatchedStreams:
             return None
         tail = Tail(settings.tail, settings.record_filter, must_stop, self._clock)
         tail.begin(fresh)
-        return None if settings.follows or len(fresh) < len(self) else tail
+        return tail if settings.is_bounded and len(fresh) == len(self) else None
 
     def to_start(self) -> Iterator[WatchedStream]:
         """Yields the streams that need a first listing, also again after a failed one.
@@ -211,7 +211,7 @@ class WatchedStreams:
 
         A removed stream, and a watched table's next stream, do not join.
         """
-        if not (found := [stream for each in self._discoveries for stream in each.poll()]):
+        if not (found := [stream for each in self._discoveries for stream in each.find()]):
             return
         removed = {stream.arn for stream in self._removed}
         for stream in found:
@@ -222,19 +222,19 @@ class WatchedStreams:
                 stream.resume(token)
             self._missing.pop(stream.table, None)
             logger.info(f"{stream.table} joins the watch", extra={"stream": stream.arn})
-            self._followed[stream.arn] = stream
+            self._watched[stream.arn] = stream
             self._to_start[stream] = None
         self._share_listings()
 
     def on_moved(self, stream: WatchedStream, old_arn: str) -> None:
         """Notes that a table's next stream has replaced the one with this ARN."""
-        if stream.arn != old_arn and self._followed.get(old_arn) is stream:
-            del self._followed[old_arn]
-            self._followed[stream.arn] = stream
+        if stream.arn != old_arn and self._watched.get(old_arn) is stream:
+            del self._watched[old_arn]
+            self._watched[stream.arn] = stream
 
     def remove(self, stream: WatchedStream) -> None:
         """Removes a stream that has ended."""
-        del self._followed[stream.arn]
+        del self._watched[stream.arn]
         stream.removed_at = self._clock.monotonic()
         self._removed.append(stream)
         self._share_listings()
@@ -242,7 +242,7 @@ class WatchedStreams:
     def _share_listings(self) -> None:
         """Tells each stream how many share DescribeStream's limit."""
         for stream in self:
-            stream.stream_count = len(self._followed)
+            stream.stream_count = len(self._watched)
 
     # Errors of one of several
 
@@ -298,7 +298,7 @@ class WatchedStreams:
     def are_refused_for(self, seconds: float) -> bool:
         """True if a stream that is read up to now has had no successful read for `seconds`."""
         return any(
-            stream.catch_up_after and stream.coordinator.count_refused_seconds() >= seconds
+            stream.bounded_at and stream.coordinator.count_refused_seconds() >= seconds
             for stream in self
         )
 

@@ -62,7 +62,7 @@ class AssignedShard:
             assignment.shard_id,
             assignment.position,
             closed=assignment.closed,
-            catch_up_after=assignment.catch_up_after,
+            bounded_at=assignment.bounded_at,
             end=assignment.end,
             page_filter=page_filter,
             poll_max=assignment.poll_max,

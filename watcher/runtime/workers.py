@@ -358,7 +358,7 @@ class Workers:
             with contextlib.suppress(OSError):  # it reads to the end anyway, only later
                 worker.process.send(ShardClosed(shard_key.stream, shard_key.shard_id))
 
-    def pause(self, shard_key: ShardKey) -> None:
+    def pause_reading(self, shard_key: ShardKey) -> None:
         """Tells the shard's worker not to read it for a moment."""
         if (worker := self._worker_of(shard_key)) is not None:
             with contextlib.suppress(OSError):  # its records wait in the pipe

@@ -92,7 +92,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
                 shard.id,
                 shard.position,
                 closed=coordinator.is_closed(shard.id),
-                catch_up_after=coordinator.written_at,
+                bounded_at=coordinator.written_at,
                 end=options.end,
             )
             for shard in coordinator.lineage.unfinished

@@ -124,7 +124,7 @@ class BufferedShard:
     def __init__(
         self,
         tracked: TrackedShard,
-        catch_up_after: datetime | None,
+        bounded_at: datetime | None,
         *,
         closed: bool = False,
         clock: Clock = CLOCK,
@@ -146,7 +146,7 @@ class BufferedShard:
         self.closed = closed
         self.reader: ShardReader | None = None
         """None for a closed shard that executors read themselves."""
-        self.catch_up_after = catch_up_after
+        self.bounded_at = bounded_at
         self.pages: deque[BufferedPage] = deque()
         self.frontier = tracked.position
         """The position from which nothing was read yet."""

@@ -355,9 +355,9 @@ class Planner:
             self._driver.wake()
 
     def _start(self, coordinator: Coordinator, ready: list[TrackedShard]) -> None:
-        catch_up_after, closed = None, coordinator.listing.closed()
+        bounded_at, closed = None, coordinator.listing.closed()
         if self._stop_at is not None:
-            catch_up_after = self._stop_at.written
+            bounded_at = self._stop_at.written
             closed = closed if self._stop_at.closed is None else self._stop_at.closed
         for shard in ready:
             if shard.id not in self._first_shards:
@@ -370,7 +370,7 @@ class Planner:
             else:
                 may_defer = not self._options.is_limited
                 is_closed = coordinator.is_closed(shard.id)
-                self._ahead.add(shard, catch_up_after, closed=is_closed, may_defer=may_defer)
+                self._ahead.add(shard, bounded_at, closed=is_closed, may_defer=may_defer)
 
     def _handle_events(self, coordinator: Coordinator) -> None:
         """Handles the readers' events. Raises what has ended them, and DataLossError."""

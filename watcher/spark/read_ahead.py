@@ -56,13 +56,13 @@ class ReadAhead:
     def add(
         self,
         tracked: TrackedShard,
-        catch_up_after: datetime | None,
+        bounded_at: datetime | None,
         *,
         closed: bool = False,
         may_defer: bool = False,
     ) -> None:
         """Starts to read a shard; with `may_defer`, executors read a backlog."""
-        shard = BufferedShard(tracked, catch_up_after, closed=closed, clock=self._clock)
+        shard = BufferedShard(tracked, bounded_at, closed=closed, clock=self._clock)
         self.shards[tracked.id] = shard
         if may_defer:
             shard.backlog = BacklogDetector(self._arn, shard.id, self._timing, self._clock)
@@ -80,7 +80,7 @@ class ReadAhead:
             shard.id,
             shard.frontier,
             closed=shard.closed,
-            catch_up_after=shard.catch_up_after,
+            bounded_at=shard.bounded_at,
             clock=self._clock,
             # An executor reads a backlog's next page.
             prefetches=shard.backlog is None,

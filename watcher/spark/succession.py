@@ -50,7 +50,7 @@ class StreamSuccession:
             search.wait_seconds = 0.0
         elif coordinator.is_gone:
             search.wait_seconds = TIMING.successor_wait_seconds
-        self.end = search.poll(service, coordinator)
+        self.end = search.search(service, coordinator)
         if self.end is not None and self.end.newer and stops:
             logger.warning(str(self.error(coordinator)))
 

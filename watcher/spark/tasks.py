@@ -89,7 +89,7 @@ class TaskRows:
             handed_credentials(self._options.connection, partition.arn).take(partition.keys)
         # A batch: Spark keeps its partitions for every action on a DataFrame, however late. The
         # shards that have come since are found here.
-        if up_to_now := [each.between for each in partition.ranges if each.between.catch_up_after]:
+        if up_to_now := [each.between for each in partition.ranges if each.between.bounded_at]:
             reader = self._connect(self._options, partition.arn)
             for between, page in reader.read_together(up_to_now):
                 yield self._encoder.encode(page, between.shard_id, partition.arn)

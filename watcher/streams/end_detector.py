@@ -49,7 +49,7 @@ def left_open_text(shards: int, listing: Listing, began: datetime, end: datetime
 class EndDetector:
     """Finds the end of an open shard while it is read.
 
-    From `catch_up_after` on, by the service's clock, an iterator at LATEST is behind every record
+    From `bounded_at` on, by the service's clock, an iterator at LATEST is behind every record
     that must be delivered. `--until` is another end, which the reader finds by the records' times.
     """
 
@@ -57,7 +57,7 @@ class EndDetector:
         self,
         arn: str,
         shard_id: str,
-        catch_up_after: datetime,
+        bounded_at: datetime,
         *,
         clock: Clock,
         reads: PageFetcher,
@@ -73,7 +73,7 @@ class EndDetector:
         self._reads = reads
         self._arn = arn
         self._shard_id = shard_id
-        self._catch_up_after = catch_up_after
+        self._bounded_at = bounded_at
         self._clock = clock
         self._due = clock.monotonic() + self._timing.written_seconds
         self._probes: list[str] = []
@@ -89,7 +89,7 @@ class EndDetector:
     def on_iterator(self, time: datetime) -> None:
         """Handles a new iterator, at this time of the service: the same pages come again."""
         self._empty_pages = 0
-        missing = max(timedelta(), self._catch_up_after - time).total_seconds()
+        missing = max(timedelta(), self._bounded_at - time).total_seconds()
         self._due = min(self._due, self._clock.monotonic() + missing)
 
     @property

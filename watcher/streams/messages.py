@@ -17,13 +17,13 @@ from watcher.records.wire import WireRecord
 from watcher.retry import worth_logging
 
 
-class IteratorGranted(msgspec.Struct, frozen=True, tag="started"):
+class IteratorGranted(msgspec.Struct, frozen=True, tag=True):
     """The shard has an iterator; records written after `time` (the service's) will be read."""
 
     time: datetime
 
 
-class Page(msgspec.Struct, frozen=True, tag="page"):
+class Page(msgspec.Struct, frozen=True, tag=True):
     """The records `start:stop` of this message's body."""
 
     start: int
@@ -71,7 +71,7 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
         return self.split(count)[0] if count else None
 
 
-class Loss(msgspec.Struct, frozen=True, tag="loss"):
+class Loss(msgspec.Struct, frozen=True, tag=True):
     """Records were gone before they could be read: from `since` to the next record."""
 
     shard_id: str
@@ -103,7 +103,7 @@ class ErrorKind(Enum):
     CREDENTIALS = "credentials"
 
 
-class ReadFailed(msgspec.Struct, frozen=True, tag="retrying"):
+class ReadFailed(msgspec.Struct, frozen=True, tag=True):
     """The service keeps refusing; the reader keeps trying."""
 
     text: str
@@ -124,13 +124,13 @@ class ReadFailed(msgspec.Struct, frozen=True, tag="retrying"):
         return several + self.text
 
 
-class Notice(msgspec.Struct, frozen=True, tag="notice"):
+class Notice(msgspec.Struct, frozen=True, tag=True):
     """An oddity of the shard that is logged once."""
 
     text: str
 
 
-class ReaderEnded(msgspec.Struct, frozen=True, tag="finished"):
+class ReaderEnded(msgspec.Struct, frozen=True, tag=True):
     """The reader's end: the shard is `closed`, or everything requested is read.
 
     `reason` explains the end of a shard that is not closed; with `proven` it was open after the
@@ -145,7 +145,7 @@ class ReaderEnded(msgspec.Struct, frozen=True, tag="finished"):
     past_end: bool = False
 
 
-class ReaderCrashed(msgspec.Struct, frozen=True, tag="failed"):
+class ReaderCrashed(msgspec.Struct, frozen=True, tag=True):
     """The reader can't go on: if `fatal`, only the user can help; else a restart may."""
 
     text: str

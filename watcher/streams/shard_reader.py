@@ -62,7 +62,7 @@ class ShardReader:
     a replacement reader; `latest` is the time that "latest" means if the first iterator has to be
     retried.
 
-    With `catch_up_after` (see `end_detector`) the reader also finishes once a shard that is not
+    With `bounded_at` (see `end_detector`) the reader also finishes once a shard that is not
     `closed` is read up to now; with `end` it drops records created later, and finishes after many
     of them. Records that the `page_filter` rejects may be left out of the pages, which `make_page`
     builds. With `prefetches` it requests the page after a full one while it handles that. `rate` is
@@ -76,7 +76,7 @@ class ShardReader:
         position: Position,
         *,
         closed: bool = False,
-        catch_up_after: datetime | None = None,
+        bounded_at: datetime | None = None,
         end: datetime | None = None,
         page_filter: PageFilter | None = None,
         make_page: MakePage = make_page,
@@ -111,11 +111,11 @@ class ShardReader:
         self._jitter = jitter
         self.reads = PageFetcher(clock, rate, prefetches=prefetches, timing=timing)
         self._end_detector: EndDetector | None = None
-        if catch_up_after is not None:
+        if bounded_at is not None:
             self._end_detector = EndDetector(
                 arn,
                 shard_id,
-                catch_up_after,
+                bounded_at,
                 clock=clock,
                 reads=self.reads,
                 timing=timing,

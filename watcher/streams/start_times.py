@@ -48,7 +48,7 @@ class LatestMoment:
         """The position of that time by this machine's clock."""
         return AtTime(datetime.fromtimestamp(int(self._time), UTC) - CLOCKS_APART)
 
-    def position(self, listing: Listing) -> AtTime:
+    def in_stream(self, listing: Listing) -> AtTime:
         """Returns the position of that time, by the service's clock at a later listing."""
         # The clock that also runs while the machine sleeps.
         passed = timedelta(seconds=self._clock.boottime() - self._boottime)

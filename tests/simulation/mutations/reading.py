@@ -233,7 +233,7 @@ READING = [
     # Stream
     Mutant(
         "a pulled record moves the position with the one behind it",
-        "MergedReader.pop_buffered",
+        "MergedShards.pop_buffered",
         called(
             "_next_entry",
             becomes="({it}, setattr({0}.shard.tracked, 'position', {0}.shard.reader.position))[0]",
@@ -242,13 +242,13 @@ READING = [
     ),
     Mutant(
         "a pulled shard ends with its last page, not with its last record",
-        "MergedReader._collect",
+        "MergedShards._collect",
         after("is_held", do="if {object}.has_ended: self._drained.append({object})"),
         "stream",
     ),
     Mutant(
         "a token goes on at the shards' newest records",
-        "MergedReader.__init__",
+        "MergedShards.__init__",
         called("resume", becomes="None"),
         "stream",
     ),

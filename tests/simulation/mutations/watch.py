@@ -180,7 +180,7 @@ WATCH = [
     ),
     Mutant(
         "a table's new stream is never looked for",
-        "SuccessorSearch.poll",
+        "SuccessorSearch.search",
         condition("of_table", becomes="False"),
         "processes",
     ),

@@ -69,7 +69,7 @@ class Batched:
             if given_up:
                 self.given_up.append(numbers(failure.records))
             if given_up or self.retries:
-                self.follow(partial(self.batches.resume, failure, given_up=given_up))
+                self.follow(partial(self.batches.go_on, failure, given_up=given_up))
 
 
 def bad(*poison: int) -> Callable[[list[int]], int]:

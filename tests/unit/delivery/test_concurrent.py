@@ -15,7 +15,7 @@ from tests.support.play import ARN, Memory, Play, page
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence
 from watcher.delivery.batches import Batches, BatchSettings
-from watcher.delivery.handler_pool import ThreadHandlerPool
+from watcher.delivery.concurrent import ThreadHandlerPool
 from watcher.errors import HandlerError
 from watcher.observability.heartbeat import Phase
 from watcher.records.record import Record

@@ -92,7 +92,7 @@ def test_a_dead_letter_that_takes_long_delays_neither_the_loop_nor_other_retries
         failure = Failure([record(4)], ValueError("no"), retry_in=1.0)
         steps: list[futures.Future[Any]] = [
             pool.submit(made.tick),
-            pool.submit(made.retries.pause, "fails", failure),
+            pool.submit(made.retries.next_in, "fails", failure),
         ]
         left = futures.wait(steps, 30).not_done
         written.set()

@@ -57,7 +57,7 @@ class Pairs(Handler):
     def waiting(self) -> dict[ShardKey, int]:
         return {SHARD: len(self.pair)} if self.pair else {}
 
-    def resume(self, failure: Failure, *, given_up: bool) -> None:
+    def go_on(self, failure: Failure, *, given_up: bool) -> None:
         self.drain()
 
 

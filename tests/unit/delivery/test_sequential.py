@@ -65,10 +65,10 @@ class Page:
         """Where the position stood, each time that the loop had its turn in the middle of it."""
         stood = []
         self.delivery.submit(ShardKey(ARN, "a"), self.shard, page(*numbers))
-        self.delivery.poll()
+        self.delivery.deliver()
         while not self.delivery.has_room:
             stood.append(self.shard.position)
-            self.delivery.poll()
+            self.delivery.deliver()
         return stood
 
 
@@ -130,9 +130,9 @@ def test_a_shards_end_is_given_back_behind_its_records() -> None:
     made.delivery.submit(shard, made.shard, page(1, 2, 3))
     made.delivery.submit_end(shard, end)
     made.delivery.submit_end(shard, None)
-    assert not made.delivery.poll() and made.delivery.is_delivering(shard)
-    assert [*made.delivery.poll()] == [(shard, end), (shard, None)]
-    assert not made.delivery.is_delivering(shard) and not made.delivery.poll()
+    assert not made.delivery.deliver() and made.delivery.is_delivering(shard)
+    assert [*made.delivery.deliver()] == [(shard, end), (shard, None)]
+    assert not made.delivery.is_delivering(shard) and not made.delivery.deliver()
 
 
 def test_items_wait_until_the_page_in_hand_is_delivered() -> None:
@@ -140,9 +140,9 @@ def test_items_wait_until_the_page_in_hand_is_delivered() -> None:
     shard, items = ShardKey(ARN, "a"), ShardKey(ARN, "items")
     assert made.delivery.reserve(items) and not made.delivery.has_changes_beside(items)
     made.delivery.submit(shard, made.shard, page(1, 2, 3))
-    made.delivery.poll()
+    made.delivery.deliver()
     assert not made.delivery.reserve(items) and made.delivery.has_changes_beside(items)
-    made.delivery.poll()
+    made.delivery.deliver()
     assert made.delivery.reserve(items)
 
 

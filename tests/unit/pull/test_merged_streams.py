@@ -11,14 +11,14 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN
 from tests.support.times import NOON
-from tests.unit.pull.test_merged import Shards
+from tests.unit.pull.test_merged_shards import Shards
 from watcher.aws import timing
 from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError
 from watcher.pull.call_pool import CallPool
-from watcher.pull.merged import MergedReader
-from watcher.pull.merged_streams import MergedReaders, StartPosition
+from watcher.pull.merged_shards import MergedShards
+from watcher.pull.merged_streams import MergedStreams, StartPosition
 from watcher.pull.timing import Timing
 from watcher.streams.losses import Losses
 
@@ -37,15 +37,15 @@ class _Hanging(Shards):
         return super().list_shards(arn)
 
 
-def make(service: Service, arn: str, start: StartPosition) -> MergedReader:
-    return MergedReader(
+def make(service: Service, arn: str, start: StartPosition) -> MergedShards:
+    return MergedShards(
         service, arn, start, losses=Losses(clock=CLOCK), calls=CallPool(threads=False)
     )
 
 
-def readers(services: Mapping[str, Service], clock: Clock = CLOCK) -> MergedReaders:
+def readers(services: Mapping[str, Service], clock: Clock = CLOCK) -> MergedStreams:
     timing = Timing(start_seconds=0.0)
-    return MergedReaders(services, make, clock, in_threads=True, timing=timing)
+    return MergedStreams(services, make, clock, in_threads=True, timing=timing)
 
 
 @pytest.fixture

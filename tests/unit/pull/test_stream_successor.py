@@ -44,7 +44,7 @@ def ended(clock: HandClock, arn: str = ARN, table: str = "") -> Coordinator:
 def asked(service: PlayedService, successor: SuccessorSearch, seconds: float) -> StreamEnd | None:
     """Asked again and again, as the loop does, until there is an answer."""
     for _ in range(round(seconds / 0.2)):
-        if (answer := successor.poll(service, ended(service.clock))) is not None:
+        if (answer := successor.search(service, ended(service.clock))) is not None:
             return answer
         service.clock.sleep(0.2)
     return None
@@ -133,5 +133,5 @@ def test_it_asks_by_the_tables_whole_arn_and_by_its_name_where_there_is_none(
 
     monkeypatch.setattr(service, "latest_stream", latest)
     search = SuccessorSearch(of_table=True, clock=service.clock)
-    assert search.poll(service, ended(service.clock, arn, "orders")) == StreamEnd()
+    assert search.search(service, ended(service.clock, arn, "orders")) == StreamEnd()
     assert asked_for == [table]

@@ -14,7 +14,7 @@ from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.hand_clock import HandClock
 from tests.support.play import Memory, Play, PlayedService, page
 from tests.support.times import NOON
-from watcher.delivery.handler_pool import ThreadHandlerPool
+from watcher.delivery.concurrent import ThreadHandlerPool
 from watcher.errors import (
     DeniedError,
     NoAnswerYetError,

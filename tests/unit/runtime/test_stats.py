@@ -50,7 +50,7 @@ class Watch:
 
     def look(self) -> WatchStats:
         standing = StreamStats("", self.lineage, self.clock.time(), self.counters, self.until)
-        return self.figures.snapshot(self.totals, [standing], self.dispatcher)
+        return self.figures.collect(self.totals, [standing], self.dispatcher)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def found(looking: StreamDiscovery, clock: HandClock, seconds: float) -> list[st
     names = []
     for _ in range(round(seconds / 0.5)):
         clock.sleep(0.5)
-        names += [stream.table for stream in looking.poll()]
+        names += [stream.table for stream in looking.find()]
     return names
 
 

@@ -14,7 +14,7 @@ from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.play import ARN, Memory, Play, PlayedService, Seen, Step, page
 from watcher.aws.model import Latest
 from watcher.aws.tables import SEGMENT_BYTES, Description
-from watcher.delivery.handler_pool import ThreadHandlerPool
+from watcher.delivery.concurrent import ThreadHandlerPool
 from watcher.errors import (
     DeniedError,
     StreamError,

@@ -575,7 +575,7 @@ class Comes:
         self._region = region
         self.arns: list[str] = []
 
-    def poll(self) -> list[WatchedStream]:
+    def find(self) -> list[WatchedStream]:
         arns, self.arns = self.arns, []
         service, clock = self._region.users, self._region.clock
         return [

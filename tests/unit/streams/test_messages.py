@@ -92,7 +92,7 @@ def test_what_the_worker_leaves_out_is_what_the_manager_would(
         message = make_page(body, records, first, len(records), test)
         assert message.read == len(records) - first
         delivered.delivery.submit(ShardKey(ARN, "a"), delivered.shard, message)
-        delivered.delivery.poll()
+        delivered.delivery.deliver()
         assert delivered.delivery.has_room
         outcomes.append(delivered.outcome())
     assert outcomes[0] == outcomes[1]

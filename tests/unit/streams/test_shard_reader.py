@@ -385,7 +385,7 @@ def test_until_now_leaves_an_open_shard_after_many_empty_pages_and_some_seconds(
     simulator: Simulator, written: list[str]
 ) -> None:
     clock = HandClock()
-    made = reader(simulator, catch_up_after=now(simulator) + timedelta(seconds=3), clock=clock)
+    made = reader(simulator, bounded_at=now(simulator) + timedelta(seconds=3), clock=clock)
     messages = up_to_now(made, clock)
     assert numbers(messages) == written
     assert isinstance(messages[-1], ReaderEnded) and "empty pages" in messages[-1].reason
@@ -399,7 +399,7 @@ def test_until_now_does_not_leave_a_shard_that_latest_knows_to_be_closed(
 ) -> None:
     """A listing may show it as open for seconds; and what is left of it comes late."""
     clock = HandClock()
-    made = reader(simulator, catch_up_after=now(simulator) + timedelta(seconds=3), clock=clock)
+    made = reader(simulator, bounded_at=now(simulator) + timedelta(seconds=3), clock=clock)
     simulator.rotate()
     simulator.set_faults(closed_empty=20)
     messages = up_to_now(made, clock)
@@ -412,7 +412,7 @@ def test_until_now_is_no_empty_page_what_comes_again(
 ) -> None:
     clock = HandClock()
     simulator.set_faults(max_records=1)
-    made = reader(simulator, catch_up_after=now(simulator), clock=clock)
+    made = reader(simulator, bounded_at=now(simulator), clock=clock)
     read(made, len(written) - 1)
     simulator.set_faults(max_records=1, back_rate=0.9)
     messages = [each for _ in range(30) if not made.finished for each in made.read()]
@@ -427,7 +427,7 @@ def test_until_now_ends_at_the_first_record_that_came_after_the_beginning(
     """LATEST tells which, and no clock."""
     clock = HandClock()
     simulator.set_faults(max_records=3)
-    made = reader(simulator, catch_up_after=now(simulator) + timedelta(seconds=3), clock=clock)
+    made = reader(simulator, bounded_at=now(simulator) + timedelta(seconds=3), clock=clock)
     messages = read(made)
     clock.sleep(3)
     messages += read(made)
@@ -450,7 +450,7 @@ def test_until_now_believes_no_clock(
     simulator.advance(600)
     later = simulator.write("a", 5)
     simulator.set_faults(max_records=2)
-    made = reader(simulator, catch_up_after=now(simulator) + skew, clock=clock)
+    made = reader(simulator, bounded_at=now(simulator) + skew, clock=clock)
     assert numbers(up_to_now(made, clock)) == written + later
 
 
@@ -460,7 +460,7 @@ def test_a_closed_shard_ends_where_its_iterator_does_after_any_number_of_empty_p
     simulator.rotate()
     simulator.fail_next("GetRecords", "empty", times=2100)
     clock = HandClock()
-    made = reader(simulator, catch_up_after=now(simulator), closed=True, clock=clock)
+    made = reader(simulator, bounded_at=now(simulator), closed=True, clock=clock)
     messages = up_to_now(made, clock)
     assert numbers(messages) == written
     assert messages[-1] == ReaderEnded(closed=True)
@@ -476,7 +476,7 @@ def test_a_shard_that_is_found_to_be_closed_is_not_left(
 ) -> None:
     clock = HandClock()
     simulator.fail_next("GetRecords", "empty", times=100)
-    made = reader(simulator, catch_up_after=now(simulator), clock=clock)
+    made = reader(simulator, bounded_at=now(simulator), clock=clock)
     read(made, 5)
     simulator.rotate()
     made.closed = True

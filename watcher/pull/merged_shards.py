@@ -41,7 +41,7 @@ _Entry: TypeAlias = tuple[float, int, str, ShardBuffer, Record]
 _due_at = attrgetter("due_at")
 
 
-class MergedReader:
+class MergedShards:
     """Reads one stream, from a position or a token.
 
     `calls` makes the reads, which may run side by side. With `up_to_now` it ends once all records
@@ -127,7 +127,7 @@ class MergedReader:
         is_over = coordinator.is_over and not coordinator.lineage.unfinished
         if self._options.up_to_now or not (is_over and coordinator.confirm_exhausted()):
             return
-        end = self._successor.poll(self._service, coordinator)
+        end = self._successor.search(self._service, coordinator)
         if end is not None:
             raise StreamGoneError(
                 f"{self.arn} is {coordinator.ended_how}, and all of it is read; its table has "
@@ -173,11 +173,6 @@ class MergedReader:
     def listing(self) -> Listing:
         """The last listing of the stream."""
         return self._pool.listing
-
-    @property
-    def is_reading(self) -> bool:
-        """True while a read is under way."""
-        return bool(self._pool.reading)
 
     def confirm_caught_up(self) -> bool:
         """True once all records that existed at the start are taken; only with `up_to_now`.

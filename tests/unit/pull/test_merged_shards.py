@@ -19,7 +19,7 @@ from tests.unit.runtime.test_table_snapshots import ALL, Table
 from watcher import Stream, UsageError
 from watcher.aws.model import Latest, Listing, Position, TrimHorizon
 from watcher.pull.call_pool import CallPool
-from watcher.pull.merged import MergedReader
+from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.timing import Timing
 from watcher.streams.losses import Losses
@@ -136,7 +136,7 @@ def test_a_poll_does_not_wait_for_the_listing_of_a_large_stream(
 
     clock = HandClock()
     service, calls = _Large(clock), CallPool()
-    made = MergedReader(
+    made = MergedShards(
         service, ARN, Latest(), losses=Losses(clock=clock), calls=calls, clock=clock
     )
     monkeypatch.setattr(threading.Condition, "wait_for", noting)
@@ -173,7 +173,7 @@ def test_reads_of_several_streams_go_on_side_by_side() -> None:
     calls = CallPool()
     losses, latest = Losses(clock=clock), Latest()
     pullers = [
-        MergedReader(
+        MergedShards(
             Waiting(clock, 1),
             ARN,
             latest,
@@ -189,8 +189,7 @@ def test_reads_of_several_streams_go_on_side_by_side() -> None:
     for made in pullers:
         made.start_reads(at_once=True)
     for made in pullers:
-        while made.poll() is None and made.is_reading:
-            pass
+        assert made.poll() is not None or made.confirm_idle()
     calls.close()
     assert everybody.broken is False
 
@@ -223,7 +222,7 @@ def test_a_read_that_drips_holds_up_neither_the_beginning_nor_a_heartbeat_nor_a_
 ) -> None:
     clock = HandClock()
     service, calls = _Dripping(clock, count), CallPool()
-    made = MergedReader(
+    made = MergedShards(
         service,
         ARN,
         start,
@@ -256,7 +255,7 @@ def test_a_read_that_drips_holds_up_neither_the_beginning_nor_a_heartbeat_nor_a_
 def test_latest_is_not_later_than_the_beginning_though_a_shard_is_slow_to_begin() -> None:
     clock = HandClock()
     service, calls = _Dripping(clock, 2, slow=0.3), CallPool()
-    MergedReader(
+    MergedShards(
         service,
         ARN,
         Latest(),
