@@ -94,8 +94,8 @@ _Log = Annotated[
     Parameter(
         metavar="FILE",
         completer=completers.files,
-        help="instead of a copy: sequence numbers or event ids that a consumer processed, a line "
-        "each, or JSON lines; or an archive's folder",
+        help="instead of a copy: sequence numbers or event ids that a consumer processed; an "
+        "archive",
     ),
 ]
 _Start = Annotated[
