@@ -354,7 +354,7 @@ def test_a_value_of_another_type_is_refused_by_the_parameters_name(
 @pytest.mark.parametrize(
     ("until", "start", "says"),
     [
-        ("2h", "latest", "give --from"),
+        ("2h", "latest", "give an earlier --from"),
         ("2h", "1h", "before --from"),
         ("latest", "1h", "an age"),
         ("2099-01-01", "1h", "in the future"),

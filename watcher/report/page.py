@@ -369,12 +369,13 @@ def _imprecise(busiest: Busiest[_Name]) -> list[Element]:
 
 
 def _ranking(name: str, rows: Sequence[tuple[str, int]], total: int) -> Element:
-    """Builds a table of names with their counts, and bars as long as their shares."""
+    """Builds a table of names with their counts; the largest count has the longest bar."""
+    longest = max((changes for _, changes in rows), default=1)
     header = _header(name, "changes", "share")
     header.append(element("td", class_="bar"))
     table = element("table", header)
     for text, changes in rows:
-        bar = element("i", style=f"width:{min(100.0, 100 * changes / total):.2f}%")
+        bar = element("i", style=f"width:{100 * changes / longest:.2f}%")
         row = element(
             "tr",
             element("th", element("code", text), class_="key", scope="row"),

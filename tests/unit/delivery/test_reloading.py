@@ -66,7 +66,7 @@ def test_the_newest_takes_what_comes_and_what_is_tried_again(
     assert " ".join(printed) == "one one closed two two two two two closed closed three closed"
     assert dispatcher.failures == 0
     said = [text for text in caplog.messages if text.startswith("handler ")]
-    assert "mine.py:2: " in said[0] and "goes on" in said[0]
+    assert "mine.py:2: " in said[0] and "stays in use" in said[0]
     assert said[1].endswith("; trying again")
     assert said[2].endswith(" of shard-0 (pk=a) after 1 s and 4 tries") and len(said) == 3
     assert sum(text.startswith("Reloaded: ") for text in caplog.messages) == 3

@@ -312,7 +312,7 @@ def test_of_a_token_that_is_too_old_the_items_are_handed_over_anew_where_that_is
 def test_a_token_that_is_too_old_is_a_loss_or_is_refused() -> None:
     clock = HandClock()
     stream = of_a_token(clock, 30, "trim-horizon", snapshot=True)
-    assert len(stream.losses) == 1 and "the token belongs to" in stream.losses[0]
+    assert len(stream.losses) == 1 and "the token is of" in stream.losses[0]
     with pytest.raises(UsageError, match="token: orders: it is older than the stream's 24 hours"):
         of_a_token(clock, 30, "fail")
     with pytest.raises(UsageError, match="on_stale 'perhaps': give fail, trim-horizon or snapshot"):
