@@ -53,8 +53,8 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page holds few items, and takes its time: there is much to go wrong in between."""
     page = TablesClient.page
 
-    def small(self: TablesClient, table: str, after: Any, **query: Any) -> Any:
-        found = page(self, table, after, Limit=7, **query)
+    def small(self: TablesClient, *place: Any, **query: Any) -> Any:
+        found = page(self, *place, Limit=7, **query)
         time.sleep(0.02)
         return found
 
