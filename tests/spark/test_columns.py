@@ -72,7 +72,10 @@ def test_only_the_columns_that_are_asked_for_are_made() -> None:
     [
         ({"columns": "new_imge"}, "columns: no column new_imge; did you mean new_image?"),
         ({"columns": "record"}, "no column record; did you mean "),
-        ({"columns": "record,keys", "wireRecords": "true"}, "no column keys; did you mean shard_id"),
+        (
+            {"columns": "record,keys", "wireRecords": "true"},
+            "no column keys; did you mean shard_id",
+        ),
         ({"columns": "keys,,"}, "give names with commas"),
         ({"columns": "keys,keys"}, "each once"),
     ],
