@@ -207,8 +207,8 @@ def items_as_of(
         return _on_baseline(sources, at, key, matches, baseline)
     if sources.stream is None:
         raise UsageError(
-            "an archive knows only what has changed: name the stream behind it, or with --baseline "
-            "an export of the table"
+            "an archive holds only changes: name its stream, too, or give an export of the table "
+            "with --baseline"
         )
     table = sources.stream.table
     types = table.description.types
@@ -293,8 +293,8 @@ def _image(record: Record, raw: msgspec.Raw, has_one: bool, which: str) -> bytes
     if has_one and not image:
         view = record.wire.dynamodb.StreamViewType or "none"
         raise StreamError(
-            f"a {record.event_name} has no {which} image (view type {view}): it takes "
-            f"NEW_AND_OLD_IMAGES or {which.upper()}_IMAGE to tell what was"
+            f"a {record.event_name} has no {which} image (view type {view}): set "
+            f"NEW_AND_OLD_IMAGES or {which.upper()}_IMAGE on the stream"
         )
     return image
 

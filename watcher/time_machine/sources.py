@@ -262,8 +262,8 @@ class Sources:
         listing = backlog.listing
         if "OLD" not in listing.view_type:
             raise StreamError(
-                f"the stream's view type is {listing.view_type}: it takes NEW_AND_OLD_IMAGES to "
-                "tell what was"
+                f"the stream's view type is {listing.view_type}; NEW_AND_OLD_IMAGES is "
+                "needed to show earlier states"
             )
         if start > listing.time:
             raise UsageError(f"{_text(start)} is in the future: give a time that has passed")

@@ -818,8 +818,8 @@ def _line_of(record: Record, part: Part) -> Line:
     if record.images_missing:
         view = change.StreamViewType or "none"
         raise StreamError(
-            f"a {record.event_name} lacks an image (view type {view}): it takes "
-            "NEW_AND_OLD_IMAGES to compare a copy"
+            f"a {record.event_name} lacks an image (view type {view}); comparing a copy "
+            "needs NEW_AND_OLD_IMAGES"
         )
     return Line(
         identity(change.Keys),
