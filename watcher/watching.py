@@ -200,10 +200,10 @@ class _Control:
     def is_set(self) -> bool:
         return self.stop.is_set() or self._how.stop_requested()
 
-    def show(self, snapshot: WatchStats) -> None:
-        self.metrics.update(snapshot)
+    def show(self, stats: WatchStats) -> None:
+        self.metrics.update(stats)
         if self._how.display is not None:
-            self._how.display.show(snapshot)
+            self._how.display.show(stats)
 
     def close(self) -> None:
         if self._how.display is not None:

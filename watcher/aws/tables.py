@@ -134,7 +134,7 @@ class ReadPace:
     def __init__(self, limit: float | None, clock: Clock = CLOCK) -> None:
         self.units = 0.0
         """The read units used so far."""
-        self.due = 0.0
+        self.due_at = 0.0
         """The time (monotonic) at which the next page is due."""
         self.limit = limit
         self._clock = clock
@@ -154,9 +154,9 @@ class ReadPace:
             now = self._clock.monotonic()
             self.units += units
             if self.limit is not None:
-                began = max(self.due, now - TABLES.credit_seconds) if self.due else now
-                self.due = began + units / self.limit
-            return max(0.0, self.due - now)
+                began = max(self.due_at, now - TABLES.credit_seconds) if self.due_at else now
+                self.due_at = began + units / self.limit
+            return max(0.0, self.due_at - now)
 
     def on_units(self, units: float) -> None:
         """Notes a page's read units, and waits until the next page is due."""

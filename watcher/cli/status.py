@@ -23,10 +23,10 @@ class WatchStatus(Display):
         self._line = line
         self._rate = Rate()
 
-    def show(self, snapshot: WatchStats) -> None:
+    def show(self, stats: WatchStats) -> None:
         """Draws the figures."""
-        rate = self._rate.at(snapshot.records + snapshot.filtered)
-        self._line.set(" | ".join(_parts(snapshot, rate)))
+        rate = self._rate.at(stats.records + stats.filtered)
+        self._line.set(" | ".join(_parts(stats, rate)))
 
     def close(self) -> None:
         """Erases the line."""

@@ -167,7 +167,7 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
 class Display(Protocol):
     """An object that shows a watch's figures while it runs."""
 
-    def show(self, snapshot: WatchStats) -> None:
+    def show(self, stats: WatchStats) -> None:
         """Shows the newest figures, a few times a second; must not block."""
 
     def close(self) -> None:

@@ -105,7 +105,7 @@ class SnapshotReader(MergedShards):
         return token
 
     def _is_items_turn(self) -> bool:
-        due = max(self._retry_at, self._items.due)
+        due = max(self._retry_at, self._items.due_at)
         if self._items.is_done or self._clock.monotonic() < due:
             return False
         return not self._pool.coordinator.lineage.awaits_latest

@@ -137,9 +137,9 @@ class TableSnapshot:
         self._after = TokenSnapshot(items=self.items, done=True)
 
     @property
-    def due(self) -> float:
+    def due_at(self) -> float:
         """The time (monotonic) at which the next page is due."""
-        return self._pace.due
+        return self._pace.due_at
 
     def read(self) -> Page:
         """Returns the next page, as records; it may be empty. Raises as `Items`, and UsageError."""

@@ -84,7 +84,7 @@ class TableSnapshots:
         self._start_requested(streams, now)
         for stream in streams if now >= self._due else ():
             snapshot = stream.snapshot
-            if snapshot is None or not stream.snapshot_is_due or now < snapshot.due:
+            if snapshot is None or not stream.snapshot_is_due or now < snapshot.due_at:
                 continue
             if not delivery.reserve(snapshot.shard_key):
                 return None

@@ -88,7 +88,7 @@ class _Assignment(msgspec.Struct):
     since: float = 0.0
     deaths: int = 0
     """The number of deaths in a row, each after a short life."""
-    due: float = 0.0
+    due_at: float = 0.0
     """The time of its next start."""
     exitcode: int | None = None
     """The exit code of its last worker, if it has ended."""
@@ -228,12 +228,12 @@ class Workers:
     def _start_in(self, shard_key: ShardKey, reading: _Assignment, seconds: float) -> None:
         reading.state, reading.worker = AssignmentState.DEAD, None
         self._dead[shard_key] = None
-        reading.due = self._clock.monotonic() + seconds
+        reading.due_at = self._clock.monotonic() + seconds
 
     def to_restart(self) -> list[ShardKey]:
         """Returns the shards whose next start is due."""
         now = self._clock.monotonic()
-        return [shard_key for shard_key in self._dead if self._assignments[shard_key].due <= now]
+        return [shard_key for shard_key in self._dead if self._assignments[shard_key].due_at <= now]
 
     # Messages from the workers
 

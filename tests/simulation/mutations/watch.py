@@ -26,7 +26,7 @@ WATCH = [
     Mutant(
         "a process that died is forgotten",
         "Workers.to_restart",
-        condition("due", becomes="False"),
+        condition("due_at", becomes="False"),
         "processes",
     ),
     Mutant(
