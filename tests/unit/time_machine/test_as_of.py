@@ -152,7 +152,7 @@ def test_a_table_that_was_made_anew_is_refused() -> None:
 def test_without_a_stream_it_can_t_be_told(tmp_path: Path) -> None:
     from watcher import as_of
 
-    with pytest.raises(UsageError, match="name the stream behind it"):
+    with pytest.raises(UsageError, match="name its stream, too"):
         as_of(str(tmp_path), at="1h")
 
 

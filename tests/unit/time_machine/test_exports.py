@@ -138,7 +138,7 @@ def test_the_command_takes_an_archive_and_an_export(
     assert main([*words, "--to-table", "other"]) == 2
     assert "--to-table: it is created like the stream's table" in capsys.readouterr().err
     assert main(["as-of", made.lake, "1h"]) == 2
-    assert "or with --baseline an export of the table" in capsys.readouterr().err
+    assert "or give an export of the table with --baseline" in capsys.readouterr().err
     assert main([*words[:2], "--at", "2999-01-01T00:00Z", *words[4:]]) == 2
     assert "in the future" in capsys.readouterr().err
 
