@@ -152,7 +152,7 @@ def test_a_checkpoint_is_of_one_target(
     assert [each.status for each in (mistyped, first, other, region, again)] == [2, 0, 2, 2, 0]
     said = f"the checkpoint {tmp_path} belongs to the copy in copy ({url}), not in other"
     assert said in other.err.splitlines()[-1]
-    assert "not to copy (https://dynamodb.eu-west-1.amazonaws.com)" in region.err.splitlines()[-1]
+    assert "not in copy (https://dynamodb.eu-west-1.amazonaws.com)" in region.err.splitlines()[-1]
     assert "other" not in server.client().list_tables()["TableNames"]
 
 
