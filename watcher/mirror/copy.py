@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset
+import pyarrow.parquet as pq
 from pyarrow.dataset import FileSystemDataset
 
 from watcher.aws.model import WireItem, WireValue
@@ -22,7 +22,7 @@ from watcher.records.diff import number_text
 from watcher.records.typed_values import RESCUED, Converter, converter
 from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
-from watcher.time_machine.copies import Copy, CopyPosition
+from watcher.time_machine.copies import Copy, CopyPosition, parquet_batches
 from watcher.version import install
 
 Format: TypeAlias = Literal["delta", "iceberg"]
@@ -90,8 +90,8 @@ def _iceberg(to: str, limits: MirrorLimits, catalog: str | None) -> MirrorTable:
     return IcebergMirror(to, made, (_NAME, folder.name), location=str(folder), limits=limits)
 
 
-# Rows may have 400 KB, and several times that as objects.
-_BATCH: Final = 250
+_SMALL: Final = 4 * 1024 * 1024
+"""A smaller file is read by few calls, which counts in S3."""
 _Cell: TypeAlias = Any
 """A value of a row as pyarrow gives it: its column, which only a schema knows, has its type."""
 _JSON_KINDS: Final = ("M", "L", "NS", "BS")
@@ -135,16 +135,15 @@ class MirrorCopy:
 
     def items(self) -> Iterator[WireItem]:
         """Yields the items of its rows; of a mirror with `--history`, those of valid versions."""
-        valid = pyarrow.dataset.field("_valid_to").is_null() if self._history else None
-        read = self._rows.to_batches(
-            filter=valid,
-            batch_size=_BATCH,
-            batch_readahead=1,
-            fragment_readahead=1,
-            cache_metadata=False,  # 40 KB for each of its files
-        )
-        for batch in read:
-            yield from _items(batch, self._kinds)
+        # A scan of the dataset would read up to 1 GB ahead of us, and keep the files' metadata.
+        for fragment in self._rows.get_fragments():
+            source = fragment.filesystem.open_input_file(fragment.path)
+            with source, pq.ParquetFile(source, pre_buffer=source.size() < _SMALL) as file:
+                for batch in parquet_batches(file):
+                    rows = _with_columns(batch, self._rows.schema)
+                    if self._history:
+                        rows = rows.filter(pc.is_null(rows["_valid_to"]))
+                    yield from _items(rows, self._kinds)
 
     def as_copied(self, item: WireItem) -> WireItem:
         """Returns an item as its row has it: without nulls, with the types that a user chose."""
@@ -162,6 +161,16 @@ class MirrorCopy:
             some = files[number :: len(parts)]
             part._rows = FileSystemDataset(some, self._rows.schema, self._rows.format)
         return parts
+
+
+def _with_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns the rows with all columns of a table, of which an older file may lack some."""
+    has = {*rows.schema.names}
+    columns = [
+        rows[each.name].cast(each.type) if each.name in has else pa.nulls(len(rows), each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema.names)
 
 
 def _items(rows: pa.RecordBatch, kinds: Mapping[str, str]) -> Iterator[WireItem]:

@@ -12,7 +12,7 @@ from copy import copy
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
@@ -26,6 +26,10 @@ from watcher.time_machine.copied_items import Form, plain_value
 from watcher.time_machine.sources import source_path
 from watcher.time_machine.table import TableHandle, TablePart
 from watcher.version import install
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyarrow.parquet import ParquetFile
 
 _BATCH: Final = 2_000
 _BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -176,10 +180,7 @@ class FileCopy:
             raise UsageError(f"reading Parquet needs pyarrow: {install('spark')}") from None
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
             self._has(file.schema_arrow.names)
-            about = file.metadata
-            size = sum(about.row_group(at).total_byte_size for at in range(about.num_row_groups))
-            fit = _BATCH_BYTES * about.num_rows // max(1, size)
-            for batch in file.iter_batches(max(1, min(_BATCH, fit))):
+            for batch in parquet_batches(file):
                 yield from map(self._item, batch.to_pylist())
 
     def _csv(self, path: Path) -> Iterator[WireItem]:
@@ -223,6 +224,14 @@ class FileCopy:
 
     def _renamed(self, item: WireItem) -> WireItem:
         return {self._attributes.get(name, name): value for name, value in item.items()}
+
+
+def parquet_batches(file: ParquetFile) -> Iterator[RecordBatch]:
+    """Yields a file's rows, some megabytes at a time."""
+    about = file.metadata
+    size = sum(about.row_group(at).total_byte_size for at in range(about.num_row_groups))
+    fit = _BATCH_BYTES * about.num_rows // max(1, size)
+    yield from file.iter_batches(max(1, min(_BATCH, fit)))
 
 
 class SqliteCopy:

@@ -1,5 +1,6 @@
 """A mirror is equal to its table at its own position, however far it lags, and whoever writes."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
 from tests.ledger.ledger import DisturbedTables, Ledger
 from tests.unit.mirror.test_job import job, run
@@ -93,6 +95,23 @@ def test_a_row_that_somebody_has_changed_is_found(tmp_path: Path) -> None:
         "a": [("city", CauseKind.UNEXPLAINED)],
         "b": [(None, CauseKind.MISSING)],
     }
+
+
+def test_memory_holds_some_rows_of_a_file_however_many_there_are(tmp_path: Path) -> None:
+    to = tmp_path / "orders"
+    with Ledger(34) as ledger:
+        ledger.change("a", {"pk": {"S": "a"}, "text": {"S": "x"}})
+        run(job(ledger, to))
+    rows = DeltaTable(str(to)).to_pyarrow_table()
+    texts = pa.array([f"{number:01000}" for number in range(1_000)])
+    file = pa.table({**{name: [None] * 1_000 for name in rows.column_names}, "text": texts})
+    for _ in range(10):
+        write_deltalake(to, file.cast(rows.schema), mode="append")
+    most, before = 0, pa.total_allocated_bytes()
+    for item in MirrorCopy(str(to)).items():
+        hashlib.sha256(str(item).encode() * 30)  # slower than Arrow reads
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 6 * 1024 * 1024  # of ten; a file has one
 
 
 def test_a_folder_that_is_no_mirror_is_refused(tmp_path: Path) -> None:
