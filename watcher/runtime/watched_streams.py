@@ -47,6 +47,8 @@ class WatchedStreams:
         self._discoveries = discoveries
         self._to_start = dict.fromkeys(self._watched.values())
         """The streams whose first listing is still to come, in its order."""
+        self._to_retry: dict[WatchedStream, None] = {}
+        """The streams whose first listing has failed."""
         self._asked_at: dict[WatchedStream, float] = {}
         """The time (monotonic) of each stream's first unanswered request for its listing."""
         self._start_poll_due = -math.inf
@@ -154,8 +156,8 @@ class WatchedStreams:
         one has started, or hangs: a fork waits for each thread that still makes calls. With many
         hanging streams it yields only at intervals, since each round delays the messages.
         """
-        for stream in self:
-            if self._has_failed_to_start(stream) and not stream.retry.is_paused:
+        for stream in list(self._to_retry):
+            if not stream.retry.is_paused:
                 yield stream
         if len(self._asked_at) > _FEW and self._clock.monotonic() < self._start_poll_due:
             return
@@ -166,10 +168,6 @@ class WatchedStreams:
             hangs_at = asked_at + self._timing.start_hangs_seconds
             if stream in self._asked_at and self._clock.monotonic() < hangs_at:
                 return
-
-    @staticmethod
-    def _has_failed_to_start(stream: WatchedStream) -> bool:
-        return stream.retry.failures > 0 and not stream.has_started
 
     def on_first_answer(self, stream: WatchedStream) -> None:
         """Notes that a first listing has succeeded or failed.
@@ -235,6 +233,7 @@ class WatchedStreams:
     def remove(self, stream: WatchedStream) -> None:
         """Removes a stream that has ended."""
         del self._watched[stream.arn]
+        self._to_retry.pop(stream, None)
         stream.removed_at = self._clock.monotonic()
         self._removed.append(stream)
         self._share_listings()
@@ -248,7 +247,7 @@ class WatchedStreams:
 
     def is_paused(self, stream: WatchedStream) -> bool:
         """True while a stream is not to be listed or read: before its start, or after a failure."""
-        awaits_start = stream in self._to_start or self._has_failed_to_start(stream)
+        awaits_start = stream in self._to_start or stream in self._to_retry
         return awaits_start or stream.retry.is_paused
 
     def on_error(self, stream: WatchedStream, error: StreamError, *, reading: bool = False) -> None:
@@ -259,6 +258,8 @@ class WatchedStreams:
         if self.alone:
             raise error
         stream.retry.on_error(stream.arn, error)
+        if not stream.has_started:
+            self._to_retry[stream] = None
         if reading:
             stream.refused_at = self._clock.monotonic()
             if not any(map(self._may_be_read, self._all())):
@@ -294,6 +295,7 @@ class WatchedStreams:
         """Notes that a stream can be listed and read again."""
         stream.retry.on_success(stream.arn)
         stream.refused_at = None
+        self._to_retry.pop(stream, None)
 
     def are_refused_for(self, seconds: float) -> bool:
         """True if a stream that is read up to now has had no successful read for `seconds`."""

@@ -149,14 +149,11 @@ class Coordinator:
 
     def due_in(self, pending: Container[type[StreamRequest]] = ()) -> float:
         """Seconds until `next_request` may return one; infinite: only an answer can bring one."""
-        times = [math.inf]
         if self._childless and ListChildren not in pending:
-            times.append(0.0)
-        if DescribeShards not in pending:
-            times.append(self._schedule.due_in)
-        if ProbeShards not in pending:
-            times.append(self._unlisted.due_in)
-        return max(0.0, min(times))
+            return 0.0
+        listing = math.inf if DescribeShards in pending else self._schedule.due_in
+        probe = math.inf if ProbeShards in pending else self._unlisted.due_in
+        return max(0.0, min(listing, probe))
 
     def next_request(self, pending: Container[type[StreamRequest]] = ()) -> StreamRequest | None:
         """Returns the next request to make, but none of a kind with a `pending` answer.

@@ -76,14 +76,17 @@ class UnlistedParents:
 
     def to_probe(self) -> tuple[str, ...]:
         """Returns the shards to probe now."""
+        if not self._waiting:  # nearly always: it is asked in every pass of a loop
+            return ()
         now = self._clock.monotonic()
         return tuple(each.shard.id for each in self._waiting.values() if each.due_at <= now)
 
     @property
     def due_in(self) -> float:
         """Seconds until a shard is to be probed; infinite where none waits."""
-        soonest = min((each.due_at for each in self._waiting.values()), default=math.inf)
-        return soonest - self._clock.monotonic()
+        if not self._waiting:
+            return math.inf
+        return min(each.due_at for each in self._waiting.values()) - self._clock.monotonic()
 
     def on_probe(self, shard_ids: Iterable[str]) -> None:
         """Notes that these shards are being probed; warns of those without an answer for long."""
