@@ -276,10 +276,10 @@ def earlier(*names: str, nth: int | None = None) -> Change:
 
 
 def in_handler(error: str, do: str) -> Change:
-    """More statements at the end of the `except` of this error."""
+    """More statements at the start of the `except` of this error."""
 
     def change(node: ast.AST) -> None:
-        _handler(node, error).body += _parsed(do, None, [])
+        _handler(node, error).body[:0] = _parsed(do, None, [])
 
     return change
 
