@@ -270,7 +270,7 @@ def test_an_archive_is_a_log_and_no_copy(
 ) -> None:
     Path("lake", "_spark_metadata").mkdir(parents=True)
     assert main(["verify", "orders", "--with", "./lake"]) == 2
-    assert "it holds changes, not items: --log ./lake names" in capsys.readouterr().err
+    assert "it holds changes, not items: compare it by --log ./lake" in capsys.readouterr().err
     assert main(["verify", "orders", "--log", "./lake"]) == 1
     assert capsys.readouterr().out.startswith("./lake: 34 changes, 34 of them wrong\n")
 
