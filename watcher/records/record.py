@@ -62,7 +62,7 @@ Field: TypeAlias = Any
 """A field of boto3's record dict, whose name tells the type."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)  # neighbours are of the same second; more of them only take memory
 def creation_time(seconds: float) -> datetime:
     """Converts epoch seconds as botocore's timestamp parser does: aware, in local time."""
     try:

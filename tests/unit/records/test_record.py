@@ -14,11 +14,12 @@ from botocore.parsers import create_parser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.memory import traced_memory
 from tests.support.odd_pages import pages
 from tests.support.wire import shard_key
 from watcher import ABSENT, Record
 from watcher.records.page import records
-from watcher.records.record import native
+from watcher.records.record import creation_time, native
 
 WIRE: dict[str, Any] = {
     "eventID": "1a2b",
@@ -341,3 +342,12 @@ def test_native_values_are_the_same_by_the_shortcut_as_attribute_by_attribute(bo
         if raw:
             decoded = msgspec.json.decode(raw)
             assert repr(each.new) == repr({name: native(value) for name, value in decoded.items()})
+
+
+def test_the_times_of_an_hour_take_no_memory() -> None:
+    """A manager grew by 1 MB in its first hour: each second of the changes was kept."""
+    creation_time(0.0)
+    with traced_memory() as peak:
+        for second in range(3600):
+            creation_time(1_700_000_000.0 + second)
+        assert peak() < 200_000
