@@ -111,7 +111,7 @@ def test_no_permission_is_told_what_the_role_needs() -> None:
     [
         ("", "not a stream token"),
         ('{"stream_arn": "x", "act', "not a stream token"),
-        ('{"stream_arn": "arn:other", "active": [], "shards": []}', "is of arn:other"),
+        ('{"stream_arn": "arn:other", "active": [], "shards": []}', "belongs to arn:other"),
         ("[]", "not a stream token"),
     ],
 )

@@ -253,5 +253,5 @@ def test_a_checkpoint_of_another_table_is_refused(sim: Simulator) -> None:
     start, query = query.start, Query(sim, "other")
     query.start = start
 
-    with pytest.raises(UsageError, match=r"the checkpoint is of .*table/orders/"):
+    with pytest.raises(UsageError, match=r"the checkpoint belongs to .*table/orders/"):
         query.batch()
