@@ -62,7 +62,7 @@ def read_left_requests(checkpoint: str, connection: AwsConfig) -> list[SnapshotR
     """Returns the requests of snapshots that a file or a URL holds. Raises UsageError."""
     leased = _leased(checkpoint, connection, None)
     if leased is None:
-        return requests_from(read_requests(Path(checkpoint)))
+        return requests_from(read_requests(Path(checkpoint).resolve()))
     with closing(leased):
         return requests_from(leased.read_requests())
 

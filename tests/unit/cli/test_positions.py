@@ -185,6 +185,35 @@ def test_show_prints_each_position(
     assert not list(Path().glob("none*")), "to look leaves no file"
 
 
+def test_each_table_of_a_store_has_its_own_request(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arn = simulator.add_table("users")
+    assert arn is not None
+    stored(simulator, "state.json")
+    with Stream(arn, "latest") as stream:
+        users = from_json(stream.token)
+    with claimed("state.json", AwsConfig()) as opened:
+        opened.save([*opened.load(), users])
+
+    def shown() -> list[str]:
+        lines = run(capsys, "show", "link.json")[1]
+        return [line.split("snapshot ")[1] for line in lines if "requested snapshot" in line]
+
+    Path("link.json").symlink_to("state.json")
+    words = "link.json", "--apply", "--table"
+    run(capsys, "snapshot", *words, "orders", "--key", "pk=a")
+    assert shown() == ["(pk=a) not begun"]
+    run(capsys, "snapshot", *words, "users")
+    assert shown() == ["(pk=a) not begun", "not begun"]
+    run(capsys, "cancel", *words, "users")
+    assert shown() == ["(pk=a) not begun", "cancelled"]
+    run(capsys, "snapshot", "link.json", "--apply")
+    assert shown() == ["not begun", "not begun"]
+    run(capsys, "cancel", *words, "orders")
+    assert shown() == ["cancelled", "not begun"]
+
+
 def test_a_table_of_several(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
     arn = simulator.add_table("users")
     assert arn is not None
