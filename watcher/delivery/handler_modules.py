@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import logging
@@ -104,6 +105,15 @@ def find(folders: Iterable[Path] = ()) -> dict[str, HandlerModule]:
 
 def described(path: Path) -> HandlerModule:
     """Returns a handler's description, read from its source without running it."""
+    try:
+        changed_at = path.stat().st_ctime_ns  # a change of its permissions counts too
+    except OSError:
+        changed_at = 0
+    return _described(path, changed_at)
+
+
+@functools.lru_cache  # a line is parsed several times: for its command, a hint, a completion
+def _described(path: Path, changed_at: int) -> HandlerModule:
     name = path.stem.replace("-", "_")
     try:
         tree = ast.parse(path.read_bytes())
