@@ -51,7 +51,7 @@ def lease(url: str = URL) -> LeaseObject:
 
 def test_an_object_is_written_only_over_what_was_seen(s3: Any) -> None:
     mine, other = lease(), lease()
-    mine.make()
+    mine.prepare()
     assert mine.get() is None
     first = LeaseRecord("one", 1, 6.0, b'{"a": [1]}')
     assert mine.replace(first, None)
@@ -89,9 +89,9 @@ def test_what_is_no_place_for_positions_is_refused(s3: Any) -> None:
         lease("s3://positions")
     s3.put_object(Bucket="positions", Key="watches/orders.json", Body=b"[1, 2]")
     with pytest.raises(UsageError, match="not written by a watch"):
-        lease().make()
+        lease().prepare()
     with pytest.raises(CheckpointError, match="bucket does not exist") as error:
-        lease("s3://nowhere/x").make()
+        lease("s3://nowhere/x").prepare()
     assert error.value.answered
 
 

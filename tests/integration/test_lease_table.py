@@ -61,7 +61,7 @@ def either(
 
 def opened(name: str = "a/b") -> LeaseTable:
     made = LeaseTable.from_url(f"dynamodb://lease-table/{name}", AwsConfig(), None)
-    made.make()
+    made.prepare()
     return made
 
 
@@ -77,7 +77,7 @@ def token(shards: int) -> bytes:
 
 
 def test_an_item_is_written_only_over_what_was_seen(table: LeaseTable) -> None:
-    table.make()  # it already exists
+    table.prepare()  # it already exists
     assert table.get() is None
     first = LeaseRecord("one", 1, 6.0, token(3))
     assert table.replace(first, None)
@@ -217,7 +217,7 @@ def test_a_part_that_somebody_deletes_is_named(either: Any) -> None:
     with pytest.raises(UsageError, match="an item that holds a part of it is gone") as told:
         mine.get()
     assert str(told.value).endswith(
-        "delete all items of this name to start anew, or choose another name"
+        "delete all items of this name to start again, or choose another name"
     )
 
 
@@ -291,7 +291,7 @@ def test_another_table_is_refused(table: LeaseTable, dynamodb_local: DynamoDBLoc
     dynamodb_local.create_table("not-positions", None)
     other = LeaseTable.from_url("dynamodb://not-positions/a", AwsConfig(), None)
     with pytest.raises(UsageError, match="its key has to be `name`"):
-        other.make()
+        other.prepare()
 
 
 def test_whether_the_table_itself_has_answered_is_told(table: LeaseTable) -> None:

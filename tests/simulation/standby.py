@@ -51,13 +51,13 @@ class Item:
         self.fails_until = 0.0
         self._judge = judge
 
-    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
+    def replace(self, record: LeaseRecord, seen: LeaseRecord | None) -> bool:
         """Compare and swap."""
         now = self.there and (self.there.holder, self.there.counter)
         if now != (seen and (seen.holder, seen.counter)):
             return False
-        before, self.there = self.there, leased
-        self._judge.written(before, leased)
+        before, self.there = self.there, record
+        self._judge.written(before, record)
         return True
 
 
@@ -134,7 +134,7 @@ class Shared:
         self.is_asked = False
         """Whether an answer is waited for."""
 
-    def make(self) -> None:
+    def prepare(self) -> None:
         """It is there."""
 
     def close(self) -> None:
@@ -143,8 +143,8 @@ class Shared:
     def get(self) -> LeaseRecord | None:
         return self._asked(lambda: self._item.there)
 
-    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
-        return self._asked(lambda: self._item.replace(leased, seen))
+    def replace(self, record: LeaseRecord, seen: LeaseRecord | None) -> bool:
+        return self._asked(lambda: self._item.replace(record, seen))
 
     def _asked(self, ask: Callable[[], T]) -> T:
         self.is_asked = True
@@ -247,7 +247,7 @@ class Standby:
         store = LeasedStore(
             lease,
             # As a thread would.
-            renewing=lambda lease: Beat(lease, shared, self, life),  # type: ignore[arg-type, return-value]
+            start_renewer=lambda lease: Beat(lease, shared, self, life),  # type: ignore[arg-type, return-value]
         )
         queue = MessageQueue(PipeSelector(self.seat, life))  # type: ignore[arg-type]
 

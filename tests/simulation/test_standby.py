@@ -57,14 +57,14 @@ WRONG: dict[str, tuple[type, str, Change]] = {
         "raise_unless_held",
         condition("_valid_until", becomes="{left} < {right} + 1e9", nth=0),
     ),
-    "counts from the answer": (Lease, "write", argument("_have", 1, becomes="{it} + 9")),
+    "counts from the answer": (Lease, "write", argument("_on_written", 1, becomes="{it} + 9")),
     "takes over too early": (
         Lease,
         "_is_free",
         attribute("seconds", becomes="{it} - 4 - self._timing.margin_seconds"),
     ),
     "takes no answer for the table's": (Lease, "write", condition("answered", becomes="True")),
-    "bridges what has run out": (Lease, "_bridge", condition("_valid_until", becomes="True")),
+    "extends what has run out": (Lease, "_extend", condition("_valid_until", becomes="True")),
     "writes over anything": (Item, "replace", instead("return", nth=0, do="pass")),
 }
 

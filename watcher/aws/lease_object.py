@@ -21,12 +21,12 @@ class _Content(msgspec.Struct, frozen=True):
     request: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-def encode(leased: LeaseRecord) -> bytes:
+def encode(record: LeaseRecord) -> bytes:
     """Returns the lease and its token as JSON."""
     token, request = (
-        msgspec.Raw(text) if text else msgspec.UNSET for text in (leased.token, leased.request)
+        msgspec.Raw(text) if text else msgspec.UNSET for text in (record.token, record.request)
     )
-    content = _Content(leased.holder, leased.counter, leased.seconds, token, request)
+    content = _Content(record.holder, record.counter, record.seconds, token, request)
     return msgspec.json.encode(content)
 
 
@@ -64,7 +64,7 @@ class LeaseObject:
         )
         return cls(quick, url)
 
-    def make(self) -> None:
+    def prepare(self) -> None:
         """Checks that the bucket answers. Raises CheckpointError, UsageError."""
         self.get()
 
@@ -80,20 +80,20 @@ class LeaseObject:
         self._seen, self._etag = decode(body, self.name), etag
         return self._seen
 
-    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
+    def replace(self, record: LeaseRecord, seen: LeaseRecord | None) -> bool:
         """Writes the object if `seen` is still there; False where it is not."""
         if seen is not None and seen != self._seen and self.get() != seen:
             return False
-        body, etag = encode(leased), None if seen is None else self._etag
+        body, etag = encode(record), None if seen is None else self._etag
         # Two simultaneous writes conflict: a watch that wants the lease just looks again. For the
         # holder, the other write may be its own earlier one, so the conflict proves nothing.
-        is_ours = seen is not None and seen.holder == leased.holder
+        is_ours = seen is not None and seen.holder == record.holder
         try:
             written = self._client.put_if(self.name, body, etag, is_retried=not is_ours)
         except (StreamError, TransientError) as error:
             raise checkpoint_error(error, self.name) from error
         if written is not None:
-            self._seen, self._etag = leased, written
+            self._seen, self._etag = record, written
         return written is not None
 
     def close(self) -> None:

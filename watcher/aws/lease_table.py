@@ -56,6 +56,11 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     request: bytes = b""
     """The `SnapshotRequest`s, as JSON; empty without any."""
 
+    @property
+    def process(self) -> str:
+        """The holder's host and process, for messages."""
+        return self.holder.rpartition(":")[0]
+
 
 class _Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Replaces a token that is in further items.
@@ -99,7 +104,7 @@ class LeaseTable:
         )
         return cls(quick, table, name)
 
-    def make(self) -> None:
+    def prepare(self) -> None:
         """Creates the table if it does not exist. Raises UsageError for one with another key."""
         try:
             self._client.get(self._table, self._key)
@@ -144,7 +149,7 @@ class LeaseTable:
             CLOCK.sleep(TABLES.torn_seconds)
         if len(torn) == 1:  # it was not written meanwhile
             text = f"an item that holds a part of it is gone ({found.token.decode()}): delete all "
-            text += "items of this name to start anew, or choose another name"
+            text += "items of this name to start again, or choose another name"
             raise UsageError(text, "checkpoint", self.name)
         text = "it is written faster than it can be read"
         raise CheckpointError(text, "checkpoint", self.name, answered=True)
@@ -168,7 +173,7 @@ class LeaseTable:
     def _part_key(self, number: int) -> WireItem:
         return {"name": {"S": f"{self._name} (part {number})"}}
 
-    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
+    def replace(self, record: LeaseRecord, seen: LeaseRecord | None) -> bool:
         """Writes the item if `seen` is still there; False where it is not."""
         names = {"#holder": "holder", "#counter": "counter"}
         condition = Condition("attribute_not_exists(#name)", {"#name": "name"}, {})
@@ -177,9 +182,9 @@ class LeaseTable:
             text = "#holder = :holder AND #counter = :counter"
             condition = Condition(text, names, values)
         # A renewal does not write the parts again.
-        is_same = seen is not None and seen == self._seen and seen.token == leased.token
+        is_same = seen is not None and seen == self._seen and seen.token == record.token
         kept = self._parts if is_same else None
-        items, parts = self._encoded(leased) if kept is None else ([self._head(leased, kept)], kept)
+        items, parts = self._encoded(record) if kept is None else ([self._head(record, kept)], kept)
         try:
             if len(items) == 1:
                 written = self._client.put(self._table, items[0], condition) is not None
@@ -188,22 +193,22 @@ class LeaseTable:
         except (StreamError, TransientError) as error:
             raise self._error(error) from error
         if written:
-            self._seen, self._parts = leased, parts
+            self._seen, self._parts = record, parts
         return written
 
     def close(self) -> None:
         """Closes its connections."""
         self._client.close()
 
-    def _encoded(self, leased: LeaseRecord) -> tuple[list[WireItem], _Parts | None]:
+    def _encoded(self, record: LeaseRecord) -> tuple[list[WireItem], _Parts | None]:
         """Returns the items that hold the lease and the token; the lease comes first."""
-        if len(leased.token) <= _PLAIN_BYTES:
-            plain = {"token": {"S": leased.token.decode()}} if leased.token else {}
-            return [{**self._head(leased), **plain}], None
-        packed = zlib.compress(leased.token)
+        if len(record.token) <= _PLAIN_BYTES:
+            plain = {"token": {"S": record.token.decode()}} if record.token else {}
+            return [{**self._head(record), **plain}], None
+        packed = zlib.compress(record.token)
         if len(packed) <= _MOST_BYTES:
-            return [{**self._head(leased), "token_zlib": {"B": packed}}], None
-        parts = _Parts(-(-len(packed) // _PART_BYTES), leased.counter)
+            return [{**self._head(record), "token_zlib": {"B": packed}}], None
+        parts = _Parts(-(-len(packed) // _PART_BYTES), record.counter)
         if parts.parts > _MOST_PARTS:
             text = f"the token takes {len(packed) // 1000:,} KB, compressed, and DynamoDB writes "
             text += f"{_MOST_PARTS * _PART_BYTES // 1000:,} at once: give a file, s3://BUCKET/KEY, "
@@ -217,19 +222,19 @@ class LeaseTable:
             }
             for number in range(1, parts.parts + 1)
         ]
-        return [self._head(leased, parts), *rest], parts
+        return [self._head(record, parts), *rest], parts
 
-    def _head(self, leased: LeaseRecord, parts: _Parts | None = None) -> WireItem:
+    def _head(self, record: LeaseRecord, parts: _Parts | None = None) -> WireItem:
         item: dict[str, WireValue] = {
             **self._key,
-            "holder": {"S": leased.holder},
-            "counter": {"N": str(leased.counter)},
-            "seconds": {"N": f"{leased.seconds:g}"},
+            "holder": {"S": record.holder},
+            "counter": {"N": str(record.counter)},
+            "seconds": {"N": f"{record.seconds:g}"},
         }
         if parts is not None:
             item["token"] = {"S": msgspec.json.encode(parts).decode()}
-        if leased.request:
-            item["request"] = {"S": leased.request.decode()}
+        if record.request:
+            item["request"] = {"S": record.request.decode()}
         return item
 
     def _decoded(self, item: WireItem) -> LeaseRecord:

@@ -1,4 +1,4 @@
-"""When the checkpoint is saved: soon after something was delivered, seldom while all is idle."""
+"""Decides when to save the checkpoint: soon after a delivery, seldom in an idle watch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ logger = logging.getLogger("watcher")
 
 
 class CheckpointSaver:
-    """Saves where the streams stand into the store, if there is one, when that is due."""
+    """Saves the streams' tokens into the store, if there is one, when that is due.
+
+    `tokens` returns them. While it `has_pending` records, which handlers hold back, the positions
+    may move without a further record. `delivered` returns the number of delivered records.
+    """
 
     def __init__(
         self,
@@ -29,13 +33,8 @@ class CheckpointSaver:
         clock: Clock = CLOCK,
         timing: SaveTiming | None = None,
     ) -> None:
-        """`tokens` tells where the streams stand.
-
-        While it `has_pending`, delivered records hold a position back: it moves without a further
-        one. `delivered` counts the records.
-        """
         self.error: UsageError | None = None
-        """Why the last save has failed; it is tried again like one that is due."""
+        """The error of the last save, if it failed; the next save is then due as usual."""
         self._store = store
         self._tokens = tokens
         self._has_pending = has_pending
@@ -45,71 +44,72 @@ class CheckpointSaver:
         self._timing = timing or SaveTiming()
         self._has_saved = self._is_dirty = False
         self._saved_at = clock.monotonic()
-        self._took = 0.0
-        """How long the last save has taken: delivery gets as much time as saving at least."""
         self._saved_records = 0
-        """How many records were delivered as the last save began."""
-        self._allowed = self._timing.saved_up_seconds
-        """How long saves beside those of each second were allowed to take, after the last one."""
+        """The number of records that were delivered before the last save."""
+        self._duration = 0.0
+        """The seconds of the last save; delivery gets at least as many before the next."""
+        self._budget = self._timing.budget_seconds
+        """The seconds that early saves might take, after the last save."""
 
     def save_first(self) -> None:
-        """Save where one more stream begins, before anything of it is delivered.
+        """Saves the start of a stream, before any of its records is delivered.
 
-        Else a watch of many that is killed as it begins could not tell which it has begun. That the
-        first ones can't be saved is raised now, not after a thousand records. Raises UsageError.
+        After a kill, the next watch thus knows which streams have started. The first save of a
+        watch raises its UsageError at once, not after the first thousand records.
         """
         if self._has_saved:
             self._is_dirty = True
-            if self._clock.monotonic() >= self._saved_at + self._took:
+            if self._clock.monotonic() >= self._saved_at + self._duration:
                 self.save_now()
         elif self._store is not None:
             self._has_saved = True
             self._write(self._store)
 
     def mark_dirty(self) -> None:
-        """Note that there is something to save."""
+        """Notes that there is something to save."""
         self._is_dirty = True
 
     def save_if_due(self) -> None:
-        """Save about once a second, a fast backlog sooner, and seldom while all is idle."""
+        """Saves once a second; earlier after many records, and seldom in an idle watch."""
         timing, store = self._timing, self._store
         age = self._clock.monotonic() - self._saved_at
-        due = max(timing.save_seconds if self._is_dirty else timing.idle_seconds, self._took)
+        due = max(timing.save_seconds if self._is_dirty else timing.idle_seconds, self._duration)
         if self._is_dirty and self._delivered() - self._saved_records >= timing.save_records:
-            due = 0.0 if self._allowance(age) >= self._took else due
-        if store is not None and store.is_lost:  # which the save raises
+            due = 0.0 if self._budget_after(age) >= self._duration else due
+        if store is not None and store.is_lost:  # the save raises that
             due = 0.0
-        elif store is not None and store.trouble and self.error is None:  # which the save logs
-            due = max(timing.save_seconds, self._took)
+        elif store is not None and store.trouble and self.error is None:  # the save logs that
+            due = max(timing.save_seconds, self._duration)
         if age >= due:
             self.save_now()
 
-    def _allowance(self, age: float) -> float:
-        """How long a save of many records may take by now."""
+    def _budget_after(self, age: float) -> float:
+        """Returns the seconds that an early save may take, `age` seconds after the last save."""
         timing = self._timing
-        return min(timing.saved_up_seconds, self._allowed + timing.save_share * age)
+        return min(timing.budget_seconds, self._budget + timing.budget_share * age)
 
     def save_before_waiting(self) -> None:
-        """Save what is unsaved before something takes its time: it must not grow old meanwhile."""
+        """Saves unsaved positions before a call that may take long."""
         age = self._clock.monotonic() - self._saved_at
-        if self._is_dirty and age > max(self._timing.waiting_seconds, self._took):
+        if self._is_dirty and age > max(self._timing.waiting_seconds, self._duration):
             self.save_now()
 
     def save_last(self) -> None:
-        """Save what is unsaved at the end of the watch."""
+        """Saves unsaved positions at the end of the watch."""
         if self._is_dirty:
             self.save_now()
 
     def raise_error(self) -> None:
-        """Raise WatcherError where the last save has failed."""
+        """Raises WatcherError if the last save failed."""
         if self.error is not None:
             raise WatcherError(f"{self.error}; the positions of this run are not saved")
 
     def save_now(self) -> None:
-        """Save; a full disk is logged, and no reason to stop the watch."""
+        """Saves; logs an error such as a full disk, which does not end the watch."""
         self._is_dirty = False
-        allowed = self._allowance(self._clock.monotonic() - self._saved_at)
-        began = self._saved_at = self._clock.monotonic()
+        began = self._clock.monotonic()
+        budget = self._budget_after(began - self._saved_at)
+        self._saved_at = began
         self._saved_records = self._delivered()
         if self._store is None:
             return
@@ -125,8 +125,8 @@ class CheckpointSaver:
             self._is_dirty = True
         finally:
             self._saved_at = self._clock.monotonic()
-            self._took = self._saved_at - began
-            self._allowed = max(0.0, allowed - self._took)
+            self._duration = self._saved_at - began
+            self._budget = max(0.0, budget - self._duration)
 
     def _write(self, store: Store) -> None:
         with self._heartbeat.during(Phase.SAVING):

@@ -1,4 +1,4 @@
-"""Checkpoints kept by an object that the caller of `watch()` gives: of one watch, or shared."""
+"""Checkpoints in an object of the caller of `watch()`: of one watch, or shared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 
 class CustomStore(Store):
-    """An object whose `load` and `save` take care of a token's JSON text, `async` or not."""
+    """A store whose object has `load` and `save` for a token's JSON text, `async` or not."""
 
     def __init__(self, given: CheckpointStorage) -> None:
         self._given = given
@@ -28,7 +28,7 @@ class CustomStore(Store):
         return type(self._given).__name__
 
     def load(self) -> list[Token]:
-        """Returns what its `load` gives; none where that is nothing."""
+        """Returns the tokens that its `load` returns; an empty list without any."""
         try:
             text = self._coroutines.finish(self._given.load())
         except Exception as error:
@@ -40,14 +40,14 @@ class CustomStore(Store):
         return from_checkpoint(text, self.name, "its load has to give what save got")
 
     def save(self, tokens: Sequence[Token]) -> None:
-        """Give it the tokens' JSON text."""
+        """Calls its `save` with the tokens' JSON text."""
         try:
             self._coroutines.finish(self._given.save(encode_all(tokens).decode()))
         except Exception as error:
             raise self._refused(_failed("save", error)) from error
 
     def close(self) -> None:
-        """Close the event loop of its coroutines; the object is the caller's."""
+        """Closes the event loop of its coroutines; the caller closes the object."""
         self._coroutines.close()
 
     def _refused(self, text: str) -> UsageError:
@@ -55,22 +55,22 @@ class CustomStore(Store):
 
 
 class SharedObject:
-    """An object whose `load` and `replace` keep a lease and its token as one text (`LeaseStorage`).
+    """A `LeaseStorage` whose object has `load` and `replace` for a text with lease and token.
 
-    A failure counts as no answer: nobody knows whether another watch gets one.
+    An exception counts as a missing answer: another watch may get one.
     """
 
     def __init__(self, given: SharedStorage) -> None:
         self.name = type(given).__name__
         self._given = given
-        # Two threads call it; a connection of asyncio's belongs to one loop.
+        # Two threads call it, and an asyncio connection belongs to one loop.
         self._coroutines = Coroutines(aside=True)
         self._seen: LeaseRecord | None = None
-        self._text: str | None = None  # of that one
+        self._text: str | None = None  # of `_seen`
         _refuse_unfit(given, {"load": (), "replace": ("new", "old")})
 
-    def make(self) -> None:
-        """See `LeaseStorage`: that is the caller's."""
+    def prepare(self) -> None:
+        """See `LeaseStorage`: the caller has prepared it."""
 
     def get(self) -> LeaseRecord | None:
         """See `LeaseStorage`."""
@@ -82,30 +82,30 @@ class SharedObject:
             self._seen = self._text = None
             return None
         if not isinstance(text, str | bytes):
-            told = f"its load gave {type(text).__name__}: give what replace got"
-            raise UsageError(told, "checkpoint", self.name)
+            text = f"its load gave {type(text).__name__}: give what replace got"
+            raise UsageError(text, "checkpoint", self.name)
         self._seen = lease_object.decode(text, self.name)
         self._text = text if isinstance(text, str) else text.decode()
         return self._seen
 
-    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
+    def replace(self, record: LeaseRecord, seen: LeaseRecord | None) -> bool:
         """See `LeaseStorage`."""
         if seen is not None and seen != self._seen and self.get() != seen:
             return False
-        new, old = lease_object.encode(leased).decode(), None if seen is None else self._text
+        new, old = lease_object.encode(record).decode(), None if seen is None else self._text
         try:
             written = self._coroutines.finish(self._given.replace(new, old))
         except Exception as error:
             raise self._failed("replace", error) from error
         if not isinstance(written, bool):
-            told = f"its replace gave {written!r}: give True where it wrote, else False"
-            raise UsageError(told, "checkpoint", self.name)
+            text = f"its replace gave {written!r}: give True where it wrote, else False"
+            raise UsageError(text, "checkpoint", self.name)
         if written:
-            self._seen, self._text = leased, new
+            self._seen, self._text = record, new
         return written
 
     def close(self) -> None:
-        """See `LeaseStorage`; the object is the caller's."""
+        """See `LeaseStorage`; the caller closes the object."""
         self._coroutines.close()
 
     def _failed(self, name: str, error: Exception) -> CheckpointError:
@@ -118,8 +118,8 @@ def _refuse_unfit(given: object, methods: Mapping[str, Sequence[str]]) -> None:
     for each, arguments in methods.items():
         method: Any = getattr(given, each, None)
         if not callable(method):
-            told = f"give a file, {SCHEME}TABLE/NAME, or an object with load() and save(token)"
-            raise UsageError(told, "checkpoint", name)
+            text = f"give a file, {SCHEME}TABLE/NAME, or an object with load() and save(token)"
+            raise UsageError(text, "checkpoint", name)
         if reason := unfit(method, *arguments, is_awaited=True):
             raise UsageError(f"its {each} {reason}", "checkpoint", name)
 

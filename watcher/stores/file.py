@@ -22,32 +22,32 @@ _LARGEST_BYTES = 64 * 1024 * 1024
 
 
 class CheckpointFile(Store):
-    """A file that always holds whole tokens, even when the machine stops in the middle.
+    """A file that always holds whole tokens, even after a power failure.
 
-    Opening it takes a lock for the life of the process, so that two programs can't take turns in
-    overwriting each other's positions. Raises UsageError where the file can't be used.
+    It keeps a lock while it is open, so that no two programs overwrite each other's positions.
+    Raises UsageError for a file that can't be used.
     """
 
     def __init__(self, path: str | Path) -> None:
-        # Where links end: the lock is for the file itself, and a rename must not replace a link.
+        # Links are followed: the lock is for the file itself, and a rename must not replace a link.
         self.path = Path(path).resolve()
         self._name = str(self.path)
         if not self.path.name:  # the root
             raise self._refused("can't be used: Is a directory")
-        self._aside = self.path.with_name(self.path.name + ".new")
+        self._new_path = self.path.with_name(self.path.name + ".new")
         requests = _requests_of(self.path)
         try:
             self._lock = files.lock_file(f"{self.path}.lock")
         except OSError as error:
             raise self._unusable(error) from None
-        # A shard's process that outlives us must not keep the next program out.
+        # A worker that outlives this process must not keep the next program out.
         process_start.in_forked_child(self.close)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
             raise self._refused("another watch uses it: end that first") from None
-        if not self.path.exists():  # it was of positions that were removed
+        if not self.path.exists():  # the request was for positions that were removed
             requests.unlink(missing_ok=True)
 
     @property
@@ -56,13 +56,13 @@ class CheckpointFile(Store):
         return self._name
 
     def load(self) -> list[Token]:
-        """Returns the stored tokens; none where there is no file yet."""
+        """See `Store`: an empty list without a file."""
         return read_file(self.path)
 
     def save(self, tokens: Sequence[Token]) -> None:
-        """Write aside, flush to the disk, rename: a reader sees the old ones or the new ones."""
+        """Writes a new file, flushes it to the disk, and renames it: readers see whole tokens."""
         try:
-            files.replace(self.path, encode_all(tokens), self._aside)
+            files.replace(self.path, encode_all(tokens), self._new_path)
         except OSError as error:
             raise self._unusable(error) from None
 
@@ -72,7 +72,7 @@ class CheckpointFile(Store):
         return read_requests(self.path)
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Releases the lock."""
         self._lock.close()
 
     def _unusable(self, error: OSError) -> UsageError:
@@ -83,7 +83,7 @@ class CheckpointFile(Store):
 
 
 def read_file(path: Path) -> list[Token]:
-    """Returns a file's tokens, also while a watch uses it; none where there is none yet.
+    """Returns a file's tokens, also while a watch uses it; an empty list without a file.
 
     Raises UsageError.
     """
@@ -95,11 +95,11 @@ def read_file(path: Path) -> list[Token]:
         return []
     except OSError as error:
         raise _unusable(path, error) from None
-    return from_checkpoint(text, str(path), "remove it to start anew, or choose another")
+    return from_checkpoint(text, str(path), "remove it to start again, or choose another")
 
 
 def read_requests(path: Path) -> bytes:
-    """Returns the requests of snapshots beside a checkpoint; none where they can't be read."""
+    """Returns the snapshot requests beside a checkpoint; empty if they can't be read."""
     try:
         return _requests_of(path).read_bytes()
     except OSError:

@@ -1,9 +1,9 @@
 """The lease on a shared checkpoint: one watch delivers, others of the same name stand by.
 
-Nobody's wall clock is compared with another's. The holder may deliver for so many seconds after it
-has *begun* its last write, by its own clock. One that stands by takes over once it has *seen* the
-same write for longer than that, by its own clock. What the holder has sent late fails: every write
-names the one that it takes the place of.
+No two machines' clocks are compared. The holder may deliver for `LEASE_SECONDS` after the *start*
+of its last write, by its own clock. A standby takes over once it has *seen* the same write for
+longer than that, by its own clock. The former holder's late writes fail: each write names the one
+that it replaces.
 """
 
 from __future__ import annotations
@@ -36,40 +36,71 @@ from watcher.streams.checkpoint_format import (
 
 logger = logging.getLogger("watcher")
 
-# The attempts at a write beside another one's.
+# The attempts at a write while others write.
 _WRITES = 5
+_NOTHING = LeaseRecord("", 0, 0.0, b"")
 
 
 class LeaseStorage(Protocol):
-    """Keeps the lease and the tokens: `LeaseTable`, `LeaseObject`, `SharedObject`.
+    """Stores the lease and the tokens as one record: `LeaseTable`, `LeaseObject`, `SharedObject`.
 
-    All raise CheckpointError.
+    All methods raise CheckpointError.
     """
 
     @property
     def name(self) -> str:
         """Its name in messages."""
 
-    def make(self) -> None:
-        """Have its table there, or its bucket answer. Raises UsageError where it can't be used."""
+    def prepare(self) -> None:
+        """Creates its table, or checks its bucket. Raises UsageError for an unsuitable one."""
 
     def get(self) -> LeaseRecord | None:
-        """Returns what is stored now."""
+        """Returns the stored record; None without one."""
 
-    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
-        """Write it in the place of what was seen; False where that is not there any more."""
+    def replace(self, record: LeaseRecord, seen: LeaseRecord | None) -> bool:
+        """Stores the record if `seen` is still stored (None: nothing is); False if it is not."""
 
     def close(self) -> None:
-        """Give back what it holds: its connections."""
+        """Closes its connections."""
 
 
 def own_name() -> str:
-    """Returns a holder's name, of this one watch."""
+    """Returns a name for this watch as a holder: its host, its process, and a random part."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
+class _Observation:
+    """A standby's view of the lease: the last record read, and how long it has not changed."""
+
+    def __init__(self, record: LeaseRecord | None, now: float) -> None:
+        self.record = record
+        self.unchanged_seconds = 0.0
+        self._is_interrupted = False
+        self._at = now
+
+    def update(self, record: LeaseRecord | None, now: float, longest: float) -> bool:
+        """Takes in a read; returns False where the holder, or another watch, has written.
+
+        A gap between two reads counts up to `longest` seconds: a pause of this process says nothing
+        about the holder.
+        """
+        before, self.record = self.record, record
+        was_interrupted, self._is_interrupted = self._is_interrupted, False
+        is_same = before is not None and record is not None and before.counter == record.counter
+        if is_same and not was_interrupted:
+            self.unchanged_seconds += min(now - self._at, longest)
+        else:
+            self.unchanged_seconds = 0.0
+        self._at = now
+        return is_same or was_interrupted
+
+    def interrupt(self) -> None:
+        """Starts again after a failed call: the holder's calls may have failed too."""
+        self.unchanged_seconds, self._is_interrupted = 0.0, True
+
+
 class Lease:
-    """One watch's claim. Its methods may be called by a thread that renews it, too."""
+    """One watch's claim to the lease. A thread that renews it may call its methods too."""
 
     def __init__(
         self,
@@ -83,37 +114,38 @@ class Lease:
         self._holder = holder
         self._clock = clock
         self._lock = threading.Lock()
-        self._mine = LeaseRecord("", 0, 0.0, b"")  # what was written last
-        self._began = clock.boottime()
-        """When the last write that went well was begun."""
-        self._valid_until = self._began
-        self._lost = ""
+        self._written = _NOTHING
+        """The record of the last successful write."""
+        self._written_at = clock.boottime()
+        """The start time of that write."""
+        self._valid_until = self._written_at
+        self._lost_reason = ""
         self.trouble = ""
-        """Why it can't be renewed, or by one that stands by not be asked for or taken over."""
+        """Why it can't be renewed; for a standby, why it can't be read or taken over."""
         self.in_doubt = False
-        """True while it has run out, and delivery waits for its renewal."""
+        """True while it has expired, and delivery waits for its renewal."""
         self._logged_at: dict[str, float] = {}
         self._must_stop: Callable[[], bool] = lambda: False
 
     @property
     def is_lost(self) -> bool:
-        """True once it is another's, or was given back."""
-        return bool(self._lost)
+        """True once another watch has it, or it was released."""
+        return bool(self._lost_reason)
 
     @property
-    def has_run_out(self) -> bool:
-        """True where it was ours, and was not renewed in time."""
-        return bool(self._mine.holder) and self._clock.boottime() >= self._valid_until
+    def has_expired(self) -> bool:
+        """True if this watch had it, and did not renew it in time."""
+        return bool(self._written.holder) and self._clock.boottime() >= self._valid_until
 
     @property
     def token(self) -> bytes:
         """The stored tokens, as JSON."""
-        return self._mine.token
+        return self._written.token
 
     @property
     def requests(self) -> bytes:
-        """The requests of snapshots beside the lease, as of the last write."""
-        return self._mine.request
+        """The snapshot requests beside the lease, as of the last write."""
+        return self._written.request
 
     def leave_request(self, request: SnapshotRequest) -> None:
         """Writes a request beside the lease, for the holder, whose next write finds it.
@@ -121,84 +153,85 @@ class Lease:
         Raises CheckpointError.
         """
         for _ in range(_WRITES):
-            there = self.storage.get()
-            if there is None:
+            stored = self.storage.get()
+            if stored is None:
                 continue
-            text = with_request(there.request, request)
-            new = msgspec.structs.replace(there, counter=there.counter + 1, request=text)
-            if self.storage.replace(new, there):
+            text = with_request(stored.request, request)
+            new = msgspec.structs.replace(stored, counter=stored.counter + 1, request=text)
+            if self.storage.replace(new, stored):
                 return
-        told = "it is written faster than it can be read"
-        raise CheckpointError(told, "checkpoint", self.storage.name, answered=True)
+        reason = "it is written faster than it can be read"
+        raise CheckpointError(reason, "checkpoint", self.storage.name, answered=True)
 
     def peek(self) -> LeaseRecord:
-        """Returns what is stored, also where another has the lease. Raises CheckpointError."""
-        return self.storage.get() or LeaseRecord("", 0, 0.0, b"")
+        """Returns the stored record, also while another watch has the lease.
+
+        Raises CheckpointError.
+        """
+        return self.storage.get() or _NOTHING
 
     # Standing by
 
     def stand_by(self, must_stop: Callable[[], bool]) -> bool:
-        """Wait until the lease is ours; False where the watch is to end first.
+        """Waits for the lease; returns True with it, False where the watch has to stop first.
 
-        Raises CheckpointError where the very first look fails, or the very first write for a reason
-        that only the user can mend.
+        Raises CheckpointError where the first read fails, or the first write for a reason that only
+        the user can fix.
         """
         self._must_stop = must_stop
-        there, said, first, refused = self.storage.get(), False, True, False
-        seen, watched, at = there, 0.0, self._clock.boottime()
+        observed = _Observation(self.storage.get(), self._clock.boottime())
+        is_first, is_logged, was_refused = True, False, False
         while not must_stop():
-            takes = self._is_free(there, watched)
+            is_taking = self._is_free(observed)
             try:
-                if takes and self._take(there):
+                if is_taking and self._take(observed.record):
                     return True
-                takes = False
-                if there is not None and not said:
-                    said, who = True, there.holder.rpartition(":")[0]
-                    logger.info(f"Standing by: {who} has the lease on {self.storage.name}")
-                first = False
+                is_taking = False
+                if observed.record is not None and not is_logged:
+                    is_logged, process = True, observed.record.process
+                    logger.info(f"Standing by: {process} has the lease on {self.storage.name}")
+                is_first = False
                 self._wait(self._timing.look_seconds)
-                there = self.storage.get()
+                record = self.storage.get()
             except CheckpointError as error:
-                if first and isinstance(error.__cause__, StreamError):
+                if is_first and isinstance(error.__cause__, StreamError):
                     raise
                 self._log_trouble(str(error))
-                # Nor may its holder have got through: it is given the whole time anew.
-                refused, seen, watched = takes, None, 0.0
+                observed.interrupt()
+                was_refused = is_taking
                 self._wait(self._timing.look_seconds)
                 continue
-            now = self._clock.boottime()
-            if seen is not None and there is not None and seen.counter == there.counter:
-                # A pause of our own says nothing of its holder.
-                watched += min(now - at, 2 * self._timing.look_seconds)
-            else:
-                refused = refused and seen is None  # else it is another's: there is nothing to take
-                watched = 0.0
-            if not refused:
+            longest = 2 * self._timing.look_seconds
+            # After another watch's write there is nothing to take, and so no trouble.
+            was_refused &= observed.update(record, self._clock.boottime(), longest)
+            if not was_refused:
                 self.trouble = ""
-            seen, at = there, now
         return False
 
     def _log_trouble(self, trouble: str) -> None:
-        """Log why it can't stand by, seldom: a refusal may last, with an answer in between."""
+        """Logs why it can't stand by; again only after minutes, also with answers in between."""
         self.trouble, now = trouble, self._clock.boottime()
         if now - self._logged_at.get(trouble, -math.inf) > self._timing.log_again_seconds:
             self._logged_at[trouble] = now
             logger.warning(f"{trouble}; standing by, trying again")
 
-    def _is_free(self, there: LeaseRecord | None, watched: float) -> bool:
-        if there is None or there.holder in ("", self._holder):
+    def _is_free(self, observed: _Observation) -> bool:
+        record = observed.record
+        if record is None or record.holder in ("", self._holder):
             return True
-        return watched >= there.seconds + self._timing.margin_seconds
+        return observed.unchanged_seconds >= record.seconds + self._timing.margin_seconds
 
-    def _take(self, there: LeaseRecord | None) -> bool:
+    def _take(self, stored: LeaseRecord | None) -> bool:
+        """Takes the lease if `stored` is still stored; returns False if it is not."""
         began = self._clock.boottime()
-        mine = self._next(there or LeaseRecord("", 0, 0.0, b""))
-        if not self.storage.replace(mine, there):
+        record = self._renewed(stored or _NOTHING)
+        if not self.storage.replace(record, stored):
             return False
-        if there is not None and there.holder not in ("", self._holder):
-            who = there.holder.rpartition(":")[0]
-            logger.info(f"Taking over from {who}: no sign of life for {there.seconds:g} s")
-        self._have(mine, began)
+        if stored is not None and stored.holder not in ("", self._holder):
+            logger.info(
+                f"Taking over from {stored.process}: no sign of life for {stored.seconds:g} s"
+            )
+        self._on_written(record, began)
         return True
 
     def _wait(self, seconds: float) -> None:
@@ -209,71 +242,71 @@ class Lease:
     # Holding it
 
     def renew(self) -> float:
-        """Write where that is due; returns the seconds until the next call (0: it is lost)."""
-        left = self._began + self._timing.renew_seconds - self._clock.boottime()
-        if left > 0:
-            return left
+        """Renews it if that is due; returns the seconds until the next call (0: it is lost)."""
+        due_in = self._written_at + self._timing.renew_seconds - self._clock.boottime()
+        if due_in > 0:
+            return due_in
         try:
             self.write()
         except CheckpointError:
-            return self._timing.again_seconds  # `raise_unless_held` and the saves say so
+            return self._timing.again_seconds  # `raise_unless_held` and the saves report it
         except LeaseLostError:
             return 0.0
         return self._timing.renew_seconds
 
     def write(self, token: bytes | None = None) -> None:
-        """Renew the lease, and store a token. Raises CheckpointError, LeaseLostError."""
+        """Renews it, with a new token if one is given. Raises CheckpointError, LeaseLostError."""
         with self._lock:
-            self._raise_if_lost()
-            began, seen, tries = self._clock.boottime(), self._mine, 1
-            stored = seen.token if token is None else token
+            if self._lost_reason:
+                raise self._lost_error()
+            began, seen, tries = self._clock.boottime(), self._written, 1
+            token = seen.token if token is None else token
             try:
-                while not self.storage.replace(mine := self._next(seen, stored), seen):
-                    # An answer of ours may have been lost on its way, or a command has written a
-                    # request beside the lease.
-                    seen = self._own(self.storage.get() if tries < _WRITES else None)
+                while not self.storage.replace(record := self._renewed(seen, token), seen):
+                    # The answer to an earlier write of ours may have been lost, or a command has
+                    # written a request.
+                    seen = self._confirm_ours(self.storage.get() if tries < _WRITES else None)
                     began, tries = self._clock.boottime(), tries + 1
             except CheckpointError as error:
                 self.trouble = str(error)
                 if error.answered:
-                    self._bridge(began)
+                    self._extend(began)
                 raise
-            self._have(mine, began)
+            self._on_written(record, began)
 
-    def _next(self, seen: LeaseRecord, token: bytes | None = None) -> LeaseRecord:
-        stored = seen.token if token is None else token
-        return LeaseRecord(self._holder, seen.counter + 1, LEASE_SECONDS, stored, seen.request)
+    def _renewed(self, stored: LeaseRecord, token: bytes | None = None) -> LeaseRecord:
+        """Returns the record that replaces the stored one."""
+        token = stored.token if token is None else token
+        return LeaseRecord(self._holder, stored.counter + 1, LEASE_SECONDS, token, stored.request)
 
-    def _have(self, mine: LeaseRecord, began: float) -> None:
-        self._mine, self._began, self.trouble = mine, began, ""
+    def _on_written(self, record: LeaseRecord, began: float) -> None:
+        self._written, self._written_at, self.trouble = record, began, ""
         self._valid_until = began + LEASE_SECONDS
 
-    def _own(self, there: LeaseRecord | None) -> LeaseRecord:
-        """Returns what the table holds, if it is ours. Raises LeaseLostError."""
-        if there is not None and there.holder == self._holder:
-            return there
-        who = there.holder.rpartition(":")[0] if there is not None else ""
-        self._lost = f"{who} has it now" if who else "somebody has removed it"
+    def _confirm_ours(self, stored: LeaseRecord | None) -> LeaseRecord:
+        """Returns the stored record if this watch wrote it. Raises LeaseLostError."""
+        if stored is not None and stored.holder == self._holder:
+            return stored
+        process = "" if stored is None else stored.process
+        self._lost_reason = f"{process} has it now" if process else "somebody has removed it"
         self._valid_until = self._clock.boottime()
-        self._raise_if_lost()
-        raise AssertionError
+        raise self._lost_error()
 
-    def _bridge(self, began: float) -> None:
-        """Extends the lease while the table itself answers with errors."""
+    def _extend(self, began: float) -> None:
+        """Extends the lease while its store answers with errors, to every other watch too."""
         try:
-            there = self.storage.get()
+            stored = self.storage.get()
         except CheckpointError:
-            there = self._mine
-        self._own(there)
+            stored = self._written
+        self._confirm_ours(stored)
         if began < self._valid_until:
             self._valid_until = max(self._valid_until, began + LEASE_SECONDS)
 
-    def _raise_if_lost(self) -> None:
-        if self._lost:
-            raise LeaseLostError(
-                f"the lease on {self.storage.name} is lost: {self._lost}; this watch delivers and "
-                "saves nothing more (start it again to have it stand by)"
-            )
+    def _lost_error(self) -> LeaseLostError:
+        return LeaseLostError(
+            f"the lease on {self.storage.name} is lost: {self._lost_reason}; this watch delivers "
+            "and saves nothing more (start it again to have it stand by)"
+        )
 
     def raise_unless_held(self) -> None:
         """Waits until the lease is held, before each delivery. Raises LeaseLostError."""
@@ -295,24 +328,26 @@ class Lease:
             logger.info("The lease is renewed: delivery continues")
 
     def wait_for_write(self) -> None:
-        """Before a fork: let a write that goes on come to its end, if that is soon."""
+        """Waits a moment for the end of a write, before a fork."""
         if self._lock.acquire(timeout=self._timing.fork_seconds):
             self._lock.release()
 
     def release(self) -> None:
-        """Returns the lease, so that no standby waits. Raises CheckpointError, LeaseLostError."""
+        """Releases it, so that no standby waits. Raises CheckpointError, LeaseLostError."""
         with self._lock:
-            mine = msgspec.structs.replace(self._mine, holder="", counter=self._mine.counter + 1)
-            if self._mine.holder and not self._lost:
-                self.storage.replace(mine, self._mine)
-                self._lost = "it was given back"
+            written = self._written
+            if written.holder and not self._lost_reason:
+                free = msgspec.structs.replace(written, holder="", counter=written.counter + 1)
+                self.storage.replace(free, written)
+                self._lost_reason = "it was released"
 
 
 class Renewer:
-    """A thread that renews a lease: a handler may take longer than it lasts."""
+    """A thread that renews a lease: a handler may take longer than the lease lasts."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, timing: LeaseTiming | None = None) -> None:
         self._lease = lease
+        self._timing = timing or LeaseTiming()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renews the lease", daemon=True)
         # A fork copies locks as they stand.
@@ -325,17 +360,17 @@ class Renewer:
                 return
 
     def close(self) -> None:
-        """Stop renewing."""
+        """Stops renewing; waits a moment for a write that is under way."""
         self._end.set()
-        self._thread.join(timeout=5.0)
+        self._thread.join(self._timing.renewer_end_seconds)
 
 
 class LeasedStore(Store):
-    """Tokens beside a lease. `renewing` has it renewed as long as it is held."""
+    """Tokens beside a lease, which `start_renewer` keeps renewed while it is held."""
 
-    def __init__(self, lease: Lease, renewing: Callable[[Lease], Renewer] = Renewer) -> None:
+    def __init__(self, lease: Lease, start_renewer: Callable[[Lease], Renewer] = Renewer) -> None:
         self._lease = lease
-        self._renewing = renewing
+        self._start_renewer = start_renewer
         self._renewer: Renewer | None = None
 
     @property
@@ -345,7 +380,7 @@ class LeasedStore(Store):
 
     def peek(self) -> list[Token]:
         """See `Store`. Raises UsageError where the table can't be used."""
-        self._lease.storage.make()
+        self._lease.storage.prepare()
         return self.read()
 
     def read(self) -> list[Token]:
@@ -353,14 +388,14 @@ class LeasedStore(Store):
         return self._decoded(self._lease.peek().token)
 
     def read_requests(self) -> bytes:
-        """Returns the requests of snapshots, with or without the lease. Raises CheckpointError."""
+        """Returns the snapshot requests, with or without the lease. Raises CheckpointError."""
         return self._lease.peek().request
 
     def stand_by(self, must_stop: Callable[[], bool]) -> bool:
         """See `Store`."""
         if not self._lease.stand_by(must_stop):
             return False
-        self._renewer = self._renewing(self._lease)
+        self._renewer = self._start_renewer(self._lease)
         return True
 
     @property
@@ -369,15 +404,15 @@ class LeasedStore(Store):
         return self._lease.requests
 
     def leave_request(self, request: SnapshotRequest) -> None:
-        """See `Store`; with or without the lease. Raises CheckpointError."""
+        """See `Lease.leave_request`."""
         self._lease.leave_request(request)
 
     def load(self) -> list[Token]:
-        """Returns the tokens that the lease was taken over with."""
+        """Returns the tokens that were stored when the lease was taken."""
         return self._decoded(self._lease.token)
 
     def _decoded(self, token: bytes) -> list[Token]:
-        remedy = "delete the item to start anew, or choose another name"
+        remedy = "delete the item to start again, or choose another name"
         return from_checkpoint(token, self.name, remedy) if token else []
 
     @property
@@ -388,7 +423,7 @@ class LeasedStore(Store):
     @property
     def in_doubt(self) -> bool:
         """See `Store`."""
-        return self._lease.in_doubt or self._lease.has_run_out
+        return self._lease.in_doubt or self._lease.has_expired
 
     @property
     def is_lost(self) -> bool:
@@ -401,16 +436,16 @@ class LeasedStore(Store):
         return self._lease.trouble
 
     def save(self, tokens: Sequence[Token]) -> None:
-        """Store them, if the lease is still ours. Raises UsageError, LeaseLostError."""
+        """See `Store`. Raises UsageError, LeaseLostError."""
         self._lease.write(encode_all(tokens))
 
     def close(self) -> None:
-        """Give the lease back, so that one that stands by need not wait."""
+        """Releases the lease, so that no standby waits."""
         if self._renewer is not None:
             with closing(self._renewer):
                 self._renewer = None
             try:
                 self._lease.release()
             except WatcherError as error:
-                logger.debug(f"The lease was not given back: {error}")
+                logger.debug(f"The lease was not released: {error}")
         self._lease.storage.close()

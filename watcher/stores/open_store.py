@@ -1,4 +1,4 @@
-"""Opens the store that a `--checkpoint` names: a file, DynamoDB, S3, a caller's object."""
+"""Opens the store of a `--checkpoint`: a file, DynamoDB, S3, or a caller's object."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def open_store(
     connection: AwsConfig,
     stream: object,
 ) -> Store:
-    """Returns the store that a caller means: a path, a URL, or an object. Raises UsageError.
+    """Returns the store of a path, a URL, or an object. Raises UsageError.
 
-    A shared checkpoint is in the stream's region where nothing else says so.
+    A shared checkpoint is in the stream's region unless its connection has another.
     """
     if not isinstance(checkpoint, str | os.PathLike):
         if isinstance(checkpoint, SharedStorage):
@@ -45,7 +45,7 @@ def open_store(
 
 
 def read_positions(checkpoint: str, connection: AwsConfig) -> list[Token]:
-    """Returns what a file or a URL holds, also while a watch uses it. Raises UsageError."""
+    """Returns the tokens of a file or a URL, also while a watch uses it. Raises UsageError."""
     leased = _leased(checkpoint, connection, None)
     if leased is None:
         return read_file(Path(checkpoint))
@@ -53,13 +53,13 @@ def read_positions(checkpoint: str, connection: AwsConfig) -> list[Token]:
         return leased.read()
     except CheckpointError as error:
         reason = error.__cause__ and error.__cause__.__cause__
-        if error_code(reason) == "ResourceNotFoundException":  # the table, which a watch makes
+        if error_code(reason) == "ResourceNotFoundException":  # the table, which a watch creates
             return []
         raise
 
 
 def read_left_requests(checkpoint: str, connection: AwsConfig) -> list[SnapshotRequest]:
-    """Returns the requests of snapshots that a file or a URL holds. Raises UsageError."""
+    """Returns the snapshot requests of a file or a URL. Raises UsageError."""
     leased = _leased(checkpoint, connection, None)
     if leased is None:
         return requests_from(read_requests(Path(checkpoint).resolve()))
@@ -68,7 +68,7 @@ def read_left_requests(checkpoint: str, connection: AwsConfig) -> list[SnapshotR
 
 
 def leave_request(checkpoint: str, connection: AwsConfig, request: SnapshotRequest) -> None:
-    """Leaves a request for the watch that uses a file or a URL now, or next. Raises UsageError."""
+    """Leaves a request for the watch that uses a file or a URL, now or later. Raises UsageError."""
     leased = _leased(checkpoint, connection, None)
     if leased is None:
         return add_request(Path(checkpoint), request)
@@ -78,10 +78,10 @@ def leave_request(checkpoint: str, connection: AwsConfig, request: SnapshotReque
 
 @contextmanager
 def claimed(checkpoint: str, connection: AwsConfig) -> Iterator[Store]:
-    """Give the store of a file or a URL, kept from every watch meanwhile.
+    """Opens the store of a file or a URL; no watch can use it meanwhile.
 
-    A lease is waited for as long as one lasts whose watch was killed. Raises UsageError where a
-    watch uses the store.
+    Waits for a lease until that of a killed watch has expired. Raises UsageError where a watch uses
+    the store.
     """
     with closing(open_store(checkpoint, connection, None)) as store:
         store.peek()
@@ -95,16 +95,16 @@ def _leased(
     checkpoint: str | os.PathLike[str], connection: AwsConfig, stream: object
 ) -> LeasedStore | None:
     """Returns the store of a URL; None for a file."""
-    text = os.fspath(checkpoint)
-    if isinstance(checkpoint, Path) or not (found := _URL.match(text)):
+    url = os.fspath(checkpoint)
+    if isinstance(checkpoint, Path) or not (found := _URL.match(url)):
         return None
     region = region_in(stream) if isinstance(stream, str) else None
     if found[0] == SCHEME:
-        return LeasedStore(Lease(LeaseTable.from_url(text, connection, region), own_name()))
+        return LeasedStore(Lease(LeaseTable.from_url(url, connection, region), own_name()))
     if found[0] == s3.SCHEME:
-        return LeasedStore(Lease(LeaseObject.from_url(text, connection, region), own_name()))
-    told = (
+        return LeasedStore(Lease(LeaseObject.from_url(url, connection, region), own_name()))
+    text = (
         f"no {found[0]} here: give a file, {SCHEME}TABLE/NAME, {s3.SCHEME}BUCKET/KEY, "
         "or an object with load() and save()"
     )
-    raise UsageError(told, "checkpoint", text)
+    raise UsageError(text, "checkpoint", url)

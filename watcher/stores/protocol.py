@@ -1,21 +1,21 @@
-"""The protocols of a checkpoint's store: ours, and the one that an object of the caller keeps."""
+"""The protocols of checkpoint stores: the loop's, and two for a caller's own objects."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-# The command line reads the declarations here for its help alone.
+# The command line imports this for its help, which needs no token.
 if TYPE_CHECKING:
     from watcher.streams.checkpoint_format import Token
 
 
 class Store(Protocol):
-    """Where a watch's checkpoint is kept: a token for each stream.
+    """Stores a watch's checkpoint: a token for each stream.
 
-    A store whose checkpoint only one watch can use implements `name`, `load`, `save` and `close`,
-    and derives the rest from here; one that several watches share also has to say whose turn it is.
-    `peek`, `load` and `save` raise UsageError where that can't be.
+    A store for one watch implements `name`, `load`, `save` and `close`, and inherits the rest. One
+    that several watches share implements all of it: only the watch that holds its lease delivers.
+    `peek`, `load` and `save` raise UsageError for a checkpoint that can't be used.
     """
 
     @property
@@ -23,82 +23,80 @@ class Store(Protocol):
         """Its name in messages."""
 
     def load(self) -> list[Token]:
-        """Returns the stored tokens; none where nothing was stored yet."""
+        """Returns the stored tokens; an empty list before the first save."""
 
     def save(self, tokens: Sequence[Token]) -> None:
-        """Store these in the place of the former ones."""
+        """Stores these tokens in place of the former ones."""
 
     def close(self) -> None:
-        """Give back what it holds: a lock, a lease."""
+        """Releases its lock or its lease."""
         return
 
     @property
     def snapshot_requests(self) -> bytes:
-        """The `SnapshotRequest`s that commands have left here, as JSON; makes no call."""
+        """The `SnapshotRequest`s that commands have left, as JSON; makes no call."""
         return b""
 
     # Several watches of one checkpoint
 
     def peek(self) -> list[Token]:
-        """Returns what is stored while it may be another watch's turn, before `stand_by`."""
+        """Returns the stored tokens before `stand_by`, while another watch may use them."""
         return []
 
     def stand_by(self, must_stop: Callable[[], bool]) -> bool:
-        """Wait until it is this watch's turn to deliver; False where it has to stop first."""
+        """Waits for the lease; returns False where the watch has to stop first."""
         return True
 
     @property
     def raise_unless_held(self) -> Callable[[], object] | None:
-        """Called before each delivery: raises LeaseLostError where it is another's turn now.
-
-        None where that can't be.
-        """
+        """The check before each delivery, which raises LeaseLostError; None without a lease."""
         return None
 
     @property
     def in_doubt(self) -> bool:
-        """True while delivery waits, as nobody knows whose turn it is."""
+        """True while delivery waits, because the lease has expired and can't be renewed."""
         return False
 
     @property
     def is_lost(self) -> bool:
-        """True once it is another's turn: the next save raises that."""
+        """True once another watch has the lease; the next save raises LeaseLostError."""
         return False
 
     @property
     def trouble(self) -> str:
-        """Why it can't be used just now, as far as that is known without a save."""
+        """Why it can't be used now, as far as is known before a save; else \"\"."""
         return ""
 
 
 @runtime_checkable
 class SharedStorage(Protocol):
-    """Keeps the positions of watches that take over from each other: one delivers at a time.
+    """Stores one text for watches that take over from each other; only one delivers at a time.
 
-    That is one text, which holds the lease, too. No two writes are the same, so what a watch writes
-    late, after another one has taken over, replaces nothing. The thread that renews the lease calls
-    both methods, too, but never two at once. Each may be an `async def`.
+    The text has the positions and the lease. All writes differ, so a watch's late write, after
+    another one has taken over, replaces nothing. A thread that renews the lease calls both methods
+    too, but never at the same time. Each may be an `async def`.
     """
 
     def load(self) -> str | bytes | Awaitable[str | bytes | None] | None:
-        """Returns what is kept now; None where nothing is."""
+        """Returns the stored text; None without one."""
 
     def replace(self, new: str, old: str | None) -> bool | Awaitable[bool]:
-        """In one step, keeps `new` if just now `old` is kept (None: nothing is).
+        """Stores `new`, in one step, if `old` is stored now (None: nothing is).
 
-        Returns whether it did. What it raises is retried, until the lease runs out.
+        Returns True if it has stored it, else False. watcher retries after an exception, until the
+        lease expires.
         """
 
 
 class CheckpointStorage(Protocol):
-    """Keeps one watch's positions wherever it likes. `watch()`'s thread calls both methods.
+    """Stores one watch's positions. `watch()`'s thread calls both methods.
 
-    Each may be an `async def`: it runs in an event loop that the store has for itself. Where `save`
-    raises, that is logged, and the watch goes on; it is called again a second later.
+    Each may be an `async def`: it runs in an event loop of its own. An exception of `save` is
+    logged, the watch continues, and calls it again a second later.
     """
 
     def load(self) -> str | bytes | Awaitable[str | bytes | None] | None:
-        """Returns what was saved last; None where nothing was."""
+        """Returns the token that was saved last; None without one."""
 
     def save(self, token: str) -> object:
-        """Keep a token (JSON text) in the place of the former one."""
+        """Stores a token (JSON text) in place of the former one."""

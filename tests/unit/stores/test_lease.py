@@ -24,10 +24,10 @@ class Item:
         self.trouble: CheckpointError | None = None
         self.write_trouble: Exception | None = None
         self.answers_get_lost = False
-        self.made = self.closed = False
+        self.is_prepared = self.closed = False
 
-    def make(self) -> None:
-        self.made = True
+    def prepare(self) -> None:
+        self.is_prepared = True
 
     def close(self) -> None:
         self.closed = True
@@ -37,7 +37,7 @@ class Item:
             raise self.trouble
         return self.there
 
-    def replace(self, leased: LeaseRecord, seen: LeaseRecord | None) -> bool:
+    def replace(self, record: LeaseRecord, seen: LeaseRecord | None) -> bool:
         if self.write_trouble:
             raise CheckpointError("no write", answered=True) from self.write_trouble
         if self.trouble:
@@ -45,7 +45,7 @@ class Item:
         now = self.there and (self.there.holder, self.there.counter)
         if now != (seen and (seen.holder, seen.counter)):
             return False
-        self.there = leased
+        self.there = record
         if self.answers_get_lost:
             raise CheckpointError("no answer")
         return True
@@ -328,7 +328,7 @@ def test_a_holder_whose_writes_fail_knows_that_also_while_all_is_idle(
 
 def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Item, clock: HandClock) -> None:
     store = LeasedStore(Lease(item, "two:2:b", clock))
-    assert store.peek() == [] and item.made
+    assert store.peek() == [] and item.is_prepared
     held(item, clock).write(encode(Token("arn", [], [])))
     assert [token.stream_arn for token in store.peek()] == ["arn"]
     item.trouble = CheckpointError("no permission", answered=True)
