@@ -134,7 +134,7 @@ def build_manager(
         timing=health_timing,
     )
     manager = Manager(
-        settings=options,
+        options=options,
         streams=streams,
         workers=workers,
         dispatcher=dispatcher,

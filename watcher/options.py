@@ -553,7 +553,7 @@ def _refuse_bad_tail(count: int | None, start: object, until: object) -> None:
         raise UsageError(f"it counts back from now: leave out {other}", "tail", count)
 
 
-def handlers(given: object) -> "list[Handler]":
+def handlers_of(given: object) -> "list[Handler]":
     """Returns the handlers for a caller's argument: a single one, or several.
 
     Raises UsageError as `handler`.

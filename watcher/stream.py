@@ -137,8 +137,8 @@ class Stream:
     """
 
     @takes_fields(StreamOptions)
-    def __init__(self, how: StreamOptions) -> None:
-        wanted, connection = how.wanted, how.connection
+    def __init__(self, options: StreamOptions) -> None:
+        wanted, connection = options.wanted, options.connection
         clients = Clients(connection)
         self._calls = CallPool()
         # Also closes if the caller never does, or if no stream is found.
@@ -146,25 +146,25 @@ class Stream:
         found = {arn: clients.client_for(arn) for arn in clients.all_of(wanted)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.use_fast_path(arn)
-        needed = found if how.snapshot or how.on_stale == "snapshot" else ()
+        needed = found if options.snapshot or options.on_stale == "snapshot" else ()
         items = {arn: TableItems(connection, arn, clients.client_for(arn).table) for arn in needed}
-        self._items, self._only_restart = items, not how.snapshot
-        test = how.record_filter
-        options = PullOptions(
-            poll_max_seconds=how.poll_max_seconds,
+        self._items, self._only_restart = items, not options.snapshot
+        test = options.record_filter
+        pull_options = PullOptions(
+            poll_max_seconds=options.poll_max_seconds,
             stream_count=len(found),
-            on_stale=how.on_stale,
-            snapshot_limit=how.snapshot_limit,
+            on_stale=options.on_stale,
+            snapshot_limit=options.snapshot_limit,
             page_filter=None if test is None else test.matching_indexes,
         )
         self._set_up(
             found,
-            how.start,
+            options.start,
             record_filter=test,
-            redaction=how.redaction,
-            fail_on_data_loss=how.fail_on_data_loss,
+            redaction=options.redaction,
+            fail_on_data_loss=options.fail_on_data_loss,
             clock=CLOCK,
-            options=options,
+            options=pull_options,
         )
 
     @classmethod
@@ -260,9 +260,9 @@ class Stream:
 
     @classmethod
     @takes_fields(StreamOptions)
-    async def open(cls, how: StreamOptions) -> Self:
+    async def open(cls, options: StreamOptions) -> Self:
         """Creates a stream, with the constructor's parameters, without blocking the event loop."""
-        given = {each.name: getattr(how, each.name) for each in fields(how)}
+        given = {each.name: getattr(options, each.name) for each in fields(options)}
         created = asyncio.ensure_future(asyncio.to_thread(lambda: cls(**given)))
         try:
             return await asyncio.shield(created)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from watcher import options
 from watcher.aws.model import Position  # noqa: F401 (the type of an option, as Display)
 from watcher.build import open_watch
 from watcher.declared import takes_options, takes_options_in_init
@@ -17,7 +16,7 @@ from watcher.errors import UsageError, WatcherError, error_text
 from watcher.observability.heartbeat import Heartbeat, assess
 from watcher.observability.instruments import LatestMetrics
 from watcher.observability.watch_stats import Display, Totals, WatchStats  # noqa: F401
-from watcher.options import WatchOptions
+from watcher.options import WatchOptions, handlers_of, refuse_in_child
 from watcher.records.record import Record
 from watcher.records.wire import Kind  # noqa: F401 (the type of an option)
 
@@ -34,7 +33,7 @@ logger = logging.getLogger("watcher")
 def watch(
     stream: str | Iterable[str],
     observers: AnyHandler | Iterable[AnyHandler],
-    how: WatchOptions,
+    options: WatchOptions,
 ) -> Totals:
     """Calls each handler with every change of a table, in order, until stopped.
 
@@ -54,9 +53,9 @@ def watch(
     checkpoint can't), HandlerError (a handler failed under `stop`), DataLossError, LeaseLostError
     (another watch has taken over).
     """
-    options.refuse_in_child()
-    handlers = options.handlers(observers)
-    with open_watch(how, named=stream, handlers=handlers) as manager:
+    refuse_in_child()
+    handlers = handlers_of(observers)
+    with open_watch(options, named=stream, handlers=handlers) as manager:
         return manager.run()
 
 
@@ -77,13 +76,13 @@ class Watch:
         self,
         stream: str | Iterable[str],
         observers: AnyHandler | Iterable[AnyHandler],
-        how: WatchOptions,
+        options: WatchOptions,
     ) -> None:
         """Checks the options. Raises UsageError."""
-        options.refuse_in_child()
-        self._stream, self._control = stream, _Control(how)
-        self._how = how.beside(self._control, self._control)
-        self._handlers = options.handlers(observers)
+        refuse_in_child()
+        self._stream, self._control = stream, _Control(options)
+        self._options = options.beside(self._control, self._control)
+        self._handlers = handlers_of(observers)
         self._begun = threading.Event()
         self._heartbeat: Heartbeat | None = None
         self._totals: Totals | None = None
@@ -176,7 +175,7 @@ class Watch:
 
     def _run(self) -> None:
         try:
-            opened = open_watch(self._how, named=self._stream, handlers=self._handlers)
+            opened = open_watch(self._options, named=self._stream, handlers=self._handlers)
             with opened as manager:
                 self._heartbeat = manager.heartbeat
                 self._begun.set()
@@ -192,22 +191,22 @@ class Watch:
 class _Control:
     """Stops a watch and keeps its figures, in addition to the options' own `stop` and `display`."""
 
-    def __init__(self, how: WatchOptions) -> None:
+    def __init__(self, options: WatchOptions) -> None:
         self.stop = threading.Event()
         self.metrics = LatestMetrics()
-        self._how = how
+        self._options = options
 
     def is_set(self) -> bool:
-        return self.stop.is_set() or self._how.stop_requested()
+        return self.stop.is_set() or self._options.stop_requested()
 
     def show(self, stats: WatchStats) -> None:
         self.metrics.update(stats)
-        if self._how.display is not None:
-            self._how.display.show(stats)
+        if self._options.display is not None:
+            self._options.display.show(stats)
 
     def close(self) -> None:
-        if self._how.display is not None:
-            self._how.display.close()
+        if self._options.display is not None:
+            self._options.display.close()
 
 
 def _error_line(error: BaseException) -> str:

@@ -47,7 +47,7 @@ class Manager:
     Each collaborator keeps its own state; `watcher.build` composes them.
     """
 
-    settings: WatchOptions
+    options: WatchOptions
     streams: WatchedStreams
     workers: Workers
     dispatcher: Dispatcher
@@ -150,7 +150,7 @@ class Manager:
         with self.shutdown.may_interrupt(), self.heartbeat.during(Phase.READING_ITEMS):
             found = self.snapshots.next(self.streams, self.delivery)
         if found is not None:
-            _, snapshot, page = found
+            snapshot, page = found
             self.delivery.submit(snapshot.shard_key, snapshot.shard, page, then_drain=True)
             self.saver.mark_dirty()  # the place in the items, also behind an empty page
 
@@ -186,7 +186,7 @@ class Manager:
         )
         if self.delivery.is_complete or is_hopeless:
             return True
-        return not self.streams and (self.settings.is_bounded or not self.streams.may_join)
+        return not self.streams and (self.options.is_bounded or not self.streams.may_join)
 
     @property
     def _unread_reason(self) -> str:
@@ -203,7 +203,7 @@ class Manager:
                 if self.store.stand_by(self._show_and_check_stop):
                     self.streams.resume(self.store.load(), self.store.name)
         with self.shutdown.asking_service():
-            tail = self.streams.start_tail(self.settings, self._beat_and_check_stop)
+            tail = self.streams.start_tail(self.options, self._beat_and_check_stop)
             if tail is not None:
                 self.progress.limit_to(tail.found, tail.is_within)
         self._list_new_streams()
@@ -336,7 +336,7 @@ class Manager:
     def _on_reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
         """Handles the end of a shard's reader; the records that it sent are delivered by now."""
         shard_key = stream.shard_key(shard)
-        given_up = stream.retry.failures and self.settings.is_bounded
+        given_up = stream.retry.failures and self.options.is_bounded
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN)
         self.workers.on_ended(shard_key, restart=not (for_good or self.shutdown.requested))
         self.stats.reading_ended(shard_key, for_good=for_good)
@@ -377,4 +377,4 @@ class Manager:
             health,
             lease_state(self.store, stands_by=stands_by),
         )
-        return self.health.check_lag(found, self.settings.ready_lag)
+        return self.health.check_lag(found, self.options.ready_lag)

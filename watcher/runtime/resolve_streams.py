@@ -32,10 +32,10 @@ class _StreamFactory:
     """Makes watched streams over shared clients; with `several`, none waits for another."""
 
     def __init__(
-        self, settings: WatchOptions, on_answer: Callable[[], object], *, several: bool
+        self, options: WatchOptions, on_answer: Callable[[], object], *, several: bool
     ) -> None:
-        self.clients = Clients(settings.connection)
-        self._settings = settings
+        self.clients = Clients(options.connection)
+        self._options = options
         self._on_answer = on_answer
         self._several = several
         self._services: dict[StreamsClient, BackgroundService] = {}
@@ -51,14 +51,14 @@ class _StreamFactory:
             self._background_services[start_service] = BackgroundService(
                 start_service, self._on_answer, at_start=True
             )
-        connection, export = self._settings.connection, self._settings.snapshot_export
+        connection, export = self._options.connection, self._options.snapshot_export
         items: Items = TableItems(connection, arn, client.table)
         if export is not None:
             # An endpoint is DynamoDB's, not S3's.
             items = ExportItems(export, AwsConfig(connection.region, connection.profile), items)
         return WatchedStream(
             arn,
-            self._settings,
+            self._options,
             service=self._services[client],
             start_service=start_service,
             background_service=self._background_services.get(start_service),
@@ -74,7 +74,7 @@ class _StreamFactory:
 
 def resolve(
     wanted: WantedStreams,
-    settings: WatchOptions,
+    options: WatchOptions,
     *,
     strict: bool,
     yes: bool,
@@ -86,7 +86,7 @@ def resolve(
     `strict`; else it is logged. Raises StreamError; UsageError for more than 200 streams without
     `yes`.
     """
-    factory = _StreamFactory(settings, on_answer, several=wanted.are_several)
+    factory = _StreamFactory(options, on_answer, several=wanted.are_several)
     found: dict[str, WatchedStream] = {}
     missing: dict[str, StreamError] = {}
     for name in wanted.names:

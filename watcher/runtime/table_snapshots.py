@@ -68,7 +68,7 @@ class TableSnapshots:
 
     def next(
         self, streams: Iterable[WatchedStream], delivery: Delivery
-    ) -> tuple[WatchedStream, TableSnapshot, Page] | None:
+    ) -> tuple[TableSnapshot, Page] | None:
         """Reads a page of items, if one is due and no handler is at work.
 
         Raises StreamError where the first read of a stream's items is refused.
@@ -90,7 +90,7 @@ class TableSnapshots:
                 return None
             self._asked_at, self._ended_at = now, 0.0
             if (page := self._read(stream, snapshot)) is not None:
-                return stream, snapshot, page
+                return snapshot, page
             break
         delivery.release()
         return None

@@ -72,7 +72,7 @@ class WatchedStream:
     def __init__(
         self,
         arn: str,
-        settings: WatchOptions,
+        options: WatchOptions,
         *,
         service: Service,
         start_service: Service | None = None,
@@ -86,7 +86,7 @@ class WatchedStream:
         self.of_table = of_table
         self.stream_count = 1
         """The number of streams that share DescribeStream's limit, with this one."""
-        self.losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
+        self.losses = Losses(is_error=options.fail_on_data_loss, clock=clock)
         self.retry = StreamRetry(clock)
         """Its error, while other streams are watched."""
         self.refused_at: float | None = None
@@ -98,22 +98,22 @@ class WatchedStream:
         self.snapshot: TableSnapshot | None = None
         """The snapshot of the table's items: the start's, or one that was requested since."""
         self.request: SnapshotRequest | None = None
-        """The last request whose snapshot has begun; with its progress where that is not now's."""
+        """The newest request whose snapshot has started, or was cancelled."""
         self.is_requested = False
-        """True if `snapshot` is the request's."""
+        """True if `snapshot` is that of `request`, and not the start's."""
         self._before_request: TokenSnapshot | None = None  # the progress of the start's snapshot
         self._calls = CallPool(threads=items is not None and items.in_threads, most=MOST_SEGMENTS)
         self._known_closed: set[str] = set()  # of those that are assigned
         self._items = items
-        self._settings = settings
-        self._start = start or settings.position
+        self._options = options
+        self._start = start or options.position
         if items is not None and items.time is not None:
             self._start = AtTime(items.time - _STAMPS_APART)
         self._latest = LatestMoment(clock)
         self._start_service = start_service or service
         self._listing_service = background_service or self._start_service
         self._clock = clock
-        waits = of_table and not settings.is_bounded
+        waits = of_table and not options.is_bounded
         self._successor = SuccessorSearch(
             of_table=of_table,
             wait_seconds=TIMING.successor_wait_seconds if waits else 0.0,
@@ -140,7 +140,7 @@ class WatchedStream:
     @property
     def has_started(self) -> bool:
         """True once its shards were listed."""
-        return self.coordinator.listing.pages > 0
+        return self.coordinator.has_listed
 
     @property
     def name(self) -> str:
@@ -232,11 +232,11 @@ class WatchedStream:
         self._listing_service = self.service  # for a second start, while others are delivered
         listing = self.coordinator.listing
         self.losses.warn_if_starting_late(listing)
-        policy, saved_at = self._settings.on_stale, token.saved_at if token else None
-        anew = self.losses.restarts_snapshot(policy, "checkpoint", saved_at, listing)
-        self._start_snapshot(None if token is None else token.snapshot, anew=anew)
+        policy, saved_at = self._options.on_stale, token.saved_at if token else None
+        restarts = self.losses.restarts_snapshot(policy, "checkpoint", saved_at, listing)
+        self._start_snapshot(None if token is None else token.snapshot, restarts=restarts)
         self.request = None if token is None else token.request
-        if self._settings.is_bounded:
+        if self._options.is_bounded:
             self.bounded_at = self.coordinator.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.coordinator.about())
@@ -244,26 +244,26 @@ class WatchedStream:
     def _newest(self) -> str | None:
         return retry_at_start(lambda: newer_stream(self._listing_service, self.arn), self._clock)
 
-    def _start_snapshot(self, stored: TokenSnapshot | None, *, anew: bool) -> None:
-        """Creates the snapshot; a finished one in the checkpoint is not repeated."""
-        settings = self._settings
-        wanted = settings.snapshot or settings.snapshot_export is not None
-        if self._items is not None and (wanted or anew):
-            self._refuse_gap(self._items, None if anew else stored)
-            self.snapshot = self._new_snapshot(self._items, None if anew else stored)
+    def _start_snapshot(self, stored: TokenSnapshot | None, *, restarts: bool) -> None:
+        """Creates the snapshot; one that the checkpoint holds as finished only if it `restarts`."""
+        options = self._options
+        wanted = options.snapshot or options.snapshot_export is not None
+        if self._items is not None and (wanted or restarts):
+            self._refuse_gap(self._items, None if restarts else stored)
+            self.snapshot = self._new_snapshot(self._items, None if restarts else stored)
 
     def _new_snapshot(
         self, items: Items, stored: TokenSnapshot | None, chosen: RecordFilter | None = None
     ) -> TableSnapshot:
-        settings = self._settings
+        options = self._options
         return TableSnapshot(
             self.arn,
             items,
             stored,
             self._clock,
             chosen=chosen,
-            redaction=None if settings.checkpoint is None else settings.redaction,
-            pace=ReadPace(settings.snapshot_limit, self._clock),
+            redaction=None if options.checkpoint is None else options.redaction,
+            pace=ReadPace(options.snapshot_limit, self._clock),
             calls=self._calls,
         )
 
@@ -328,7 +328,7 @@ class WatchedStream:
         if items.time is not None and items.time < since and not (stored and stored.done):
             text = f"its time is {time_text(items.time)}, and the stream holds changes from "
             text += f"{time_text(since)} on: give a newer export"
-            raise UsageError(text, "snapshot_export", self._settings.snapshot_export)
+            raise UsageError(text, "snapshot_export", self._options.snapshot_export)
 
     @property
     def _items_come_first(self) -> bool:
@@ -386,13 +386,13 @@ class WatchedStream:
     def assignment(self, shard: TrackedShard) -> ShardAssignment:
         """Returns a shard's assignment for a worker."""
         return ShardAssignment(
-            connection=self._settings.connection,
+            connection=self._options.connection,
             arn=self.arn,
             shard_id=shard.id,
             position=shard.position,
             bounded_at=self.bounded_at,
-            end=self._settings.end,
-            poll_max=self._settings.poll_max_seconds,
+            end=self._options.end,
+            poll_max=self._options.poll_max_seconds,
             closed=self.coordinator.is_closed(shard.id),
             latest=self.coordinator.began_at,
         )
@@ -404,7 +404,7 @@ class WatchedStream:
 
         With a successor, the caller then calls `move_on`.
         """
-        coordinator, is_bounded = self.coordinator, self._settings.is_bounded
+        coordinator, is_bounded = self.coordinator, self._options.is_bounded
         if self.snapshot is not None and not self.snapshot.stored().done:
             return None
         if self.retry.failures and is_bounded:
@@ -414,7 +414,7 @@ class WatchedStream:
         if not coordinator.is_over:
             if not is_bounded:
                 return None
-            coordinator.log_left_open(self._settings.end)
+            coordinator.log_left_open(self._options.end)
             return StreamEnd()
         return self._successor.search(self.service, coordinator)
 

@@ -137,17 +137,17 @@ class WatchedStreams:
 
     # The start
 
-    def start_tail(self, settings: WatchOptions, must_stop: Callable[[], bool]) -> Tail | None:
+    def start_tail(self, options: WatchOptions, must_stop: Callable[[], bool]) -> Tail | None:
         """Starts the streams at the last changes, for `--tail`; None if more than these follows.
 
         A position from the checkpoint takes precedence.
         """
         fresh = [stream for stream in self if not stream.is_resumed]
-        if settings.tail is None or not fresh:
+        if options.tail is None or not fresh:
             return None
-        tail = Tail(settings.tail, settings.record_filter, must_stop, self._clock)
+        tail = Tail(options.tail, options.record_filter, must_stop, self._clock)
         tail.begin(fresh)
-        return tail if settings.is_bounded and len(fresh) == len(self) else None
+        return tail if options.is_bounded and len(fresh) == len(self) else None
 
     def to_start(self) -> Iterator[WatchedStream]:
         """Yields the streams that need a first listing, also again after a failed one.
