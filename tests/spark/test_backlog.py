@@ -50,7 +50,7 @@ def test_the_driver_reads_one_page_of_it(stream: PlayedStream, clock: HandClock)
     again = query.planner.latest(query.offset, None)
 
     assert again == end
-    assert len(stream.reads) == 2, "it rests until executors have been there"
+    assert len(stream.reads) == 2, "it is parked until executors have been there"
 
 
 def test_shards_that_a_query_begins_with_are_left_to_executors_side_by_side(

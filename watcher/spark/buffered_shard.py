@@ -1,4 +1,4 @@
-"""The part of a shard that Spark's driver holds: compressed pages, or a range for executors."""
+"""A shard as Spark's driver holds it: compressed pages, or a range that executors read."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import Message, Page
 from watcher.streams.shard_reader import ShardReader
 
-# A page of 840 KB takes 0.2 ms to a tenth of its size, random text 0.6 ms to a half of it; each of
-# the JVM's five copies of it costs more, and its garbage collector stumbles over large arrays.
+# Compresses a page of 840 KB to a tenth in 0.2 ms, random text to a half in 0.6 ms. Each of the
+# JVM's five copies would cost more, and its garbage collector is slow with large arrays.
 _CODEC = "lz4"
-# A number can't follow this anywhere but in a record itself; decoding takes 1,000 times longer.
+# A number follows this only in a record itself; decoding takes 1,000 times longer.
 _CREATED = re.compile(rb'"ApproximateCreationDateTime":\s*([0-9.eE+]+)')
 _NUMBER = re.compile(rb'"SequenceNumber":\s*"([0-9]+)"')
 
@@ -33,17 +33,17 @@ class BufferedPage(msgspec.Struct, frozen=True):
 
     packed: Page
     body_size: int
-    """The body's own length."""
+    """The length of the body."""
     after: Position
     """The position right before its first record."""
     created: float
-    """The creation time of its first record; 0: not known."""
+    """The creation time of its first record; 0: unknown."""
     last_created: float
-    """The creation time of its last one."""
+    """The creation time of its last record."""
     size: int
     """Its share of the packed body, in bytes."""
     found_times: list[array[float]] = []
-    """`times`, once they were asked for."""
+    """The cached `times`."""
 
     @classmethod
     def packed_from(cls, page: Page, after: Position, now: float = math.inf) -> BufferedPage:
@@ -54,17 +54,17 @@ class BufferedPage(msgspec.Struct, frozen=True):
         last = min(page.last_created or 0.0, now)
         created = min(float(first[1]), last) if first else 0.0
         made = cls(packed, len(page.body), after, created, last, len(body))
-        # What is found first is of a record that was left out.
+        # The first time in the body is that of a record that was left out.
         return made if page.start == 0 else msgspec.structs.replace(made, created=made.times[0])
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Leaves out the times of records, which an executor does not need."""
+        """Leaves out the records' times, which executors don't need."""
         values = (self.packed, self.body_size, self.after, self.created, self.last_created)
         return BufferedPage, (*values, self.size)
 
     @property
     def times(self) -> array[float]:
-        """Returns the records' creation times, in rising order."""
+        """The records' creation times, in rising order."""
         if not self.found_times:
             page = self.page()
             found = _CREATED.findall(page.body)[page.start : page.stop]
@@ -76,26 +76,26 @@ class BufferedPage(msgspec.Struct, frozen=True):
 
     @property
     def upto(self) -> str:
-        """Returns the number of its last record."""
+        """The number of its last record."""
         return self.packed.last_sequence_number
 
     @property
     def count(self) -> int:
-        """Returns how many records it holds."""
+        """The number of its records."""
         return self.packed.count
 
     @property
     def json_size(self) -> int:
-        """Returns its share of the body as it came, in bytes."""
+        """Its share of the uncompressed body, in bytes."""
         return self.size * self.body_size // max(1, len(self.packed.body))
 
     def page(self) -> Page:
-        """Returns the page as it came."""
+        """Returns the uncompressed page."""
         body = pa.decompress(self.packed.body, self.body_size, codec=_CODEC, asbytes=True)
         return msgspec.structs.replace(self.packed, body=body)
 
     def split(self, count: int) -> tuple[BufferedPage, BufferedPage]:
-        """Returns its first `count` records, and the others."""
+        """Returns its first `count` records, and the rest."""
         page, times = self.packed, self.times
         cut, part = page.start + count, self.size * count // self.count
         number = self._number(cut - 1)
@@ -115,11 +115,11 @@ class BufferedPage(msgspec.Struct, frozen=True):
 
 
 ReaderEvent = Message | BufferedPage | DeferredRange
-"""A message of a shard's reader; in a page's place its buffered form, or a range to defer."""
+"""A message of a shard's reader; a page is buffered, or replaced by a deferred range."""
 
 
 class BufferedShard:
-    """A shard that is being read, or whose pages are not all delivered."""
+    """A shard that is being read, or has undelivered pages."""
 
     def __init__(
         self,
@@ -131,42 +131,43 @@ class BufferedShard:
     ) -> None:
         self.tracked = tracked
         self.read_until = unread_since(tracked)
-        """The creation time up to which it is read; what is unread is no older."""
+        """The creation time up to which it is read; no unread record is older."""
         self.idle_at = -math.inf
-        """When it was last found that there is nothing more, by this machine."""
+        """The time of the last read that found nothing more, by this machine."""
         self.progressed_at = clock.monotonic()
-        """When it was last read with success, or began to be read (again)."""
+        """The time of the last successful read, or of the (new) start of the reading."""
         self.tried_at = self.progressed_at
-        """When it was last read, with whatever success."""
-        self.rests = False
-        """True if it is not read now: what is there of it is to be delivered first."""
+        """The time of the last read, successful or not."""
+        self.is_parked = False
+        """True while it is not read, until what is buffered of it is delivered."""
         self.is_being_read = False
         """True from `ReadAhead.next` to `take`."""
         self._clock = clock
         self.closed = closed
         self.reader: ShardReader | None = None
-        """None for a closed shard that executors read themselves."""
+        """None for a closed shard, which executors read."""
         self.bounded_at = bounded_at
         self.pages: deque[BufferedPage] = deque()
         self.frontier = tracked.position
-        """The position from which nothing was read yet."""
+        """The position behind the last record read."""
         self.first: str | None = None
-        """The number of its first record, where it is read from a position that is no record's."""
+        """The number of its first record, if its start position is not a record's."""
         self.bytes = 0
         self.attempted = False
+        """True once it was read, successfully or not."""
         self.backlog: BacklogDetector | None = None
-        """None where records have to be counted here."""
+        """None if the driver has to count the records."""
         self.deferred: DeferredRange | None = None
-        """A range for executors; nothing is buffered or read while there is one."""
+        """A range that executors read; meanwhile the driver buffers and reads nothing."""
 
     @property
     def id(self) -> str:
-        """Returns the shard's id."""
+        """The shard's id."""
         return self.tracked.id
 
     @property
     def has_ended(self) -> bool:
-        """True once nothing will follow: it is closed, and read to its end (or by executors)."""
+        """True once nothing follows: it is closed, and read to its end, here or by executors."""
         return self.tracked.status is ShardStatus.FINISHED
 
     @property
@@ -179,18 +180,18 @@ class BufferedShard:
 
     @property
     def for_executors(self) -> bool:
-        """True where executors read it, or a range of it: a micro-batch takes that as a whole."""
+        """True if executors read it, or a range of it; a micro-batch takes that as a whole."""
         return self.reader is None or self.deferred is not None
 
     @property
     def since(self) -> float:
-        """Returns a creation time before which nothing of it is undelivered."""
+        """A creation time before which all its records are delivered."""
         if self.deferred is not None:
             return self.deferred.created
         return self.pages[0].created if self.pages else self.read_until
 
     def read(self, service: Service) -> list[ReaderEvent]:
-        """Makes one attempt of its reader. Raises StreamError."""
+        """Makes one attempt to read it. Raises StreamError."""
         assert self.reader is not None
         self.reader.closed = self.closed
         reads, backlog = self.reader.reads, self.backlog
@@ -225,7 +226,7 @@ class BufferedShard:
         return page
 
     def drop_delivered(self, position: Position) -> int:
-        """Drops everything before a position; returns the number of bytes."""
+        """Drops what was delivered before a position; returns the freed bytes."""
         freed = 0
         if isinstance(position, AfterSequence):
             number = int(position.sequence_number)
@@ -237,15 +238,15 @@ class BufferedShard:
         return freed
 
     def defer(self, deferred: DeferredRange) -> int:
-        """Leaves a range to executors, and drops its pages; returns the number of bytes."""
+        """Leaves a range to executors, and drops its pages; returns the freed bytes."""
         since = deferred.created if self.deferred is None else self.deferred.created
         self.deferred = msgspec.structs.replace(deferred, created=since)
         freed, self.bytes = self.bytes, 0
         self.pages.clear()
         return freed
 
-    def undefer(self, undelivered: Position) -> int:
-        """Takes a range back from executors, to read it here; returns the bytes dropped."""
+    def take_back(self, undelivered: Position) -> int:
+        """Takes a range back from executors, to read it in the driver; returns the freed bytes."""
         self.frontier = undelivered
         if self.first is not None and not isinstance(undelivered, AfterSequence):
             self.frontier = AtSequence(self.first)
@@ -257,7 +258,7 @@ class BufferedShard:
         return freed
 
     def split(self, page: BufferedPage, count: int) -> BufferedPage:
-        """Splits a page in two; returns the first, which holds so many records."""
+        """Splits a page in two; returns the first part, with `count` records."""
         head, tail = page.split(count)
         index = self.pages.index(page)
         self.pages[index] = head
@@ -265,7 +266,7 @@ class BufferedShard:
         return head
 
     def pages_between(self, start: Position, upto: str | None) -> list[BufferedPage] | None:
-        """Returns the pages of a range; None where they are not (all) buffered."""
+        """Returns the pages of a range; None if not all are buffered."""
         if upto is None:
             return [] if self.reader is not None and self.has_ended and not self.pages else None
         end = int(upto)

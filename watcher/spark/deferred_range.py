@@ -1,8 +1,8 @@
 """Defers a shard's backlog to executors: detects it, and finds a record near the tip as its end.
 
-The driver reads a page in some 6 ms; executors are many. So where there is a backlog, the driver
-reads one record near the shard's tip, whose number is the end of an exact range, and leaves all up
-to there to an executor. It goes on behind it, and reads by itself while it keeps up.
+The driver takes some 6 ms a page; there are many executors. If there is a backlog, the driver reads
+one record near the shard's tip, whose number is the end of an exact range, and leaves the range to
+an executor. It continues behind the range, and reads by itself while it keeps up.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ from watcher.streams.messages import IteratorGranted, Message, Page
 from watcher.streams.page_fetcher import PageFetcher, is_full
 from watcher.streams.requests import GetIterator, ReadSteps
 
-# One page that is old says little: the first one after a pause always is. But if it is full, more
-# follows, and each that is read here is read once more by an executor.
+# A single old page means little: the first one after a pause always is. But after a full one more
+# follow, and an executor reads again what the driver has read.
 _OLD_PAGES = 2
-# The tip is half of that ago; where nothing was written since, so many times as long may do.
+# In halves of `behind_seconds`: how far back a record near the tip is searched.
 _TIMES_BACK: Final = (1, 12, 120, 720)
-# Of a shard that allows less a second, an executor can't read more than the driver.
+# Below this rate (reads a second), an executor can't read more than the driver.
 _LEAST_ALLOWED = 2.0
 
 
 class DeferredRange(msgspec.Struct, frozen=True):
-    """A backlog: executors read all up to this number."""
+    """A backlog that executors read, up to this number."""
 
     upto: str
     created: float
-    """The time of one of its first records."""
+    """The creation time of one of its first records."""
     upto_created: float = 0.0
-    """The time of its last one."""
+    """The creation time of its last record."""
     ends_now: bool = True
-    """True if that was made just now; else the shard is a quiet one, and some may follow."""
+    """True if the last record is recent; else the shard is quiet, and others may follow."""
 
 
 class BacklogDetector:
-    """Tells from one shard's messages whether its reader is behind, and finds the backlog's end."""
+    """Detects from a shard's messages that its reader is behind, and finds the backlog's end."""
 
     def __init__(self, arn: str, shard_id: str, timing: Timing, clock: Clock) -> None:
         self._arn = arn
         self._shard_id = shard_id
         self._timing = timing
         self._clock = clock
-        self._service_ahead = 0.0  # of the monotonic clock, in epoch seconds
+        self._service_ahead = 0.0  # epoch seconds minus monotonic ones
         self._old_pages = 0
         self._look_at = 0.0
         self._to_try = deque[float]()
-        """Seconds ago at which a record is looked for, one after the other."""
-        self._created, self._newest = 0.0, 0  # of what had been read by then
+        """The ages, in seconds, at which a record is searched, one after the other."""
+        self._created, self._newest = 0.0, 0  # the time and number of the last record read
 
     def on_messages(
         self, messages: Iterable[Message], reads: PageFetcher
     ) -> ReadSteps[DeferredRange | None]:
-        """Returns what to defer, up to a record far behind these; None where the reader keeps up.
+        """Returns a range to defer if the reader is behind; None if it keeps up.
 
-        None, too, where the service allows no read just now: `find_end` is to be called next then.
+        Also returns None if the rate limit allows no read now; the caller then calls `find_end`.
         """
         newest: Page | None = None
         for each in messages:
@@ -91,9 +91,9 @@ class BacklogDetector:
         return (yield from self.find_end(reads))
 
     def find_end(self, reads: PageFetcher) -> ReadSteps[DeferredRange | None]:
-        """Looks for the end, one read an attempt, while `awaits_turn`; returns what to defer.
+        """Searches the end, with one read a call, while `awaits_turn`; returns a range to defer.
 
-        An error here is an error of the reading, too, which reports it.
+        An error only ends the search: the reader meets the same error, and reports it.
         """
         while self._to_try and not reads.delay():
             now = self._clock.monotonic() + self._service_ahead
@@ -123,5 +123,5 @@ class BacklogDetector:
 
     @property
     def awaits_turn(self) -> bool:
-        """True while the end is to be looked for, and the service allows no read just now."""
+        """True while the end is searched, and the rate limit allows no read."""
         return bool(self._to_try)

@@ -30,32 +30,29 @@ logger = logging.getLogger("watcher")
 
 
 class EventTimeLimit(msgspec.Struct, frozen=True):
-    """How far a micro-batch may go."""
+    """The event time up to which a micro-batch may go."""
 
     until: float
-    """No record is later than that (epoch seconds)."""
+    """The latest creation time of its records (epoch seconds)."""
     awaited: bool
-    """True if a shard that is behind is being read: soon more may go."""
+    """True if a shard that is behind is being read: the limit will rise soon."""
 
 
 class EventTimeAlignment:
-    """Tells how far in event time a micro-batch may go, and which shards stay behind."""
+    """Decides up to which event time a micro-batch may go, and which shards stay behind."""
 
     def __init__(self, skew: float, clock: Clock, timing: Timing = TIMING) -> None:
         self.left_behind: set[str] = set()
-        """The shards that can't be read, and that the others don't wait for any more."""
+        """The shards that can't be read, and for which the others no longer wait."""
         self._skew = skew
         self._clock = clock
         self._timing = timing
         self._patience = max(skew, timing.left_behind_seconds)
         self._unstarted: dict[str, float] = {}
-        """Since when shards are behind that can't be begun."""
+        """The times since which shards are behind that can't be started."""
 
     def limit(self, shards: Shards, unstarted: Iterable[TrackedShard]) -> EventTimeLimit:
-        """Returns how far the next micro-batch may go.
-
-        `unstarted` are shards whose turn has come, and that can't be begun yet.
-        """
+        """Returns the limit of the next micro-batch; `unstarted` are shards that are ready."""
         unread = {each.id: unread_since(each) for each in unstarted}
         for each in shards.values():
             if self._is_unread(each, len(shards)):
@@ -64,12 +61,12 @@ class EventTimeAlignment:
         behind = {name: until for name, until in unread.items() if until + self._skew < newest}
         self._note(behind, shards)
         awaited = behind.keys() - self.left_behind
-        resting = {name for name, each in shards.items() if each.rests}
+        parked = {name for name, each in shards.items() if each.is_parked}
         until = min((behind[name] for name in awaited), default=math.inf)
-        return EventTimeLimit(until + self._skew, bool(awaited - resting))
+        return EventTimeLimit(until + self._skew, bool(awaited - parked))
 
     def _is_unread(self, shard: BufferedShard, count: int) -> bool:
-        """False for a shard that has ended, or had no more records a moment ago."""
+        """False for a shard that has ended, or that had no further records a moment ago."""
         if shard.tracked.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN):
             return False
         recently = self._patience + count * self._timing.idle_poll_per_shard_seconds

@@ -1,4 +1,4 @@
-"""Decides how far the next micro-batch goes, from what is buffered of each shard; no I/O."""
+"""Decides how far the next micro-batch goes, from the shards' buffered pages; without I/O."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def end_offset(
     limits: SourceLimits = LIMITS,
     until: float = math.inf,
 ) -> Offset | None:
-    """Returns the end of a micro-batch from `start` on; None where it would be empty.
+    """Returns the end of a micro-batch from `start` on; None if it would be empty.
 
-    No record of it was made after `until`, unless executors read it. A page that a limit or that
-    time cuts through is split where it stands. The record that reaches `max_bytes` is the last one.
+    It has no record that was created after `until`, unless executors read it. A limit may split a
+    page. The record that reaches `max_bytes` is the last one.
     """
     admission = _Admission(
         shards, limits, max_records or sys.maxsize, until, max_bytes=max_bytes or sys.maxsize
@@ -43,7 +43,7 @@ def end_offset(
         shard, before = shards[shard_id], start.shards.get(shard_id)
         tracked, pages = shard.tracked, admission.pages(shard)
         position = before.position if before else tracked.position
-        # Spark keeps the range's start, too: only one that is no record's needs the first record.
+        # Spark stores the start too: only one that is not a record's needs the first record.
         first = None if isinstance(position, AfterSequence) else shard.first
         upto = pages[-1].upto if pages else shard.deferred.upto if shard.deferred else None
         if upto is not None:
@@ -61,7 +61,7 @@ def end_offset(
 
 
 def full_at(shards: Shards, limits: SourceLimits, until: float) -> float:
-    """Returns the time at which a micro-batch without a limit is full; infinity where all fits."""
+    """Returns the time at which a micro-batch without a limit is full; infinite if all fits."""
     admission = _Admission(shards, limits, sys.maxsize, until)
     admission.run()
     return admission.full_at
@@ -71,16 +71,16 @@ class _Taken(msgspec.Struct):
     """The range of a shard that a micro-batch takes."""
 
     pages: int = 0
-    """So many whole pages, …"""
+    """The number of whole pages, …"""
     records: int = 0
-    """… and so many records of the next one."""
+    """… and the number of records of the next page."""
     size: int = 0
 
 
 class _Admission:
-    """Chooses what goes into a micro-batch: oldest first, and a parent's last before its child's.
+    """Chooses a micro-batch's records: the oldest first, and a parent's before its child's.
 
-    Where the batch is full, or a shard has its share, it ends for all of them at that time.
+    Once the batch is full, or a shard has its share, the batch ends at that time for all shards.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class _Admission:
         )
 
     def run(self) -> list[str]:
-        """Takes what fits; returns the shards whose turn has come."""
+        """Takes what fits; returns the shards that it has opened."""
         for shard in self._shards.values():
             if shard.tracked.parent not in self._shards:
                 self._open(shard)
@@ -130,7 +130,7 @@ class _Admission:
         return list(self._taken)
 
     def pages(self, shard: BufferedShard) -> list[BufferedPage]:
-        """Returns the pages that are taken of a shard; splits the last one where it has to."""
+        """Returns the pages taken of a shard; splits the last one if necessary."""
         taken = self._taken[shard.id]
         if taken.records:
             shard.split(shard.pages[taken.pages], taken.records)
@@ -138,14 +138,14 @@ class _Admission:
         return list(itertools.islice(shard.pages, taken.pages))
 
     def _open(self, shard: BufferedShard) -> None:
-        """Opens a shard once its whole parent is in this micro-batch or one before."""
+        """Opens a shard once its whole parent is in this micro-batch or an earlier one."""
         if shard.for_executors or shard.pages:
             heapq.heappush(self._heap, (shard.since, shard.id))
         else:
             self._go_on(shard, self._taken.setdefault(shard.id, _Taken()))
 
     def _take(self, shard: BufferedShard) -> bool:
-        """Takes what is oldest of a shard; returns False where it has its share."""
+        """Takes a shard's oldest records; returns False once it has its share."""
         is_new = shard.id not in self._taken
         taken = self._taken.setdefault(shard.id, _Taken())
         if not (is_new and shard.for_executors):
@@ -153,7 +153,7 @@ class _Admission:
         return self._go_on(shard, taken)
 
     def _take_records(self, page: BufferedPage, taken: _Taken) -> None:
-        """Takes a page, or those of its records that are older than what other shards have."""
+        """Takes a page, or those of its records that are older than other shards' records."""
         until = self._until
         if not self._all_fit and self._heap:
             until = min(until, self._heap[0][0])
@@ -171,7 +171,7 @@ class _Admission:
             taken.pages, taken.records = taken.pages + 1, 0
 
     def _within_bytes(self, page: BufferedPage) -> int:
-        """Returns how many records of a page reach the limit: one at least."""
+        """Returns the number of a page's records that reach the limit: at least 1."""
         return max(1, math.ceil(self._bytes * page.count / max(1, page.json_size)))
 
     def _go_on(self, shard: BufferedShard, taken: _Taken) -> bool:
@@ -192,7 +192,7 @@ def _pruned(
     shards: Shards,
     lineage: Lineage,
 ) -> dict[str, ShardOffset]:
-    """Returns the whole offset, without finished shards that their children stand for."""
+    """Returns the whole offset, without finished shards whose children it has."""
     # A shard's first record counts in its own micro-batch only (see ShardOffset).
     whole = {
         shard_id: msgspec.structs.replace(reached, first=None)
@@ -210,6 +210,6 @@ def _pruned(
 
 
 def _was_never_there(shard_id: str, reached: ShardOffset, lineage: Lineage) -> bool:
-    """True for a parent that was gone before the query: it is finished without a range."""
+    """True for a parent that was gone before the query: it has no range."""
     tracked = lineage.shards.get(shard_id)
     return reached.unlisted and (tracked is None or tracked.status is ShardStatus.FINISHED)

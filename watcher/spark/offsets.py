@@ -1,4 +1,4 @@
-"""Spark's offsets: per shard how far it was read; two of them make exact ranges."""
+"""Spark's offsets: a position for each shard; two offsets make exact ranges."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ OffsetJson: TypeAlias = dict[str, Any]
 
 
 class ShardOffset(msgspec.Struct, frozen=True):
-    """How far a shard was read; its unread records begin at `position`."""
+    """The part of a shard that was read; its unread records begin at `position`."""
 
     position: Position
     parent: str | None = None
     finished: bool = False
-    """Everything was read, up to the end of a closed shard."""
+    """True if the shard is closed and read to its end."""
     unlisted: bool = False
-    """No listing has shown it: a parent that only its child named, most often gone since long."""
+    """True for a parent that only its child names, as no listing shows it; most are long gone."""
     since: datetime | None = None
-    """From when on it was the query's to read, where it was there before the query."""
+    """The time from which the query reads it, if it existed before the query."""
     first: str | None = None
-    """The number of its first record, in the micro-batch that began at no record's number."""
+    """The number of its first record, in a micro-batch whose start is not a record's number."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A scan of the table in so many parts, which shows each item at this time or later."""
+    """A scan of the table, in `parts`; each item is as of `time` or later."""
 
     parts: int
     time: datetime
@@ -53,27 +53,27 @@ class Offset(msgspec.Struct, frozen=True):
     stream: str
     shards: dict[str, ShardOffset]
     begun: dict[str, ShardOffset] = {}
-    """Start positions of the first micro-batch, stored in its end: Spark keeps no initial one."""
+    """The first micro-batch's start, which its end holds because Spark does not store it."""
     images: Any = None
-    """The shape of images (see `columns.type_shape`); None where that was not noted."""
+    """The shape of images (see `columns.type_shape`); None: not stored."""
     snapshot: Snapshot | None = None
     """The table's items, in the first micro-batch."""
 
 
 def with_begun(end: OffsetJson, initial: OffsetJson) -> OffsetJson:
-    """Returns the end of a query's first micro-batch with the offset that it begins at."""
+    """Returns the end of a query's first micro-batch, with its start in it."""
     first, last = from_json(initial), from_json(end)
     assert first is not None and last is not None
     return to_json(msgspec.structs.replace(last, begun=first.shards), last.images)
 
 
 def start_of_first_batch(end: Offset) -> Offset | None:
-    """Returns where the micro-batch began whose end this is, if it is a query's first."""
+    """Returns the start of the micro-batch with this end, if it is the query's first."""
     return Offset(end.stream, end.begun) if end.begun else None
 
 
-# Where a query without a checkpoint begins. It has to be a constant: Spark calls for it more than
-# once, never stores it, and calls again when it replays the first batch.
+# The start of a query without a checkpoint. It has to be a constant: Spark asks for it more than
+# once, never stores it, and asks again when it replays the first batch.
 INITIAL: OffsetJson = {}
 
 
@@ -81,12 +81,12 @@ class _StoredShard(msgspec.Struct, frozen=True, omit_defaults=True):
     """A shard in the JSON of an offset; the names of its fields are in order."""
 
     after: str | None = None
-    """The sequence number of its last record, where it was read."""
+    """The sequence number of the last record read; None: no record was."""
     finished: bool = False
     first: str | None = None
     parent: str | None = None
     position: Position | None = None
-    """Any other position than `after`."""
+    """Any position other than `after`."""
     since: datetime | None = None
     unlisted: bool = False
 
@@ -101,7 +101,7 @@ class _StoredOffset(msgspec.Struct, frozen=True):
     images: Any = None
     snapshot: Snapshot | None = None
     prefix: str = ""
-    """The beginning of all shard ids, which is left out of each."""
+    """The common beginning of all shard ids, which each leaves out."""
 
 
 def to_json(offset: Offset, images: object = None) -> OffsetJson:
@@ -192,7 +192,7 @@ def ranges(start: Offset, end: Offset) -> list[Range]:
             number = reached.position.sequence_number
             first = before.position
             if reached.first is not None and not isinstance(first, AfterSequence):
-                first = AtSequence(reached.first)  # nothing before it was there, or was asked for
+                first = AtSequence(reached.first)  # nothing before it existed, or was requested
             between.append(Range(shard_id, first, number))
         elif reached.finished:
             between.append(Range(shard_id, before.position))
@@ -222,7 +222,7 @@ def resume(offset: Offset) -> list[TrackedShard]:
 
 
 def tracked(shard_id: str, start: Offset, end: Offset) -> TrackedShard:
-    """Returns a shard that a micro-batch reads, as it was at the start of that."""
+    """Returns a micro-batch's shard, as of the batch's start."""
     return _tracked(shard_id, start.shards.get(shard_id), end.shards[shard_id])
 
 
@@ -234,6 +234,6 @@ def _tracked(shard_id: str, start: ShardOffset | None, end: ShardOffset) -> Trac
         start.position,
         ShardStatus.FINISHED if start.finished else ShardStatus.WAITING,
         expected=not end.unlisted,
-        # What has begun after the query was the query's to read from its first record on.
+        # The query reads a shard that opened after its start from its first record on.
         since=start.since or opened_at(shard_id),
     )

@@ -32,23 +32,23 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: str
     of_table: bool = False
-    """True where `stream` names a table: its next stream is gone on with, too."""
+    """True if `stream` names a table: the query then moves on to its next stream."""
     start: Position
     """`startingPosition`: as `--from`; default latest for a stream, trim_horizon for a batch."""
     end: datetime | None = None
     """`endingPosition`, only of a batch: a time or an age; None for everything up to now."""
     max_records: int | None = None
-    """`maxRecordsPerTrigger`: at most so many rows in a micro-batch."""
+    """`maxRecordsPerTrigger`: the most rows of a micro-batch."""
     max_bytes: int | None = None
     """`maxBytesPerTrigger`: a micro-batch ends with the record that reaches it."""
     min_records: int | None = None
-    """`minOffsetsPerTrigger`: a micro-batch waits until there are so many, …"""
+    """`minOffsetsPerTrigger`: a micro-batch waits for this number of records, …"""
     max_trigger_delay: float = 900.0
-    """… but no longer than `maxTriggerDelay` after the one before."""
+    """… up to `maxTriggerDelay` after the previous one."""
     max_event_time_skew: float = 60.0
-    """`maxEventTimeSkew`: at most so many seconds may one shard be ahead of another."""
+    """`maxEventTimeSkew`: the most seconds that one shard may be ahead of another."""
     min_partitions: int | None = None
-    """`minPartitions`: at least so many tasks, where there is so much to part."""
+    """`minPartitions`: the least number of tasks, if there are enough records."""
     checkpoint: str | None = None
     """`checkpointLocation`: the query's, for Sparks that do not tell where a micro-batch begins."""
     fail_on_data_loss: bool = True
@@ -60,7 +60,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     schema_location: str | None = None
     """`schemaLocation`: the folder that keeps an inferred schema, which only grows."""
     rescued_data: RescuedData = "unfit"
-    """`rescuedData`: `all` for attributes without a column, too, not only those that don't fit."""
+    """`rescuedData`: `all` includes attributes without a column; else only unfit values."""
     changed_attributes: bool = False
     """`changedAttributes`: one more column, the names of the attributes that differ."""
     columns: tuple[str, ...] | None = None
@@ -77,7 +77,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_limited(self) -> bool:
-        """True where the driver has to count what goes into a micro-batch."""
+        """True if the driver has to count the records of a micro-batch."""
         return self.max_records is not None or self.max_bytes is not None
 
 

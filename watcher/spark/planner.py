@@ -1,4 +1,4 @@
-"""Decides, in Spark's driver, what the next micro-batch has: executes the core for open shards."""
+"""Decides, in Spark's driver, which records the next micro-batch has; an executor of the core."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class _StoppingPoint(msgspec.Struct, frozen=True):
     """The end of `availableNow`."""
 
     written: datetime
-    """Some seconds later: what was written by then is in its shard."""
+    """The time, some seconds later, by which earlier records are in their shards."""
     closed: set[str] | None
-    """The shards that were closed by then, whose records were written before; None: not known."""
+    """The shards that were closed at that moment; None: unknown."""
 
 
 class Planner:
-    """Plans micro-batches for `latestOffset`, and holds the pages that go along with them.
+    """Plans micro-batches for `latestOffset`, and holds their pages.
 
-    Raises StreamError, UsageError, and DataLossError (with `failOnDataLoss`); once it has begun, it
-    raises no passing trouble of the service, since that would end the query. `background` is the
-    service for listings, which must not keep the query waiting.
+    Raises StreamError, UsageError, and DataLossError (with `failOnDataLoss`). After its start it
+    retries passing errors of the service, which would end the query. `background` is the service
+    for listings, which must not delay the query.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class Planner:
             clock=clock,
         )
         self._coordinator: Coordinator | None = None
-        self._first_shards: set[str] = set()  # of the first offset
+        self._first_shards: set[str] = set()  # those of the first offset
         self._stop_at: _StoppingPoint | None = None
         self._alignment = EventTimeAlignment(options.max_event_time_skew, clock, timing)
         self.awaits_others = False
-        """True if what there is waits for a shard that is behind it in event time."""
+        """True if buffered records wait for a shard that is behind them in event time."""
         self._first_until = math.inf
         self._batch_at = -math.inf  # the first one waits for nothing
         self._planned: dict[str, ShardOffset] = {}
         """The end of the newest micro-batch."""
         self._finished = 0
         self.stream_count = 1
-        """How many planners are asked one after the other: none may keep the others waiting."""
+        """The number of planners that the query asks in turn; they share the waiting time."""
 
     @property
     def successor(self) -> str | None:
@@ -110,7 +110,7 @@ class Planner:
         return cls(options, arn, service, threads, background=BackgroundService(service))
 
     def initial_offset(self) -> Offset:
-        """Returns where a new query starts, as positions that mean the same at any time."""
+        """Returns a new query's start, as positions whose meaning does not change with time."""
         coordinator = self._new_coordinator(None)
         executor.start(coordinator, self._service, self._clock)
         self._losses.warn_if_starting_late(coordinator.listing)
@@ -133,7 +133,7 @@ class Planner:
         try:
             listing = retry_at_start(lambda: self._service.list_shards(self.arn), self._clock)
             now, closed = listing.time, listing.closed()
-        except StreamGoneError:  # what that means is known where it is to be read
+        except StreamGoneError:  # `latest` reports it
             now = datetime.fromtimestamp(self._clock.time(), UTC)
         written = now + timedelta(seconds=CORE_TIMING.written_seconds + 1)
         self._stop_at = _StoppingPoint(written, closed)
@@ -147,9 +147,9 @@ class Planner:
     def latest(
         self, start: Offset, max_records: int | None, max_bytes: int | None = None
     ) -> Offset:
-        """Returns the end of the next micro-batch; `start` itself where there is none now.
+        """Returns the end of the next micro-batch; `start` itself if there is none now.
 
-        Once all of a stream that has ended is delivered, that is where the table's next one begins.
+        Behind a stream that has ended, returns the start of the table's next stream.
         """
         try:
             coordinator = self._resume(start)
@@ -188,10 +188,10 @@ class Planner:
                 self._driver.wait(idle_seconds)
 
     def _awaits_more(self, coordinator: Coordinator) -> bool:
-        """True while there is too little for a micro-batch (`minOffsetsPerTrigger`).
+        """True while there are too few records for a micro-batch (`minOffsetsPerTrigger`).
 
-        Not where no more comes of it: the stream has ended, the query is to, executors read what
-        there is, or there is no room for more.
+        False where waiting brings no more: the stream has ended, the query ends, executors read the
+        records, or the buffer is full.
         """
         least = (self._options.min_records or 0) // self.stream_count
         waited = self._clock.monotonic() - self._batch_at
@@ -199,7 +199,7 @@ class Planner:
             return False
         shards = self._ahead.shards.values()
         if waited >= self._options.max_trigger_delay or any(
-            each.for_executors or each.rests for each in shards
+            each.for_executors or each.is_parked for each in shards
         ):
             return False
         return sum(page.count for each in shards for page in each.pages) < least
@@ -211,7 +211,7 @@ class Planner:
         max_bytes: int | None,
         coordinator: Coordinator,
     ) -> Offset | None:
-        """Returns the end of the next micro-batch; None where it would be empty now."""
+        """Returns the end of the next micro-batch; None if that would be empty now."""
         shards, lineage = self._ahead.shards, coordinator.lineage
         if not any(each.pages or each.for_executors for each in shards.values()):
             self.awaits_others = False
@@ -236,7 +236,7 @@ class Planner:
         return end
 
     def _read_here(self, limit: EventTimeLimit, start: Offset, coordinator: Coordinator) -> bool:
-        """Reads shards here that executors would read past the end; True if there are any."""
+        """Reads the shards here that executors would read past the end; True if there are any."""
         whole = [each for each in self._ahead.shards.values() if each.for_executors]
         full_at = micro_batch.full_at(self._ahead.shards, self._ahead.limits, limit.until)
         until = min(limit.until, full_at + self._options.max_event_time_skew)
@@ -255,22 +255,22 @@ class Planner:
 
     @staticmethod
     def _upto(shard: BufferedShard, lineage: Lineage) -> float:
-        """Returns a time after which no record was made of what executors read of a shard."""
+        """Returns a time that is after all records which executors read of a shard."""
         if shard.deferred is not None:
             return shard.deferred.upto_created
         opened = min(map(unread_since, lineage.children(shard.id)), default=-math.inf)
         return math.inf if opened == -math.inf else opened
 
     def pages(self, between: Range) -> list[BufferedPage] | None:
-        """Returns the pages of a range; None where executors have to read it."""
+        """Returns the pages of a range; None if executors have to read it."""
         with self._driver.lock:
             shard = self._ahead.shards.get(between.shard_id)
             return None if shard is None else shard.pages_between(between.start, between.upto)
 
     def for_executors(self, between: Range, start: Offset, end: Offset) -> Range:
-        """Returns a range as executors read it; reports a loss where records have left its shard.
+        """Returns a range as executors read it; reports a loss if records have left its shard.
 
-        The planner did so when the shard's turn came; after a crash that may be long ago.
+        The planner has checked that when the shard was ready; after a crash, that may be long ago.
         """
         if between.starts_at_number:
             return between
@@ -290,9 +290,9 @@ class Planner:
         return msgspec.structs.replace(between, since=now)
 
     def report(self) -> Report:
-        """Returns the query's progress: what is behind the micro-batch that was planned last.
+        """Returns the query's progress: figures of what follows the newest micro-batch.
 
-        Spark asks right after planning one, and shows that until there is another.
+        Spark asks right after it has planned one, and shows the answer until the next.
         """
         with self._driver.lock:
             shards = list(self._ahead.shards.values())
@@ -324,7 +324,7 @@ class Planner:
         )
 
     def _resume(self, start: Offset) -> Coordinator:
-        """Returns the coordinator, resumed at `start`, and drops pages delivered before that."""
+        """Returns the coordinator, resumed at `start`; drops the pages delivered before that."""
         if start.stream != self.arn:
             raise UsageError(
                 f"the checkpoint belongs to {start.stream}, not to {self.arn}; "
@@ -349,7 +349,7 @@ class Planner:
         return self._coordinator
 
     def _refresh_shards(self, coordinator: Coordinator) -> None:
-        """Starts shards: executors read closed ones; with a limit all are counted here."""
+        """Starts the ready shards: executors read closed ones, unless a limit needs counting."""
         while ready := coordinator.take_ready():
             self._start(coordinator, ready)
             self._driver.wake()
@@ -361,7 +361,7 @@ class Planner:
             closed = closed if self._stop_at.closed is None else self._stop_at.closed
         for shard in ready:
             if shard.id not in self._first_shards:
-                # It has begun after the query: its first record on is the query's to read.
+                # It opened after the query's start: the query reads it from its first record on.
                 shard.since = opened_at(shard.id) or shard.since
             if shard.id in closed and not self._options.is_limited:
                 self._losses.report_if_waited_past_retention(shard, coordinator.now)
@@ -373,7 +373,7 @@ class Planner:
                 self._ahead.add(shard, bounded_at, closed=is_closed, may_defer=may_defer)
 
     def _handle_events(self, coordinator: Coordinator) -> None:
-        """Handles the readers' events. Raises what has ended them, and DataLossError."""
+        """Handles the readers' events. Raises the error that ended them, and DataLossError."""
         for shard in self._ahead.shards.values():
             shard.closed = shard.closed or coordinator.is_closed(shard.id)
         for tracked in coordinator.take_reopened():
@@ -401,19 +401,19 @@ class Planner:
     # When there is no micro-batch
 
     def _confirm_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
-        """True once there is nothing to plan now. Raises StreamGoneError."""
+        """True once there is certainly nothing to plan now. Raises StreamGoneError."""
         end = self._succession.end
         if self._stop_at is not None:
             is_over = end is not None or not coordinator.is_over
-            return is_over and self._poll_done(coordinator)
+            return is_over and self._confirm_done(coordinator)
         if end is not None:
             raise self._succession.error(coordinator)
         now = self._clock.monotonic()
         is_tried = self._are_tried() and not self.awaits_others
         return now >= deadline and (is_tried or now >= self._first_until)
 
-    def _poll_done(self, coordinator: Coordinator) -> bool:
-        """True once every record is delivered, and no child can show up any more."""
+    def _confirm_done(self, coordinator: Coordinator) -> bool:
+        """True once every record is delivered, and no further child can appear."""
         shards = self._ahead.shards.values()
         was_never_listed = coordinator.is_gone and not coordinator.has_listed
         return all(shard.is_complete for shard in shards) and (
@@ -423,13 +423,13 @@ class Planner:
     def _find_end(self, coordinator: Coordinator) -> StreamEnd | None:
         """Returns the end of the stream once all of it is delivered; None while more may come."""
         succession = self._succession
-        if succession.end is None and coordinator.is_over and self._poll_done(coordinator):
+        if succession.end is None and coordinator.is_over and self._confirm_done(coordinator):
             stops = self._stop_at is not None
             succession.find_end(coordinator, self._background, stops=stops)
         return succession.end
 
     def _are_tried(self) -> bool:
-        """True once each shard was read once, or tried to."""
+        """True once each shard was read, successfully or not."""
         shards = self._ahead.shards.values()
         return all(shard.attempted for shard in shards if shard.reader is not None)
 
@@ -443,9 +443,9 @@ def _backlog(
     planned: Mapping[str, ShardOffset],
     now: float,
 ) -> Report:
-    """Returns the figures of what comes after the newest micro-batch, whose end is `planned`.
+    """Returns the figures of what follows the newest micro-batch, whose end is `planned`.
 
-    `unstarted` are shards that wait for their turn.
+    `unstarted` are shards that are not ready.
     """
     shards = list(shards)
     waiting = [
@@ -480,7 +480,7 @@ def _is_left(held: BufferedPage | DeferredRange, planned: ShardOffset | None) ->
 
 
 def _opened(unread: Iterable[TrackedShard], now: float) -> Iterator[float]:
-    """Yields when the first record may have been made of shards that were not read yet."""
+    """Yields the earliest possible time of a record in each shard that was not read yet."""
     kept = now - RETENTION.total_seconds()
     for each in unread:
         if (since := _oldest_unread(each)) is not None:
@@ -488,7 +488,7 @@ def _opened(unread: Iterable[TrackedShard], now: float) -> Iterator[float]:
 
 
 def _oldest_unread(shard: TrackedShard) -> datetime | None:
-    """Returns a time before which no record of a shard is unread, where one is known."""
+    """Returns a time before which no record of a shard is unread, if one is known."""
     if isinstance(shard.position, AtTime):
         return shard.position.time
     return opened_at(shard.id) or shard.since

@@ -1,6 +1,7 @@
-"""Reads open shards ahead of the micro-batches: which is next, and when enough is buffered.
+"""Reads open shards ahead of the micro-batches.
 
-`ReadAhead` decides, without waiting or running by itself; `ReaderThreads` drives it.
+`ReadAhead` decides which shard is next and when enough is buffered; it starts no thread and never
+waits. `ReaderThreads` drives it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from watcher.streams.shard_reader import ShardReader
 class ReadAhead:
     """The shards that are being read, or have buffered pages.
 
-    `events` are the readers' messages, pages included, in their order: they are to be handled
-    before a page is given out that came after them.
+    `events` are the readers' messages, pages included, in order: the planner handles them before it
+    hands out a later page.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class ReadAhead:
         self.shards: dict[str, BufferedShard] = {}
         self.events: deque[tuple[BufferedShard, ReaderEvent]] = deque()
         self.failure: BaseException | None = None
-        """The error that has ended the reading."""
+        """The error that ended the reading."""
         self._arn = arn
         self._clock = clock
         self._timing = timing
@@ -69,11 +70,11 @@ class ReadAhead:
         self.start_reader(shard)
 
     def add_closed(self, tracked: TrackedShard) -> None:
-        """Adds a closed shard that executors read themselves."""
+        """Adds a closed shard, which executors read."""
         self.shards[tracked.id] = BufferedShard(tracked, None, closed=True)
 
     def start_reader(self, shard: BufferedShard, pause: float = 0.0) -> None:
-        """Starts a new reader at the end of what the last one has read."""
+        """Starts a new reader behind the last record read."""
         rate = None if shard.reader is None else shard.reader.reads.rate
         shard.reader = ShardReader(
             self._arn,
@@ -89,20 +90,20 @@ class ReadAhead:
         self._schedule(shard, max(pause, shard.reader.reads.delay()))
 
     def read_here(self, shard: BufferedShard, undelivered: Position) -> None:
-        """Reads a shard here that executors would read past the end of the batch.
+        """Reads a shard here, as executors would read past the end of the batch.
 
-        It must not be being read just now.
+        No read of it may be under way.
         """
         self._due = [each for each in self._due if each[2] is not shard]
         heapq.heapify(self._due)
         self._parked = [each for each in self._parked if each is not shard]
-        freed = shard.undefer(undelivered)
+        freed = shard.take_back(undelivered)
         self.start_reader(shard)
         self._make_room(freed)
 
     def delivered(self, shard: BufferedShard, position: Position) -> bool:
-        """Notes that all before this position is delivered; returns True where more is to read."""
-        waited = shard.rests and shard.deferred is not None and shard.deferred.ends_now
+        """Notes what is delivered, up to this position; returns True if there is more to read."""
+        waited = shard.is_parked and shard.deferred is not None and shard.deferred.ends_now
         freed = shard.drop_delivered(position)
         if goes_on := waited and shard.deferred is None:
             shard.progressed_at = self._clock.monotonic()
@@ -122,11 +123,11 @@ class ReadAhead:
     # Which shard is next
 
     def seconds_until_due(self) -> float:
-        """Returns the seconds until the next shard's turn; none or less where it has come."""
+        """Returns the seconds until a shard is due; 0 or less: now; infinite: none will be."""
         return self._due[0][0] - self._clock.monotonic() if self._due else math.inf
 
     def next(self) -> BufferedShard | None:
-        """Returns the shard whose turn has come; it gets no other before `take`."""
+        """Returns a due shard, if there is one; it is not due again before `take`."""
         if self.seconds_until_due() > 0:
             return None
         shard = heapq.heappop(self._due)[2]
@@ -134,7 +135,7 @@ class ReadAhead:
         return shard
 
     def take(self, shard: BufferedShard, events: list[ReaderEvent]) -> None:
-        """Takes in the events of one read of a shard."""
+        """Handles the events of one read of a shard."""
         assert shard.reader is not None
         for each in events:
             if isinstance(each, BufferedPage):
@@ -155,12 +156,12 @@ class ReadAhead:
         if not (events and isinstance(events[-1], DeferredRange)):
             self._put_back(shard)
         elif events[-1].ends_now:
-            shard.rests, shard.idle_at = True, self._clock.time()
-        else:  # what comes behind it is not of now, either
+            shard.is_parked, shard.idle_at = True, self._clock.time()
+        else:  # the records behind the range are old, too
             self.start_reader(shard)
 
     def step(self, service: Service) -> bool:
-        """Reads the shard whose turn has come; returns False where none has. Raises StreamError."""
+        """Reads a due shard; returns False if there is none. Raises StreamError."""
         shard = self.next()
         if shard is not None:
             self.take(shard, shard.read(service))
@@ -170,12 +171,12 @@ class ReadAhead:
         assert shard.reader is not None
         if shard.reader.finished:
             return
-        # Twice a micro-batch's: one is being worked on, the next is being read. The others may have
-        # to wait for one of which there is nothing: that is read on.
+        # Twice a micro-batch: Spark works on one while the next is being read. A shard without
+        # pages is read on, as the others may have to wait for it.
         limits = self.limits
         is_full = self._bytes >= 2 * limits.batch_bytes and shard.pages
         if is_full or shard.bytes >= 2 * limits.shard_bytes:
-            shard.rests = True
+            shard.is_parked = True
             self._parked.append(shard)
             return
         pause = shard.reader.delay
@@ -184,7 +185,7 @@ class ReadAhead:
         self._schedule(shard, pause)
 
     def _schedule(self, shard: BufferedShard, pause: float) -> None:
-        shard.rests = False
+        shard.is_parked = False
         heapq.heappush(self._due, (self._clock.monotonic() + pause, next(self._order), shard))
 
 
@@ -195,19 +196,19 @@ def _is_refusal(event: ReaderEvent) -> bool:
 
 
 class ReadAheadDriver(Protocol):
-    """Steps a read-ahead."""
+    """Drives a read-ahead."""
 
     ahead: ReadAhead
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """Returns the lock under which the read-ahead is looked at and changed."""
+        """The lock for every use of the read-ahead."""
 
     def wake(self) -> None:
-        """Notes that there is more to read now, or soon; the lock is held."""
+        """Notes that there is more to read. The caller holds the lock."""
 
     def wait(self, seconds: float) -> None:
-        """Waits until something was read, or so long; the lock is held. May raise StreamError."""
+        """Waits up to `seconds` for a read. The caller holds the lock. May raise StreamError."""
 
     def stop(self) -> None:
         """Ends the reading."""
@@ -216,7 +217,7 @@ class ReadAheadDriver(Protocol):
 class ReaderThreads:
     """Drives a read-ahead with a few threads.
 
-    `connect` makes a client for each of them: a shortcut's one connection can't be shared.
+    `connect` makes a client for each of them, as threads can't share a connection.
     """
 
     def __init__(
@@ -232,21 +233,21 @@ class ReaderThreads:
         self._stopped = False
 
     def wake(self) -> None:
-        """Wakes the threads that wait; starts one more where there are shards enough."""
+        """See `ReadAheadDriver`: wakes the threads, and starts another one for many shards."""
         self._work.notify_all()
         if len(self._threads) < min(self.ahead.limits.threads, len(self.ahead.shards)):
             name = f"reader {len(self._threads)}"
-            # A daemon: Spark ends this process without a word.
+            # A daemon: Spark ends this process without a warning.
             thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Waits until something was read, or so long."""
+        """See `ReadAheadDriver`."""
         self._has_read.wait(seconds)
 
     def stop(self) -> None:
-        """Ends the threads; one that is in a call may take until its answer."""
+        """Ends the threads; waits a moment for one that is in a call."""
         with self.lock:
             self._stopped = True
             self._work.notify_all()
@@ -268,7 +269,7 @@ class ReaderThreads:
                 self._has_read.notify_all()
 
     def _next(self) -> BufferedShard | None:
-        """Waits for the next shard's turn, and returns that shard; None at the end."""
+        """Waits for a due shard, and returns it; None at the end."""
         with self.lock:
             while not self._stopped:
                 if (shard := self.ahead.next()) is not None:

@@ -60,7 +60,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         self._images = image_shape(options, schema)
         self._parallelism = parallelism
         self.stream_count = 1
-        """How many streams the same query reads, one after the other."""
+        """The number of streams that the query reads, one after the other."""
         # Made at the first use: this object is pickled for the executors, sockets can't be.
         self._make_planner = planner
         self._made_planner: Planner | None = None
@@ -92,7 +92,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
 
     @property
     def awaits_others(self) -> bool:
-        """True if there are records that wait for a shard that is behind them in event time."""
+        """True if buffered records wait for a shard that is behind them in event time."""
         return self._made_planner is not None and self._made_planner.awaits_others
 
     def initialOffset(self) -> OffsetJson:

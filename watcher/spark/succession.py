@@ -1,4 +1,4 @@
-"""The end of a stream in a query of a table, which goes on with the table's next stream."""
+"""Moves a query of a table from a stream that has ended to the table's next stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("watcher")
 
 
 class StreamSuccession:
-    """One stream of a query, the one before it and the one behind it."""
+    """A query's stream, with its predecessor and its successor."""
 
     def __init__(self, arn: str, *, of_table: bool, losses: Losses, clock: Clock) -> None:
         self.end: StreamEnd | None = None
@@ -33,16 +33,16 @@ class StreamSuccession:
         """The table's newest stream, where a checkpoint is of an older one."""
 
     def take_over(self, former: StreamSuccession) -> None:
-        """Takes the place of another stream of the table, in the same query."""
+        """Replaces another stream of the table, in the same query."""
         self.follows = former.successor == self._arn
         self._newest = None if self.follows else former._arn
         self._losses.lines = former._losses.lines
 
     def find_end(self, coordinator: Coordinator, service: Service, *, stops: bool) -> None:
-        """Looks once for the stream's end; all of it is delivered, and the table may have a next.
+        """Searches, once, for the next stream of the table; all of this one is delivered.
 
-        A query waits for the next stream of a disabled one for as long as it takes, unless it
-        `stops` at some moment.
+        A query waits without a limit for the stream that follows a disabled one, unless it `stops`
+        by itself (`availableNow`).
         """
         search = self._search
         search.wait_seconds = math.inf
@@ -55,7 +55,7 @@ class StreamSuccession:
             logger.warning(str(self.error(coordinator)))
 
     def error(self, coordinator: Coordinator) -> StreamGoneError:
-        """Returns the error that ends a query which can't move on."""
+        """Returns the error of a query that can't move on."""
         newer = self.end and self.end.newer
         if newer is None:
             return StreamGoneError(f"no stream {self._arn}: it was deleted")

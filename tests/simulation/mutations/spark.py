@@ -109,14 +109,14 @@ SPARK = [
     Mutant(
         "a table's next stream is gone on with before all of the last one is delivered",
         "Planner._find_end",
-        condition("_poll_done", becomes="{0} and {1}"),
+        condition("_confirm_done", becomes="{0} and {1}"),
         "spark",
         given=_ENABLED_AGAIN,
     ),
     Mutant(
         "a query of a table stays with a stream that has ended",
         "Planner._find_end",
-        condition("_poll_done", becomes="False"),
+        condition("_confirm_done", becomes="False"),
         "spark",
         given=_ENABLED_AGAIN,
     ),
