@@ -284,7 +284,10 @@ class Viewer:
 def run_shared(
     descriptor: int, on_record: Callable[[Record], None], display: Display, stop: threading.Event
 ) -> Totals | None:
-    """Hands over what another process's watch says, until the user stops. Raises its error."""
+    """Hands over what another process's watch says, until the user stops. Raises its error.
+
+    Ends this process if the other one has gone: nobody reads what the view prints.
+    """
     with Connection(descriptor, writable=False) as receiving:
         while not stop.is_set():
             if not receiving.poll(LIVE_TIMING.poll_seconds):
@@ -292,7 +295,8 @@ def run_shared(
             try:
                 message = receiving.recv()
             except EOFError:
-                raise WatcherError("the watch has ended, or this view was too slow") from None
+                # One that tried to end in order, with a broken pipe to print to, drew for ever.
+                os._exit(1)
             if isinstance(message, Totals):
                 return message
             on_message(message, on_record, display)

@@ -24,6 +24,7 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.support import browser
 from tests.support.dynamodb_local import MissingPart
 from tests.support.program import PATIENCE
+from watcher.live.watch_process import DESCRIPTOR
 from watcher.live.web import VIEWERS_MAX
 
 
@@ -271,3 +272,30 @@ async def page(program: str) -> AsyncIterator[Tab]:
         finally:
             process.kill()
             await process.wait()
+
+
+def test_a_viewer_ends_with_its_server_also_one_that_was_killed(simulator: Simulator) -> None:
+    receiving, sending = os.pipe()
+    viewer = subprocess.Popen(
+        [sys.executable, "-m", "watcher", "orders", "--live", "--live-web="],
+        env={
+            **os.environ,
+            **simulator.environment,
+            "TEXTUAL_DRIVER": "textual.drivers.web_driver:WebDriver",
+            DESCRIPTOR: str(receiving),
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[receiving],
+    )
+    os.close(receiving)
+    assert viewer.stdin and viewer.stdout
+    try:
+        assert viewer.stdout.readline() == b"__GANGLION__\n"  # the view is there
+        for end in (viewer.stdin, viewer.stdout):
+            end.close()
+        os.close(sending)
+        viewer.wait(PATIENCE)
+    finally:
+        viewer.kill()
