@@ -32,7 +32,7 @@ class Clock:
     """As `monotonic`, but also runs while the machine sleeps."""
 
     def time(self) -> float:
-        """Returns this machine's epoch seconds, matches may be wrong, and may jump."""
+        """Returns this machine's epoch seconds, which may be wrong, and may jump."""
         return time.time()
 
     def now(self) -> datetime:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
-
-import msgspec
 
 # Limits the exponent: a network may be down for days.
 _DOUBLINGS = 10
@@ -16,7 +15,8 @@ _FIRST_LOGGED = 4
 _Answer = TypeVar("_Answer")
 
 
-class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Backoff:
     """The delays between attempts: each twice as long as the one before, up to the longest."""
 
     first_seconds: float = 0.1
@@ -55,11 +55,6 @@ def retry(
             if not may_pass(error) or (pause := next(left, None)) is None:
                 raise
         sleep(pause)
-
-
-def backoff(failures: int, first: float = 0.1, most: float = 10.0) -> float:
-    """Returns the seconds to wait after this number of failures in a row; see `Backoff`."""
-    return Backoff(first_seconds=first, longest_seconds=most).after(failures)
 
 
 def worth_logging(failures: int, from_failure: int = _FIRST_LOGGED) -> bool:

@@ -260,7 +260,7 @@ class Program(ABC):
             page = min(page, self._scenario.limit or page)
         since -= _PAGE_SECONDS * self._to_read / page
         if any(each.runs[-1].rests for each in self._judges):
-            since -= TIMING.retry_stream_seconds_max
+            since -= TIMING.stream_backoff.longest_seconds
         is_missing = bool(missing) or judge.lacks_items
         if self._hangs:  # what a run up to now leaves to the next one has to wait as well
             due = missing if self._scenario.follow else []

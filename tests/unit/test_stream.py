@@ -22,6 +22,7 @@ from watcher.aws.connect import connect
 from watcher.errors import StreamGoneError, TransientError
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.timing import Timing
+from watcher.retry import Backoff
 from watcher.streams.persistent_errors import StreamRetry
 from watcher.streams.timing import Timing as CoreTiming
 
@@ -79,7 +80,7 @@ def test_what_was_written_while_a_full_page_was_taken_comes_before_none(sim: Sim
 def test_of_several_one_that_is_refused_at_first_goes_on_where_all_began(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    retry = partial(StreamRetry, timing=CoreTiming(retry_stream_seconds=0.1))
+    retry = partial(StreamRetry, timing=CoreTiming(stream_backoff=Backoff(first_seconds=0.1)))
     monkeypatch.setattr("watcher.pull.merged_streams.StreamRetry", retry)
     sim.add_table("users")
     sim.fail_next("DescribeStream", "AccessDeniedException")

@@ -182,10 +182,7 @@ class FastClient:
         return pending
 
     def call_of(self, operation: str) -> RequestTemplate | None:
-        """Returns an operation's request form;
-
-        None if botocore makes it, or nothing was called yet.
-        """
+        """Returns an operation's request form; None if botocore makes it, or before a call."""
         return self._calls.get(operation)
 
     def _known_call(self, operation: str, query: Query) -> RequestTemplate | None:

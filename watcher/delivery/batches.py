@@ -13,9 +13,9 @@ import msgspec
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.handler import Failure, Handler
+from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError
 from watcher.records.record import Record
-from watcher.retry import backoff
 
 _LARGEST_BATCH = 10_000  # Lambda's own
 
@@ -168,7 +168,8 @@ class Batches(Handler):
             batch.parts.append(_Part(first))
             raise Failure(failed, error, 0.0)
         is_given_up = 0 <= self._settings.retries < part.failures
-        raise Failure(failed, error, None if is_given_up else backoff(part.failures))
+        pause = HANDLER_TIMING.batch_backoff.after(part.failures)
+        raise Failure(failed, error, None if is_given_up else pause)
 
     def _attempt(self, records: Sequence[Record]) -> tuple[int, BaseException]:
         """Returns the number of successful records, and the error of the next one."""

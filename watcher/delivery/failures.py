@@ -73,10 +73,10 @@ class FailurePolicy(msgspec.Struct, frozen=True):
             first, rest = "", policy
         retries = 0.0 if retry is None else float(retry["count"] or math.inf)
         seconds = float(retry["time"]) * _UNITS[retry["unit"]] if retry and retry["time"] else None
-        is_for_ever = retries == math.inf and seconds is None
+        is_endless = retries == math.inf and seconds is None
         then, _, place = rest.partition(":")
         if (then == "dead-letter" and place) or (then in ("log", "stop") and ":" not in rest):
-            is_good = not is_for_ever
+            is_good = not is_endless
         else:
             is_good = retry is not None and policy == first
         if not is_good:
@@ -85,7 +85,7 @@ class FailurePolicy(msgspec.Struct, frozen=True):
         return cls(then or "log", retries, limit, place, aws or AwsConfig())
 
     @property
-    def is_for_ever(self) -> bool:
+    def is_endless(self) -> bool:
         """True where a handler is retried until it succeeds."""
         return self.retries == self.seconds == math.inf
 

@@ -15,15 +15,8 @@ from watcher.delivery.failures import FailureLog, FailurePolicy, failure_text, i
 from watcher.delivery.handler import Failure
 from watcher.delivery.timing import HANDLER_TIMING
 from watcher.records.record import Record
-from watcher.retry import Backoff
 
 logger = logging.getLogger("watcher")
-
-_PAUSES = Backoff(
-    first_seconds=HANDLER_TIMING.retry_seconds,
-    longest_seconds=HANDLER_TIMING.retry_seconds_max,
-    jitter=0.2,
-)
 
 
 class Retry(msgspec.Struct):
@@ -89,19 +82,19 @@ class Retries:
         if failure.retry_in is not None:
             return failure.retry_in
         policy = self._on_error
-        if failure.is_final or (policy.is_for_ever and is_lasting(failure.error)):
+        if failure.is_final or (policy.is_endless and is_lasting(failure.error)):
             return None
         retry.failures += 1
         left = retry.since + policy.seconds - self._clock.monotonic()
         if retry.failures > policy.retries or left <= 0:
             return None
-        return min(_PAUSES.after(retry.failures), left)
+        return min(HANDLER_TIMING.retry_backoff.after(retry.failures), left)
 
     def _log(self, retry: Retry, error: BaseException) -> None:
         """Logs the first retry, again after some minutes, and once the records get old."""
         lasted = self._clock.monotonic() - retry.since
         if retry.tries == 1:
-            how = " until it succeeds" if self._on_error.is_for_ever else ""
+            how = " until it succeeds" if self._on_error.is_endless else ""
             self._failure_log.error(retry.handler, retry.records, error, f"; trying again{how}")
         elif lasted >= self._next_log_after(retry):
             while lasted >= self._next_log_after(retry):

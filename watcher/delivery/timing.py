@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from watcher.retry import Backoff
+
 
 @dataclass(frozen=True, kw_only=True)
 class SequentialTiming:
@@ -57,10 +59,10 @@ class HandlerTiming:
     """The delay between `--reload`'s checks of handlers' files."""
     spans_end_seconds: float = 5.0
     """The time spent, at the end, on sending the last spans."""
-    retry_seconds: float = 0.1
-    """The first delay before a failed handler is retried; it doubles."""
-    retry_seconds_max: float = 60.0
-    """The longest of these delays: what the handler calls may be back any minute."""
+    retry_backoff: Backoff = Backoff(longest_seconds=60.0, jitter=0.2)
+    """The delays before a failed handler is retried: what it calls may be back any minute."""
+    batch_backoff: Backoff = Backoff()
+    """The delays before a Lambda function's failed batch is retried."""
     log_retry_seconds: tuple[float, ...] = (60.0, 300.0, 900.0)
     """The times from the first failure to each further log message, …"""
     log_retry_every_seconds: float = 3600.0

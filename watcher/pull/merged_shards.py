@@ -117,11 +117,11 @@ class MergedShards:
             shards = self._pool.shards.values()
             more = any(each.may_have_more and each.allowed_at <= now for each in shards)
             if not self._heap and not (more and now < until):
-                self._refuse_to_wait_for_ever()
+                self._raise_if_replaced()
                 return None
         return self._heap[0][0]
 
-    def _refuse_to_wait_for_ever(self) -> None:
+    def _raise_if_replaced(self) -> None:
         """Raises StreamGoneError once all of a stream is read that another one has replaced."""
         coordinator = self._pool.coordinator
         is_over = coordinator.is_over and not coordinator.lineage.unfinished

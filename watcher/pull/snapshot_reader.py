@@ -17,7 +17,7 @@ from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.records import page as pages
 from watcher.records.record import Record
 from watcher.records.redaction import Redaction
-from watcher.retry import backoff, worth_logging
+from watcher.retry import worth_logging
 from watcher.streams.checkpoint_format import Token, TokenSnapshot
 from watcher.streams.losses import Losses
 
@@ -116,10 +116,7 @@ class SnapshotReader(MergedShards):
             page = self._items.read()
         except TransientError as error:
             self._failures += 1
-            delay = backoff(
-                self._failures, timing.retry_items_seconds, timing.retry_items_seconds_max
-            )
-            self._retry_at = self._clock.monotonic() + delay
+            self._retry_at = self._clock.monotonic() + timing.items_backoff.after(self._failures)
             if worth_logging(self._failures):
                 text = f"Can't read the items of {self.listing.table}, trying again: {error}"
                 logger.warning(text, extra={"stream": self.arn})

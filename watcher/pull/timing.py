@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from watcher.retry import Backoff
+
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The delays and limits of `watcher.pull`; tests pass their own."""
@@ -67,10 +69,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The delay between checks for a table's next stream, once a stream has ended."""
     successor_wait_seconds: float = 60.0
     """The wait for a disabled stream's successor: to change the view type takes both steps."""
-    retry_items_seconds: float = 1.0
-    """The first delay before a snapshot's items are retried; it doubles."""
-    retry_items_seconds_max: float = 30.0
-    """The longest of these delays."""
+    items_backoff: Backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
+    """The delays between attempts at a page of a snapshot's items."""
     idle_threads_end_seconds: float = 0.2
     """The longest time that a fork waits for idle threads to end."""
 

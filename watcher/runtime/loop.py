@@ -216,7 +216,7 @@ class Manager:
         return self.shutdown.must_stop()
 
     def _show_and_check_stop(self) -> bool:
-        """Does the same, and updates the displays while the watch waits for a lease."""
+        """Updates the displays, too, during the wait for a lease; returns True once to stop."""
         self._display()
         return self._beat_and_check_stop()
 

@@ -13,7 +13,7 @@ from watcher.delivery.protocol import Delivery
 from watcher.errors import ServiceError, StreamError, UnexpectedAnswerError, UsageError
 from watcher.formatting.text import counted
 from watcher.pull.table_snapshot import TableSnapshot
-from watcher.retry import backoff, worth_logging
+from watcher.retry import worth_logging
 from watcher.runtime.timing import SnapshotTiming
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.stores.checkpoint_saver import CheckpointSaver
@@ -21,7 +21,7 @@ from watcher.stores.protocol import Store
 from watcher.streams.checkpoint_format import SnapshotRequest, requests_from
 from watcher.streams.messages import Page
 
-# Of a table that was deleted.
+# The errors of a deleted table.
 _FOR_GOOD = (StreamError, UnexpectedAnswerError)
 
 logger = logging.getLogger("watcher")
@@ -43,28 +43,29 @@ class TableSnapshots:
         self._store = store
         self._saver = saver
         self._dispatcher = dispatcher
-        self._look_at = 0.0
-        self._requests: list[SnapshotRequest] = []
-        self._encoded = b""  # of them
         self._clock = clock
         self._timing = timing or SnapshotTiming()
+        self._look_due = 0.0
+        self._requests: list[SnapshotRequest] = []
+        self._encoded = b""  # the requests' JSON
         self._failures = 0
-        self._due = 0.0
-        self._begun: set[str] = set()
-        self._asked_at = self._ended_at = 0.0
-        self._goes_on = False
-        self._wait = 0.0  # seconds until the next page may be read, while `_goes_on`
+        self._retry_due = 0.0
+        self._read_once: set[str] = set()
+        """The streams of which a page of items was read."""
         self._items: ShardKey | None = None
         """The items that were read last."""
-        self._changes_come: bool | None = False
-        """True if the last call of `receive` returned a message;
-
-        None: not called since the last page.
-        """
+        self._page_began = self._page_ended = 0.0
+        """The times between which the last page was read and delivered; 0: it is not delivered."""
+        self._is_changes_turn = False
+        """True from a page of items on, until changes have had as much time as that took."""
+        self._wait = 0.0
+        """The seconds of their turn that are left."""
+        self._has_changes: bool | None = False
+        """True if the loop's last `receive` returned a message; None: none since the last page."""
 
     def note_changes(self, received: bool) -> None:
         """Notes whether the loop has just received a message."""
-        self._changes_come = received
+        self._has_changes = received
 
     def next(
         self, streams: Iterable[WatchedStream], delivery: Delivery
@@ -77,18 +78,18 @@ class TableSnapshots:
         if self._items is not None and delivery.is_delivering(self._items):
             return None
         now = self._clock.monotonic()
-        if self._goes_on and self._give_changes_time(now, delivery):
+        if self._is_changes_turn and self._give_changes_time(now, delivery):
             delivery.release()
             return None
-        self._goes_on = False
+        self._is_changes_turn = False
         self._start_requested(streams, now)
-        for stream in streams if now >= self._due else ():
+        for stream in streams if now >= self._retry_due else ():
             snapshot = stream.snapshot
             if snapshot is None or not stream.snapshot_is_due or now < snapshot.due_at:
                 continue
             if not delivery.reserve(snapshot.shard_key):
                 return None
-            self._asked_at, self._ended_at = now, 0.0
+            self._page_began, self._page_ended = now, 0.0
             if (page := self._read(stream, snapshot)) is not None:
                 return snapshot, page
             break
@@ -97,9 +98,9 @@ class TableSnapshots:
 
     def _start_requested(self, streams: Iterable[WatchedStream], now: float) -> None:
         """Looks for a request, now and then, and starts its snapshots."""
-        if now < self._look_at:
+        if now < self._look_due:
             return
-        self._look_at = now + self._timing.look_seconds
+        self._look_due = now + self._timing.look_seconds
         encoded = b"" if self._store is None else self._store.snapshot_requests
         if encoded != self._encoded:
             self._encoded, self._requests = encoded, []
@@ -124,15 +125,15 @@ class TableSnapshots:
         stream.stop_snapshot()
 
     def _give_changes_time(self, now: float, delivery: Delivery) -> bool:
-        """Gives changes as much time as the last page took; False where items are next."""
-        if self._changes_come is None:
+        """Returns True while it is the changes' turn, as long as the last page of items took."""
+        if self._has_changes is None:
             self._wait = 0.0
             return True
         are_waiting = delivery.has_changes_beside(self._items)
-        if not (self._changes_come or are_waiting):
+        if not (self._has_changes or are_waiting):
             return False
-        self._ended_at = self._ended_at or now
-        remaining = 2 * self._ended_at - self._asked_at - now
+        self._page_ended = self._page_ended or now
+        remaining = 2 * self._page_ended - self._page_began - now
         if remaining <= 0:
             return False
         self._wait = remaining if are_waiting else 0.0
@@ -149,9 +150,9 @@ class TableSnapshots:
                 raise
             self._give_up(stream, error)
             return None
-        self._failures, self._goes_on, self._wait = 0, True, 0.0
-        self._items, self._changes_come = snapshot.shard_key, None
-        self._begun.add(stream.arn)
+        self._failures, self._is_changes_turn, self._wait = 0, True, 0.0
+        self._items, self._has_changes = snapshot.shard_key, None
+        self._read_once.add(stream.arn)
         if snapshot.is_done:
             stream.end_scan()
             count = counted(snapshot.items, "item")
@@ -160,10 +161,10 @@ class TableSnapshots:
 
     def wait_seconds(self, seconds: float) -> float:
         """Returns how long the loop may wait for messages."""
-        return min(seconds, self._wait) if self._goes_on else seconds
+        return min(seconds, self._wait) if self._is_changes_turn else seconds
 
     def _note_trouble(self, stream: WatchedStream, error: ServiceError | StreamError) -> None:
-        is_first = stream.arn not in self._begun and not stream.is_requested
+        is_first = stream.arn not in self._read_once and not stream.is_requested
         if isinstance(error, StreamError) and is_first:
             raise error
         if type(error) in _FOR_GOOD and stream.coordinator.has_ended:
@@ -171,9 +172,7 @@ class TableSnapshots:
             logger.error(f"Can't read the items of {stream.table}, whose stream has ended: {error}")
             return
         self._failures += 1
-        timing = self._timing
-        pause = backoff(self._failures, timing.again_seconds, timing.again_most_seconds)
-        self._due = self._clock.monotonic() + pause
+        self._retry_due = self._clock.monotonic() + self._timing.backoff.after(self._failures)
         if worth_logging(self._failures):
             text = f"Can't read the items of {stream.table}, trying again: {error}"
             logger.warning(text, extra={"stream": stream.arn})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watcher.observability.timing import FIGURES_TIMING
+from watcher.retry import Backoff
 from watcher.streams.lineage import RETENTION
 
 
@@ -12,6 +13,8 @@ from watcher.streams.lineage import RETENTION
 class WorkersTiming:
     """The delays and limits of the manager's work with its worker processes."""
 
+    start_backoff: Backoff = Backoff()
+    """The delays before a dead worker's shard is started again."""
     long_life_seconds: float = 60.0
     """The age from which a worker's death starts a new row of deaths."""
     deaths_at_start: int = 3
@@ -101,11 +104,8 @@ class SnapshotTiming:
 
     look_seconds: float = 1.0
     """The delay between looks for a request."""
-
-    again_seconds: float = 1.0
-    """The first delay; it doubles."""
-    again_most_seconds: float = 30.0
-    """The longest delay; changes are delivered meanwhile."""
+    backoff: Backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
+    """The delays between attempts at a page of items; changes are delivered meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)

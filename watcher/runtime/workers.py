@@ -17,7 +17,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import ResourceError, WatcherError
 from watcher.formatting.text import counted
 from watcher.process_start import failed_start
-from watcher.retry import backoff, worth_logging
+from watcher.retry import worth_logging
 from watcher.runtime.protocol import (
     Command,
     CredentialsRefused,
@@ -164,7 +164,7 @@ class Workers:
                 worker.process.send(ReadShard(assignment, counters.slot))
         except OSError as error:
             self._log_failed_start(assignment, error)
-            self._refuse_to_try_for_ever(error)
+            self._give_up_starting_if_late(error)
             self._start_later(shard_key, reading)
             return
         self._failed_starts = 0
@@ -180,7 +180,7 @@ class Workers:
             text = f"Can't start a process for shard {assignment.shard_id}: {failed_start(error)}"
             logger.warning(text, extra={"stream": assignment.arn, "shard": assignment.shard_id})
 
-    def _refuse_to_try_for_ever(self, error: OSError) -> None:
+    def _give_up_starting_if_late(self, error: OSError) -> None:
         now = self._clock.monotonic()
         if self._failing_since is None:
             self._failing_since = now
@@ -223,7 +223,7 @@ class Workers:
     def _start_later(self, shard_key: ShardKey, reading: _Assignment) -> None:
         """Schedules another start, later after each immediate death."""
         reading.deaths += 1
-        self._start_in(shard_key, reading, backoff(reading.deaths))
+        self._start_in(shard_key, reading, self._timing.start_backoff.after(reading.deaths))
 
     def _start_in(self, shard_key: ShardKey, reading: _Assignment, seconds: float) -> None:
         reading.state, reading.worker = AssignmentState.DEAD, None

@@ -19,7 +19,7 @@ class Timing:
     first_reads_seconds: float = 0.1
     """The wait for the first reads of shards, so that the first micro-batch has all of them."""
     first_answer_seconds: float = 5.0
-    """The same wait for the very first answer, which counts most with a slow trigger."""
+    """The longest wait of the very first answer for them: with a slow trigger it counts most."""
     list_again_seconds: float = 0.25
     """The delay between a batch read's checks whether another listing is due."""
     find_streams_seconds: float = 60.0
@@ -65,6 +65,11 @@ class Timing:
     """The delay between cancellations: work that starts after one needs another."""
     close_task_seconds: float = 0.05
     """The time that a task which closes handlers keeps its process: the next gets another one."""
+
+    last_batch_seconds: float = 8.0
+    """The default of `--stop-timeout`; docker kills after 10 s, systemd after 90."""
+    describe_seconds: float = 5.0
+    """The timeout of the call that tells a key's type."""
 
     # Folders
 

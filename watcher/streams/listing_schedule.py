@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from watcher.aws.model import opened_at
 from watcher.clock import Clock
-from watcher.retry import backoff
 from watcher.streams.lineage import Lineage
 from watcher.streams.timing import TIMING, Timing
 
@@ -133,9 +132,7 @@ class ListingSchedule:
         """Notes a failure: the next try is later after each of them in a row."""
         self.failures += 1
         self.failing_since = min(self.failing_since, self._clock.monotonic())
-        delay = backoff(
-            self.failures, self._timing.listing_retry_seconds, self._timing.listing_seconds
-        )
+        delay = self._timing.listing_backoff.after(self.failures)
         self._due = self._wanted = self._clock.monotonic() + delay
 
     def on_gone(self) -> None:

@@ -14,7 +14,6 @@ from watcher.errors import (
     TransientError,
     UnexpectedAnswerError,
 )
-from watcher.retry import backoff
 from watcher.streams.messages import ErrorKind, Notice, ReadFailed
 from watcher.streams.timing import TIMING, Timing
 
@@ -113,8 +112,8 @@ class StreamRetry:
             raise error
         if not self.is_paused:  # else it is the same error of another shard
             self.failures += 1
-            first, most = self._timing.retry_stream_seconds, self._timing.retry_stream_seconds_max
-            self._due = self._clock.monotonic() + backoff(self.failures, first, most)
+            delay = self._timing.stream_backoff.after(self.failures)
+            self._due = self._clock.monotonic() + delay
         self.note(arn, error)
 
     def note(self, arn: str, error: StreamError) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 
 from watcher.clock import Clock
-from watcher.retry import backoff
+from watcher.retry import Backoff
 from watcher.streams.timing import TIMING, Timing
 
 
@@ -83,7 +83,7 @@ class AdaptiveRateLimit:
             return 0.0
         interval = 1 / self._rate
         if self.throttled_in_a_row > 1:
-            interval = backoff(
-                self.throttled_in_a_row, interval, self._timing.throttled_seconds_max
-            )
+            longest = self._timing.throttled_seconds_max
+            growing = Backoff(first_seconds=interval, longest_seconds=longest)
+            interval = growing.after(self.throttled_in_a_row)
         return max(0.0, self._began + interval - self._clock.monotonic())

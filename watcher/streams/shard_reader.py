@@ -32,7 +32,7 @@ from watcher.errors import (
 )
 from watcher.records import page
 from watcher.records.wire import WireRecord
-from watcher.retry import backoff, worth_logging
+from watcher.retry import Backoff, worth_logging
 from watcher.streams.deduplicator import Deduplicator, numbers_of, sorted_places
 from watcher.streams.end_detector import EndDetector
 from watcher.streams.messages import (
@@ -229,11 +229,7 @@ class ShardReader:
 
     def _on_refused_credentials(self, error: CredentialsError) -> ReadFailed:
         self._failures += 1
-        self.delay = backoff(
-            self._failures,
-            self._timing.credentials_seconds,
-            self._timing.credentials_seconds_max,
-        )
+        self.delay = self._timing.credentials_backoff.after(self._failures)
         return ReadFailed(str(error), self._failures, ErrorKind.CREDENTIALS)
 
     def _on_trimmed(self, reason: str) -> list[Message]:
@@ -390,11 +386,12 @@ class ShardReader:
                 self._timing.after_records_seconds * self._empty_pages, self._timing.idle_seconds
             )
             return min(delay, self._poll_max)
-        longest = backoff(rare + 1, self._timing.idle_seconds, self._poll_max)
+        growing = Backoff(first_seconds=self._timing.idle_seconds, longest_seconds=self._poll_max)
+        longest = growing.after(rare + 1)
         return self._jitter(0.9 * longest, longest)
 
     def _retry_delay(self, times: int) -> float:
-        longest = backoff(times + 1)
+        longest = self._timing.read_backoff.after(times + 1)
         return self._jitter(longest / 2, longest)
 
     def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> ReaderEnded:

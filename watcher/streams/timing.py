@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from watcher.retry import Backoff
+
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The delays and limits of `watcher.streams`; tests pass their own."""
@@ -19,10 +21,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The delay after a page with records, while the reader looks for the shard's end."""
     empty_page_seconds: float = 0.02
     """The delay after an empty page, while the reader looks for the shard's end."""
-    credentials_seconds: float = 0.5
-    """The first delay after refused credentials; it doubles, as someone may log in again."""
-    credentials_seconds_max: float = 5.0
-    """The longest of these delays."""
+    read_backoff: Backoff = Backoff()
+    """The delays after failed reads."""
+    credentials_backoff: Backoff = Backoff(first_seconds=0.5, longest_seconds=5.0)
+    """The delays after refused credentials: someone may log in again."""
     read_again_seconds: float = 1.0
     """The delay before a new reader of a shard whose reader ended too early."""
     idle_pages: int = 5
@@ -82,8 +84,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The delay between listings of a small stream."""
     listing_seconds_max: float = 60.0
     """The longest delay before a listing that shows nothing needed at the moment."""
-    listing_retry_seconds: float = 1.0
-    """The first delay after a failed listing; it doubles up to `listing_seconds`."""
+    listing_backoff: Backoff = Backoff(first_seconds=1.0, longest_seconds=5.0)
+    """The delays after failed listings."""
     listing_pages_per_second: int = 5
     """Half of the 10 DescribeStream calls a second that AWS allows to an account."""
     listed_seconds: float = 5.0
@@ -98,10 +100,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The time after which an existing parent is read although no listing shows it."""
     unlisted_parent_warn_seconds: float = 10.0
     """The time after which an unreadable parent is logged."""
-    probe_parent_seconds: float = 1.0
-    """The first delay between probes of such a parent; it doubles while nothing answers."""
-    probe_parent_seconds_max: float = 4.0
-    """The longest of these delays."""
+    parent_probe_backoff: Backoff = Backoff(first_seconds=1.0, longest_seconds=4.0)
+    """The delays between probes of such a parent while nothing answers."""
 
     poll_idle_seconds: float = 30.0
     """The shortest time between two polls of all idle shards because of another's records."""
@@ -139,10 +139,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The time after which still refused credentials are logged again."""
     odd_answers: int = 3
     """The number of odd answers in a row, before any good one, that ends the reading."""
-    retry_stream_seconds: float = 30.0
-    """The first delay before one of several streams that can't be read is retried; it doubles."""
-    retry_stream_seconds_max: float = 300.0
-    """The longest of these delays: someone may have fixed a policy."""
+    stream_backoff: Backoff = Backoff(first_seconds=30.0, longest_seconds=300.0)
+    """The delays between reads of one of several streams that can't be read.
+
+    Someone may have fixed a policy.
+    """
     young_seconds: float = 60.0
     """The time after the start in which records that leave retention are no loss."""
     start_tolerance_seconds: float = 60.0

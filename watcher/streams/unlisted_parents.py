@@ -10,7 +10,6 @@ import msgspec
 
 from watcher.clock import Clock
 from watcher.errors import ShardNotFoundError, TrimmedDataError, WatcherError
-from watcher.retry import backoff
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.timing import TIMING, Timing
 
@@ -122,11 +121,8 @@ class UnlistedParents:
             parent.failures = 0
         else:  # a failed probe delays the others: its shard is probed less often
             parent.failures += 1
-        parent.due_at = now + backoff(
-            max(1, parent.failures),
-            self._timing.probe_parent_seconds,
-            self._timing.probe_parent_seconds_max,
-        )
+        delay = self._timing.parent_probe_backoff.after(max(1, parent.failures))
+        parent.due_at = now + delay
         parent.reason = str(error or "no listing shows it")
 
     def _warn(self) -> None:

@@ -60,11 +60,11 @@ def test_tries_come_first_and_what_is_done_then_behind_them(
     text: str, policy: FailurePolicy
 ) -> None:
     assert FailurePolicy.parse(text) == policy
-    assert FailurePolicy.parse(text).is_for_ever == (text == "retry")
+    assert FailurePolicy.parse(text).is_endless == (text == "retry")
 
 
 def test_nothing_is_lost_by_default_where_there_is_a_checkpoint() -> None:
-    assert WatchOptions(checkpoint="state.json").failure_policy.is_for_ever
+    assert WatchOptions(checkpoint="state.json").failure_policy.is_endless
     for without in (WatchOptions(), WatchOptions(checkpoint="state.json", on_error="log")):
         policy = without.failure_policy
         assert (policy.then, policy.retries) == ("log", 0)

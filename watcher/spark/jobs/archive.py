@@ -19,6 +19,7 @@ from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, changes, run, triggered
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.lake import Lake, lake_of
+from watcher.spark.timing import TIMING
 
 logger = logging.getLogger("watcher")
 
@@ -54,7 +55,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     every: settings.EveryTenSeconds = None,
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
-    stop_timeout: settings.StopTimeout = settings.LAST_BATCH_SECONDS,
+    stop_timeout: settings.StopTimeout = TIMING.last_batch_seconds,
     redact: Sequence[str] | None = None,
     redact_file: str | None = None,
     redact_key_file: str | None = None,

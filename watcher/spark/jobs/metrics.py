@@ -25,6 +25,7 @@ from watcher.spark.jobs.run import (
 )
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.lake import Lake, lake_of
+from watcher.spark.timing import TIMING
 
 # Waiting so long costs state only, and counts a shard that nobody could read for hours.
 _LATE = "24h"
@@ -68,7 +69,7 @@ def metrics(  # noqa: PLR0913 (its parameters are the options)
     once: settings.Once = False,
     every: settings.EveryTenSeconds = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
-    stop_timeout: settings.StopTimeout = settings.LAST_BATCH_SECONDS,
+    stop_timeout: settings.StopTimeout = TIMING.last_batch_seconds,
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:

@@ -30,6 +30,7 @@ from watcher.spark.jobs.run import (
 )
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.replica_sink import DynamoDBReplica
+from watcher.spark.timing import TIMING
 from watcher.streams.lineage import RETENTION
 
 logger = logging.getLogger("watcher")
@@ -107,7 +108,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     every: settings.Every = None,
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
-    stop_timeout: settings.StopTimeout = settings.LAST_BATCH_SECONDS,
+    stop_timeout: settings.StopTimeout = TIMING.last_batch_seconds,
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:

@@ -20,13 +20,11 @@ from watcher.spark import compat, image_schema
 from watcher.spark.columns import refuse_unfit_types, refuse_wrong_key
 from watcher.spark.error_mapping import one_line
 from watcher.spark.options import wanted_streams
+from watcher.spark.timing import TIMING
 
 HERE = AwsConfig()
 """AWS as the environment says."""
 
-# A service manager's or container's own patience ends after 10 s (docker) to 90 s (systemd).
-LAST_BATCH_SECONDS = 8.0
-_QUICK = 5.0
 PLACES = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
 """The values of a `--from`."""
 
@@ -119,6 +117,8 @@ def _key_types(stream: str, connection: AwsConfig) -> Iterator[tuple[str, str]]:
     for name in wanted_streams(stream).names:
         with suppress(StreamError, ServiceError):
             service, arn = connect(name, connection)
-            tables = TablesClient(connection, region_in(arn), attempts=2, call_seconds=_QUICK)
+            tables = TablesClient(
+                connection, region_in(arn), attempts=2, call_seconds=TIMING.describe_seconds
+            )
             _, table = tables.named(service.table(arn))
             yield from table.types.items()
