@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -197,8 +199,8 @@ class Shutdown:
         The first calls `on_request`; work that is still running after the time limit is
         interrupted. The second calls `at_once`, and raises KeyboardInterrupt; within
         `ending_process` it ends the process. A host program's own handler is called at the end of
-        the run, unless `calls_host` is False. An ignored signal (nohup) stays ignored. Only the
-        main thread can do any of this.
+        the run, unless `calls_host` is False; a daemonic process exits there. An ignored signal
+        (nohup) stays ignored. Only the main thread can do any of this.
         """
         global _in_charge
         if threading.current_thread() is not threading.main_thread():
@@ -263,6 +265,8 @@ class _Signals:
     def _handler_of_host(self, number: int) -> Callable[[int, FrameType | None], object] | None:
         """Returns a host program's handler for a signal; None for Python's own."""
         handler = self._before.get(signal.Signals(number))
+        if handler is signal.SIG_DFL and multiprocessing.current_process().daemon:
+            return _exit_daemon
         is_own = callable(handler) and handler is not signal.default_int_handler
         return cast("Callable[[int, FrameType | None], object]", handler) if is_own else None
 
@@ -294,6 +298,11 @@ class _Signals:
                 self._set_alarm(run.seconds_left)
             case _:
                 run.interrupt()
+
+
+def _exit_daemon(number: int, frame: FrameType | None) -> None:
+    """Exits: a `multiprocessing.Pool` that terminates its processes waits until they have ended."""
+    sys.exit(128 + number)
 
 
 _ends_process = False

@@ -19,6 +19,7 @@ from watcher.observability.watch_stats import Display, Totals, WatchStats  # noq
 from watcher.options import WatchOptions, handlers_of, refuse_in_child
 from watcher.records.record import Record
 from watcher.records.wire import Kind  # noqa: F401 (the type of an option)
+from watcher.shutdown import Shutdown
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -84,6 +85,7 @@ class Watch:
         self._options = options.beside(self._control, self._control)
         self._handlers = handlers_of(observers)
         self._begun = threading.Event()
+        self._shutdown: Shutdown | None = None
         self._heartbeat: Heartbeat | None = None
         self._totals: Totals | None = None
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -136,12 +138,16 @@ class Watch:
     def stop(self) -> None:
         """Stops the watch, within a fifth of a second: the record in hand is the last one."""
         self._control.stop.set()
+        if self._shutdown is not None:
+            self._shutdown.request()
 
     def wait(self, seconds: float | None = None) -> Totals | None:
         """Waits for the end, or for `seconds`; returns the totals, or None while it still runs.
 
         Raises the watch's error.
         """
+        if self._thread.ident is None:
+            raise UsageError("the watch has not begun: use it in a `with` block")
         self._thread.join(seconds)
         if self._thread.is_alive():
             return None
@@ -177,7 +183,7 @@ class Watch:
         try:
             opened = open_watch(self._options, named=self._stream, handlers=self._handlers)
             with opened as manager:
-                self._heartbeat = manager.heartbeat
+                self._heartbeat, self._shutdown = manager.heartbeat, manager.shutdown
                 self._begun.set()
                 self._totals = manager.run()
         except BaseException as error:

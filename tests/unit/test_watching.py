@@ -446,6 +446,48 @@ def test_a_host_programs_signal_handler_is_called_at_the_end_of_the_watch(
     assert totals.stopped and told == [(signal.SIGTERM, 1)]
 
 
+POOL = """
+import multiprocessing
+import os
+
+from watcher import watch
+
+
+def tell(record):
+    os.write(writing, b".")
+
+
+def follow(number):
+    watch("orders", tell, start="trim_horizon", checkpoint=CHECKPOINT)
+
+
+if __name__ == "__main__":
+    reading, writing = os.pipe()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        pool.map_async(follow, [0])
+        os.read(reading, 1)
+    print("ended")
+"""
+
+
+def test_a_pool_ends_though_its_process_watches(sim: RemoteSimulator, tmp_path: Path) -> None:
+    sim.write("a", 1)
+    checkpoint = tmp_path / "state.json"
+    program = POOL.replace("CHECKPOINT", repr(str(checkpoint)))
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, **sim.environment, "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+    assert "after_sequence" in checkpoint.read_text()  # it ended in order
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("of_host", ["a handler", "the system's", "Python's"])
 def test_a_second_signal_breaks_the_watch_off_and_not_the_host_program(
@@ -532,6 +574,31 @@ def test_a_watch_goes_on_beside_the_program(sim: RemoteSimulator, tmp_path: Path
         pass
 
 
+def test_a_handler_that_stops_the_watch_gets_no_further_record(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.write("a", 20)
+    seen: list[Record] = []
+
+    def take(record: Record) -> None:
+        seen.append(record)
+        if len(seen) == 3:
+            made.stop()
+
+    checkpoint = tmp_path / "state.json"
+    with beside(sim, take, checkpoint=checkpoint) as made:
+        assert made.wait(60) is not None
+    assert len(seen) == 3
+    with beside(sim, seen.append, checkpoint=checkpoint, follow=False) as made:
+        assert made.wait(60) is not None
+    assert len(seen) == 20
+
+
+def test_what_has_not_begun_cannot_be_waited_for(sim: RemoteSimulator) -> None:
+    with pytest.raises(UsageError, match="has not begun: use it in a `with` block"):
+        beside(sim, print).wait()
+
+
 def test_a_watch_that_dies_is_seen(sim: RemoteSimulator, caplog: Any) -> None:
     def fail(record: Record) -> None:
         raise ValueError("no such customer")
@@ -613,4 +680,6 @@ def test_its_metrics_go_into_a_registry_of_the_programs_own(sim: RemoteSimulator
             )
             for kind in made.stats().kinds
         ]
+        with pytest.raises(ValueError, match="Duplicated"):
+            registry.register(beside(sim, print).collector())
     assert sum(kinds) == 3

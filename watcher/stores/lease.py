@@ -185,6 +185,9 @@ class Lease:
             is_taking = self._is_free(observed)
             try:
                 if is_taking and self._take(observed.record):
+                    if observed.record is None and is_logged:
+                        text = "were removed: this watch begins without them"
+                        logger.warning(f"The positions in {self.storage.name} {text}")
                     return True
                 is_taking = False
                 if observed.record is not None and not is_logged:

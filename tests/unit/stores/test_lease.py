@@ -212,6 +212,21 @@ def test_what_is_given_back_is_taken_at_once(item: Item, clock: HandClock) -> No
     assert clock.passed == began
 
 
+def test_who_takes_over_what_somebody_has_removed_warns_that_it_has_no_positions(
+    item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    held(item, clock)
+
+    def removes_then_stops() -> bool:
+        if clock.passed > 3.0:
+            item.there = None
+        return False
+
+    assert Lease(item, "two:2:b", clock).stand_by(removes_then_stops)
+    text = "The positions in dynamodb://leases/orders were removed: this watch begins without them"
+    assert text in caplog.messages
+
+
 def test_what_cannot_be_read_at_first_is_an_error(item: Item, clock: HandClock) -> None:
     item.trouble = CheckpointError("no permission", answered=True)
     with pytest.raises(CheckpointError):
