@@ -230,6 +230,16 @@ def max_characters() -> int | None:
     return _style.max_characters
 
 
+@contextmanager
+def cut_values(most: int) -> Iterator[None]:
+    """Cuts values longer than `most` characters within the block, on a terminal or not."""
+    before, _style.max_characters = _style.max_characters, most
+    try:
+        yield
+    finally:
+        _style.max_characters = before
+
+
 def highlighted(line: str) -> str:
     """Marks the words of `--highlight` in a displayed line, even without colours."""
     if _style.highlight is None:

@@ -15,10 +15,11 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 
-from watcher.aws.arns import account_of
+from watcher.aws.arns import account_of, short_table_names, table_of
 from watcher.aws.key_schema import in_order
 from watcher.errors import WatcherError
 from watcher.formatting.differences import DescribedDifference, described
+from watcher.formatting.style import cut_values
 from watcher.formatting.text import grouped
 from watcher.formatting.values import printable_key
 from watcher.records.diff import WireKey
@@ -37,7 +38,9 @@ MOST_CHANGES: Final = 200
 # The header names the seconds of an incident that took less.
 _SHORT: Final = 600
 _LINES: Final = 40
-_CHARACTERS: Final = 300
+_VALUE: Final = 300
+# Both values of a change fit.
+_CHARACTERS: Final = 1_000
 _WORDS: Final = {"+": "added", "~": "changed", "-": "removed"}
 _KINDS: Final = {"+": "insert", "~": "modify", "-": "remove"}
 
@@ -50,14 +53,22 @@ class LatestChanges:
         self.seen = 0
         self._kept: list[tuple[float, int, int, Callable[[], Record]]] = []
         self._turn = count()
+        self._streams: set[str] = set()
 
     @property
     def is_long(self) -> bool:
         """True if there were more changes than are kept."""
         return self.seen > self.most
 
+    @property
+    def tables(self) -> dict[str, str]:
+        """Returns the names of the changes' tables by ARN if there are several, else {}."""
+        names = short_table_names(self._streams)
+        return names if len(names) > 1 else {}
+
     def add(self, record: Record) -> None:
         """Takes in a change."""
+        self._streams.add(record.stream)
         change = record.wire.dynamodb
         # Keeps a copy of the bytes: the record would keep its whole page.
         again = partial(Record.from_json, bytes(record.raw), record.shard_id, record.stream)
@@ -100,11 +111,13 @@ def section(
     if len(shown) < latest.seen:
         text = f"The latest {len(shown):,} of {grouped(latest.seen, 'change')}."
         made.append(element("p", text, class_="quiet"))
-    made.append(element("ol", *(_change(each, who) for each in shown), class_="changes"))
+    tables = latest.tables
+    changes = (_change(each, who, tables.get(table_of(each.stream), "")) for each in shown)
+    made.append(element("ol", *changes, class_="changes"))
     return made
 
 
-def _change(record: Record, who: Callable[[Record], Answer] | None) -> Element:
+def _change(record: Record, who: Callable[[Record], Answer] | None, table: str) -> Element:
     created = record.wire.dynamodb.ApproximateCreationDateTime
     kind = record.event_name
     by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
@@ -112,6 +125,7 @@ def _change(record: Record, who: Callable[[Record], Answer] | None) -> Element:
         "p",
         element("b", kind, class_=f"kind {kind.lower()}"),
         element("time", second(created) if created else "no time"),
+        element("b", table) if table else None,
         element("code", _shortened(printable_key(record["dynamodb"]["Keys"]))),
         by_ttl,
     )
@@ -124,7 +138,8 @@ def _change(record: Record, who: Callable[[Record], Answer] | None) -> Element:
 
 def _differences(record: Record) -> Element | None:
     try:
-        lines = list(described(record))
+        with cut_values(_VALUE):
+            lines = list(described(record))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, WatcherError) as error:
         return element("p", f"It can't be read: {error}", class_="quiet")
     made = element("ul", *map(_line, lines[:_LINES]))

@@ -69,7 +69,26 @@ def test_what_is_long_or_can_not_be_compared_is_said() -> None:
     latest.add(change(2, "REMOVE"))
     long, without = texts(latest)
     assert "(nothing to compare: the stream's view type is" in without
-    assert "and 60 more" in long and "(1,001 characters)" in long
+    assert "and 60 more" in long and "(999 characters)" in long
+
+
+def test_what_a_change_did_to_a_long_text_is_seen() -> None:
+    latest = LatestChanges()
+    old, new = ({"text": {"S": "x" * 2000 + mark + "z" * 2000}} for mark in ("", "inserted"))
+    latest.add(change(1, old=old, new=new))
+    (text,) = texts(latest)
+    assert "inserted" in text
+    assert "(4,000 characters) -&gt; " in text and "(4,008 characters)" in text
+
+
+def test_each_change_has_its_tables_name_if_there_are_several() -> None:
+    latest = LatestChanges()
+    for table in ("orders", "carts"):
+        raw = bytes(change(1).raw)
+        stream = f"arn:aws:dynamodb:eu-central-1:1:table/{table}/stream/1"
+        latest.add(Record.from_json(raw, "shard", stream))
+        assert ("|orders|" in texts(latest)[0]) == (table == "carts")
+    assert "|carts|" in texts(latest)[1]
 
 
 def report(tmp_path: Path, *words: str) -> str:
