@@ -125,10 +125,14 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
     others = {name.strip("-"): ours for name, ours in synonyms.of(names.values()).items()}
-    told = {each: synonyms.advice(each, names.values()) for each in _options(words)}
-    told = {each: text for each, text in told.items() if text and each not in names.values()}
+    ours = names.values()
+    told = {
+        each: synonyms.advice(each, ours) or synonyms.of_form(each, ours)
+        for each in _options(words)
+    }
+    told = {each: text for each, text in told.items() if text and each not in ours}
     if word in told:
-        pieces = [synonyms.of_name(each) for each in words[1:] if each[:1] != "-"]
+        pieces = [synonyms.of_syntax(each) for each in words[1:] if each[:1] != "-"]
         advice = "; ".join(dict.fromkeys([*told.values(), *filter(None, pieces)]))
         return UsageError(f"unknown {', '.join(told)}; {advice}")
     if _AGE.fullmatch(word):
@@ -139,12 +143,13 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     if near != meant:
         longer = next((each for each in (*names, *others) if _begins(each, meant)), None)
     found = [({**others, **names})[each] for each in dict.fromkeys((near, longer)) if each]
+    advice = _of_parts(meant, names)
     if near is None or not _is_typo(meant, near):
         found += about(meant, _texts(arguments, others))
     found = [each for each in dict.fromkeys(found) if each][:3]
     parts = [f"did you mean {_either(found)}?"] if found else []
-    parts += [each for each in [_of_parts(meant, names)] if each]
-    return UsageError(f"unknown {word}; {'; or '.join(parts) or '--help lists the options'}")
+    parts += [advice] if advice else []
+    return UsageError(f"unknown {word}; {' Or: '.join(parts) or '--help lists the options'}")
 
 
 def about(phrase: str, texts: Mapping[str, str]) -> list[str]:

@@ -21,22 +21,22 @@ COMMANDS = _by_word({"streams": "ls list list-streams tables list-tables"})
 VERBS = _by_word(
     {
         "undo": "rollback revert restore recover reset unwind rollout",
-        "history": "diff blame audit show trace inspect log",
-        "as-of": "get dump scan backup snapshot at",
+        "history": "diff blame audit show trace inspect log timeline",
+        "as-of": "get dump scan backup snapshot at checkout",
         "shards": "describe info lag status health tree explain list-shards",
         "count": "stats top summary histogram group wc",
-        "mirror": "sync copy clone",
-        "archive": "export sink lake stash",
+        "mirror": "sync copy cp clone",
+        "archive": "export sink lake stash save download",
         "verify": "compare check",
         "query": "sql select",
-        "replay": "retry reprocess",
+        "replay": "retry reprocess cherry-pick",
         "report": "page html chart",
         "positions": "checkpoint checkpoints offsets",
         "policy": "permissions iam",
         "demo": "example try quickstart",
         "new-handler": "init new scaffold",
         "watch": "stream follow listen consume subscribe run start read poll "
-        "cat less pull fetch open monitor observe wait",
+        "cat less pull fetch open monitor observe wait attach",
     }
 )
 """Words that name the work of a command, and are no command."""
@@ -67,6 +67,7 @@ TASKS = {
         ("delete", "drop", "put", "insert", "truncate"),
         "a watch changes nothing; tables and items are the aws CLI's: aws dynamodb help",
     ),
+    "exec": "say python -m watcher TABLE --call MODULE:FUNCTION, or --print-json | PROGRAM",
     **dict.fromkeys(
         ("search", "find", "grep"), "say python -m watcher TABLE --grep TEXT, or --filter EXPR"
     ),
@@ -95,7 +96,7 @@ OPTIONS = _by_word(
         "--until": "--end --to-time --before",
         "--tail": "--lines --last",
         "--max-records": "--limit --max-items --max-messages --max --count --first",
-        "--max-seconds": "--timeout --duration",
+        "--max-seconds": "--timeout --duration --run-for",
         "--no-follow": "--once",
         "--follow": "-f -w --watch",
         "--only": "--event --event-type --event-name --type --kind",
@@ -103,7 +104,7 @@ OPTIONS = _by_word(
         "--jmespath": "--query --jq",
         "--output": "--format",
         "--print-json": "-J",
-        "--print-jsonl": "--ndjson",
+        "--print-jsonl": "--ndjson --json-lines",
         "--verbose": "--debug",
         "--quiet": "--silent",
         "--color never": "--no-color",
@@ -138,19 +139,19 @@ ADVICE = _by_word(
         "say --max-seconds N to end after N seconds": "--timeout-ms",
         "say --utc, or TZ=Europe/Berlin before the command": "--tz --timezone",
         "a watch reads every shard; `python -m watcher shards STREAM` lists them; a port is part "
-        "of --endpoint-url": "--shard --shard-id -p",
+        "of --endpoint-url": "--shard --shard-id --partition -p",
         "say --from trim-horizon (the oldest), latest, an age such as 2h, or a time": (
             "--shard-iterator-type --no-tail"
         ),
         "say --from AGE, such as 2h, to begin in the past": (
-            "-s -S --previous --last --at --back --hours"
+            "-s -S --previous --last --at --back --hours --rewind"
         ),
         "say --from AGE to begin in the past; --endpoint-url http://HOST:PORT for a server": "-b",
         "a watch begins in the past: python -m watcher STREAM --from 2h": "--from",
         "say --endpoint-url http://HOST:PORT for another service": (
             "--broker --bootstrap-server --host --port --localstack"
         ),
-        "say --grep TEXT or --filter EXPR to choose changes": "-g -i --exclude-key",
+        "say --grep TEXT or --filter EXPR to choose changes": "-g -i --text --expr --exclude-key",
         f"say --grep TEXT or --filter EXPR to choose changes, {_PARTS[4:]}": "--include",
         "--no-follow ends at the newest change; say --filter EXPR to choose changes": "-e",
         f"{_PARTS}; changes come oldest first (`| tac`)": "-r",
@@ -180,7 +181,7 @@ ADVICE = _by_word(
         "say --template '{new.NAME}' for bare texts": "--raw-output",
         "say --print-json | jq -S .": "--sort-keys",
         "say python -m watcher report STREAM for a page to look at": "--html",
-        _PARTS: "--columns --fields --select --attributes",
+        _PARTS: "--columns --fields --select --attributes --projection --projection-expression",
         "say -v for more status, -q for less": "--log-level",
         "say --region NAME; tables of other regions are named by their ARNs": "--all-regions",
         "a table of another account is named by its ARN": "--account",
@@ -188,7 +189,10 @@ ADVICE = _by_word(
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or say --profile NAME": (
             "--access-key --secret-key --session-token"
         ),
-        "say --profile NAME for other credentials, --region NAME for another region": "--env",
+        "say --profile NAME for other credentials, --region NAME for another region": (
+            "--env --context --kube-context"
+        ),
+        "say --live for a view of the whole screen": "--tui --ui --interactive",
         "the table's stream decides which images there are; --print-record shows them": (
             "--view-type --stream-view-type --old --new --images --full-document"
         ),
@@ -209,7 +213,7 @@ _OUTPUTS = _by_word(
         "--print-summary": "text short short-iso cat plain line",
         "--print-record": "yaml json-pretty pretty verbose",
         "--output table": "wide columns",
-        "--print-json": "raw wire",
+        "--print-json": "raw wire compact compact-output",
         "--from trim-horizon": "beginning earliest oldest",
         "--from latest": "end latest newest",
     }
@@ -292,6 +296,12 @@ def advice(option: str, known: Container[str]) -> str:
     return told if named is None or named[1] in known else ""
 
 
+def of_form(option: str, known: Container[str]) -> str:
+    """Returns what to say for an option named as a value, such as `--raw` or `--oldest`; or ""."""
+    ours = _OUTPUTS.get(option.removeprefix("--"), "")
+    return f"say {ours}" if ours and ours.split()[0] in known else ""
+
+
 def of_value(value: str, choices: Container[str]) -> str:
     """Returns what to say for another tool's value of an option with these choices; or ""."""
     if "never" in choices:
@@ -302,17 +312,26 @@ def of_value(value: str, choices: Container[str]) -> str:
         return f"--tail {value[1:]}"
     if value.startswith("s@"):  # kcat's
         return f"--from {value[2:]}"
+    if "=" in value:  # kubectl's jsonpath=, custom-columns=, go-template=
+        return _PARTS.removeprefix("say ")
     if "." in value or "/" in value:
         return f"--print-jsonl > {value}"
     near = next((each for each in ("jsonl", "json", "csv") if each in value), "")
     return _OUTPUTS.get(value, near and f"--output {near}")
 
 
-def of_name(text: str) -> str:
-    """Returns what to say instead of a word that is no table's name; or ""."""
+def of_syntax(text: str) -> str:
+    """Returns what to say instead of a word of another language, such as SQL's; or ""."""
     for pattern, told in NO_NAMES.items():
         if found := re.fullmatch(pattern, text):
             return found.expand(told) if found.re.groups else told
+    return ""
+
+
+def of_name(text: str) -> str:
+    """Returns what to say instead of a word that is no table's name; or ""."""
+    if told := of_syntax(text):
+        return told
     names = re.findall(r"[\w.-]+", text)
     return f"did you mean: {' '.join(names)}" if names and re.search(r"[ ,]", text) else ""
 
@@ -344,10 +363,12 @@ def command_line_for(words: Sequence[str], commands: Iterable[str]) -> tuple[str
             near, rest = "streams", others
         elif verb == "get":
             near, rest = NOUNS[noun] or near, ["TABLE", *others]
-    if near == "mirror" and [each[:1] for each in rest[:2]].count("-") == 0 and rest[1:]:
-        table, copy, *rest = rest  # into another table, or into a folder
-        return "mirror" if "/" in copy else "replicate", [table, "--to", copy, *rest]
-    return near or "watch", rest
+    has_place = len(rest) > 1 and not any(each[:1] == "-" for each in rest[:2])
+    if near in ("archive", "mirror") and has_place:
+        table, place, *rest = rest  # into another table, or into a folder
+        near = "replicate" if near == "mirror" and "/" not in place else near
+        return near, [table, "--to", place, *rest]
+    return near or "watch", [*rest, "now"] if near == "as-of" and len(rest) == 1 else rest
 
 
 def command_for(word: str, commands: Iterable[str]) -> str | None:
