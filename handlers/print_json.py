@@ -1,12 +1,13 @@
 """Print the service's own JSON, a line each: ready for jq."""
 
+import contextlib
 import json
 import sys
 from typing import Any
 
 from watcher import Record
 from watcher.files import WholeFile, append_lines
-from watcher.formatting.plain_records import plain_record
+from watcher.formatting.plain_records import FIELDS, plain_record
 from watcher.formatting.style import are_tables_shown
 from watcher.formatting.text import write_json
 from watcher.records.page import RecordPage
@@ -42,10 +43,23 @@ def compiled(expression: str) -> Any:
         # jq's habit: .eventName
         made = jmespath.compile(expression.removeprefix(".") or "@")
         refuse_unknown_functions(made.parsed)
+        with contextlib.suppress(jmespath.exceptions.JMESPathTypeError):  # of what is not there
+            made.search(AnyChange())
         return made
     except jmespath.exceptions.JMESPathError as error:
         reason = str(error).splitlines()[0].rstrip(":")
         raise ValueError(f"--jmespath {expression!r}: {reason}") from None
+
+
+class AnyChange(dict[str, object]):
+    """Stands for any change: raises ValueError for a field that none has, which is always null."""
+
+    def get(self, name: str, default: object = None) -> object:
+        """Returns the default for a field that a change has."""
+        if name not in FIELDS:
+            near = [each for each in FIELDS if each.lower() in name.lower()]
+            raise ValueError(f"--jmespath: no field {name}; there are {', '.join(near or FIELDS)}")
+        return default
 
 
 def refuse_unknown_functions(node: dict[str, Any]) -> None:

@@ -19,6 +19,11 @@ from watcher.records.wire import SNAPSHOT
 
 # DynamoDB's numbers are below 1E126; an emulator's larger ones don't fit JSON, and become text.
 _MOST_DIGITS = 300
+FIELDS = (
+    *("eventName", "key", "old", "new", "createdAt", "sequenceNumber", "shardId", "table"),
+    "expiredByTtl",
+)
+"""The names of a plain record's fields."""
 
 
 def plain_record(record: Record) -> dict[str, object]:

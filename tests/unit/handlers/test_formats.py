@@ -11,7 +11,9 @@ import pytest
 
 from watcher import Record
 from watcher.delivery import handler_modules
+from watcher.errors import UsageError
 from watcher.formatting import style
+from watcher.formatting.plain_records import FIELDS
 
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/products/stream/2026-11-21T08:00:00.000"
 # The example of Flink's documentation, but for what stands in `source`:
@@ -116,7 +118,21 @@ def test_jsonl_has_the_fields_that_jmespath_sees_and_every_digit(
     handler_modules.load(handler_modules.find()["print_json"], {"jmespath": "keys(@)"}).handle(
         CHANGES[0]
     )
-    assert sorted(made) == sorted(json.loads(capsys.readouterr().out))
+    assert sorted(made) == sorted(json.loads(capsys.readouterr().out)) == sorted(FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("expression", "there_are"),
+    [("dynamodb.Keys", "eventName, key"), ("[Keys]", "key"), ("a || NewImage.n", "eventName")],
+)
+def test_a_jmespath_of_no_field_is_refused_before_a_line_is_null(
+    expression: str, there_are: str
+) -> None:
+    print_json = handler_modules.find()["print_json"]
+    with pytest.raises(UsageError, match=f"no field .*; there are {there_are}"):
+        handler_modules.load(print_json, {"jmespath": expression})
+    for field in (*FIELDS, "length(new.list)", "*.id", "new.list[?a > `1`] | [0].b"):
+        handler_modules.load(print_json, {"jmespath": field})
 
 
 def test_csv_has_one_line_of_names_and_the_values_that_differ(
