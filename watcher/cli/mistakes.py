@@ -155,7 +155,7 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
 def about(phrase: str, texts: Mapping[str, str]) -> list[str]:
     """Returns the names, at most three, that share the phrase's words, or whose texts have them."""
     points: Counter[str] = Counter()
-    for word in set(re.findall("[a-z]{2,}", phrase.lower())) - _LITTLE:
+    for word in sorted({*re.findall("[a-z]{2,}", phrase.lower())} - _LITTLE):
         own, stem = word.removesuffix("s"), word[: max(4, len(word) - 3)]
         by_name = [name for name in texts if own in re.split(r"\W+", name.removesuffix("s"))]
         exact = _names_with(rf"\b{own}s?\b", texts)
