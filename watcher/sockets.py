@@ -34,6 +34,6 @@ def listening(address: str, option: str) -> socket.socket:
 
 
 def url(made: socket.socket) -> str:
-    """Where it is, for a browser or a scraper; without a path."""
+    """Its URL, for a browser or a scraper; without a path."""
     host, port = made.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -57,7 +57,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 class AwsConfig(msgspec.Struct, frozen=True):
-    """How to reach AWS, as the aws CLI's options of the same names; None leaves it to boto3."""
+    """The connection to AWS: the aws CLI's options of these names; None leaves one to boto3."""
 
     region: str | None = None
     profile: str | None = None

@@ -42,7 +42,7 @@ def decode(text: bytes | str, name: str) -> LeaseRecord:
 
 
 class LeaseObject:
-    """A lease in one object, as `LeaseTable` is in one item; S3 compares the ETag.
+    """A lease in one object; S3 compares the ETag of each write.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
     """

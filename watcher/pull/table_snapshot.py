@@ -52,14 +52,14 @@ class Items(Protocol):
 
     @property
     def time(self) -> datetime | None:
-        """The time of whose items all are: the changes from then on come after them.
+        """The time as of which all items are: later changes follow them.
 
-        None where each page shows the table as it is when it is asked for.
+        None if each page shows the table at the time of its request.
         """
 
     @property
     def present(self) -> Items:
-        """The table's items of now: itself, or those of the table of an export."""
+        """The present items: these, or those of an export's table."""
 
     def describe(self) -> Description:
         """Returns the table's current description."""
@@ -133,7 +133,7 @@ class TableSnapshot:
         return 1.0 if self.is_done else min(self._scanned / count, 0.99) if count else 0.0
 
     def stop(self) -> None:
-        """Ends it behind what was read."""
+        """Ends it behind the items that were read."""
         self._after = TokenSnapshot(items=self.items, done=True)
 
     @property

@@ -1,4 +1,4 @@
-"""Redaction: what of an item nobody is to see, taken out of a change's wire JSON."""
+"""Redaction: takes private values out of a change's wire JSON, by rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from watcher.records.record import Record
 from watcher.records.wire import NO_IMAGE, WireRecord
 
 KEY_VARIABLE: Final = "WATCHER_REDACT_KEY"
-"""The variable that holds the key of `hash`; a command line is seen by every user of a machine."""
+"""The variable with the key of `hash`: every user of a machine can see a command line."""
 METHODS: Final = ("drop", "mask", "hash", "keep-type")
 
 _MASK: Final = "***"
@@ -46,7 +46,7 @@ _SETS: Final = ("SS", "NS", "BS")
 _IMAGES: Final = ("Keys", "NewImage", "OldImage")
 _NULL: Final = b"null"
 _LEAST_KEY: Final = 16
-# Of a hash's 32 digits the last 8 say that the others are this key's: so none is hashed again.
+# The last 8 of a hash's 32 digits prove that this key made the others: no hash is hashed again.
 _DIGITS: Final = 24
 _HASH: Final = re.compile("[0-9a-f]{32}")
 
@@ -61,9 +61,9 @@ class _Name(NamedTuple):
     name: re.Pattern[str] | str
 
     def after(self, step: str | int) -> Iterator[int]:
-        """Yields how many steps of the path an attribute's name, or a list's index, takes.
+        """Yields the number of the path's steps that an attribute's name, or a list's index, takes.
 
-        An index takes none: `items.email` is that of each of the items.
+        An index takes none: `items.email` is the `email` of each item.
         """
         if isinstance(step, int):
             yield 0
@@ -72,7 +72,7 @@ class _Name(NamedTuple):
 
 
 class _Index(NamedTuple):
-    """A step into a list or a set: one member, or all."""
+    """A step into a list or a set: to one member, or to all (None)."""
 
     place: int | None
 
@@ -94,26 +94,26 @@ class Rule(NamedTuple):
     """A redaction rule: the path, and the action."""
 
     path: Sequence[_Name | _Index | _Deep]
-    """Empty for a pattern of values."""
+    """Its steps; none for a pattern of values."""
     pattern: re.Pattern[str] | None
     method: str
     text: str
-    """The rule as it was written."""
+    """The rule's text."""
 
     def finds(self, text: str) -> bool:
-        """Returns True where the pattern is in a text."""
+        """Returns True if the pattern is in a text."""
         return self.pattern is not None and self.pattern.search(text) is not None
 
 
 _States: TypeAlias = frozenset[tuple[int, int]]
-"""The position of each rule along its path."""
+"""The places in the rules' paths: each a rule's index, and the number of steps taken."""
 
 
 class Redaction:
-    """Takes values out of changes and items, as rules say. It can be sent to another process.
+    """Takes values out of changes and items, by rules. It can be sent to another process.
 
-    Where several rules fit a value, the first of them counts; what is in a value goes with it.
-    A value that was redacted before, with the same key, stays as it is.
+    If several rules fit a value, the first of them counts, also for the values within. A value that
+    was redacted before, with the same key, stays unchanged.
     """
 
     def __init__(self, rules: Sequence[Rule], key: bytes = b"") -> None:
@@ -121,7 +121,7 @@ class Redaction:
         self._key = key
         self._found: set[str] = set()
         self._patterns = [each for each in rules if each.pattern is not None]
-        self._start = self._closed((at, 0) for at, each in enumerate(rules) if each.path)
+        self._start = self._closure((at, 0) for at, each in enumerate(rules) if each.path)
         self._after = functools.lru_cache(maxsize=4096)(self._after_uncached)
         self._first = functools.lru_cache(maxsize=4096)(partial(self._after_uncached, self._start))
         self._digest = functools.lru_cache(maxsize=4096)(self._digest_uncached)
@@ -130,7 +130,7 @@ class Redaction:
         return Redaction, (self._rules, self._key)
 
     def __call__(self, record: Record) -> Record:
-        """Returns the record without what is private; the record itself where nothing is."""
+        """Returns the record without private values; the record itself if it has none."""
         raw = record.raw
         redacted = self.record(raw)
         if redacted is raw:
@@ -138,7 +138,7 @@ class Redaction:
         return Record.from_json(redacted, record.shard_id, record.stream)
 
     def record(self, raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
-        """Returns a record's wire JSON without what is private."""
+        """Returns a record's wire JSON without private values."""
         fields = read(_members, raw)
         change = read(_members, fields["dynamodb"])
         found = {name: self.item(change[name]) for name in _IMAGES if name in change}
@@ -149,7 +149,7 @@ class Redaction:
         return _encode(fields)
 
     def wire(self, record: WireRecord) -> WireRecord:
-        """Returns a record's fields without what is private."""
+        """Returns a record's fields without private values."""
         change = record.dynamodb
         found = {name: getattr(change, name) for name in _IMAGES}
         redacted = {
@@ -160,7 +160,7 @@ class Redaction:
         return replace(record, dynamodb=replace(change, **redacted))
 
     def item(self, raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
-        """Returns an item's wire JSON without what is private."""
+        """Returns an item's wire JSON without private values."""
         if (
             len(raw) == len(_NULL) and bytes(raw) == _NULL
         ):  # an emulator's way to leave out an image
@@ -183,13 +183,13 @@ class Redaction:
         return _encode(kept)
 
     def hides(self, name: str) -> bool:
-        """Returns True where a key attribute of this name may be redacted."""
+        """Returns True if a key attribute of this name may be redacted."""
         return bool(self._patterns) or self._first(name)[0] is not None
 
     def key_type(self, name: str, kind: str) -> str | None:
-        """Returns the type (S, N, B) of a key attribute of this type once it is redacted.
+        """Returns the redacted type (S, N, B) of a key attribute of this type.
 
-        None where items may not be told apart by it any more.
+        None if several items may have the same redacted value.
         """
         method, _ = self._first(name)
         if method is not None or self._is_named(name):
@@ -199,17 +199,17 @@ class Redaction:
 
     @property
     def unused(self) -> list[str]:
-        """The rules of which nothing was found yet: a path may be misspelled."""
+        """The rules that have matched nothing yet: a path may be misspelled."""
         return [each.text for each in self._rules if each.text not in self._found]
 
     @property
     def fingerprint(self) -> str:
-        """A text that another redaction, or one with another key, does not have."""
+        """A text that differs for other rules, and for another key."""
         written = "\n".join(each.text for each in self._rules)
         return hmac.digest(self._key, written.encode(), hashlib.sha256).hex()[:16]
 
-    def _closed(self, states: Iterable[tuple[int, int]]) -> _States:
-        """Adds the states that take no step: `**` may stand for none."""
+    def _closure(self, states: Iterable[tuple[int, int]]) -> _States:
+        """Returns the states with those behind each `**`, which may stand for no step."""
         found = set(states)
         for rule, at in sorted(found):
             path = self._rules[rule].path
@@ -219,8 +219,8 @@ class Redaction:
         return frozenset(found)
 
     def _after_uncached(self, states: _States, step: str | int) -> tuple[str | None, _States]:
-        """Returns what is done one step further, and what may be done behind that."""
-        found = self._closed(
+        """Returns the method of the value one step further, and the states there."""
+        found = self._closure(
             (rule, at + count)
             for rule, at in states
             if at < len(self._rules[rule].path)
@@ -231,7 +231,7 @@ class Redaction:
         return (self._rules[ended[0]].method if ended else None), found
 
     def _redacted(self, value: WireValue, method: str | None, states: _States) -> WireValue | None:
-        """Returns a value as it is to be seen, itself if it may be as it is; None: not at all."""
+        """Returns the redacted value, or the value itself; None if it is left out."""
         if len(value) != 1:
             return value if method is None else {"S": _MASK}
         ((kind, content),) = value.items()
@@ -267,7 +267,7 @@ class Redaction:
                 yield made
 
     def _set(self, value: WireValue, states: _States) -> WireValue | None:
-        """Redacts members of a set; it is one of texts if any of them becomes one."""
+        """Redacts a set's members; it becomes a set of texts if one of them becomes a text."""
         ((kind, content),) = value.items()
         kept: list[WireValue] = []
         for at, member in enumerate(content):
@@ -284,7 +284,7 @@ class Redaction:
         return {"SS": list(dict.fromkeys(next(iter(each.values())) for each in kept))}
 
     def _is_named(self, name: str) -> bool:
-        """Returns True for a name that says what is private: its attribute is left out."""
+        """Returns True for a name with a private value in it: its attribute is left out."""
         return any(each.finds(name) for each in self._patterns)
 
     def _by_pattern(self, kind: str, content: object) -> str | None:
@@ -343,7 +343,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _canonical(kind: str, content: object) -> bytes:
-    """Returns what is hashed: equal values have it equal, whichever attribute they are of."""
+    """Returns the bytes to hash, which are equal for equal values of any attributes."""
     if kind == "N" and isinstance(content, str):
         return number_text(content).encode()
     if kind == "B" and isinstance(content, str):

@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class FilePartition(InputPartition):
-    """One file of the export, which one task reads."""
+    """A file of the export, which one task reads."""
 
     def __init__(self, file: DataFile) -> None:
         self.file = file

@@ -18,11 +18,11 @@ from watcher.errors import UsageError
 from watcher.spark.timing import TIMING, Timing
 
 LOG = "_spark_metadata"
-"""Where Spark's own sink notes which files are whole; readers other than Spark don't look there."""
+"""The folder where Spark's own sink lists the whole files; only Spark reads it."""
 DAYS = "date="
 """The beginning of the names of an archive's folders."""
 LOCK = ".watcher-lock"
-"""In a checkpoint on a disk: the job that writes holds a lock on it."""
+"""A file in a checkpoint on a disk, which the writing job locks."""
 _DISK = "file"
 # Of Hadoop, and of the same version as Spark's own.
 _MODULES = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
@@ -36,7 +36,7 @@ _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 
 
 class Folder:
-    """A folder, which need not be there yet, seen through Hadoop."""
+    """A folder of one of Hadoop's file systems; it need not exist yet."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         context: Any = spark.sparkContext
@@ -55,19 +55,19 @@ class Folder:
         uri = self._whole_path.toUri()
         self.scheme = str(uri.getScheme())
         self.disk_path = Path(uri.getPath()) if self.scheme == _DISK else None
-        """Its place on this machine's disks; None where it is elsewhere."""
+        """Its path on this machine's disks; None if it is elsewhere."""
         self.shown_path = str(self.disk_path or self.whole_path.rstrip("/"))
-        """The whole path as people write it."""
+        """The whole path for messages."""
 
     @property
     def is_alone(self) -> bool:
-        """True for a bucket, or a disk of its own: no folder can be beside it."""
+        """True for a bucket or a mounted disk: no folder can be beside it."""
         if self.disk_path is not None and self.disk_path.is_mount():
             return True
         return self._whole_path.getParent() is None
 
     def has(self, name: str) -> bool:
-        """True where there is such an entry in it."""
+        """True if it has an entry of this name."""
         return bool(self._system.exists(self._inside(name)))
 
     def literal(self, name: str) -> str:
@@ -80,15 +80,15 @@ class Folder:
         return [str(each.getPath().getName()) for each in found]
 
     def make(self, name: str = ".") -> None:
-        """Makes it, or a folder in it, where it is not there yet. Raises UsageError."""
+        """Creates it, or a folder in it, if it does not exist. Raises UsageError."""
         if not self._system.mkdirs(self._inside(name)):
             raise UsageError(f"can't make the folder {self.path}: {name}")
 
     def move(self, name: str, to: Folder, as_name: str) -> None:
-        """Moves an entry to a folder of the same file system, where none is so called.
+        """Moves an entry to a folder of the same file system that has none of this name.
 
-        On a disk, and on HDFS, it is all there at once; in an object store a file is (it is
-        copied), and a folder is not. Raises OSError, UsageError.
+        A disk and HDFS move it in one step; an object store does so with a file (it copies it), but
+        not with a folder. Raises OSError, UsageError.
         """
         if self.disk_path is not None and to.disk_path is not None:
             # Hadoop's rename would copy where it has to cross disks, and replaces files.
@@ -101,7 +101,7 @@ class Folder:
             raise UsageError(f"{self.path}/{name} can't be moved to {to.path}/{as_name}")
 
     def remove(self, name: str) -> None:
-        """Removes one of its entries, with everything in it; does nothing where there is none."""
+        """Removes an entry with everything in it; does nothing if there is none."""
         self._system.delete(self._inside(name), True)
 
     def load(self, name: str, kind: type[_Kind]) -> _Kind | None:
@@ -115,12 +115,12 @@ class Folder:
         except msgspec.DecodeError:
             if found == name:
                 raise
-            return None  # killed as it wrote the first one
+            return None  # a kill interrupted the first write
         finally:
             stream.close()
 
     def save(self, name: str, value: msgspec.Struct) -> None:
-        """Puts it in a small file as JSON; a kill in between leaves the one or the other."""
+        """Stores a value as a small JSON file; a kill leaves the former or the new one."""
         new, current = self._inside(f".{name}.new"), self._inside(name)
         stream = self._system.create(new, True)
         stream.write(bytearray(msgspec.json.encode(value)))
@@ -131,10 +131,10 @@ class Folder:
 
     @contextmanager
     def locked(self, timing: Timing = TIMING) -> Iterator[None]:
-        """Keeps other jobs out of it while it is on this machine's disks.
+        """Locks it against other jobs, if it is on this machine's disks.
 
-        Other file systems know no locks that end with us. The JVM holds it, since it is the one
-        that writes. Raises UsageError where another one does.
+        Other file systems have no locks that end with a process. The JVM holds the lock, as it
+        writes the files. Raises UsageError if another job has it.
         """
         if self.disk_path is None:
             yield
@@ -161,7 +161,7 @@ class Folder:
                 file.close()
 
     def _missing_module(self, path: str) -> str:
-        """Returns what to do for a file system whose classes are not in Spark's package."""
+        """Returns the error for a file system whose classes Spark's package lacks."""
         scheme = path.partition(":")[0]
         if scheme == "s3":
             return f"{path}: Hadoop calls it s3a://"

@@ -41,7 +41,7 @@ class HandlersTask(msgspec.Struct, frozen=True):
     load: Callable[[], list[Handler]]
     on_error: FailurePolicy
     is_terminal: bool
-    """True where what they print ends on a terminal: colours, and control characters escaped."""
+    """True if a terminal shows their output: with colours, control characters escaped."""
     address: tuple[str, int]
     authkey: bytes
     test: RecordFilter | None = None
@@ -50,9 +50,9 @@ class HandlersTask(msgspec.Struct, frozen=True):
     """Hides parts of these records."""
 
     def shown(self, record: Record) -> Record | None:
-        """Returns a record as handlers are to see it; None where it is not for them.
+        """Returns a record as handlers see it; None if the filter drops it.
 
-        Raises HandlerError where a filter can't be used.
+        Raises HandlerError for a filter that can't be used.
         """
         try:
             if self.test is not None and not self.test(record):
@@ -73,7 +73,7 @@ class Printed(WriterCommitMessage):
 
 
 class _Stdout(io.TextIOWrapper):
-    """An executor's own stdout is Spark's; this one is a buffer as handlers know it."""
+    """A buffer in place of an executor's stdout, which Spark uses itself."""
 
     def __init__(self, is_terminal: bool) -> None:
         self._bytes = io.BytesIO()
@@ -137,12 +137,12 @@ class HandlersWriter(SparkPicklable, DataSourceStreamArrowWriter):
         yield batch["record"].to_pylist()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Prints what they have printed. Raises HandlerError under `on_error="stop"`."""
+        """Prints the handlers' output. Raises HandlerError under `on_error="stop"`."""
         _print_in_driver(self._task, messages)
 
 
 class ClosingWriter(SparkPicklable, DataSourceArrowWriter):
-    """Closes the handlers of the Python process in which it happens to run."""
+    """Closes the handlers of the Python process that runs the task."""
 
     def __init__(self, task: HandlersTask) -> None:
         self._task = task
@@ -164,7 +164,7 @@ class ClosingWriter(SparkPicklable, DataSourceArrowWriter):
         return Printed(stdout.text, error)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Prints what they have printed. Raises HandlerError under `on_error="stop"`."""
+        """Prints the handlers' output. Raises HandlerError under `on_error="stop"`."""
         _print_in_driver(self._task, messages)
 
 
@@ -178,7 +178,7 @@ def _print_in_driver(task: HandlersTask, messages: list[WriterCommitMessage | No
     if text or unhandled:
         with Client(task.address, authkey=task.authkey) as connection:
             connection.send_bytes(unhandled.to_bytes(_COUNT_BYTES) + text.encode())
-            connection.recv_bytes()  # it is out
+            connection.recv_bytes()  # it is printed
     for each in printed:
         if each.error:
             raise HandlerError(each.error)
@@ -188,9 +188,9 @@ _COUNT_BYTES = 8
 
 
 class Printer:
-    """Prints, in the driver's own process, what handlers have printed elsewhere.
+    """Prints the handlers' output in the driver's own process.
 
-    It calls `on_closed` where the reader of our output had enough (`| head`).
+    It calls `on_closed` once the reader of stdout has gone (`| head`).
     """
 
     def __init__(self, on_closed: Callable[[], object]) -> None:
@@ -200,14 +200,14 @@ class Printer:
         self.address: tuple[str, int] = self._listener.address
         self._on_closed = on_closed
         self.error: HandlerError | None = None
-        """Why what was printed is not out: a full disk."""
+        """The error of a write to stdout, such as a full disk."""
         self.unhandled = 0
         """The number of records that handlers failed on and that are kept nowhere."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            # Nobody prints without the key.
+            # Only a process with the key can print.
             with contextlib.suppress(Exception), self._listener.accept() as connection:
                 received = connection.recv_bytes()
                 self._print(received[_COUNT_BYTES:])
@@ -220,7 +220,7 @@ class Printer:
             sys.stdout.flush()
         except BrokenPipeError:
             self._on_closed()
-        except OSError as error:  # unacknowledged, the micro-batch fails, and comes again
+        except OSError as error:  # without an answer, the micro-batch fails, and is repeated
             self.error = HandlerError(f"can't write standard output: {error.strerror}")
             raise
 
@@ -235,8 +235,8 @@ def register(spark: SparkSession, task: HandlersTask) -> None:
 def close(spark: SparkSession) -> None:
     """Calls `close` of the handlers in every Python process that Spark still has.
 
-    Spark hands its idle processes out in turn: more tasks than there are processes, so many at a
-    time as can run, find them all. Those that it has ended (idle for a minute) are beyond reach.
+    Spark uses its idle processes in turn, so more tasks than processes reach all of them, except
+    those that it has ended after an idle minute.
     """
     tasks = LIMITS.close_tasks_per_core * spark.sparkContext.defaultParallelism
     spark.range(0, tasks, 1, tasks).write.format(FORMAT).mode("append").save()

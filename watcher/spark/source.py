@@ -32,7 +32,7 @@ class DynamoDBStreams(SparkPicklable, DataSource):
     """Changes of a DynamoDB table."""
 
     parallelism: ClassVar[int] = 2
-    """How many tasks run at once; `register` sets it."""
+    """The number of tasks that run at once; `register` sets it."""
 
     @classmethod
     def name(cls) -> str:

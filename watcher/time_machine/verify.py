@@ -62,7 +62,7 @@ from watcher.time_machine.undo_log import RunHeader, save_plan
 from watcher.time_machine.undo_plan import UndoStep, is_same
 
 LAG: Final = timedelta(minutes=1)
-"""How far a copy without a position may be behind by default."""
+"""The default of the longest time that a copy without a position may be behind."""
 
 
 class DifferentItem(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class DifferentItem(msgspec.Struct, frozen=True):
     key: WireKey
     differences: list[CopyDifference]
     here: msgspec.Raw | None
-    """The item as it was in the table when that was read; None where there was none."""
+    """The item as the table had it when it was read; None: it had none."""
     there: WireItem | None
 
 
@@ -80,27 +80,27 @@ class Verification(msgspec.Struct, kw_only=True):
     """The outcome of a comparison."""
 
     at: datetime
-    """The service's time when the reading began, or the time that the copy shows."""
+    """The service's time at the start of the reading, or the time as of which the copy is."""
     items: int = 0
-    """How many items were compared."""
+    """The number of compared items."""
     sample: float = 1.0
-    """The part of all items that they are."""
+    """Their share of all items."""
     differing: int = 0
-    """How many of them differ, also those that are not in `found`."""
+    """The number of items that differ, also those that are not in `found`."""
     found: list[DifferentItem] = []
-    """The items that differ, as far as memory is to hold them."""
+    """The first items that differ: the memory for them is limited."""
     not_compared: frozenset[str] = frozenset()
     """Attributes of the table for which the copy has no column."""
 
 
 class VerifyProgress(NamedTuple):
-    """How far the scan of the table has come."""
+    """The progress of the table's scan."""
 
     items: int
     units: float
-    """The read units that it has taken."""
+    """The consumed read units."""
     share: float
-    """The part of the table, by the size that DynamoDB tells."""
+    """The scanned share of the table, by DynamoDB's approximate size."""
 
 
 class Part(Enum):

@@ -38,17 +38,17 @@ logger = logging.getLogger("watcher")
 _COPY_FILE = "watcher-copy.json"
 _TARGET_FILE = "watcher-target.json"
 _WARN_AFTER = timedelta(hours=18)
-# A part of the scan is done again as a whole after a crash; some minutes' worth.
+# A crash repeats a whole segment of the scan: some minutes of it.
 _SEGMENT_BYTES = 128 * 1024 * 1024
 _SEGMENTS_MAX = 10_000
 
 
 class Copy(msgspec.Struct):
-    """How far the copy of the items is; stored in the checkpoint."""
+    """The progress of the copy of the items; stored in the checkpoint."""
 
     stream: str
     started: datetime
-    """The stream is read from here on once the copy is done."""
+    """The time from which the stream is read once the copy is done."""
     segments: int
     done: list[int]
 
@@ -63,9 +63,9 @@ class Target(msgspec.Struct, frozen=True):
 
     table: str
     endpoint: str
-    """As the client has made it out, from options or the environment; a region is in it."""
+    """The client's endpoint, by options or the environment; the region is in it."""
     identity: str | None = None
-    """Of the very table (see Description); None in what older versions have stored."""
+    """The table's identity (see Description); None in an older version's checkpoint."""
 
     def __str__(self) -> str:
         return f"{self.table} ({self.endpoint})"

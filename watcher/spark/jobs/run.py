@@ -40,13 +40,13 @@ class JobTotals(msgspec.Struct):
     batches: int = 0
     records: int = 0
     is_cut: bool = False
-    """True where a micro-batch was cut off."""
+    """True if a micro-batch was interrupted."""
     signal: int = 0
-    """The signal that has ended the job; 0 for none."""
+    """The signal that ended the job; 0: none."""
     unhandled: int = 0
-    """How many records a handler has failed on that are kept nowhere."""
+    """The number of failed records that are in no dead letter."""
     too_late: int = 0
-    """How many rows a watermark has dropped; each stands for one change or more."""
+    """The number of rows that a watermark has dropped; each stands for one change or more."""
 
 
 def changes(
@@ -77,7 +77,7 @@ def _loaded(
         **options,
     }
     given = {name: value for name, value in named.items() if value is not None}
-    # Said now: what Spark says of it later does not know the option.
+    # Checked now: Spark's later error does not name the option.
     for name, option in (("startingPosition", "start"), ("endingPosition", "until")):
         with blame(option):
             parse_start(str(given.get(name, "latest")), datetime.now(UTC))
@@ -88,7 +88,7 @@ def _loaded(
 def triggered(
     writer: DataStreamWriter, *, once: bool, every: str | None, default: str | None = None
 ) -> DataStreamWriter:
-    """Returns a writer that runs once, every so often, or else whenever there is something."""
+    """Returns a writer that runs once, at an interval, or else whenever there are records."""
     if once and every:
         raise UsageError("--once and --every can't be combined")
     if once:
@@ -98,7 +98,7 @@ def triggered(
 
 
 def interval(text: str, option: str) -> str:
-    """Returns `10s` in Spark's words. Raises UsageError, which blames the option."""
+    """Returns `10s` in Spark's words. Raises UsageError, which names the option."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"can't read {text!r} as a time: use 500ms, 10s, 1m, 1h", option)
@@ -202,7 +202,7 @@ class _ProgressLine:
         self._due = 0.0
 
     def update(self, *, last: bool = False) -> None:
-        """Counts what is new, and logs it when it is time."""
+        """Counts new micro-batches, and logs the figures when that is due."""
         lag: dict[str, Any] = {}
         for each in self._query.recentProgress:
             source = each["sources"][0]
