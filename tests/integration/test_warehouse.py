@@ -94,6 +94,4 @@ def test_a_run_whose_destination_is_down_loses_nothing(sim: RemoteSimulator, pla
     put(sim, "bob", total={"N": "3"})
 
     assert load(sim, place).returncode == 0
-
-    assert load(sim, place).returncode == 0
     assert stored(place) == [("ada", 2), ("bob", 3)]
