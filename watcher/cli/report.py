@@ -23,6 +23,7 @@ from watcher.cli.output import written_file
 from watcher.declared import Parameter
 from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
+from watcher.formatting.style import are_tables_shown, shown_table
 from watcher.formatting.text import grouped, write_text
 from watcher.observability.watch_stats import Totals
 from watcher.options import WatchOptions
@@ -203,7 +204,10 @@ class _StreamChanges:
         """Adds a change, unless the filters drop it."""
         shown = record if self._callers is None else self._callers.shown(record)
         if shown is not None:
-            self.summary.add(change_of_record(shown))
+            change = change_of_record(shown)
+            if are_tables_shown():  # equal keys of two tables are two items
+                change = change._replace(key=(("", shown_table(record)), *change.key))
+            self.summary.add(change)
             self.latest.add(shown)
             self._by_table[table_of(record.stream)] += 1
 

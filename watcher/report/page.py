@@ -493,7 +493,9 @@ def _quiet(text: str) -> Element:
 
 def _key(key: Key) -> str:
     values = dict(key)
-    return _cut(", ".join(f"{name}={values[name]}" for name in in_order((*values,))))
+    table = values.pop("", "")
+    text = ", ".join(f"{name}={values[name]}" for name in in_order((*values,)))
+    return _cut(f"{table} {text}" if table else text)
 
 
 def _cut(text: str) -> str:

@@ -27,7 +27,10 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _WIDTHS = [60 * minutes for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)]
 
 Key: TypeAlias = tuple[tuple[str, str], ...]
-"""An item's key: its attributes' names and values as text, by name."""
+"""An item's key: its attributes' names and values as text, by name.
+
+If there are several tables, it begins with the table's name, under "".
+"""
 
 _Name = TypeVar("_Name", Key, str)
 

@@ -418,6 +418,19 @@ def slow() -> Iterator[Simulator]:
         yield sim
 
 
+def test_equal_keys_of_two_tables_are_two_items(
+    simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    simulator.put({"pk": {"S": "a"}})
+    carts = simulator.add_foreign_table("carts", "210987654321", records=1)
+    simulator.advance(2)
+    assert main(["report", "orders", carts, "-o", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text()
+    assert ">orders pk=a<" in page and ">carts pk=a<" in page
+
+
 def test_a_report_that_was_ended_early_says_so(slow: Simulator, tmp_path: Path) -> None:
     target = tmp_path / "r.html"
     with Program("report", "orders", "-o", str(target), env=slow.environment) as program:
