@@ -135,7 +135,7 @@ class Keyboard:
         script = f'{_READY[shell]}eval "$(watcher completion {shell})"; {_SHOW[shell]}'
         # Keys that come before the prompt would be the terminal's, not the line editor's.
         self.type(f"{script}; PS1='<re''ady>'\r")
-        assert self._ready.wait(30), "the shell did not start"
+        assert self._ready.wait(60), "the shell did not start"
 
     def _read(self) -> None:
         written = b""
@@ -163,7 +163,7 @@ class Keyboard:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        self._reader.join(10)
+        self._reader.join(60)
         os.close(self.leader)
         os.close(self._shown)
 

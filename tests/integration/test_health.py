@@ -58,7 +58,7 @@ def watching(environment: dict[str, str], tmp_path: Path, *options: str) -> Prog
 
 def ask(program: Program, path: str, method: str = "GET") -> Answer:
     host = url(program).removeprefix("http://").removesuffix("/metrics")
-    connection = http.client.HTTPConnection(host, timeout=10)
+    connection = http.client.HTTPConnection(host, timeout=60)
     connection.request(method, path)
     answer = connection.getresponse()
     found = Answer(answer.status, answer.read().decode())
@@ -68,7 +68,7 @@ def ask(program: Program, path: str, method: str = "GET") -> Answer:
 
 def wait_for(program: Program, path: str, status: int, text: str = "") -> None:
     """Until it answers this, with a text like that, whatever it says before."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while True:
         found = ask(program, path)
         said = re.sub(r"for \d+ s|shardId-[\w-]+", "…", found.text)

@@ -340,7 +340,7 @@ def wait_for(condition: object, seconds: float = 90) -> None:
 def answered(port: int) -> tuple[str, int]:
     """The process that has answered, and how many changes it has seen."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
             pid, count = answer.read().decode().split()
     except OSError:
         return "", 0

@@ -150,7 +150,7 @@ def test_what_python_says_of_errors_that_nobody_catches_is_lines_of_json_too(
     sim.write("a")
     options = ("--log-format", "json", "--handlers", str(tmp_path), "--careless", "--no-follow")
     with Program("orders", *options, "--from", "trim-horizon", env=sim.environment) as program:
-        program.process.wait(30)
+        program.process.wait(60)
         program.wait_for_status("Done:")
         lines = parsed(program)
 

@@ -45,7 +45,7 @@ def url(program: Program) -> str:
 
 def scrape(address: str) -> Series:
     """Each series' value, by its name and its label's value."""
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     assert all(family.documentation for family in families)
     series = [sample for family in families for sample in family.samples]
@@ -175,8 +175,8 @@ def test_the_exporter_ends_with_the_manager_however_that_ends(
         program.wait_for_status("Watching")
         assert is_open(address)
         program.process.send_signal(number)
-        program.process.wait(20)
-        end = time.monotonic() + 10
+        program.process.wait(60)
+        end = time.monotonic() + 60
         while is_open(address):
             assert time.monotonic() < end
             time.sleep(0.02)

@@ -344,7 +344,7 @@ def test_a_queue_gets_nothing_of_it(there: Simulator, monkeypatch: pytest.Monkey
 def test_a_topic_gets_nothing_of_it(there: Simulator) -> None:
     kafka = pytest.importorskip("confluent_kafka")
     cluster = kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
-    (broker,) = cluster.list_topics(timeout=10).brokers.values()
+    (broker,) = cluster.list_topics(timeout=60).brokers.values()
     place = f"{broker.host}:{broker.port}"
     for topic, redact in (("paths", EVERYTHING), ("values", BY_VALUE)):
         command = ("watch", "orders", *WATCH, "--kafka", f"{place}/{topic}", "-v")
@@ -356,7 +356,7 @@ def test_a_topic_gets_nothing_of_it(there: Simulator) -> None:
         reader.subscribe([topic])
         got: list[Any] = []
         while len(got) < 2:
-            got += reader.consume(2 - len(got), timeout=20)
+            got += reader.consume(2 - len(got), timeout=60)
         reader.close()
         assert b"seen-2" in got[1].value()
         refuse_traces(out.encode(), err.encode())

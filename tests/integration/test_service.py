@@ -153,7 +153,7 @@ def test_gunicorn_replaces_a_worker_whose_watch_died(doomed: RemoteSimulator) ->
             assert next(booted), "a third one"
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(60)
 
 
 def test_each_worker_of_gunicorn_has_its_own_copy(place: Path) -> None:
@@ -175,7 +175,7 @@ def test_each_worker_of_gunicorn_has_its_own_copy(place: Path) -> None:
                 counts[worker] = int(count)
             assert sorted(counts.values()) == [7, 7]
             server.send_signal(signal.SIGTERM)
-            assert server.wait(20) == 0
+            assert server.wait(60) == 0
         finally:
             server.kill()
 

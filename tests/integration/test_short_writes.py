@@ -92,7 +92,7 @@ class Runs:
 
 def wait_until_full(pipe: int) -> None:
     """Until a pipe has no room, and for a moment nothing has gone into it: its writer waits."""
-    before, end = -1, time.monotonic() + 30
+    before, end = -1, time.monotonic() + 60
     writing = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
     try:
         while time.monotonic() < end:
@@ -108,7 +108,7 @@ def wait_until_full(pipe: int) -> None:
 
 def wait_until_handled(pid: int, number: int) -> None:
     """Until a process has a handler for a signal: it says nothing before, and its pipe is full."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         status = Path(f"/proc/{pid}/status").read_text()
         (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)
@@ -138,7 +138,7 @@ def test_a_signal_while_a_slow_pipe_is_written_loses_nothing(runs: Runs) -> None
         wait_until_full(reading)
         program.send_signal(signal.SIGTERM)
         out = read_slowly(reading)
-        assert program.wait(30) == 0
+        assert program.wait(60) == 0
     os.close(reading)
     assert runs.said[-1].startswith("Done: ")
     runs.check(out, runs.rest("-pj"))
@@ -150,7 +150,7 @@ def test_a_pipe_that_nobody_reads_any_more_does_not_hold_up_the_end(runs: Runs) 
         os.close(writing)
         wait_until_full(reading)
         program.send_signal(signal.SIGTERM)
-        assert program.wait(30) == 0
+        assert program.wait(60) == 0
     out = read_slowly(reading)
     os.close(reading)
     assert runs.said[-3].startswith("warning: Interrupted")
@@ -179,7 +179,7 @@ def test_one_pipe_for_all_that_nobody_reads_does_not_hold_up_the_end(
             wait_until_handled(program.pid, signal.SIGTERM)
             time.sleep(1.0)  # until it has something to say
         program.send_signal(signal.SIGTERM)
-        assert program.wait(30) == 0
+        assert program.wait(60) == 0
     out = read_slowly(reading)
     os.close(reading)
     lines = [line for line in out[: out.rfind(b"\n") + 1].splitlines(True) if line[:1] == b"{"]
@@ -193,7 +193,7 @@ def test_a_pipe_that_does_not_wait_is_waited_for(runs: Runs) -> None:
     with runs.begin("-pj", "--no-follow", stdout=writing) as program:
         os.close(writing)
         out = read_slowly(reading)
-        assert program.wait(30) == 0, runs.said
+        assert program.wait(60) == 0, runs.said
     os.close(reading)
     runs.check(out)
 
@@ -310,7 +310,7 @@ def test_what_a_program_prints_in_its_own_handler_is_whole(
     ) as program:
         os.close(writing)
         first, *lines, last = read_slowly(reading).decode().splitlines()
-        assert program.wait(30) == 0
+        assert program.wait(60) == 0
     os.close(reading)
     assert (first, last) == ("before", "after")
     assert [line.split() for line in lines] == [

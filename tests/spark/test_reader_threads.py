@@ -38,7 +38,7 @@ def add(threads: ReaderThreads, name: str) -> None:
 
 
 def until(threads: ReaderThreads, condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     with threads.lock:
         while not condition():
             assert time.monotonic() < deadline

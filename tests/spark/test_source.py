@@ -334,7 +334,7 @@ def test_a_batch_asks_more_hidden_parents_while_ten_of_them_hang(
 
     class Hanging(PlayedStream):
         def probe(self, arn: str, shard_ids: Collection[str]) -> Any:
-            all_are_asked.wait(20)
+            all_are_asked.wait(60)
             return super().probe(arn, shard_ids)
 
     monkeypatch.setattr(timing, "BACKGROUND", timing.BackgroundTiming(probe_hangs_seconds=0.02))

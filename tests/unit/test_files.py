@@ -63,7 +63,7 @@ def test_a_slow_pipe_gets_everything_also_where_the_descriptor_does_not_wait(
     for line in LINES.splitlines(keepends=True):
         file.write(line)
     file.close()
-    reader.join(10)
+    reader.join(60)
     os.close(reading)
     assert bytes(got) == LINES
 

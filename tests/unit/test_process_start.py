@@ -59,7 +59,7 @@ def test_a_process_starts_though_nobody_reads_what_this_one_says(
         monkeypatch.setattr(sys, "stderr", unread)
         process = process_start.processes().Process(target=os._exit, args=(7,))  # type: ignore[attr-defined]
         process_start.start(process)
-        process.join(20)
+        process.join(60)
         assert process.exitcode == 7
         monkeypatch.undo()
 

@@ -95,12 +95,12 @@ def test_other_threads_change_nothing_of_that() -> None:
     def elsewhere() -> None:
         with made.may_interrupt(), made.writing_line():
             entered.set()
-            assert left.wait(30)
+            assert left.wait(60)
 
     entered, left = threading.Event(), threading.Event()
     thread = threading.Thread(target=elsewhere)
     thread.start()
-    assert entered.wait(30)
+    assert entered.wait(60)
     made.interrupt()
     left.set()
     thread.join()

@@ -11,7 +11,7 @@ def test_a_cancelled_wait_leaves_its_step_and_its_error_to_the_next() -> None:
 
     def step() -> None:
         steps.append(1)
-        go_on.wait(30)
+        go_on.wait(60)
         if len(steps) == 1:
             raise ValueError("of the first")
 
@@ -36,7 +36,7 @@ def test_a_loop_that_is_gone_does_not_mind_the_end_of_its_step(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     go_on = threading.Event()
-    made = StepThread(lambda: go_on.wait(30))
+    made = StepThread(lambda: go_on.wait(60))
 
     async def run() -> None:
         await asyncio.wait_for(made.wait(), 0.001)

@@ -15,7 +15,7 @@ from watcher.errors import ShardNotFoundError, TransientError
 
 
 def test_calls_run_at_once_and_leave_no_thread() -> None:
-    together = threading.Barrier(10, timeout=30)
+    together = threading.Barrier(10, timeout=60)
     before = set(threading.enumerate())
     answers = call_in_parallel(dict.fromkeys(range(10), together.wait))
     assert answers == dict.fromkeys(range(10))

@@ -251,7 +251,7 @@ def test_a_process_has_those_that_are_the_newest_as_it_is_started(method: str) -
     process.start()
     assert reading.poll(20)
     assert reading.recv() == "key 2"
-    process.join(20)
+    process.join(60)
     reading.close()
     writing.close()
 

@@ -84,7 +84,7 @@ def serving(*answers: bytes, context: ssl.SSLContext | None = None) -> Iterator[
             server.listener.shutdown(socket.SHUT_RDWR)  # it may wait for one more connection
         server.listener.close()
         # A thread that stays has all later tests of this process start theirs by a fork server.
-        server.thread.join(10)
+        server.thread.join(60)
 
 
 @contextmanager
@@ -172,7 +172,7 @@ def test_a_connection_that_the_peer_closed_meanwhile_is_replaced() -> None:
     with serving(OK, OK) as server, to(server) as http:
         server.hangs_up = True
         assert http.post(HEADERS, b"{}").wait()
-        assert server.hung_up.wait(10)
+        assert server.hung_up.wait(60)
         assert http.post(HEADERS, b"{}").wait()
         assert server.connections == 2
 

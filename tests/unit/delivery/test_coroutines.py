@@ -127,9 +127,9 @@ def test_one_at_work_in_another_thread_is_cancelled_for_want_of_time() -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert at_work.wait(10)
+    assert at_work.wait(60)
     made.cancel()
-    thread.join(10)
+    thread.join(60)
     made.close()
     assert [type(each) for each in raised] == [Overdue]
 
@@ -139,15 +139,15 @@ def test_what_does_not_heed_it_is_left_so() -> None:
 
     async def handle() -> None:
         at_work.set()
-        resume.wait(30)
+        resume.wait(60)
 
     thread = threading.Thread(target=lambda: made.finish(handle()))
     thread.start()
-    assert at_work.wait(10)
+    assert at_work.wait(60)
     made.close()  # within half a second
     assert thread.is_alive()
     resume.set()
-    thread.join(10)
+    thread.join(60)
 
 
 @pytest.mark.parametrize("answer", [3, "text", None])

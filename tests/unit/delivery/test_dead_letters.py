@@ -80,7 +80,7 @@ def test_a_dead_letter_that_takes_long_delays_neither_the_loop_nor_other_retries
     def take(letter: dict[str, Any]) -> None:
         if letter["record"] == wire(3):
             writes.set()
-            assert written.wait(30)
+            assert written.wait(60)
 
     handlers = [Handler("fails", fail)]
     made = Dispatcher(handlers, FailurePolicy.parse(take), in_threads=True)
@@ -88,7 +88,7 @@ def test_a_dead_letter_that_takes_long_delays_neither_the_loop_nor_other_retries
     made.deliver(record(2))  # a repeat, whose count the loop logs
     with futures.ThreadPoolExecutor() as pool:
         slow = pool.submit(made.deliver, record(3))
-        assert writes.wait(30)
+        assert writes.wait(60)
         failure = Failure([record(4)], ValueError("no"), retry_in=1.0)
         steps: list[futures.Future[Any]] = [
             pool.submit(made.tick),

@@ -296,7 +296,7 @@ def test_a_queue_that_is_not_there_is_refused(queues: Any) -> None:
 def test_kafka_gets_a_message_each_by_the_items_key(tmp_path: Path) -> None:
     kafka = pytest.importorskip("confluent_kafka")
     cluster = kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
-    (broker,) = cluster.list_topics(timeout=10).brokers.values()
+    (broker,) = cluster.list_topics(timeout=60).brokers.values()
     config = tmp_path / "kafka.conf"
     config.write_text("# of the company\nacks = all\n")
     address = f"{broker.host}:{broker.port}"
@@ -307,7 +307,7 @@ def test_kafka_gets_a_message_each_by_the_items_key(tmp_path: Path) -> None:
     consumer.subscribe(["changes"])
     got: list[tuple[bytes, str]] = []
     while len(got) < 2:
-        (message,) = consumer.consume(1, timeout=20)
+        (message,) = consumer.consume(1, timeout=60)
         got.append((message.key(), json.loads(message.value())["sequenceNumber"]))
     consumer.close()
     assert got == [(b'{"pk":"a"}', str(FIRST + n)) for n in (1, 2)]

@@ -44,7 +44,7 @@ class Served:
         """The status and the text of an answer; the whole URL's without a path."""
         where = f"http://{self.host}{path}" if path else self.url
         try:
-            with urllib.request.urlopen(Request(where, headers=headers), timeout=20) as answer:
+            with urllib.request.urlopen(Request(where, headers=headers), timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -104,7 +104,7 @@ def served() -> Iterator[Served]:
 def test_only_the_whole_url_opens_it(served: Served) -> None:
     for wrong in ("/", "/?token=x", "/ws", "/ws/x"):
         assert served.get(wrong)[0] in (403, 404), wrong
-    answer = urllib.request.urlopen(served.url, timeout=20)
+    answer = urllib.request.urlopen(served.url, timeout=60)
     policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'self'" in policy
     assert f"connect-src 'self' ws://{served.host};" in policy
@@ -112,7 +112,7 @@ def test_only_the_whole_url_opens_it(served: Served) -> None:
 
 def test_nothing_is_left_with_the_browser_that_another_port_would_be_sent(served: Served) -> None:
     """Cookies know no ports: another server on this machine would get this one's."""
-    answer = urllib.request.urlopen(served.url, timeout=20)
+    answer = urllib.request.urlopen(served.url, timeout=60)
     assert answer.headers["Set-Cookie"] is None
     with serving(served.sim) as other:
         assert served.get()[0] == other.get()[0] == 200

@@ -32,7 +32,7 @@ class Place(NamedTuple):
     url: str
 
     def text(self) -> str:
-        with urllib.request.urlopen(self.url, timeout=10) as answer:
+        with urllib.request.urlopen(self.url, timeout=60) as answer:
             return str(answer.read(), "utf-8")
 
     def show(self, snapshot: WatchStats) -> None:
@@ -40,7 +40,7 @@ class Place(NamedTuple):
         self.exporter.show(snapshot)
 
     def wait_for(self, line: str) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while line not in self.text().splitlines():
             assert time.monotonic() < end
             self.exporter.flush()  # what a full pipe has left

@@ -17,7 +17,7 @@ def test_a_few_calls_are_made_in_the_callers_thread() -> None:
 
 
 def test_many_wait_for_their_answers_at_the_same_time() -> None:
-    barrier = threading.Barrier(20, timeout=30)
+    barrier = threading.Barrier(20, timeout=60)
     answers = CallPool().start([barrier.wait] * 20)
     assert sorted(answer.result(30) for answer in answers) == list(range(20))
 

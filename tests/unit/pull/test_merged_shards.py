@@ -118,7 +118,7 @@ class _Large(Shards):
     def list_shards(self, arn: str) -> Listing:
         found = super().list_shards(arn)
         if self.listings > 1:
-            self.released.wait(30)
+            self.released.wait(60)
         return msgspec.structs.replace(found, pages=3)
 
 
@@ -161,7 +161,7 @@ def test_streams_of_one_program_share_the_limit_of_listings() -> None:
 def test_reads_of_several_streams_go_on_side_by_side() -> None:
     """Each waits until all have begun."""
     clock = HandClock()
-    everybody = threading.Barrier(10, timeout=20)
+    everybody = threading.Barrier(10, timeout=60)
 
     class Waiting(Shards):
         def get_records(self, iterator: str, limit: int | None = None) -> bytes:

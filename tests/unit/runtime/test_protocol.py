@@ -47,7 +47,7 @@ def page(number: int, size: int = 10) -> Page:
 
 def received(queue: MessageQueue, count: int) -> list[tuple[ShardKey | str, FromWorker | None]]:
     got: list[tuple[ShardKey | str, FromWorker | None]] = []
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while len(got) < count and time.monotonic() < end:
         if (one := queue.receive(1.0)) is not None:
             got.append(one)

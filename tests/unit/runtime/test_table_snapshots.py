@@ -285,7 +285,7 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int, seg
         for number in range(1, 60):
             yield "ab"[number % 2], page(number)
             yield 0.02
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while len(told.lines) < 20 + 40 + 59 and time.monotonic() < until:
             yield 0.2
         yield from [0.2] * 5
