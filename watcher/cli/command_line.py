@@ -87,10 +87,12 @@ TOPICS = (*GROUPS, "defaults", "all")
 
 
 def named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Returns a line's command and the words after it."""
+    """Returns a line's command and its other words: a `-q` or `-v` may stand before it."""
+    switches = list(itertools.takewhile(_SWITCHES.__contains__, words))
+    rest = words[len(switches) :]
+    if rest and rest[0] in COMMANDS:
+        return rest[0], [*switches, *rest[1:]]
     name = words[0] if words else ""
-    if name in COMMANDS:
-        return name, words[1:]
     if name in synonyms.COMMANDS:
         return synonyms.COMMANDS[name], words[1:]
     if words == ["version"]:
@@ -137,6 +139,7 @@ HELP = option(
     ),
 )
 VERSION = option("version", bool, False, Parameter(alias="-V", negative=(), help="the version"))
+_SWITCHES = {*names_of(VERBOSE), *names_of(QUIET)}
 OF_ALL = (VERBOSE, QUIET, LOG_FORMAT, HELP, VERSION)
 """The options that every command has."""
 

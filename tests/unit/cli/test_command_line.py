@@ -169,6 +169,11 @@ def test_ls_lists_streams_and_a_table_may_be_called_tail() -> None:
     assert named(["tail"]) == ("watch", ["tail"])
 
 
+def test_a_quiet_or_verbose_may_stand_before_the_command() -> None:
+    assert named(["-q", "report", "orders"]) == ("report", ["-q", "orders"])
+    assert named(["--verbose", "orders"]) == ("watch", ["--verbose", "orders"])
+
+
 @pytest.mark.parametrize(
     ("name", "words", "advice"),
     [
