@@ -54,6 +54,7 @@ def test_what_is_no_name_is_told_at_load() -> None:
     [
         ({}, "option"),
         ({"stream": "orders", "startPosition": "latest"}, "did you mean startingPosition"),
+        ({"stream": "orders", "maxOffsetsPerTrigger": "9"}, "did you mean maxRecordsPerTrigger"),
         ({"stream": "orders", "zzz": "1"}, "there are stream, startingPosition"),
         ({"stream": "orders", "maxRecordsPerTrigger": "0"}, "1 or more"),
         ({"stream": "orders", "maxEventTimeSkew": "soon"}, "'soon': give a time like 30s"),
@@ -69,3 +70,10 @@ def test_what_is_no_name_is_told_at_load() -> None:
 def test_what_cannot_be_is_refused(given: dict[str, str], hint: str) -> None:
     with pytest.raises(UsageError, match=hint):
         parse(given, streaming=True)
+
+
+def test_a_batch_that_ends_before_it_starts_is_refused() -> None:
+    given = {"stream": "orders", "startingPosition": "10m", "endingPosition": "1h"}
+
+    with pytest.raises(UsageError, match="endingPosition 1h: it is before startingPosition"):
+        parse(given, streaming=False)

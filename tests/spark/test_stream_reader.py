@@ -114,6 +114,30 @@ def test_after_a_restart_each_goes_on_and_one_that_came_is_read_from_its_first_c
     assert query.rows == {"shop-a": 5, "shop-b": 3, "shop-c": 7}
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_one_that_is_named_no_more_is_refused_or_dropped(
+    sim: Simulator, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    query = SeveralQuery(sim, "orders,shop-a", failOnDataLoss=str(fails))
+    query.batch()
+    for stream in ("shop-*,orders", "shop-b,shop-a,orders", "orders,shop-b"):
+        query.reader.stop()
+        query.options = msgspec.structs.replace(query.options, stream=stream)
+        query.restart()
+        if fails and stream == "orders,shop-b":
+            with pytest.raises(UsageError, match="reads shop-a, which stream does not name"):
+                query.batch()
+            return
+        assert caplog.messages == []
+        query.batch()
+    query.reader.stop()
+
+    assert caplog.messages == [
+        "the checkpoint reads shop-a, which stream does not name; the others continue"
+    ]
+    assert [name.split("/")[1] for name in offsets_by_stream(query.start)] == ["orders", "shop-b"]
+
+
 def test_a_limit_is_for_all_of_them(sim: Simulator) -> None:
     sim.write("a", 30)
     write(sim, "shop-a", 30)
@@ -151,7 +175,7 @@ def test_one_that_was_deleted_meanwhile_is_told(sim: Simulator, fails: bool) -> 
     query.until(5)
     sim.write("a", 3)
     sim.delete_stream()
-    query.options = msgspec.structs.replace(query.options, stream="shop-*")
+    query.options = msgspec.structs.replace(query.options, stream="*")
     query.restart()
     query.reader.prepareForTriggerAvailableNow()
 

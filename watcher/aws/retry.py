@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar, overload
 
 from botocore import exceptions as boto
@@ -12,6 +13,7 @@ from botocore.parsers import ResponseParserError
 from watcher.aws import error_hints
 from watcher.aws.config import Operation, ParsedAnswer, Query
 from watcher.aws.credentials import Credentials
+from watcher.aws.deadline import log_if_slow
 from watcher.aws.error_mapping import (
     cancellation_codes,
     error_code,
@@ -96,7 +98,8 @@ class RetryingClient:
         needed = _needed(action, query)
         while True:
             try:
-                answer = read(operation(**query))
+                with log_if_slow(partial(_unanswered, needed)):
+                    answer = read(operation(**query))
             except _REFUSED as error:
                 failures += 1
                 meaning = self._meaning(error, needed)
@@ -134,6 +137,10 @@ class RetryingClient:
         if isinstance(meaning, CredentialsError):
             self._credentials.renew()
         return meaning
+
+
+def _unanswered(needed: str, seconds: float) -> str:
+    return f"{needed}: no answer for {seconds:g} s; still trying"
 
 
 def _needed(action: str, query: Query) -> str:

@@ -30,7 +30,7 @@ from watcher.aws.json_text import read
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.model import WireItem
 from watcher.aws.retry import RetryingClient
-from watcher.aws.timing import TABLES, TableTiming
+from watcher.aws.timing import CALLS, TABLES, TableTiming
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     StreamError,
@@ -181,7 +181,8 @@ class TablesClient:
         self._timing = timing
         settings = Config(
             retries={"mode": "standard", "total_max_attempts": attempts},
-            connect_timeout=call_seconds,
+            # What takes longer than this to connect is cut off: it can't be reached at all.
+            connect_timeout=min(call_seconds, CALLS.connect_seconds),
             read_timeout=call_seconds,
             user_agent_extra=f"watcher/{__version__}",
         )

@@ -101,6 +101,11 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if name in values:
             with blame(name):
                 fields[field] = parsed(values[name])
+    start, end = fields["start"], fields.get("end")
+    if isinstance(start, AtTime) and end is not None and end < start.time:
+        raise UsageError(
+            "it is before startingPosition", "endingPosition", values["endingPosition"]
+        )
     if fields.get("infer_schema"):
         fields.setdefault("rescued_data", "all")
     fields["redaction"] = redaction(
@@ -138,7 +143,8 @@ def wanted_streams(text: str) -> WantedStreams:
 
 
 def _unknown(name: str, known: Mapping[str, str]) -> str:
-    near = difflib.get_close_matches(name.lower(), list(known), 1)
+    names = [*known] if name.lower() not in _KAFKA else [_KAFKA[name.lower()]]
+    near = difflib.get_close_matches(name.lower(), names, 1)
     hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
     return f"dynamodb_streams has no option {name}: {hint}"
 
@@ -231,5 +237,7 @@ _STREAMING: Final = (
     "checkpointLocation",
     "snapshot",
 )
+# The nearest name would mean the opposite.
+_KAFKA: Final = {"maxoffsetspertrigger": "maxrecordspertrigger"}
 _REDACT: Final = ("redact", "redactFile", "redactKeyFile")
 _CONNECTION: Final = ("region", "profile", "endpointUrl")

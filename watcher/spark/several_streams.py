@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from watcher.aws.arns import region_in, table_of
+from watcher.aws.arns import region_in, table_name, table_of
 from watcher.aws.client import StreamsClient
 from watcher.aws.connect import connect
 from watcher.aws.model import StreamName, TrimHorizon
@@ -18,7 +18,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import ServiceError, StreamGoneError, UsageError
 from watcher.spark.compat import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from watcher.spark.offsets import OffsetJson
-from watcher.spark.options import SourceOptions, wanted_streams
+from watcher.spark.options import REMEDY, SourceOptions, wanted_streams
 from watcher.spark.picklable import SparkPicklable
 from watcher.spark.planner import Report
 from watcher.spark.stream_reader import StreamReader
@@ -105,6 +105,7 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Returns the end of the next micro-batch; a limit is shared by all."""
         starts = offsets_by_stream(start)
+        self._drop_unnamed(starts)
         # A table's next stream comes once its last one is delivered.
         tables = {table_of(each) for each in starts.keys() - self._gone}
         news = [
@@ -157,6 +158,21 @@ class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTrigg
         """Ends the background reading."""
         for reader in self._readers.values():
             reader.stop()
+
+    def _drop_unnamed(self, starts: Iterable[str]) -> None:
+        """Drops the checkpoint's streams that `stream` doesn't mean, with a warning.
+
+        Raises UsageError with `failOnDataLoss`: their unread records would be lost.
+        """
+        wanted = wanted_streams(self._options.stream)
+        for arn in starts:
+            if arn in self._gone or wanted.mean(arn):
+                continue
+            text = f"the checkpoint reads {table_name(arn)}, which stream does not name"
+            if self._options.fail_on_data_loss:
+                raise UsageError(f"{text}: name it{REMEDY} without it")
+            logger.warning(f"{text}; the others continue")
+            self._gone.add(arn)
 
     def _find(self) -> list[str]:
         now = self._clock.monotonic()

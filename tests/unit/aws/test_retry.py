@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from queue import Queue
 from typing import Any, cast
 
 import pytest
@@ -10,6 +12,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
 from tests.support.hand_clock import HandClock
+from watcher.aws import timing
 from watcher.aws.credentials import Credentials
 from watcher.aws.retry import RetryingClient
 from watcher.errors import CredentialsError, DeniedError, StreamError, UnexpectedAnswerError
@@ -186,3 +189,19 @@ def test_an_answer_that_is_cut_off_passes(call: RetryingClient, clock: HandClock
         return answer
 
     assert call(get_item) == {"a": 1}
+
+
+def test_a_call_that_gets_no_answer_is_logged_while_it_is_tried(
+    call: RetryingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """botocore's own attempts take minutes where an endpoint can't be reached."""
+    monkeypatch.setattr(timing, "CALLS", timing.CallTiming(slow_from_seconds=0.01))
+    told = Queue[str]()
+    monkeypatch.setattr(logging.getLogger("watcher"), "warning", told.put)
+
+    def scan(**_: Any) -> dict[str, Any]:
+        return {"line": told.get(timeout=30)}
+
+    line = call(scan, TableName="orders")["line"]
+
+    assert line == "dynamodb:Scan on orders: no answer for 0.01 s; still trying"
