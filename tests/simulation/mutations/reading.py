@@ -150,7 +150,12 @@ READING = [
         "a shard that looks open is left, though it was closed",
         "Coordinator._on_caught_up",
         condition("_confirm_settled_listing", becomes="False"),
-        given={"follow": False, "start": "trim_horizon", "older": 4},
+        given={
+            "follow": False,
+            "start": "trim_horizon",
+            "older": 4,
+            "habits": {"closed_empty": 100, "latency": 0.05, "closing_lag": 3.0},
+        },
     ),
     Mutant(
         "an end up to now comes with the first empty page",
