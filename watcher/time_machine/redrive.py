@@ -40,8 +40,8 @@ class HeldBatch(NamedTuple):
 class _ShardProgress(msgspec.Struct):
     """The part of a shard that this run has handed over."""
 
-    upto: int = -1
-    """The last record that was given out."""
+    upto: str = "-1"
+    """The sequence number of the last record given out, as the service wrote it."""
     unhandled_upto: int = -1
     """The furthest end of the ranges of which some records were not handled."""
 
@@ -114,7 +114,7 @@ class Redrive:
                 for record in self._records(index, progress):
                     self.records += 1
                     yield record
-                    progress.upto = int(record.sequence_number)
+                    progress.upto = record.sequence_number
             except (DataLossError, UnexpectedAnswerError) as error:
                 reason = str(error)
             delivered = self.records - before - self._passed
@@ -140,7 +140,7 @@ class Redrive:
     def _records(self, index: int, progress: _ShardProgress) -> Iterator[Record]:
         """Yields a range's records that are new. Raises DataLossError where some are gone."""
         batch = self._held[index].batch
-        if int(batch.last) <= progress.upto:
+        if int(batch.last) <= int(progress.upto):
             return
         try:
             yield from self._from_stream(batch, progress.upto)
@@ -152,11 +152,11 @@ class Redrive:
             raise StreamError(str(error)) from error
         else:
             return
-        yield from self._archived.records(batch, progress.upto, self._older(index))
+        yield from self._archived.records(batch, int(progress.upto), self._older(index))
 
-    def _from_stream(self, batch: FailedBatch, upto: int) -> Iterator[Record]:
-        begins_before = int(batch.first) <= upto
-        start = AfterSequence(str(upto)) if begins_before else AtSequence(batch.first)
+    def _from_stream(self, batch: FailedBatch, upto: str) -> Iterator[Record]:
+        begins_before = int(batch.first) <= int(upto)
+        start = AfterSequence(upto) if begins_before else AtSequence(batch.first)
         between = Range(batch.shard_id, start, batch.last, closed=False, known=False)
         if batch.stream not in self._readers:
             losses = Losses(is_error=True, clock=self._clock)

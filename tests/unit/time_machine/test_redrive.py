@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import NamedTuple
 
 import pytest
@@ -10,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulator import Simulator, Written
+from tests.support.hand_clock import HandClock
+from tests.support.play import ARN, PlayedService
+from tests.support.wire import FIRST, wire
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
+from watcher.aws.model import AfterSequence, AtSequence, Position, Shard
 from watcher.delivery.failed_batches import FailedBatch
 from watcher.records.record import Record
 from watcher.time_machine.redrive import HeldBatch, Redrive
@@ -116,6 +123,47 @@ def test_a_record_comes_once_in_order_and_no_message_goes_before_its_whole_range
         elif is_good:  # it shares records with one that failed, through others perhaps
             assert failing & _connected(each, whole)
     assert len(run.done) == len({*run.done})
+
+
+class _Padded(PlayedService):
+    """A shard whose sequence numbers begin with zeros, as DynamoDB Local's do."""
+
+    def __init__(self) -> None:
+        super().__init__(HandClock())
+        self.shards["shard"] = Shard("shard", None, _padded(1))
+
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        assert isinstance(position, AtSequence | AfterSequence)
+        number = position.sequence_number
+        assert len(number) == 21  # DynamoDB Local refuses shorter ones
+        return str(int(number) + isinstance(position, AfterSequence)), self.now
+
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
+        records = [wire(each) for each in range(int(iterator), 10)]
+        text = json.dumps({"Records": records})
+        return re.sub(r'"SequenceNumber": "(\d+)"', _renumbered, text).encode()
+
+
+def _renumbered(found: re.Match[str]) -> str:
+    return f'"SequenceNumber": "{_padded(int(found[1]) - FIRST)}"'
+
+
+def _padded(number: int) -> str:
+    return f"{number:021}"
+
+
+def test_the_rest_of_a_range_is_read_where_sequence_numbers_begin_with_zeros() -> None:
+    batches = [
+        FailedBatch(ARN, "shard", _padded(a), _padded(b), b - a + 1) for a, b in [(3, 6), (5, 8)]
+    ]
+    redrive = Redrive(
+        [HeldBatch(each) for each in batches],
+        lambda arn: _Padded(),
+        handled=lambda: True,
+        done=lambda each: None,
+    )
+    assert [int(each.sequence_number) for each in redrive] == [3, 4, 5, 6, 7, 8]
+    assert redrive.done == 2
 
 
 def _connected(records: list[Written], ranges: list[list[Written]]) -> set[str]:
