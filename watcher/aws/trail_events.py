@@ -330,7 +330,8 @@ def _pairs(text: str) -> dict[str, str]:
         quoted, plain, named, value, number = found.groups()
         name = plain or (quoted or "").replace('""', '"') or _unquoted(named)
         if name:
-            given = None if value is None else _unquoted(value)
+            is_hidden = value is None or any(each in value for each in _HIDDEN)
+            given = None if is_hidden else _unquoted(value)
             values_of.setdefault(name, set()).add(number or given)
     pairs = ((name, next(iter(values))) for name, values in values_of.items() if len(values) == 1)
     return {name: value for name, value in pairs if value is not None}

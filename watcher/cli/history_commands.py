@@ -15,7 +15,7 @@ import msgspec
 from watcher.aws.arns import account_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
-from watcher.aws.model import WireItem, WireValue
+from watcher.aws.model import AtTime, WireItem, WireValue
 from watcher.cli import completers, options, spark_commands
 from watcher.cli.options import Values
 from watcher.cli.output import written_file
@@ -28,7 +28,7 @@ from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.text import counted, grouped, write_json, write_text
 from watcher.formatting.values import printable_key
-from watcher.options import WatchOptions, end
+from watcher.options import WatchOptions, end, start_position
 from watcher.records.diff import ABSENT, Absent, changed_values, differences
 from watcher.records.filters import record_filter
 from watcher.records.plain_json import Plain, plain, plain_json
@@ -126,7 +126,7 @@ def _history(
         table = read.table_arn
         found = item_history(read, item_key, start, until, exports)
     if trail is not None:
-        found.add_callers(trail, table)
+        found.add_callers(trail, Callers(table, start, until))
     if hidden is not None:
         found.redact(hidden)
     if output == "csv":
@@ -546,7 +546,7 @@ def _count(
         found.open(start, None if matches is None else matches.matching_indexes)
         made.add(filter(matches, records_until(found.records(), until)))
     else:
-        callers = Callers(found.table_arn)
+        callers = Callers(found.table_arn, start, until)
         made = Counts(names, callers, hidden)
         found.open(start)
         # All changes are taken in: a call that made one of them has not made another.
@@ -616,12 +616,19 @@ def refuse_who_unless_past(chosen: Sequence[str], values: Values) -> None:
             raise UsageError(f"not with {options.flag(name)}: all is read, then printed", "who")
 
 
+def watched_times(values: Values) -> tuple[datetime | None, datetime | None]:
+    """Returns the times at which a watch of past changes begins and ends, where they are given."""
+    position = start_position(values["start"])
+    start = position.time if isinstance(position, AtTime) else None
+    return start, end(values["until"], values["start"])
+
+
 class _PastSummary:
     """Reads all changes, and prints those that pass the filters, each with its caller."""
 
     def __init__(self, trail: Trail, values: Values) -> None:
         self._trail = trail
-        self._callers = Callers()
+        self._callers = Callers("", *watched_times(values))
         self._is_wanted = options.record_filter(values)
         self._redaction = options.redaction(values)
         self._lines: list[tuple[str, ChangeKey]] = []

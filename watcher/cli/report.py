@@ -17,7 +17,7 @@ from watcher.aws.connect import Clients
 from watcher.aws.model import Listing
 from watcher.aws.retry import retry_at_start
 from watcher.cli import completers, options
-from watcher.cli.history_commands import open_trail
+from watcher.cli.history_commands import open_trail, watched_times
 from watcher.cli.options import Values
 from watcher.cli.output import written_file
 from watcher.declared import Parameter
@@ -149,7 +149,7 @@ class _WithCallers:
 
     def __init__(self, trail: Trail, values: Values) -> None:
         self._trail = trail
-        self._callers = Callers()
+        self._callers = Callers("", *watched_times(values))
         self._is_wanted = options.record_filter(values)
         self._redaction = options.redaction(values)
         self._changes: Counter[ChangeKey] = Counter()

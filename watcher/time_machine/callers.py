@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
 import os
 import re
 import shlex
@@ -43,6 +44,7 @@ APART: Final = int(CLOCKS_APART.total_seconds())
 TTL: Final = Caller("time-to-live")
 REDACTED: Final = "the trail does not tell which keys the call wrote"
 TOO_FEW: Final = "there are more changes then than calls that the trail has"
+AT_THE_EDGE: Final = "the call may have made a change just outside --from and --until"
 NO_CALL: Final = "the trail has no call that wrote this key then"
 NO_CALLS: Final = "the trail has no call that writes to this table"
 ADDED_LATER: Final = "it was made after the trail was read"
@@ -131,11 +133,16 @@ class TimedCall(NamedTuple):
 class Callers:
     """Finds who made changes: `add_change`, then `add_call` of the trail, then `answer` for each.
 
-    `table` is the ARN of the table of records that don't tell theirs.
+    `table` is the ARN of the table of records that don't tell theirs. Changes before `start` and
+    after `until` are not added.
     """
 
-    def __init__(self, table: str = "") -> None:
+    def __init__(
+        self, table: str = "", start: datetime | None = None, until: datetime | None = None
+    ) -> None:
         self._table = table
+        self._start = -math.inf if start is None else start.timestamp()
+        self._until = math.inf if until is None else until.timestamp()
         self._changes: dict[tuple[str, Identity], dict[bool, list[int]]] = {}
         self._kinds: dict[str, dict[str, str]] = {}
         self._known: dict[str, Call] = {}
@@ -247,6 +254,8 @@ class Callers:
                     doubt = f"the call ended with {call.error}" if call.error else ""
                     if not doubt and (item is None or write.removes is None):
                         doubt = REDACTED
+                    if not doubt and not self._start + APART <= call.time <= self._until - APART:
+                        doubt = AT_THE_EDGE
                     timed = TimedCall(call.time, call.caller, write.removes, doubt)
                     if item is None:
                         self._unsure.setdefault(table, []).append((write, timed))
@@ -470,9 +479,8 @@ class Trail:
         self._clock = clock
         self._limits = limits
 
-    def answers(self, records: Iterable[Record], table: str = "") -> list[Answer]:
-        """Returns who made each of these changes; see `Callers` for the `table`."""
-        callers = Callers(table)
+    def answers(self, records: Iterable[Record], callers: Callers) -> list[Answer]:
+        """Returns who made each of these changes."""
         keys = [callers.add_change(each) for each in records]
         reading = self.read(callers)
         return [callers.answer(each, reading.incomplete) for each in keys]

@@ -17,7 +17,7 @@ from watcher.records.record import NativeItem, Record, image_of, native_item, wi
 from watcher.records.redaction import Redaction, redaction
 from watcher.records.wire import KeyValues
 from watcher.streams.start_times import Moment
-from watcher.time_machine.callers import Answer, Trail
+from watcher.time_machine.callers import Answer, Callers, Trail
 from watcher.time_machine.exports import Baseline, open_baseline
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources, past_time, records_until, start_time
@@ -64,9 +64,9 @@ class History:
         self.exported_wire = msgspec.json.decode(image or b"") if exists else None
         self.key = wire_item(_json(key.known))
 
-    def add_callers(self, trail: Trail, table: str = "") -> None:
-        """Finds who made the changes; `table` is the ARN of records that don't tell theirs."""
-        self.answers = trail.answers(self.records, table)
+    def add_callers(self, trail: Trail, callers: Callers) -> None:
+        """Finds who made the changes."""
+        self.answers = trail.answers(self.records, callers)
 
     def redact(self, redaction: Redaction) -> None:
         """Takes out what nobody is to see; last, since changes and callers are found by the key."""
@@ -124,7 +124,7 @@ def history(  # noqa: PLR0913 (its parameters are the options)
     trail = None if who is None else Trail(who, AwsConfig(region, profile))
     found = item_history(opened, ItemKey(key), first, last, exports)
     if trail is not None:
-        found.add_callers(trail, opened.table_arn)
+        found.add_callers(trail, Callers(opened.table_arn, first, last))
     if hidden is not None:
         found.redact(hidden)
     return found

@@ -149,6 +149,7 @@ def test_partiql_tells_the_key_of_an_update_and_not_of_an_insert() -> None:
             {"statement": "INSERT INTO orders VALUE {'PK' : ***(Redacted), 'n' : ***(Redacted)}"},
             {"statement": 'DELETE FROM "orders" WHERE PK=? and SK=-12.50'},
             {"statement": "INSERT INTO orders VALUE {'PK': 'ada', 'SK': 7}"},
+            {"statement": "DELETE FROM orders WHERE PK = '***(Redacted)' AND SK = 'x'"},
         ]
     }
     assert writes(trails.event("BatchExecuteStatement", SECOND, parameters)) == [
@@ -156,6 +157,7 @@ def test_partiql_tells_the_key_of_an_update_and_not_of_an_insert() -> None:
         ItemWrite("orders", {}, False),
         ItemWrite("orders", {"SK": "-12.50"}, True),
         ItemWrite("orders", {"PK": "ada", "SK": "7"}, False),
+        ItemWrite("orders", {"SK": "x"}, True),
     ]
 
 

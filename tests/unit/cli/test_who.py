@@ -216,6 +216,27 @@ def test_a_change_that_is_not_counted_still_has_its_call(
     assert row == {"caller": "may be role/api", "changes": 1}
 
 
+def test_a_call_that_may_have_made_a_change_before_from_is_not_certain(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One call for two changes, of which the first is not read."""
+    shop.write(7, 1, shop.called("api"))
+    shop.advance(2)
+    shop.write(7, 2)
+    shop.advance(60)
+    start = str(int(shop.now) - 61)
+    may_be = "may be by role/api (session bob, 203.0.113.9, Boto3)   the call may have made"
+    assert main(["history", "orders", *ONE, "--from", start, "--who", "trail"]) == 0
+    assert may_be in capsys.readouterr().out
+    assert main(["count", "orders", "--from", start, "--who", "trail", "-o", "csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["may be role/api,1"]
+    words = ["orders", "--from", start, "--no-follow", "--print-summary", "--who", "trail"]
+    assert main(words) == 0
+    assert may_be in capsys.readouterr().out
+    assert main(["report", "orders", "--from", start, "--who", "trail"]) == 0
+    assert "may be role/api" in Path("report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

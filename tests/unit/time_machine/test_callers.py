@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from watcher import Record
 from watcher.aws.trail_events import REPLICATION, Caller, calls_in
 from watcher.time_machine.callers import (
     APART,
+    AT_THE_EDGE,
     NO_CALL,
     REDACTED,
     TOO_FEW,
@@ -41,8 +43,10 @@ def change(second: float = SECOND, kind: str = "MODIFY", **more: Any) -> Record:
     return Record.from_json(json.dumps(record).encode(), "shard", STREAM)
 
 
-def found(events: Iterable[Event], *changes: Record) -> list[Answer]:
-    callers = Callers()
+def found(
+    events: Iterable[Event], *changes: Record, callers: Callers | None = None
+) -> list[Answer]:
+    callers = callers or Callers()
     noted = [callers.add_change(each) for each in changes]
     for call in calls_in(trails.content(*events), callers.tables):
         callers.add_call(call)
@@ -66,6 +70,29 @@ def test_one_caller_wrote_this_key_in_these_seconds(apart: int) -> None:
 def test_a_call_at_another_time_is_none(apart: int) -> None:
     events = [trails.put(SECOND + apart)]
     assert found(events, change()) == [Answer(Certainty.UNKNOWN, (), NO_CALL)]
+
+
+@pytest.mark.parametrize(
+    ("call", "start", "until", "is_certain"),
+    [
+        (0, -2, 2, True),
+        (0, -1, None, False),
+        (1, -1, None, True),
+        (2, 0.5, None, False),
+        (0, None, 1, False),
+        (-1, None, 1, True),
+        (-1, None, 1.9, True),
+    ],
+)
+def test_a_call_that_may_have_made_a_change_that_was_not_read_is_uncertain(
+    call: int, start: float | None, until: float | None, is_certain: bool
+) -> None:
+    times = (
+        None if at is None else datetime.fromtimestamp(SECOND + at, UTC) for at in (start, until)
+    )
+    (answer,) = found([trails.put(SECOND + call)], change(), callers=Callers("", *times))
+    assert (answer.certainty is Certainty.CERTAIN) == is_certain
+    assert answer.reason == ("" if is_certain else AT_THE_EDGE)
 
 
 def test_two_callers_are_both_named() -> None:
