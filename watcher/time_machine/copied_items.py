@@ -447,13 +447,23 @@ class _Attributes:
         touching = self._history.touching(values)
         for at in range(self._at - 1, -1, -1):
             if reads_as(values[at], found, self._form):
-                if self._history.states[at] is None and self._was_applied(at + 1, name):
-                    break  # the insertion has brought the others
+                if self._is_gone(name, at, touching):
+                    break
                 return self._behind(name, at, touching)
         return (
             self._by_arithmetic(name, found)
             or self._of_value(values[-1], found)
             or Cause(CauseKind.UNEXPLAINED)
+        )
+
+    def _is_gone(self, name: str, at: int, touching: Sequence[int]) -> bool:
+        """Returns True where the copy has had the attribute, and no change took it since."""
+        values = self._history.values(name, at)
+        was_never = isinstance(values[at], Absent) and not any(each <= at for each in touching)
+        return (
+            not self.was_once
+            and (was_never or self._history.states[at] is None)
+            and any(self._was_applied(each, name) for each in touching if each > at)
         )
 
     def _behind(self, name: str, at: int, touching: Sequence[int]) -> Cause:

@@ -134,6 +134,14 @@ TAGS = {"t": {"SS": ["a", "b", "c"]}}
         ((n(1), n(2), None), n(9), [(None, CauseKind.UNEXPLAINED, None)]),
         ((n(1), n(2), None), n(1), [(None, CauseKind.STALE, "1")]),
         ((n(10), n(15), n(22), None), n(17), [(None, CauseKind.MISSING, "3")]),
+        # gone, though the insertion or a later change has brought the others
+        ((None, n(1, w={"S": "x"})), n(1), [("w", CauseKind.UNEXPLAINED, None)]),
+        (
+            (None, n(1, w={"S": "x"}), n(2, w={"S": "y"})),
+            n(2),
+            [("w", CauseKind.UNEXPLAINED, None)],
+        ),
+        ((n(1), n(2, w={"S": "y"})), n(2), [("w", CauseKind.UNEXPLAINED, None)]),
         # an insertion alone can't be missing where what came after it would have brought it
         ((None, n(1), n(2), n(3)), None, [(None, CauseKind.STALE, "1")]),
         # of two equal additions, the one of which nothing else is there
