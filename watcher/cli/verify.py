@@ -391,7 +391,7 @@ def _check_log(sources: Sources, log: str, start: str | None, lag: timedelta, ou
             write_text(f"  {_fault_line(each)}\n")
     if found.unknown:
         lines_of = grouped(found.unknown, "line")
-        logger.info(f"{lines_of} of {log} name no change that the stream holds")
+        logger.info(f"{lines_of} of {log} without a change that the stream holds")
     return 1 if found.faults else 0
 
 

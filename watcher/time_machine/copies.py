@@ -12,7 +12,7 @@ from copy import copy
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
@@ -30,6 +30,8 @@ from watcher.version import install
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyarrow.parquet import ParquetFile
+
+_Value = TypeVar("_Value")
 
 _BATCH: Final = 2_000
 _BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -125,6 +127,25 @@ class _TableCopyPart(TableCopy):
             yield from map(_item.decode, page)
 
 
+class AttributeNames:
+    """The attributes of a copy's columns; `columns` are those with another name there.
+
+    A column that only has the name of such an attribute is something else, and left out.
+    """
+
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        self._attributes = {column: attribute for attribute, column in columns.items()}
+        self._others = columns.keys() - self._attributes.keys()
+
+    def attributes(self, row: Mapping[str, _Value]) -> dict[str, _Value]:
+        """Returns a row's values by the attributes' names."""
+        return {
+            self._attributes.get(name, name): value
+            for name, value in row.items()
+            if name not in self._others
+        }
+
+
 class FileCopy:
     """A folder, or a file, of Parquet, JSON lines or CSV; JSON lines may be DynamoDB's own.
 
@@ -135,7 +156,7 @@ class FileCopy:
         self.label = str(path)
         self.position = CopyPosition(at=at)
         self.columns: frozenset[str] | None = None
-        self._attributes = {column: attribute for attribute, column in names.items()}
+        self._names = AttributeNames(names)
         self._files, self._kind = _files_of(path)
         is_wire = self._kind == "jsonl" and _is_wire(self._files)
         lines_form = Form.WIRE if is_wire else Form.JSON
@@ -200,8 +221,8 @@ class FileCopy:
                     yield self._item({name: text for name, text in pairs if text})
 
     def _has(self, columns: Iterable[str]) -> None:
-        names = frozenset(self._attributes.get(each, each) for each in columns)
-        self.columns = names | (self.columns or frozenset())
+        names = self._names.attributes(dict.fromkeys(columns))
+        self.columns = frozenset(names) | (self.columns or frozenset())
 
     def _line(self, line: str) -> WireItem:
         if "\\ud" in line.lower():  # half a surrogate pair: the table's is read without it, too
@@ -217,13 +238,11 @@ class FileCopy:
             item = _item.decode(line)
         except msgspec.ValidationError:
             raise ValueError(_TWO_FORMS) from None
-        return self._renamed(item)
+        return self._names.attributes(item)
 
     def _item(self, row: Mapping[str, object]) -> WireItem:
-        return self._renamed({name: plain_value(value) for name, value in row.items()})
-
-    def _renamed(self, item: WireItem) -> WireItem:
-        return {self._attributes.get(name, name): value for name, value in item.items()}
+        values = self._names.attributes(row)
+        return {name: plain_value(value) for name, value in values.items()}
 
 
 def parquet_batches(file: ParquetFile) -> Iterator[RecordBatch]:
@@ -249,7 +268,7 @@ class SqliteCopy:
         self.label = f"table {self._table} of {self._path}"
         self.position = CopyPosition(at=at)
         self.columns: frozenset[str] | None = None
-        self._attributes = {column: attribute for attribute, column in names.items()}
+        self._names = AttributeNames(names)
 
     def items(self) -> Iterator[WireItem]:
         """Yields its rows, all of one moment."""
@@ -259,10 +278,11 @@ class SqliteCopy:
         try:
             table = self._table.replace('"', '""')
             rows = database.execute(f'SELECT * FROM "{table}"')  # noqa: S608 (a quoted name)
-            names = [self._attributes.get(each[0], each[0]) for each in rows.description]
-            self.columns = frozenset(names)
+            names = [each[0] for each in rows.description]
+            self.columns = frozenset(self._names.attributes(dict.fromkeys(names)))
             for row in rows:
-                yield {name: plain_value(value) for name, value in zip(names, row, strict=True)}
+                values = self._names.attributes(dict(zip(names, row, strict=True)))
+                yield {name: plain_value(value) for name, value in values.items()}
         except sqlite3.Error as error:
             raise UsageError(f"can't read {self.label}: {error}", "with_") from None
         finally:

@@ -12,7 +12,7 @@ from sqlalchemy import exc
 from watcher.aws.model import WireItem
 from watcher.errors import UsageError, without_passwords
 from watcher.time_machine.copied_items import Form, plain_value
-from watcher.time_machine.copies import Copy, CopyPosition
+from watcher.time_machine.copies import AttributeNames, Copy, CopyPosition
 
 _ROWS_AT_ONCE = 500
 
@@ -41,7 +41,7 @@ class SqlCopy:
         self.label = f"table {table} of {place}"
         self.position = CopyPosition(at=at)
         self.columns: frozenset[str] | None = None
-        self._attributes = {column: attribute for attribute, column in names.items()}
+        self._names = AttributeNames(names)
 
     def __reduce__(self) -> tuple[Callable[..., SqlCopy], tuple[object, ...]]:
         """Connects again in another process."""
@@ -51,8 +51,8 @@ class SqlCopy:
         """Yields its rows, all of one statement. Raises UsageError."""
         with _readable(self.label), self._engine.connect() as connection:
             columns = sqlalchemy.inspect(connection).get_columns(self._table, self._schema)
-            names = [self._attributes.get(each["name"], each["name"]) for each in columns]
-            self.columns = frozenset(names)
+            names = [each["name"] for each in columns]
+            self.columns = frozenset(self._names.attributes(dict.fromkeys(names)))
             # A driver would make floats of the numbers in JSON, which have more digits.
             wanted = [
                 sqlalchemy.cast(sqlalchemy.column(each["name"]), sqlalchemy.Text)
@@ -65,7 +65,8 @@ class SqlCopy:
             )
             streamed = connection.execution_options(yield_per=_ROWS_AT_ONCE)
             for row in streamed.execute(query):
-                yield {name: plain_value(value) for name, value in zip(names, row, strict=True)}
+                values = self._names.attributes(dict(zip(names, row, strict=True)))
+                yield {name: plain_value(value) for name, value in values.items()}
 
     def as_copied(self, item: WireItem) -> WireItem:
         """Returns the item."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +17,7 @@ from tests.support.memory import traced_memory
 from watcher.aws.model import WireItem
 from watcher.errors import UsageError
 from watcher.time_machine.copied_items import Form
-from watcher.time_machine.copies import FileCopy, copy_path
+from watcher.time_machine.copies import FileCopy, SqliteCopy, copy_path
 
 
 def read(path: Path, text: str = "") -> list[WireItem]:
@@ -32,6 +34,26 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
     assert read(tmp_path / "a.csv", "\ufeffpk,v\na,1\n") == [s(pk="a", v="1")]
     assert read(tmp_path / "a.jsonl", '\ufeff{"pk": "a"}\n') == [s(pk="a")]
     assert read(tmp_path / "b.jsonl", '\ufeff{"pk": {"S": "a"}}\n') == [s(pk="a")]
+
+
+def test_a_column_with_the_name_of_an_attribute_that_has_another_is_left_out(
+    tmp_path: Path,
+) -> None:
+    rows = [{"pk": "a", "w": "right", "v": "wrong"}]
+    names = {"v": "w", "x": "none"}
+    (tmp_path / "a.csv").write_text("pk,w,v,x\na,right,wrong,wrong\n")
+    (tmp_path / "a.jsonl").write_text(json.dumps(rows[0]))
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    with closing(sqlite3.connect(tmp_path / "a.db")) as database:
+        database.execute("CREATE TABLE orders AS SELECT 'a' pk, 'right' w, 'wrong' v")
+        database.commit()
+    copies: list[FileCopy | SqliteCopy] = [
+        FileCopy(tmp_path / f"a.{kind}", names, None) for kind in ("csv", "jsonl", "parquet")
+    ]
+    copies.append(SqliteCopy(f"sqlite:///{tmp_path}/a.db?table=orders", names, None))
+    for copy in copies:
+        assert list(copy.items()) == [s(pk="a", v="right")]
+        assert copy.columns in (None, {"pk", "v"})
 
 
 def test_a_long_cell_is_read_whole(tmp_path: Path) -> None:
