@@ -81,7 +81,10 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def names(self) -> str:
         """The callers' names on a line, with what is open: `may be role/api`."""
-        texts = " or ".join(printable(each.name) for each in self.callers)
+        names = [each.name for each in self.callers]
+        if len(names) > len({*names}):  # of several accounts
+            names = [f"{each.account}:{each.name}" for each in self.callers]
+        texts = " or ".join(map(printable, names))
         return f"{MAY_BE} {texts}" if self.certainty is Certainty.MAY_BE else texts or UNKNOWN
 
     def text(self, account: str = "", between: str = "   ") -> str:
@@ -101,7 +104,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def _caller_text(caller: Caller, account: str) -> str:
-    other = f"{caller.account}:" if account and caller.account not in ("", account) else ""
+    other = "" if caller.account in ("", account) else f"{caller.account}:"
     session = f"session {caller.session}" if caller.session else ""
     agent = _PROGRAM.match(caller.agent)
     details = [each for each in (session, caller.address, agent and agent[1]) if each]

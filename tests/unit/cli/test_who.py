@@ -14,7 +14,7 @@ import pytest
 from tests.simulator import Simulator
 from tests.support import trails
 from tests.support.hand_clock import HandClock
-from tests.support.trails import ARN, Event, deliver, role
+from tests.support.trails import ACCOUNT, ARN, Event, deliver, role
 from watcher import history, undo
 from watcher.aws.arns import table_of
 from watcher.cli import main
@@ -187,7 +187,7 @@ def test_a_file_of_changes_does_not_tell_its_table(
     assert main(["history", "./changes.jsonl", *ONE, "--who", "trail"]) == 2
     assert "name its stream, too" in capsys.readouterr().err
     assert main(["history", "./changes.jsonl", "orders", *ONE, "--who", "trail"]) == 0
-    assert "by role/release-112" in capsys.readouterr().out
+    assert f"by {ACCOUNT}:role/release-112 (" in capsys.readouterr().out
 
 
 def test_changes_are_counted_by_caller(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:

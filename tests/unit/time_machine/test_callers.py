@@ -123,6 +123,9 @@ def test_roles_of_one_name_in_two_accounts_are_two() -> None:
     (answer,) = found(events, change())
     assert answer.certainty is Certainty.SEVERAL
     assert [each.account for each in answer.callers] == [ACCOUNT, "999999999999"]
+    assert answer.names == f"{ACCOUNT}:role/api or 999999999999:role/api"
+    # An archive's record may not tell the table's account.
+    assert answer.text().startswith(f"by {ACCOUNT}:role/api (")
 
 
 def test_a_call_that_failed_wrote_nothing() -> None:
