@@ -290,6 +290,29 @@ def test_a_folder_goes_on_elsewhere_with_its_checkpoint_and_is_refused_without(
     check(moved, sim)
 
 
+@pytest.mark.parametrize("restored", ["", "offsets"])
+def test_an_older_copy_of_the_checkpoint_is_refused(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, restored: str
+) -> None:
+    """All of it, or Spark's part: changes would be in the folder twice, and others never."""
+    lake, kept = tmp_path / "lake", tmp_path / "lake.checkpoint"
+    for copy in ("older", "newer"):
+        sim.bulk(10, keys=5)
+        sim.advance(2)
+        archived(spark, sim, lake)
+        shutil.copytree(kept, tmp_path / copy)
+    shutil.rmtree(kept / restored)
+    shutil.copytree(tmp_path / "older" / restored, kept / restored)
+
+    with pytest.raises(UsageError, match=r"is older than .* has batch \d+: restore"):
+        archived(spark, sim, lake)
+
+    shutil.rmtree(kept)
+    shutil.copytree(tmp_path / "newer", kept)
+    assert archived(spark, sim, lake) == 0
+    check(lake, sim)
+
+
 @pytest.mark.parametrize("checkpoint", [None, "kept"])
 def test_an_archive_of_the_first_version_is_refused_with_what_to_do_and_keeps_its_files(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, checkpoint: str | None

@@ -27,7 +27,7 @@ from watcher.spark.options import SourceOptions, parse
     [
         ("pk string, qty decimal(38, 0)", "`pk`: string, `qty`: decimal(38,0)"),
         ("`a``b`: MAP<string, array<long>>", "`a``b`: map<string, array<bigint>>"),
-        ("at struct<x: int, y: struct<>> NOT NULL COMMENT 'of, two'", None),
+        ("at struct<x: int, y: struct<>> COMMENT 'of, two'", None),
         ("a dec(5), b timestamp_ntz, c string collate utf8_lcase, d numeric", None),
     ],
 )
@@ -52,6 +52,10 @@ def test_spark_s_ddl_is_read(text: str, same: str | None) -> None:
         ("Pk string, pk int", "pk is there twice (Pk and pk are one), here: Pk string, >>> pk int"),
         ("a array<int", "'>' is missing after the array's type, here: a array<int >>>"),
         ("a struct<b int c int>", "a comma or '>' is missing before 'c', here: a struct<b int >>>"),
+        (
+            "a struct<b int NOT NULL>",
+            "an image may lack b: leave NOT NULL out, here: a struct<b int >>> NOT NULL>",
+        ),
         (
             "a decimal(40,2)",
             "give decimal(DIGITS,SCALE) of up to 38 digits, here: a decimal >>> (",

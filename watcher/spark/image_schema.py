@@ -119,8 +119,10 @@ class _Ddl:
             names.add(name.name.lower())
             self._skip(":")
             struct.add(name.name, self._type(name.name))
-            if self._skip("not"):
-                self._skip("null")
+            if self._peek().lower() == "not":
+                # Spark would believe it, and fail at the first image without the attribute.
+                reason = f"an image may lack {name.name}: leave NOT NULL out"
+                raise self._error(reason, self._take().at)
             if self._skip("comment"):
                 self._take()
             if self._skip(","):

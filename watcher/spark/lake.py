@@ -7,7 +7,9 @@ and a start after a kill moves the files that are not moved yet.
 
 from __future__ import annotations
 
+import itertools
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -25,6 +27,8 @@ logger = logging.getLogger("watcher")
 _BATCH = "watcher-batch.json"
 _UNFINISHED = "unfinished"
 _INSIDE = "_checkpoint"
+_BATCH_FILE = re.compile(r"batch-(\d+)-")
+_NEWEST_DAYS = 2
 
 
 class LakeBatch(msgspec.Struct, frozen=True):
@@ -63,6 +67,7 @@ class Lake:
         with self._work.locked(), nullcontext() if is_own else self.checkpoint.locked():
             bind(self.folder, self.checkpoint, note, content, may_move=is_own)
             self.folder.make()
+            self._refuse_older_checkpoint()
             self._finish()
             self._is_open = True
             try:
@@ -114,6 +119,31 @@ class Lake:
             except (UsageError, OSError) as error:
                 logger.warning(f"Archiving continues, but {error}")
 
+    def _refuse_older_checkpoint(self) -> None:
+        """Raises UsageError where the checkpoint, or Spark's part of it, is an older copy.
+
+        Spark would read changes again, and give the numbers of later batches to others: the folder
+        would hold some changes twice, and lack some.
+        """
+        last = self.checkpoint.load(_BATCH, LakeBatch)
+        number = -1 if last is None else last.number
+        newest = max(map(int, self._newest_batches()), default=-1)
+        # Spark notes each batch there before it runs it.
+        if newest > number or (last is not None and not self.checkpoint.has(f"offsets/{number}")):
+            raise UsageError(
+                f"the checkpoint {self.checkpoint.path} is older than the files in "
+                f"{self.folder.path}, which has batch {max(newest, number)}: restore both as of "
+                "the same time, or choose a new folder"
+            )
+
+    def _newest_batches(self) -> Iterator[str]:
+        """Yields the numbers of the batches that have files in the newest days, or in no day."""
+        names = self.folder.entries()
+        days = sorted(name for name in names if name.startswith(DAYS))[-_NEWEST_DAYS:]
+        for name in itertools.chain(names, *map(self.folder.entries, days)):
+            if found := _BATCH_FILE.match(name):
+                yield found[1]
+
     def _finish(self) -> None:
         """Moves the last batch's files that are not moved yet, and removes unfinished ones."""
         last = self.checkpoint.load(_BATCH, LakeBatch)
@@ -157,9 +187,10 @@ def _moves(work: Folder, temporary: str, number: int) -> dict[str, str]:
     for entry in sorted(work.entries(temporary)) if work.has(temporary) else ():
         if entry[0] in "._":
             continue
-        is_folder = "=" in entry
-        names = [f"{entry}/{each}" for each in work.entries(f"{temporary}/{entry}")]
-        for name in sorted(names) if is_folder else [entry]:
+        names = [entry]
+        if "=" in entry:
+            names = [f"{entry}/{each}" for each in work.entries(f"{temporary}/{entry}")]
+        for name in sorted(names):
             path = PurePosixPath(name)
             if path.name[0] in "._":
                 continue
