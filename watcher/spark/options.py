@@ -143,6 +143,11 @@ def wanted_streams(text: str) -> WantedStreams:
 
 
 def _unknown(name: str, known: Mapping[str, str]) -> str:
+    if name.lower() in _OF_TABLES or name.lower().startswith("option."):
+        return (
+            "CREATE TABLE … USING dynamodb_streams is not possible: use CREATE TEMPORARY VIEW … "
+            "USING dynamodb_streams OPTIONS (…)"
+        )
     names = [*known] if name.lower() not in _KAFKA else [_KAFKA[name.lower()]]
     near = difflib.get_close_matches(name.lower(), names, 1)
     hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
@@ -237,6 +242,8 @@ _STREAMING: Final = (
     "checkpointLocation",
     "snapshot",
 )
+# What Spark adds to the options of a table in a catalog.
+_OF_TABLES: Final = ("provider", "owner")
 # The nearest name would mean the opposite.
 _KAFKA: Final = {"maxoffsetspertrigger": "maxrecordspertrigger"}
 _REDACT: Final = ("redact", "redactFile", "redactKeyFile")
