@@ -21,14 +21,14 @@ from watcher.observability.watch_stats import Display, Totals
 from watcher.options import WatchOptions
 from watcher.runtime.health import HealthChecker
 from watcher.runtime.loop import Manager
-from watcher.runtime.processes import ProcessStarter, raised_open_files
+from watcher.runtime.processes import ProcessStarter, ThreadStarter, raised_open_files
 from watcher.runtime.protocol import MessageQueue
 from watcher.runtime.resolve_streams import resolve
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.timing import HealthTiming
 from watcher.runtime.watched_streams import WatchedStreams
-from watcher.runtime.workers import Workers
+from watcher.runtime.workers import StartProcess, Workers
 from watcher.shutdown import Shutdown
 from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.open_store import open_store
@@ -57,6 +57,11 @@ def open_watch(
             store = stack.enter_context(closing(opened))
         pool = ThreadHandlerPool(options.concurrency) if options.concurrency > 1 else None
         queue = MessageQueue()
+        start: StartProcess
+        if options.workers == "threads":
+            start = stack.enter_context(closing(ThreadStarter(options.record_filter)))
+        else:
+            start = ProcessStarter(options.record_filter, with_threads=pool is not None)
         manager = build_manager(
             options,
             streams=resolve(
@@ -67,11 +72,7 @@ def open_watch(
                 on_answer=queue.wake,
             ),
             handlers=handlers,
-            workers=Workers(
-                queue,
-                ProcessStarter(options.record_filter, with_threads=pool is not None),
-                processes=options.processes,
-            ),
+            workers=Workers(queue, start, processes=options.processes),
             store=store,
             displays=displays,
             pool=pool,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from watcher.streams.start_times import Moment
 
 OnStale: TypeAlias = Literal["fail", "trim-horizon", "snapshot"]
+WorkerKind: TypeAlias = Literal["processes", "threads"]
 """The policy for a checkpoint that is older than 24 hours."""
 
 MOST_OF_TAIL = 100_000
@@ -306,6 +307,14 @@ class WatchOptions(ReadOptions):
             help="at most N processes (workers) read shards; more shards share them; default 64",
         ),
     ] = 64
+    workers: Annotated[
+        WorkerKind,
+        Parameter(
+            metavar="KIND",
+            group="start",
+            help="read shards in processes (default), or in threads",
+        ),
+    ] = "processes"
     concurrency: Annotated[
         int,
         Parameter(
@@ -405,6 +414,8 @@ class WatchOptions(ReadOptions):
         price(self.price)
         for name in ("max_records", "processes", "concurrency"):
             refuse_bad_count(name, getattr(self, name))
+        if self.workers not in get_args(WorkerKind):
+            raise UsageError("give processes or threads", "workers", repr(self.workers))
         refuse_bad_seconds("stop_timeout", self.stop_timeout)
         for name in ("max_seconds", "ready_lag"):
             if (seconds := getattr(self, name)) is not None:

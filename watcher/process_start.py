@@ -7,6 +7,7 @@ import functools
 import multiprocessing
 import os
 import resource
+import signal
 import sys
 import tempfile
 import threading
@@ -117,6 +118,16 @@ def _without_main(name: str) -> dict[str, object]:
 spawn.get_preparation_data = _without_main  # there is no other way to set this
 
 
+def leave_signals_to_main() -> None:
+    """Blocks the signals that end a watch in this thread, and in those that it starts.
+
+    The system may give a signal to any thread that does not block it, and a handler that waits in
+    the main thread would not be interrupted.
+    """
+    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+
+
 def failed_start(error: OSError) -> str:
     """Returns why no process can be started, with advice."""
     reason = error.strerror or str(error)
@@ -127,6 +138,8 @@ def failed_start(error: OSError) -> str:
         return f"{reason}: {limit} are allowed (ulimit -n); watcher needs about 64, and 3 a shard"
     if error.errno == errno.EAGAIN:
         return f"{reason}: allow more processes (ulimit -u; a container's limit of pids)"
+    if error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+        return f"{reason}: --workers threads starts none"
     return reason
 
 

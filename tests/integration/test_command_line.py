@@ -41,7 +41,11 @@ def sim() -> Iterator[RemoteSimulator]:
         ([ARN, "--max-records=1.5"], 2, "--max-records 1.5 is not a whole number"),
         ([ARN, "--only", "insrt"], 2, 'did you mean "insert"?'),
         (["archve", "orders"], 2, "did you mean: python -m watcher archive orders ("),
-        (["-q", "shards", "orders"], 2, "shards is a command: it stands before all options"),
+        (
+            ["--from", "1h", "shards", "orders"],
+            2,
+            "shards is a command: it stands before all options",
+        ),
         (["helpp"], 3, "or did you mean: python -m watcher help"),
         (["--", ARN, "--print-summary"], 2, "'--print-summary' is behind --"),
         ([ARN, "--max-records", "x"], 2, "--max-records"),

@@ -123,15 +123,18 @@ def test_a_killed_shard_process_is_started_again_and_repeats_nothing(
     assert_complete(sim, numbers(program))
 
 
+@pytest.mark.parametrize("workers", ["processes", "threads"])
 def test_the_whole_program_killed_and_resumed_loses_nothing(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: RemoteSimulator, tmp_path: Path, workers: str
 ) -> None:
-    arguments = ("orders", "--print-json", "--checkpoint", str(tmp_path / "state.json"))
+    place = ("--checkpoint", str(tmp_path / "state.json"))
+    arguments = ("orders", "--print-json", "--workers", workers, *place)
     delivered: list[str] = []
     with Program(*arguments, env=sim.environment) as program:
         program.wait_for_status("Watching")
         sim.bulk(5000, keys=40)
         program.wait_for_lines(1000)
+        assert bool(children_of(program.process.pid)) == (workers == "processes")
         program.end(signal.SIGKILL)
     delivered += numbers(program)
     sim.rotate("all")

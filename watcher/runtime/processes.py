@@ -1,14 +1,18 @@
-"""Starts the workers' processes, as cheaply as the machine allows."""
+"""Starts the workers: in processes, as cheaply as the machine allows, or in threads."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import gc
 import os
 import resource
-from collections.abc import Iterator
+import threading
+import traceback
+from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from watcher import process_start
@@ -27,6 +31,7 @@ from watcher.runtime.protocol import (
     NewCredentials,
     ShardAssignment,
 )
+from watcher.runtime.worker import WorkerThreads
 from watcher.runtime.workers import Process
 
 # Descriptors kept for connections, checkpoints and handlers.
@@ -169,3 +174,115 @@ class WorkerProcess:
     def close(self) -> None:
         """See `Process`."""
         self._commands.close()
+
+
+class ThreadStarter:
+    """Starts the workers in threads of this program, which share its clients and credentials.
+
+    `close` closes the clients' connections.
+    """
+
+    def __init__(self, record_filter: RecordFilter | None = None) -> None:
+        self._record_filter = record_filter
+        self._clients: dict[str, StreamsClient] = {}  # one per region and account
+        self._lock = threading.Lock()
+
+    def __call__(
+        self,
+        name: str,
+        assignment: ShardAssignment,
+        writer: MessageWriter,
+        counters: SharedCounters,
+    ) -> Process:
+        """Starts a worker whose first shard is this one. Raises OSError."""
+        threads = WorkerThreads(writer.copy(), end=lambda status: made.fail(status))
+        serve = functools.partial(
+            worker.serve,
+            threads=threads,
+            counters=counters,
+            client=self._client,
+            record_filter=self._record_filter,
+        )
+        made = WorkerThread(name, serve, threads)
+        made.start()
+        return made
+
+    def _client(self, assignment: ShardAssignment) -> StreamsClient:
+        place = place_of(assignment.arn)
+        with self._lock:
+            if place not in self._clients:
+                self._clients[place] = for_worker(assignment.connection, assignment.arn)
+            return self._clients[place]
+
+    def close(self) -> None:
+        """Closes the clients' connections, after the workers' end."""
+        for each in self._clients.values():
+            each.close()
+
+
+class WorkerThread:
+    """A worker in threads of this program, and the pipe for its commands."""
+
+    def __init__(
+        self, name: str, serve: Callable[[Connection], None], threads: WorkerThreads
+    ) -> None:
+        self._serve = serve
+        self._threads = threads
+        self._status = 0
+        self._reading, writing = Pipe(duplex=False)
+        self._commands = CommandWriter(writing)
+        self._thread = threading.Thread(target=self._run, name=f"watcher {name}", daemon=True)
+
+    def start(self) -> None:
+        """Starts it. Raises OSError."""
+        try:
+            refuse_scarce(self._reading.fileno())
+            self._thread.start()
+        except (OSError, RuntimeError) as error:
+            self._commands.close()
+            self._end()
+            if isinstance(error, OSError):
+                raise
+            raise OSError(errno.EAGAIN, str(error)) from error
+
+    def _run(self) -> None:
+        process_start.leave_signals_to_main()
+        try:
+            self._serve(self._reading)
+        except BaseException:
+            traceback.print_exc()
+            self._status = 1
+        self._end()
+
+    def _end(self) -> None:
+        self._threads.close()
+        self._reading.close()
+
+    def fail(self, status: int) -> None:
+        """Ends the messages: a thread can't go on."""
+        self._status = status
+        self._threads.close()
+
+    @property
+    def exitcode(self) -> int | None:
+        """See `Process`."""
+        return None if self._thread.is_alive() else self._status
+
+    def send(self, command: Command) -> None:
+        """See `Process`."""
+        self._commands.send(command)
+
+    def refresh_credentials(self, refused: str = "") -> None:
+        """See `Process`: the threads use the program's own."""
+
+    def close(self) -> None:
+        """See `Process`."""
+        self._commands.close()
+
+    def join(self, timeout: float | None = None) -> None:
+        """See `Process`; ends it first."""
+        self.close()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    terminate = kill = close

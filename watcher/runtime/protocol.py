@@ -218,8 +218,15 @@ class MessageWriter:
         """Returns the descriptor of the pipe."""
         return self._connection.fileno()
 
+    def copy(self) -> MessageWriter:
+        """Returns another one for the same pipe, for a worker of this process."""
+        made = MessageWriter(Connection(os.dup(self.fileno()), readable=False))
+        # The manager would never see the end of a pipe that a child of its program holds.
+        process_start.in_forked_child(made.close)
+        return made
+
     def close(self) -> None:
-        """Closes this end; the manager sees the end of the pipe."""
+        """Closes this end; the manager sees the end of the pipe once all are closed."""
         self._connection.close()
 
 

@@ -1,7 +1,7 @@
-"""A worker's process, which reads its shards side by side until the manager ends it.
+"""A worker, which reads its shards side by side until the manager ends it.
 
-`run` is its main thread, which takes the manager's commands; `WorkerThreads` are the threads that
-read; `ReadScheduler` tells them which shard is next; `AssignedShard` is one shard.
+`run` is its process's main thread; `serve` takes the manager's commands; `WorkerThreads` are the
+threads that read; `ReadScheduler` tells them which shard is next; `AssignedShard` is one shard.
 """
 
 from __future__ import annotations
@@ -229,11 +229,31 @@ def run(
     _end_with_parent()
     process_start.take_environment(environment)
     _leave_signals_to_the_manager()
-    threads = WorkerThreads(writer)
-    page_filter = None if record_filter is None else record_filter.matching_indexes
+    threads = WorkerThreads(writer, end=os._exit)
     if credentials is not None:
         credentials.on_refusal = threads.send_refusal
     client = functools.partial(_client, dict(clients), credentials)
+    serve(
+        commands,
+        threads,
+        counters,
+        client,
+        credentials=credentials,
+        record_filter=record_filter,
+    )
+
+
+def serve(
+    commands: Pipe,
+    threads: WorkerThreads,
+    counters: SharedCounters,
+    client: Callable[[ShardAssignment], StreamsClient],
+    *,
+    credentials: WorkerCredentials | None = None,
+    record_filter: RecordFilter | None = None,
+) -> None:
+    """Obeys the manager's commands until their pipe ends; `client` returns a shard's client."""
+    page_filter = None if record_filter is None else record_filter.matching_indexes
     reader = CommandReader(commands)
     while not reader.is_closed:
         for command in reader.receive(threads.check_in):
@@ -288,10 +308,19 @@ class WorkerThreads:
 
     One thread waits for the next turn, takes it, and wakes another to wait only where its own read
     takes long: to pass on each turn would cost twice as much as a read.
+
+    A thread that can't go on calls `end` with an exit status.
     """
 
-    def __init__(self, writer: MessageWriter, *, timing: WorkerTiming = WORKER_TIMING) -> None:
+    def __init__(
+        self,
+        writer: MessageWriter,
+        *,
+        end: Callable[[int], object],
+        timing: WorkerTiming = WORKER_TIMING,
+    ) -> None:
         self._writer = writer
+        self._end = end
         self._timing = timing
         self._sending = threading.Lock()
         self._scheduler = ReadScheduler(CLOCK, timing=timing)
@@ -300,6 +329,20 @@ class WorkerThreads:
         self._has_waiter = False
         self._spares = threading.Condition(self._lock)
         self._spare_count = 0
+        self._thread_count = 0
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Ends each thread after its read, and then the messages."""
+        with self._lock:
+            self._is_closed = True
+            self._turn.notify_all()
+            self._spares.notify_all()
+            self._end_messages()
+
+    def _end_messages(self) -> None:
+        if self._is_closed and not self._thread_count:
+            self._writer.close()
 
     def add(self, shard: AssignedShard) -> None:
         """Adds a shard, to be read now."""
@@ -357,34 +400,44 @@ class WorkerThreads:
             self._spares.notify()
         else:
             threading.Thread(target=self._run, daemon=True).start()
+            self._thread_count += 1
 
     def _run(self) -> None:
-        """Runs a thread: waits for the next turn, reads, sends, and so on."""
         try:
-            with self._lock:
-                shard = self._next_turn()
-            while True:
-                messages = shard.read()
-                with self._lock:
-                    self._scheduler.answered(shard)
-                self.send(shard.shard_key, messages)
-                with self._lock:
-                    self._scheduler.done(shard)
-                    self._turn.notify()
-                    if self._has_waiter:
-                        self._spare_count += 1
-                        self._spares.wait()  # until `_wake_waiter`
-                    shard = self._next_turn()
+            self._take_turns()
         except BrokenPipeError:  # the manager is gone, and so is the reason to read
-            os._exit(0)
+            self._end(0)
         except BaseException:
             traceback.print_exc()
-            os._exit(1)
+            self._end(1)
+        with self._lock:
+            self._thread_count -= 1
+            self._end_messages()
 
-    def _next_turn(self) -> AssignedShard:
+    def _take_turns(self) -> None:
+        """Runs a thread: waits for the next turn, reads, sends, and so on."""
+        with self._lock:
+            shard = self._next_turn()
+        while shard is not None:
+            messages = shard.read()
+            with self._lock:
+                self._scheduler.answered(shard)
+            self.send(shard.shard_key, messages)
+            with self._lock:
+                self._scheduler.done(shard)
+                self._turn.notify()
+                if self._has_waiter and not self._is_closed:
+                    self._spare_count += 1
+                    self._spares.wait()  # until `_wake_waiter`
+                shard = self._next_turn()
+
+    def _next_turn(self) -> AssignedShard | None:
+        """Returns the shard to read, once it is due; None after `close`."""
         self._has_waiter = True
-        while (shard := self._scheduler.next()) is None:
+        while not self._is_closed and (shard := self._scheduler.next()) is None:
             self._turn.wait(min(self._scheduler.due_in, self._timing.wait_seconds_max))
+        if self._is_closed:
+            return None
         self._has_waiter = False
         self._ensure_waiter()
         return shard

@@ -358,6 +358,7 @@ class Renewer:
         self._thread.start()
 
     def _run(self) -> None:
+        process_start.leave_signals_to_main()
         while seconds := self._lease.renew():
             if self._end.wait(seconds):
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from watcher.aws.connect import for_worker
 from watcher.aws.counters import SharedCounters
 from watcher.aws.model import TrimHorizon
 from watcher.runtime import processes
-from watcher.runtime.processes import ProcessStarter
+from watcher.runtime.processes import ProcessStarter, ThreadStarter, WorkerThread
 from watcher.runtime.protocol import MessageQueue, ReadShard, ShardAssignment
+from watcher.runtime.worker import WorkerThreads
+from watcher.runtime.workers import StartProcess
 from watcher.streams.messages import Page
 
 
@@ -53,7 +56,7 @@ def test_a_worker_finds_its_files_where_the_program_began(
     assert_it_reads(simulator, started)
 
 
-def assert_it_reads(simulator: Simulator, start: ProcessStarter) -> None:
+def assert_it_reads(simulator: Simulator, start: StartProcess) -> None:
     simulator.bulk(3)
     queue, shared_counters = MessageQueue(), SharedCounters(8)
     writer = queue.writer("worker")
@@ -102,3 +105,49 @@ def test_all_tables_of_a_region_are_read_with_one_client(
         process.close()
     queue.close()
     assert made == arns[:1]
+
+
+def test_a_worker_in_a_thread_reads_and_ends(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    start = ThreadStarter()
+    assert_it_reads(simulator, start)
+    start.close()
+
+
+def test_the_messages_of_a_worker_in_a_thread_end_with_it(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    queue, counters, start = MessageQueue(), SharedCounters(8), ThreadStarter()
+    writer = queue.writer("worker")
+    shard = simulator.shards[0].id
+    work = ShardAssignment(AwsConfig(), simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
+    process = start("worker", work, writer, counters)
+    writer.close()
+    process.send(ReadShard(work, counters.new().slot))
+    assert queue.receive(60) is not None and process.exitcode is None
+    process.terminate()
+    while (message := queue.receive(60)) != ("worker", None):
+        assert message is not None
+    process.join()
+    assert process.exitcode == 0
+    start.close()
+    queue.close()
+
+
+def test_signals_interrupt_the_main_thread_and_not_a_worker_s() -> None:
+    blocked: set[int] = set()
+
+    def serve(commands: object) -> None:
+        blocked.update(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    queue = MessageQueue()
+    made = WorkerThread("a", serve, WorkerThreads(queue.writer("a"), end=lambda status: None))
+    made.start()
+    made.join()
+    queue.close()
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM} <= blocked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.support.hand_clock import HandClock
 from watcher.aws.lease_table import LeaseRecord
 from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
-from watcher.stores.lease import Lease, LeasedStore
+from watcher.stores.lease import Lease, LeasedStore, Renewer
 from watcher.stores.timing import LEASE_SECONDS
 from watcher.streams.checkpoint_format import SnapshotRequest, Token, encode
 
@@ -362,3 +363,19 @@ def test_a_store_tells_of_a_lease_that_has_run_out_or_is_lost(item: Item, clock:
     assert Lease(item, "two:2:b", clock).stand_by(never)
     assert lease.renew() == 0.0
     assert store.is_lost
+
+
+def test_signals_interrupt_a_handler_and_not_the_renewals(
+    item: Item, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two signals at once went to this thread, and a hanging handler kept the watch for ever."""
+    blocked: set[int] = set()
+
+    def renew() -> float:
+        blocked.update(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        return 0.0
+
+    lease = Lease(item, "a", clock)
+    monkeypatch.setattr(lease, "renew", renew)
+    Renewer(lease).close()
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM} <= blocked
