@@ -23,6 +23,8 @@ from typing import Any
 from watcher import files, safe_path
 from watcher.errors import ResourceError
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+
 # A socket's path has up to 104 bytes on macOS (108 on Linux), minus
 # "/pymp-12345678/listener-12345678".
 _FOLDER_MAX = 70
@@ -124,8 +126,17 @@ def leave_signals_to_main() -> None:
     The system may give a signal to any thread that does not block it, and a handler that waits in
     the main thread would not be interrupted.
     """
-    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+
+@contextmanager
+def signals_unblocked() -> Iterator[None]:
+    """Unblocks these signals for the block, which may start another program: it inherits them."""
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def failed_start(error: OSError) -> str:

@@ -198,7 +198,6 @@ class BackgroundService(ForwardingService):
         return answer
 
     def _run(self, requests: _Requests) -> None:
-        process_start.leave_signals_to_main()
         while True:
             with self._lock:
                 if not requests.waiting:

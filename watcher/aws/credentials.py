@@ -39,6 +39,7 @@ from botocore.credentials import (
 from botocore.loaders import Loader, create_loader
 from botocore.utils import JSONFileCache
 
+from watcher import process_start
 from watcher.aws import timing as timings
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
@@ -170,7 +171,8 @@ class OwnCredentials:
     def _load_keys(self) -> None:
         now = self._clock.time()
         try:
-            keys = self._load(self._refused, self._keys is None)
+            with process_start.signals_unblocked():  # it may run a `credential_process`
+                keys = self._load(self._refused, self._keys is None)
         except Exception as error:
             if self._keys is None:
                 raise

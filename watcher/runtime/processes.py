@@ -31,6 +31,7 @@ from watcher.runtime.protocol import (
     NewCredentials,
     ShardAssignment,
 )
+from watcher.runtime.timing import WORKERS_TIMING
 from watcher.runtime.worker import WorkerThreads
 from watcher.runtime.workers import Process
 
@@ -177,15 +178,17 @@ class WorkerProcess:
 
 
 class ThreadStarter:
-    """Starts the workers in threads of this program, which share its clients and credentials.
+    """Starts the workers in threads of this program, which share clients and their credentials.
 
-    `close` closes the clients' connections.
+    The manager loads new credentials, as for processes: a slow load delays no shard. `close` closes
+    the clients' connections.
     """
 
     def __init__(self, record_filter: RecordFilter | None = None) -> None:
         self._record_filter = record_filter
         self._clients: dict[str, StreamsClient] = {}  # one per region and account
         self._lock = threading.Lock()
+        self._credentials: WorkerCredentials | None = None
 
     def __call__(
         self,
@@ -195,6 +198,10 @@ class ThreadStarter:
         counters: SharedCounters,
     ) -> Process:
         """Starts a worker whose first shard is this one. Raises OSError."""
+        own = own_credentials(assignment.connection, region_in(assignment.arn))
+        if self._credentials is None:
+            self._credentials = WorkerCredentials(own.newest())
+            self._credentials.on_refusal = own.were_refused
         threads = WorkerThreads(writer.copy(), end=lambda status: made.fail(status))
         serve = functools.partial(
             worker.serve,
@@ -203,7 +210,7 @@ class ThreadStarter:
             client=self._client,
             record_filter=self._record_filter,
         )
-        made = WorkerThread(name, serve, threads)
+        made = WorkerThread(name, serve, threads, own=own, credentials=self._credentials)
         made.start()
         return made
 
@@ -211,7 +218,9 @@ class ThreadStarter:
         place = place_of(assignment.arn)
         with self._lock:
             if place not in self._clients:
-                self._clients[place] = for_worker(assignment.connection, assignment.arn)
+                self._clients[place] = for_worker(
+                    assignment.connection, assignment.arn, self._credentials
+                )
             return self._clients[place]
 
     def close(self) -> None:
@@ -224,10 +233,19 @@ class WorkerThread:
     """A worker in threads of this program, and the pipe for its commands."""
 
     def __init__(
-        self, name: str, serve: Callable[[Connection], None], threads: WorkerThreads
+        self,
+        name: str,
+        serve: Callable[[Connection], None],
+        threads: WorkerThreads,
+        *,
+        own: OwnCredentials,
+        credentials: WorkerCredentials,
     ) -> None:
+        """`own` are the program's credentials, and `credentials` those of the workers' clients."""
         self._serve = serve
         self._threads = threads
+        self._own = own
+        self._credentials = credentials
         self._status = 0
         self._reading, writing = Pipe(duplex=False)
         self._commands = CommandWriter(writing)
@@ -250,9 +268,10 @@ class WorkerThread:
         try:
             self._serve(self._reading)
         except BaseException:
-            traceback.print_exc()
             self._status = 1
-        self._end()
+            traceback.print_exc()
+        finally:
+            self._end()
 
     def _end(self) -> None:
         self._threads.close()
@@ -273,16 +292,18 @@ class WorkerThread:
         self._commands.send(command)
 
     def refresh_credentials(self, refused: str = "") -> None:
-        """See `Process`: the threads use the program's own."""
+        """See `Process`."""
+        self._own.were_refused(refused)
+        self._credentials.take(self._own.newest())
 
     def close(self) -> None:
         """See `Process`."""
         self._commands.close()
 
     def join(self, timeout: float | None = None) -> None:
-        """See `Process`; ends it first."""
+        """See `Process`; ends it first, and leaves behind what a call holds up."""
         self.close()
         if self._thread.ident is not None:
-            self._thread.join(timeout)
+            self._thread.join(WORKERS_TIMING.thread_end_seconds if timeout is None else timeout)
 
     terminate = kill = close

@@ -15,6 +15,8 @@ class WorkersTiming:
 
     start_backoff: Backoff = Backoff()
     """The delays before a dead worker's shard is started again."""
+    thread_end_seconds: float = 1.0
+    """The longest wait for the end of a worker in a thread, which a call may hold up."""
     long_life_seconds: float = 60.0
     """The age from which a worker's death starts a new row of deaths."""
     deaths_at_start: int = 3

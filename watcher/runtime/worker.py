@@ -408,11 +408,14 @@ class WorkerThreads:
         except BrokenPipeError:  # the manager is gone, and so is the reason to read
             self._end(0)
         except BaseException:
-            traceback.print_exc()
-            self._end(1)
-        with self._lock:
-            self._thread_count -= 1
-            self._end_messages()
+            try:
+                traceback.print_exc()
+            finally:  # stderr may have no reader
+                self._end(1)
+        finally:
+            with self._lock:
+                self._thread_count -= 1
+                self._end_messages()
 
     def _take_turns(self) -> None:
         """Runs a thread: waits for the next turn, reads, sends, and so on."""

@@ -17,10 +17,9 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import SharedCounters
 from watcher.aws.model import TrimHorizon
-from watcher.runtime import processes
-from watcher.runtime.processes import ProcessStarter, ThreadStarter, WorkerThread
+from watcher.runtime import processes, worker
+from watcher.runtime.processes import ProcessStarter, ThreadStarter
 from watcher.runtime.protocol import MessageQueue, ReadShard, ShardAssignment
-from watcher.runtime.worker import WorkerThreads
 from watcher.runtime.workers import StartProcess
 from watcher.streams.messages import Page
 
@@ -139,15 +138,27 @@ def test_the_messages_of_a_worker_in_a_thread_end_with_it(
     queue.close()
 
 
-def test_signals_interrupt_the_main_thread_and_not_a_worker_s() -> None:
-    blocked: set[int] = set()
+def test_signals_interrupt_the_main_thread_and_not_a_worker_s(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[int]] = []
 
-    def serve(commands: object) -> None:
-        blocked.update(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    def blocked() -> set[int]:
+        return {*signal.pthread_sigmask(signal.SIG_BLOCK, [])}
 
-    queue = MessageQueue()
-    made = WorkerThread("a", serve, WorkerThreads(queue.writer("a"), end=lambda status: None))
-    made.start()
+    def serve(commands: object, **_: object) -> None:
+        seen.append(blocked())
+        with process_start.signals_unblocked():  # for a program that it starts
+            seen.append(blocked())
+
+    monkeypatch.setattr(worker, "serve", serve)
+    queue, start = MessageQueue(), ThreadStarter()
+    writer = queue.writer("a")
+    work = ShardAssignment(AwsConfig(), simulator.stream_arn, "s", TrimHorizon(), None, 1)
+    made = start("a", work, writer, SharedCounters(8))
+    writer.close()
     made.join()
+    assert queue.receive(60) == ("a", None)
     queue.close()
-    assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM} <= blocked
+    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM}
+    assert ending <= seen[0] and not ending & seen[1]
