@@ -209,7 +209,7 @@ def fish(place: Path) -> dict[str, list[str]]:
     return offers
 
 
-@pytest.mark.timeout(320)  # each line starts the program, one after the other
+@pytest.mark.timeout(640)  # each line starts the program, one after the other
 @pytest.mark.parametrize("typed", COMPLETED)
 def test_fish_offers_the_same(fish: dict[str, list[str]], typed: str) -> None:
     word = COMPLETED[typed].removeprefix(typed.rpartition(" ")[0] + " ").strip()

@@ -162,7 +162,7 @@ def errors_of(folder: Path, line: list[str], error: str) -> set[str]:
     return set(found)
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mistakes", [mistakes_by_mypy, mistakes_by_pyright])
 def test_a_type_checker_accepts_the_right_program_and_names_each_mistake_of_the_wrong_one(
     tmp_path: Path, mistakes: Callable[[Path], set[str]]

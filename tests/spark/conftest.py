@@ -13,9 +13,9 @@ from tests.simulator import RemoteSimulator, Simulator
 Options = dict[str, Any]
 
 # For one step, such as Spark's start: 5 s here, half a minute there. What takes longer hangs.
-PATIENCE = 240.0
+PATIENCE = 300.0
 # For a test as a whole, of several steps.
-WHOLE = 300.0
+WHOLE = 900.0
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

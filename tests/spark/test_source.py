@@ -194,7 +194,7 @@ def test_the_progress_says_how_old_the_oldest_unread_change_is(
 
     reports = [each["sources"][0]["latestOffset"] for each in query.recentProgress]
     told = [json.loads(each) for each in reports if each]
-    assert max(each["lag_seconds"] for each in told) == pytest.approx(7200, abs=60)
+    assert max(each["lag_seconds"] for each in told) == pytest.approx(7200, abs=600)
     buffered = [each["buffered_records"] for each in told]
     assert max(buffered) >= 35
     assert buffered[-1] == told[-1]["lag_seconds"] == 0, (

@@ -341,7 +341,7 @@ class AnyHistory(RuleBasedStateMachine):
 AnyHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(200)
 class TestAnyHistory(AnyHistory.TestCase):  # type: ignore[misc,valid-type]
     """Run by pytest under this name."""
 
