@@ -24,6 +24,7 @@ from watcher import files, safe_path
 from watcher.errors import ResourceError
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+_thread = threading.local()
 
 # A socket's path has up to 104 bytes on macOS (108 on Linux), minus
 # "/pymp-12345678/listener-12345678".
@@ -126,17 +127,24 @@ def leave_signals_to_main() -> None:
     The system may give a signal to any thread that does not block it, and a handler that waits in
     the main thread would not be interrupted.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    _thread.signals = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
 
 @contextmanager
-def signals_unblocked() -> Iterator[None]:
-    """Unblocks these signals for the block, which may start another program: it inherits them."""
-    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+def signals_of_program() -> Iterator[None]:
+    """Undoes `leave_signals_to_main` for the block, which may start a program: that inherits them.
+
+    Signals that the host program has blocked stay blocked.
+    """
+    signals = getattr(_thread, "signals", None)
+    if signals is None:
+        yield
+        return
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, signals)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def failed_start(error: OSError) -> str:

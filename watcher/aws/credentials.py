@@ -171,7 +171,7 @@ class OwnCredentials:
     def _load_keys(self) -> None:
         now = self._clock.time()
         try:
-            with process_start.signals_unblocked():  # it may run a `credential_process`
+            with process_start.signals_of_program():  # it may run a `credential_process`
                 keys = self._load(self._refused, self._keys is None)
         except Exception as error:
             if self._keys is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import TypeVar, overload
 
@@ -98,7 +99,8 @@ class RetryingClient:
         needed = _needed(action, query)
         while True:
             try:
-                with log_if_slow(partial(_unanswered, needed)):
+                is_patient = self._timing.patience_seconds > 0  # a lease's calls end within 2 s
+                with log_if_slow(partial(_unanswered, needed)) if is_patient else nullcontext():
                     answer = read(operation(**query))
             except _REFUSED as error:
                 failures += 1

@@ -12,7 +12,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from watcher import process_start
@@ -139,11 +138,11 @@ class ProcessStarter:
 
 
 class WorkerProcess:
-    """A process, and the pipe for its commands."""
+    """A process, or a thread in place of one, and the pipe for its commands."""
 
     def __init__(
         self,
-        process: BaseProcess,
+        process: BaseProcess | WorkerThread,
         commands: CommandWriter,
         *,
         credentials: OwnCredentials,
@@ -198,21 +197,32 @@ class ThreadStarter:
         counters: SharedCounters,
     ) -> Process:
         """Starts a worker whose first shard is this one. Raises OSError."""
-        own = own_credentials(assignment.connection, region_in(assignment.arn))
+        credentials = own_credentials(assignment.connection, region_in(assignment.arn))
+        keys = credentials.newest()
         if self._credentials is None:
-            self._credentials = WorkerCredentials(own.newest())
-            self._credentials.on_refusal = own.were_refused
-        threads = WorkerThreads(writer.copy(), end=lambda status: made.fail(status))
+            self._credentials = WorkerCredentials(keys)
+            self._credentials.on_refusal = credentials.were_refused
+        reading, writing = Pipe(duplex=False)
+        commands = CommandWriter(writing)
+        threads = WorkerThreads(writer.copy(), end=lambda status: thread.fail(status))
         serve = functools.partial(
             worker.serve,
-            threads=threads,
-            counters=counters,
-            client=self._client,
+            reading,
+            threads,
+            counters,
+            self._client,
+            credentials=self._credentials,
             record_filter=self._record_filter,
         )
-        made = WorkerThread(name, serve, threads, own=own, credentials=self._credentials)
-        made.start()
-        return made
+        thread = WorkerThread(name, serve, threads, commands)
+        try:
+            refuse_scarce(writing.fileno())
+            thread.start()
+        except BaseException:
+            commands.close()
+            threads.close()
+            raise
+        return WorkerProcess(thread, commands, credentials=credentials, keys=keys)
 
     def _client(self, assignment: ShardAssignment) -> StreamsClient:
         place = place_of(assignment.arn)
@@ -230,52 +240,37 @@ class ThreadStarter:
 
 
 class WorkerThread:
-    """A worker in threads of this program, and the pipe for its commands."""
+    """A worker in threads of this program, as a process that ends with its commands."""
 
     def __init__(
         self,
         name: str,
-        serve: Callable[[Connection], None],
+        serve: Callable[[], None],
         threads: WorkerThreads,
-        *,
-        own: OwnCredentials,
-        credentials: WorkerCredentials,
+        commands: CommandWriter,
     ) -> None:
-        """`own` are the program's credentials, and `credentials` those of the workers' clients."""
         self._serve = serve
         self._threads = threads
-        self._own = own
-        self._credentials = credentials
+        self._commands = commands
         self._status = 0
-        self._reading, writing = Pipe(duplex=False)
-        self._commands = CommandWriter(writing)
         self._thread = threading.Thread(target=self._run, name=f"watcher {name}", daemon=True)
 
     def start(self) -> None:
         """Starts it. Raises OSError."""
         try:
-            refuse_scarce(self._reading.fileno())
             self._thread.start()
-        except (OSError, RuntimeError) as error:
-            self._commands.close()
-            self._end()
-            if isinstance(error, OSError):
-                raise
+        except RuntimeError as error:
             raise OSError(errno.EAGAIN, str(error)) from error
 
     def _run(self) -> None:
         process_start.leave_signals_to_main()
         try:
-            self._serve(self._reading)
+            self._serve()
         except BaseException:
             self._status = 1
             traceback.print_exc()
         finally:
-            self._end()
-
-    def _end(self) -> None:
-        self._threads.close()
-        self._reading.close()
+            self._threads.close()
 
     def fail(self, status: int) -> None:
         """Ends the messages: a thread can't go on."""
@@ -287,23 +282,13 @@ class WorkerThread:
         """See `Process`."""
         return None if self._thread.is_alive() else self._status
 
-    def send(self, command: Command) -> None:
-        """See `Process`."""
-        self._commands.send(command)
-
-    def refresh_credentials(self, refused: str = "") -> None:
-        """See `Process`."""
-        self._own.were_refused(refused)
-        self._credentials.take(self._own.newest())
-
-    def close(self) -> None:
+    def terminate(self) -> None:
         """See `Process`."""
         self._commands.close()
 
+    kill = terminate
+
     def join(self, timeout: float | None = None) -> None:
         """See `Process`; ends it first, and leaves behind what a call holds up."""
-        self.close()
-        if self._thread.ident is not None:
-            self._thread.join(WORKERS_TIMING.thread_end_seconds if timeout is None else timeout)
-
-    terminate = kill = close
+        self.terminate()
+        self._thread.join(WORKERS_TIMING.thread_end_seconds if timeout is None else timeout)

@@ -146,9 +146,9 @@ def test_signals_interrupt_the_main_thread_and_not_a_worker_s(
     def blocked() -> set[int]:
         return {*signal.pthread_sigmask(signal.SIG_BLOCK, [])}
 
-    def serve(commands: object, **_: object) -> None:
+    def serve(*_: object, **more: object) -> None:
         seen.append(blocked())
-        with process_start.signals_unblocked():  # for a program that it starts
+        with process_start.signals_of_program():  # for a program that it starts
             seen.append(blocked())
 
     monkeypatch.setattr(worker, "serve", serve)
@@ -162,3 +162,13 @@ def test_signals_interrupt_the_main_thread_and_not_a_worker_s(
     queue.close()
     ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM}
     assert ending <= seen[0] and not ending & seen[1]
+
+
+def test_signals_that_the_host_program_has_blocked_stay_blocked() -> None:
+    """It may wait for them in another way: one of them would end it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        with process_start.signals_of_program():
+            assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
