@@ -246,7 +246,9 @@ def test_the_bug_that_is_reported_to_spark_is_still_there(
     """Once it is gone, sources can take filters: docs/spark.md is then to say since which Spark."""
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
     (text,) = (
-        each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "numbers" in each
+        each
+        for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if 'format("numbers")' in each
     )
     exec(compile(text, "docs/spark.md", "exec"), {"__name__": "__main__"})
 
