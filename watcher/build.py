@@ -113,9 +113,9 @@ def build_manager(
         handlers,
         store,
         clock,
-        # Saving and reporting go on while the loop's thread waits for a handler's retry.
+        # Saving and reporting go on while the loop's thread waits for a handler.
         before_retry=lambda: manager.save_before_retry(),
-        during_retry=lambda: manager.go_on_beside_retry(),
+        during_wait=lambda: manager.go_on_beside_handlers(),
         in_threads=pool is not None,
         times_handlers=bool(displays),
     )
@@ -161,7 +161,7 @@ def build_dispatcher(
     clock: Clock,
     *,
     before_retry: Callable[[], object],
-    during_retry: Callable[[], object],
+    during_wait: Callable[[], object],
     in_threads: bool,
     times_handlers: bool,
 ) -> Dispatcher:
@@ -178,7 +178,7 @@ def build_dispatcher(
         clock=clock,
         check=None if store is None else store.raise_unless_held,
         before_retry=before_retry,
-        during_retry=during_retry,
+        during_wait=during_wait,
         in_threads=in_threads,
         times_handlers=times_handlers,
     )

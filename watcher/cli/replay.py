@@ -494,7 +494,7 @@ class _RedriveRun:
         redrive, values = self._redrive, self._values
         handler_flags.set_region([each.stream for each in redrive.batches], values["region"])
         dispatcher = self._dispatcher = Dispatcher(
-            choice.load(), on_error, shutdown=shutdown, during_retry=self._keep_hidden
+            choice.load(), on_error, shutdown=shutdown, during_wait=self._keep_hidden
         )
         with options.call(output.status_line, values) as line:
             status = None

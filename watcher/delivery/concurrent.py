@@ -346,34 +346,49 @@ class ConcurrentDelivery:
 
     def close(self) -> None:
         """See `Delivery`."""
-        if not self._has_stopped:
-            with contextlib.suppress(OutputClosed, HandlerError, Overdue):
-                self._stop()
-        self._dispatcher.close()
+        try:
+            if not self._has_stopped:
+                with contextlib.suppress(OutputClosed, HandlerError, Overdue):
+                    self._stop()
+        finally:
+            self._dispatcher.close()
 
     def _stop(self) -> None:
         """Starts no more records, and waits for those in hand."""
         self._has_stopped = True
         shutdown = self._dispatcher.shutdown
         last = min(self._timing.last_seconds, shutdown.timeout / 4)
-        self._wait(shutdown.seconds_left - last)
+        error = self._wait_and_save(shutdown.seconds_left - last)
         if self._is_at_work:  # cancelled tasks may need a moment for their end
             self._dispatcher.cancel()
-            self._wait(last)
+            error = self._wait_and_save(last) or error
         self._pool.close()
-        self.move_positions()
         for queue in self._queues.values():
             if queue.is_taken and queue.in_hand:
                 logger.warning(f"Interrupted: a handler is still processing {queue.title}")
+        if error is not None:
+            raise error
+        self.move_positions()
 
     @property
     def _is_at_work(self) -> bool:
         return any(queue.is_taken for queue in self._queues.values())
 
-    def _wait(self, seconds: float) -> None:
-        until = self._clock.monotonic() + seconds
+    def _wait_and_save(self, seconds: float) -> BaseException | None:
+        """Waits for the records in hand, and saves those that are done: a kill may end the wait.
+
+        Returns the error of a save, after the wait: no handler has less time because of it.
+        """
+        until, error = self._clock.monotonic() + seconds, None
         while self._is_at_work and self._clock.monotonic() < until:
+            try:
+                if error is None:
+                    self.move_positions()
+                    self._dispatcher.during_wait()
+            except (Exception, Overdue) as failure:
+                error = failure
             self._clock.sleep(self._timing.look_seconds)
+        return error
 
     # The handlers' threads
 

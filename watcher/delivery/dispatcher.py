@@ -37,7 +37,7 @@ class Dispatcher:
     running handlers may raise Overdue. `check` raises where delivery is no longer allowed (a lost
     lease). With `in_threads`, several threads deliver, each of them records of other shards;
     otherwise the one thread calls `before_retry`, which can save what was delivered before, and
-    `during_retry` several times a second while it waits. With `times_handlers`, each handler's
+    `during_wait` several times a second while it waits. With `times_handlers`, each handler's
     `durations` hold the times of its calls. Raises UsageError for a dead-letter file that can't be
     written.
     """
@@ -51,7 +51,7 @@ class Dispatcher:
         clock: Clock = CLOCK,
         check: Callable[[], object] | None = None,
         before_retry: Callable[[], object] = lambda: None,
-        during_retry: Callable[[], object] = lambda: None,
+        during_wait: Callable[[], object] = lambda: None,
         in_threads: bool = False,
         times_handlers: bool = False,
     ) -> None:
@@ -64,7 +64,8 @@ class Dispatcher:
         self.retries = Retries(on_error, self._failure_log, clock)
         """The current retries."""
         self._before_retry = before_retry
-        self._during_retry = during_retry
+        self.during_wait = during_wait
+        """What is due while the loop's thread waits for a retry, or for the last records."""
         self._in_threads = in_threads
         self._check = check
         self._clock = clock
@@ -264,7 +265,7 @@ class Dispatcher:
             self._clock.sleep(min(left, HANDLER_TIMING.poll_seconds))
             if not self._in_threads:  # in threads, only its own shard waits
                 with self.shutdown.may_interrupt(False):
-                    self._during_retry()
+                    self.during_wait()
         return False
 
     def _run_step(self, handler: Handler, step: Callable[[], None]) -> None:

@@ -355,8 +355,8 @@ class Manager:
         self.saver.save_before_waiting()
         self._display()
 
-    def go_on_beside_retry(self) -> None:
-        """Does what is due during the wait for a handler's retry: a save, the displays."""
+    def go_on_beside_handlers(self) -> None:
+        """Does what is due during the wait for a retry or the last records: a save, displays."""
         self.heartbeat.try_again()
         self.health.excuse_loop()
         self.saver.save_if_due()

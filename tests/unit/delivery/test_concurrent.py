@@ -189,6 +189,25 @@ def test_as_the_end_begins_each_hand_keeps_the_record_it_has_and_takes_no_other(
     assert any(text.startswith("Stopping: 4 records left unread") for text in caplog.messages)
 
 
+def test_what_is_handled_while_the_end_waits_for_another_shards_handler_is_saved(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a kill during that wait, which may take long, would repeat it."""
+    play = played(gate, 2, "a", "b", stop_timeout=10)
+    saver, stop_workers = play.manager.saver, play.manager.workers.stop
+    saved: list[Any] = []
+    monkeypatch.setattr(saver, "save_last", lambda: saved.append(play.store.position("a")))
+
+    def stop() -> None:
+        """The loop has ended; the wait for the handlers begins."""
+        stop_workers()
+        gate.let(1)()
+
+    monkeypatch.setattr(play.manager.workers, "stop", stop)
+    play.run(1.0, ("a", page(1, 2)), ("b", page(11)), gate.begins(1, 11), play.manager.stop)
+    assert gate.done == [1] and saved == [AfterSequence(str(FIRST + 1))]
+
+
 def test_a_write_that_is_broken_off_at_the_end_keeps_no_observer_from_being_closed(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,14 +51,14 @@ def dispatcher(
     on_error: str,
     clock: HandClock,
     timeout: float = math.inf,
-    during_retry: Callable[[], object] = lambda: None,
+    during_wait: Callable[[], object] = lambda: None,
 ) -> Dispatcher:
     return Dispatcher(
         handlers,
         FailurePolicy.parse(on_error),
         shutdown=Shutdown(timeout, clock=clock),
         clock=clock,
-        during_retry=during_retry,
+        during_wait=during_wait,
     )
 
 
@@ -209,7 +209,7 @@ def test_a_stop_leaves_the_record_at_once_where_the_next_try_is_later(
 def test_while_it_waits_the_loop_is_called_several_times_a_second() -> None:
     clock, calls = HandClock(), list[float]()
     away = Handler("away", Away(clock, until=HOUR).handle)
-    made = dispatcher([away], "retry", clock, during_retry=lambda: calls.append(clock.passed))
+    made = dispatcher([away], "retry", clock, during_wait=lambda: calls.append(clock.passed))
     made.deliver(record(1))
     assert max(later - sooner for sooner, later in itertools.pairwise(calls)) < 0.3
 
@@ -235,7 +235,7 @@ def test_the_figures_say_how_long_it_lasts(passed: float) -> None:
             found.append(made.retries.lasting())
 
     away = Handler("away", Away(clock, until=500.0).handle)
-    made = dispatcher([away], "retry", clock, during_retry=look)
+    made = dispatcher([away], "retry", clock, during_wait=look)
     made.deliver(record(1))
     assert found[0]["away"] == pytest.approx(passed, abs=0.2)
     assert made.retries.lasting() == {}
