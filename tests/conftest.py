@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -36,14 +35,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Every Spark that a test starts, in a child process too, takes its settings from here.
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Workers find the Spark that the first process has made."""
-    if made := home.make():
-        config.add_cleanup(lambda: shutil.rmtree(made))
+# Every Spark that a test starts, in a child process too, starts from here.
+home.make()
 
 
 _count_frozen = gc.get_freeze_count

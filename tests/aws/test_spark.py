@@ -16,7 +16,6 @@ from .signature import Issued
 pytest.importorskip("pyspark")
 
 ROOT = Path(__file__).parents[2]
-CONF = Path(__file__).parents[1] / "spark" / "conf"
 
 
 @pytest.mark.spark
@@ -33,9 +32,9 @@ def test_executors_read_with_the_drivers_keys_also_once_they_have_expired_and_no
     work = tmp_path / "work"
     for name in ("conf", "events", "local", "temporary"):
         (work / name).mkdir(parents=True)
-    settings = (CONF / "spark-defaults.conf").read_text()
-    settings += f"\nspark.eventLog.enabled true\nspark.eventLog.dir file://{work}/events\n"
+    settings = f"spark.eventLog.enabled true\nspark.eventLog.dir file://{work}/events\n"
     settings += f"spark.local.dir {work}/local\nspark.eventLog.compress false\n"
+    settings += "spark.driver.extraJavaOptions -Dusers.own=kept\n"
     (work / "conf" / "spark-defaults.conf").write_text(settings)
     environment = os.environ | {
         "SPARK_CONF_DIR": str(work / "conf"),
@@ -77,7 +76,8 @@ def test_executors_read_with_the_drivers_keys_also_once_they_have_expired_and_no
     secrets += [each.token.encode() for each in (keys, others) if each.token]
     written = [path for path in work.rglob("*") if path.is_file()]
     assert any("checkpoint" in str(path) for path in written)
-    assert any(path.stat().st_size > 10_000 for path in (work / "events").rglob("*"))
+    events = b"".join(path.read_bytes() for path in (work / "events").rglob("*") if path.is_file())
+    assert len(events) > 10_000 and b'"users.own":"kept"' in events
     for path in written:
         content = path.read_bytes()
         assert not any(secret in content for secret in secrets), path

@@ -25,6 +25,7 @@ import pyarrow.dataset
 import pytest
 
 from tests.simulator import Simulator
+from tests.spark import home
 from tests.spark.conftest import PATIENCE, WHOLE, missing
 
 pyspark = pytest.importorskip("pyspark")
@@ -43,6 +44,7 @@ def play(master: str, stream: str, endpoint: str) -> None:
     settings = [
         "spark.archives=bare.tar.gz#bare,environment.tar.gz#environment",
         "spark.executor.memory=512m",
+        f"spark.executor.extraJavaOptions={home.java_options()}",
         # Executors come and go between the jobs, and in them.
         "spark.dynamicAllocation.enabled=true",
         "spark.dynamicAllocation.shuffleTracking.enabled=true",
@@ -126,8 +128,7 @@ def master(tmp_path: Path) -> Iterator[str]:
     env |= {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+        "SPARK_DAEMON_JAVA_OPTS": home.java_options(),
     }
     env.pop("PYTHONPATH", None)
     with ExitStack() as started, open(tmp_path / "daemons.log", "wb") as log:

@@ -31,9 +31,10 @@ from tests.simulator import Simulator
 from tests.simulator.control import RemoteSimulator
 from tests.soak.killed import JOBS, Killed, Rows
 from tests.soak.samples import memory_of
+from tests.spark import home
 
 # Its JVM lives for seconds, as those of tests do.
-_SETTINGS = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(ROOT / "tests" / "spark" / "conf")}
+_SETTINGS = {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": home.java_options()}
 _KEYS = 200
 _REMOVE_EVERY = 9
 _TICK_SECONDS = 0.1

@@ -2,16 +2,23 @@
 
 Spark's Python processes take pyspark out of a zip of sources, and each of hundreds would compile it
 anew: here the installed folders stand for the zips. Its JVMs look for each class in 280 jars, one
-after the other, and MLlib has its part in each session: here are the jars that the tests need.
+after the other, and MLlib has its part in each session: here are the jars that the tests need, and,
+once `python -m tests.spark.home` has made it, an archive of the classes that sessions load.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
+import sys
 import tempfile
+from collections.abc import Mapping
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 # Of Kubernetes and Hadoop's cluster, Hive and its database, MLlib and its sums, other systems.
 _NOT_NEEDED = re.compile(
@@ -24,27 +31,93 @@ _NOT_NEEDED = re.compile(
 
 _SITE = Path(__file__).with_name("sitecustomize.py")
 
+# For JVMs that live for seconds. Without the optimizing compiler and its threads, and without the
+# check of Spark's own classes, a Spark command takes half of the CPU time.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions"
+_JAVA += " -XX:-BytecodeVerificationRemote"
+_SETTINGS = "-Dspark.sql.shuffle.partitions=2 -Dspark.sql.streaming.numRecentProgressUpdates=99"
+# An archive that does not fit, such as one of another class path, is left aside without a word.
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
-def make() -> Path | None:
-    """A folder of links, SPARK_HOME from here on; None where that is set, or Spark not installed.
 
-    Its maker removes it.
+def make() -> None:
+    """Make a folder of links in the environment, and have each Spark from here on start there.
+
+    Not where SPARK_HOME is set, or Spark not installed.
     """
-    if "SPARK_HOME" in os.environ or _folder("pyspark") is None:
-        return None
-    home = link(Path(tempfile.mkdtemp(prefix="watcher-spark-home-")))
+    spark = _folder("pyspark")
+    if "SPARK_HOME" in os.environ or spark is None:
+        return
+    java = Path(os.environ.get("JAVA_HOME") or "/none", "bin", "java")
+    java = java if java.exists() else Path(shutil.which("java") or "/none")
+    of_java = f"{java.resolve()} {java.exists() and java.stat().st_mtime_ns}"
+    made_of = f"{spark} {of_java} {_NOT_NEEDED.pattern}"
+    home = Path(sys.prefix, f"spark-home-{version('pyspark')}")
+    if not (home / "made-of").exists() or (home / "made-of").read_text() != made_of:
+        shutil.rmtree(home, ignore_errors=True)
+        new = Path(tempfile.mkdtemp(prefix="spark-home-new-", dir=sys.prefix))
+        (link(new) / "made-of").write_text(made_of)
+        try:
+            new.rename(home)
+        except OSError:  # another process was faster
+            shutil.rmtree(new)
     os.environ["SPARK_HOME"] = str(home)
-    return home
+    # Java takes an archive only if this folder, the first of the class path, is empty.
+    os.environ["SPARK_CONF_DIR"] = str(home / "conf")
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{java_options()} {_SETTINGS}"
+
+
+def java_options(environment: Mapping[str, str] = os.environ) -> str:
+    """Options of a JVM that lives for seconds, in the Spark that `make` has made."""
+    archive = Path(environment.get("SPARK_HOME", ""), "classes.jsa")
+    shared = f" {shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_QUIET}"
+    return _JAVA + (shared if archive.exists() else "")
+
+
+def archive() -> None:
+    """Make the archive of the classes that a session loads; that takes as long as four sessions."""
+    make()
+    home = Path(os.environ["SPARK_HOME"])
+    if (home / "classes.jsa").exists():
+        return
+    new = home / f"classes.{os.getpid()}"
+    os.environ["SPARK_SUBMIT_OPTS"] += f" -XX:ArchiveClassesAtExit={new} {_QUIET}"
+    jvm = _work()
+    jvm.stdin.close()  # so it ends
+    jvm.wait()
+    new.rename(home / "classes.jsa")
+
+
+def _work() -> Any:
+    """Do a bit of what tests do. Returns the JVM's process."""
+    from pyspark import SparkContext
+
+    from tests.simulator import Simulator
+    from watcher.aws.config import AwsConfig
+    from watcher.spark import jobs, session
+
+    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
+    spark = session.start(master="local[2]")
+    gateway: Any = SparkContext._gateway
+    with tempfile.TemporaryDirectory() as folder, Simulator.spawn(shards=2) as sim:
+        sim.bulk(60, keys=10)
+        sim.rotate("all")
+        here: Any = {"connection": AwsConfig("us-east-1", None, sim.endpoint), "spark": spark}
+        jobs.archive(sim.stream_arn, to=f"{folder}/lake", once=True, **here)
+        jobs.query(sim.stream_arn, "SELECT event_name, count(*) FROM changes GROUP BY 1", **here)
+    spark.stop()
+    return gateway.proc
 
 
 def link(home: Path, *, all_jars: bool = False) -> Path:
     """Make the links in this folder, which may not be there yet; `all_jars` for Spark Connect."""
     spark = _folder("pyspark")
     assert spark is not None
+    (home / "conf").mkdir(parents=True)
     library, jars = home / "python" / "lib", home / "jars"
-    jars.mkdir(parents=True)
+    jars.mkdir()
     for path in spark.iterdir():
-        if path.name not in ("jars", "python"):
+        if path.name not in ("conf", "jars", "python"):
             (home / path.name).symlink_to(path)
     for jar in (spark / "jars").iterdir():
         if all_jars or not _NOT_NEEDED.search(jar.name):
@@ -61,3 +134,7 @@ def link(home: Path, *, all_jars: bool = False) -> Path:
 def _folder(package: str) -> Path | None:
     found = find_spec(package)
     return Path(found.origin).parent if found and found.origin else None
+
+
+if __name__ == "__main__":
+    archive()

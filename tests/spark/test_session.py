@@ -41,8 +41,8 @@ def ask(sim: RemoteSimulator, sql: str, *more: str) -> CompletedProcess[str]:
     return run(whole, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
 
 
-def test_what_the_user_says_in_spark_defaults_counts(spark: Any) -> None:
-    """It is tests/spark/conf/spark-defaults.conf."""
+def test_what_the_user_sets_counts_and_ours_is_beside_it(spark: Any) -> None:
+    """It is in SPARK_SUBMIT_OPTS; tests/aws/test_spark.py sets some in spark-defaults.conf."""
     management: Any = spark._jvm.java.lang.management.ManagementFactory
     java = list(management.getRuntimeMXBean().getInputArguments())
 
