@@ -131,6 +131,6 @@ def test_too_few_open_files_are_said_in_a_line_that_names_the_limit(
     assert done.returncode == 3
     (error,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
     assert error.startswith(
-        f"error: can't start a process: Too many open files: {limit} are allowed"
+        f"error: can't start a worker: Too many open files: {limit} are allowed"
     )
-    assert done.stderr.count("Can't start a process") <= 2  # a line for each shard
+    assert done.stderr.count("Can't start a worker") <= 2  # a line for each shard

@@ -134,24 +134,24 @@ async def pull() -> None:
 
 
 def mistakes_by_mypy(folder: Path) -> set[str]:
-    """The files and lines with errors."""
-    line = ["mypy", "--strict", "--cache-dir", os.devnull, "right.py", "wrong.py"]
-    return errors_of(folder, line, r"^(\w+\.py:\d+): error")
+    """The files and lines with errors; what it knows of watcher, a check of all has left it."""
+    files = [str(folder / "right.py"), str(folder / "wrong.py")]
+    return errors_of(folder, ROOT, ["mypy", *files], r"(\w+\.py:\d+): error")
 
 
 def mistakes_by_pyright(folder: Path) -> set[str]:
     """The files and lines with errors."""
     settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT)]}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
-    return errors_of(folder, ["basedpyright"], r"(\w+\.py:\d+):\d+ - error")
+    return errors_of(folder, folder, ["basedpyright"], r"(\w+\.py:\d+):\d+ - error")
 
 
-def errors_of(folder: Path, line: list[str], error: str) -> set[str]:
+def errors_of(folder: Path, cwd: Path, line: list[str], error: str) -> set[str]:
     checker, *rest = line
     done = subprocess.run(
         [str(Path(sys.executable).with_name(checker)), *rest],
-        cwd=folder,
-        env={**os.environ, "MYPYPATH": str(ROOT)},
+        cwd=cwd,
+        env={**os.environ, "MYPYPATH": str(folder)},
         capture_output=True,
         text=True,
         timeout=400,

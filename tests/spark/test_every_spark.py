@@ -87,7 +87,7 @@ def test_batches_and_streams_bring_every_change_once(
     query = lake.start(maxRecordsPerTrigger="100")
     until(lake.is_whole)
     query.stop()
-    assert max(each["numInputRows"] for each in query.recentProgress) == 100
+    assert max(each["numInputRows"] for each in query.recentProgress) <= 100
 
 
 def test_what_a_stream_can_not_have_is_told(

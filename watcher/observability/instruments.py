@@ -123,7 +123,7 @@ class LatestMetrics:
         yield _labelled(gauge, "shard_lag_seconds", text, "table shard", self._lags(), unit="s")
         text = "Shards being read (open), read to their end, and waiting for their parent's end."
         yield _gauge("shards", text, msgspec.structs.asdict(now.shards), "{shard}", "state")
-        text = "Shard processes that ended and were replaced."
+        text = "Workers that ended and were replaced."
         yield _counter("worker_restarts", text, now.restarts, "{process}")
         text = "Times that records were gone before they were read."
         yield _counter("data_losses", text, now.losses, "{loss}")

@@ -177,7 +177,7 @@ class Workers:
         self._failed_starts += 1
         is_new = self._has_started or self._failed_starts == 1
         if is_new and worth_logging(self._failed_starts, from_failure=1):
-            text = f"Can't start a process for shard {assignment.shard_id}: {failed_start(error)}"
+            text = f"Can't start a worker for shard {assignment.shard_id}: {failed_start(error)}"
             logger.warning(text, extra={"stream": assignment.arn, "shard": assignment.shard_id})
 
     def _give_up_starting_if_late(self, error: OSError) -> None:
@@ -186,7 +186,7 @@ class Workers:
             self._failing_since = now
         has_tried = now - self._failing_since >= self._timing.first_start_seconds
         if has_tried and not self._has_started:
-            raise ResourceError(f"can't start a process: {failed_start(error)}") from error
+            raise ResourceError(f"can't start a worker: {failed_start(error)}") from error
 
     def _choose_worker(self, assignment: ShardAssignment) -> _Worker:
         """Returns a new worker, or the one with the fewest shards. Raises OSError."""
@@ -295,7 +295,7 @@ class Workers:
         else:
             text = f"of shard {shard_key.shard_id} ended ({how}); starting it"
             about["shard"] = shard_key.shard_id
-        logger.warning(f"The process {text} again where delivery stands", extra=about)
+        logger.warning(f"The worker {text} again where delivery stands", extra=about)
 
     def has_unread(self, shard_key: ShardKey) -> bool:
         """True if the shard's worker has sent a message, or its end, that was not received yet."""

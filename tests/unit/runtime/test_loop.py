@@ -320,7 +320,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     play = played(service, seen)
     play.refused = [OSError(24, "Too many open files")]
     play.run(1.0)
-    said = "Can't start a process for shard a: Too many open files: "  # and which limit that is
+    said = "Can't start a worker for shard a: Too many open files: "  # and which limit that is
     assert [text[: len(said)] for text in caplog.messages].count(said) == 1
     assert play.names == ["a"]
 

@@ -141,7 +141,7 @@ def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
     played.refuse = True
     played.start("a")
     (text,) = caplog.messages
-    assert text.startswith("Can't start a process for shard a: Too many open files: ")
+    assert text.startswith("Can't start a worker for shard a: Too many open files: ")
     assert played.queue.receive(0.0) is None
     played.clock.sleep(1)
     assert played.workers.to_restart() == [shard_key("a")]
@@ -213,7 +213,7 @@ def test_all_shards_of_a_process_that_died_are_due_again(
     two.start(*"abcd")
     two.die("a", "c")
     assert caplog.messages == [
-        "The process of 2 shards ended (signal 9); starting them again where delivery stands"
+        "The worker of 2 shards ended (signal 9); starting them again where delivery stands"
     ]
     two.clock.sleep(1)
     assert two.workers.to_restart() == [shard_key("a"), shard_key("c")]
@@ -265,7 +265,7 @@ def test_where_none_could_ever_be_started_that_is_an_error(
 ) -> None:
     played.refuse = True
     with pytest.raises(
-        ResourceError, match=r"can't start a process: Too many.*ulimit -n"
+        ResourceError, match=r"can't start a worker: Too many.*ulimit -n"
     ) as caught:
         for _ in range(60):
             played.start("a")
