@@ -34,7 +34,7 @@ from tests.soak.samples import memory_of
 from tests.spark import home
 
 # Its JVM lives for seconds, as those of tests do.
-_SETTINGS = {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": home.java_options()}
+_SETTINGS = {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": home.submit_options()}
 _KEYS = 200
 _REMOVE_EVERY = 9
 _TICK_SECONDS = 0.1

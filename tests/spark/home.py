@@ -14,7 +14,6 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,12 +62,17 @@ def make() -> None:
     os.environ["SPARK_HOME"] = str(home)
     # Java takes an archive only if this folder, the first of the class path, is empty.
     os.environ["SPARK_CONF_DIR"] = str(home / "conf")
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{java_options()} {_SETTINGS}"
+    os.environ["SPARK_SUBMIT_OPTS"] = submit_options()
 
 
-def java_options(environment: Mapping[str, str] = os.environ) -> str:
+def submit_options() -> str:
+    """SPARK_SUBMIT_OPTS of a session that lives for seconds, and has few rows."""
+    return f"{java_options()} {_SETTINGS}"
+
+
+def java_options() -> str:
     """Options of a JVM that lives for seconds, in the Spark that `make` has made."""
-    archive = Path(environment.get("SPARK_HOME", ""), "classes.jsa")
+    archive = Path(os.environ.get("SPARK_HOME", ""), "classes.jsa")
     shared = f" {shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_QUIET}"
     return _JAVA + (shared if archive.exists() else "")
 

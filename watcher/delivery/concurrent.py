@@ -361,7 +361,8 @@ class ConcurrentDelivery:
         error = self._wait_and_save(shutdown.seconds_left - last)
         if self._is_at_work:  # cancelled tasks may need a moment for their end
             self._dispatcher.cancel()
-            error = self._wait_and_save(last) or error
+            last_error = self._wait_and_save(last)
+            error = error or last_error
         self._pool.close()
         for queue in self._queues.values():
             if queue.is_taken and queue.in_hand:
