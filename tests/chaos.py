@@ -63,6 +63,13 @@ class Run:
     times: list[float] = field(default_factory=list)
     ended: float = 0.0
     killed: bool = False
+    sleeps: list[tuple[float, float]] = field(default_factory=list)
+    """When all its processes were stopped, and until when."""
+
+    def age(self, delivered: float) -> float:
+        """How many seconds before its end it delivered a record, without those it slept."""
+        slept = (max(0.0, until - max(since, delivered)) for since, until in self.sleeps)
+        return self.ended - delivered - sum(slept)
 
 
 @dataclass
@@ -108,7 +115,7 @@ def judge_runs(written: Sequence[Written], runs: Sequence[Run], verdict: Verdict
                 continue
             verdict.repeated += 1
             earlier = runs[before[0]]
-            age = earlier.ended - before[1]
+            age = earlier.age(before[1])
             verdict.oldest_repeat = max(verdict.oldest_repeat, age)
             if not earlier.killed or age > CHECKPOINT_INTERVAL:
                 verdict.repeated_too_much += 1
@@ -391,10 +398,12 @@ class Chaos:
 
     def _sleep(self) -> None:
         """A laptop asleep for longer than an iterator lives."""
+        since = time.monotonic()
         self._program.signal_group(signal.SIGSTOP)
         self._done["SIGSTOP of all"] += 1
         time.sleep(3.2)
         self._program.signal_group(signal.SIGCONT)
+        self._program.runs[-1].sleeps.append((since, time.monotonic()))
 
     # The end
 

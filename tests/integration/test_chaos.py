@@ -47,6 +47,14 @@ def test_a_restart_may_repeat_what_was_delivered_just_before_the_kill() -> None:
     assert judged(run([0, 1, 2, 3], age=too_old), run([2, 3, 4, 5])).repeated_too_much == 2
 
 
+def test_a_program_that_slept_could_not_save() -> None:
+    slept = run([0, 1, 2, 3], age=4.0)
+    slept.sleeps.append((0.5, 3.7))
+    assert judged(slept, run([2, 3, 4, 5])).is_good
+    slept.ended += 3.0
+    assert judged(slept, run([2, 3, 4, 5])).repeated_too_much == 2
+
+
 def test_a_restart_after_a_regular_end_may_repeat_nothing() -> None:
     assert judged(run([0, 1, 2, 3], killed=False), run([3, 4, 5])).repeated_too_much == 1
 
