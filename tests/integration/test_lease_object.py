@@ -9,9 +9,10 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support.moto_server import moto_server
+from tests.support.moto_server import patient_leases as patient_leases
 from tests.support.program import Program, run
 from watcher.aws.config import AwsConfig
 from watcher.aws.lease_object import LeaseObject
@@ -23,15 +24,12 @@ URL = "s3://positions/watches/orders.json"
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    yield f"http://{host}:{port}"
-    moto.stop()
+    with moto_server() as url:
+        yield url
 
 
 @pytest.fixture
-def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def s3(endpoint: str, patient_leases: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A client, with a bucket for positions; the environment is for the same place."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "here")

@@ -18,16 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import msgspec
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.support.dynamodb_local import DynamoDBLocal
+from tests.support.moto_server import moto_server
+from tests.support.moto_server import patient_leases as patient_leases
 from watcher import watch
-from watcher.aws import lease_table
 from watcher.aws.config import AwsConfig
 from watcher.aws.lease_table import LeaseRecord, LeaseTable
-from watcher.aws.timing import TABLES
 from watcher.errors import CheckpointError, TransientError, UsageError
 from watcher.streams.checkpoint_format import Token, TokenShard, all_from_json, encode
 
@@ -35,21 +33,13 @@ ROOT = Path(__file__).parents[2]
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T08:00:00.000"
 
 
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of a megabyte may take longer than a lease, on a machine with much else to do."""
-    monkeypatch.setattr(
-        lease_table, "TABLES", msgspec.structs.replace(TABLES, lease_call_seconds=60)
-    )
+pytestmark = pytest.mark.usefixtures("patient_leases")
 
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with moto_server() as url:
+        yield url
 
 
 @pytest.fixture

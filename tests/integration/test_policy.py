@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.iam import GuardedEndpoint
+from tests.support.moto_server import moto_server
 from watcher import cli
 
 FAILING = "def handle(record):\n    raise ValueError\n"
@@ -26,22 +27,17 @@ STORE = "--checkpoint dynamodb://leases/orders"
 @pytest.fixture(scope="module")
 def others() -> Iterator[str]:
     """A queue, a topic and a bucket."""
-    from moto.server import ThreadedMotoServer
-
-    moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    there: dict[str, Any] = {
-        "endpoint_url": f"http://{host}:{port}",
-        "region_name": "us-east-1",
-        "aws_access_key_id": "here",
-        "aws_secret_access_key": "here",
-    }
-    boto3.client("sqs", **there).create_queue(QueueName="dead")
-    boto3.client("sns", **there).create_topic(Name="dead")
-    boto3.client("s3", **there).create_bucket(Bucket="dead")
-    yield str(there["endpoint_url"])
-    moto.stop()
+    with moto_server() as url:
+        there: dict[str, Any] = {
+            "endpoint_url": url,
+            "region_name": "us-east-1",
+            "aws_access_key_id": "here",
+            "aws_secret_access_key": "here",
+        }
+        boto3.client("sqs", **there).create_queue(QueueName="dead")
+        boto3.client("sns", **there).create_topic(Name="dead")
+        boto3.client("s3", **there).create_bucket(Bucket="dead")
+        yield url
 
 
 @pytest.fixture

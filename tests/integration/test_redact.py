@@ -23,11 +23,11 @@ from typing import Any
 import aiohttp
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.simulator import Simulator
 from tests.support import trails
 from tests.support.hand_clock import HandClock
+from tests.support.moto_server import moto_server
 from tests.support.secret import (
     BY_VALUE,
     EVERYTHING,
@@ -322,11 +322,8 @@ def test_the_live_view_in_a_browser_is_sent_nothing_of_it(there: Simulator) -> N
 
 
 def test_a_queue_gets_nothing_of_it(there: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    moto.start()
-    try:
-        host, port = moto.get_host_and_port()
-        monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", f"http://{host}:{port}")
+    with moto_server() as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", url)
         queue = boto3.client("sqs")
         for name, redact in (("paths", EVERYTHING), ("values", BY_VALUE)):
             place = queue.create_queue(QueueName=name)["QueueUrl"]
@@ -337,8 +334,6 @@ def test_a_queue_gets_nothing_of_it(there: Simulator, monkeypatch: pytest.Monkey
             )
             assert json.dumps(got).count("seen-2") == 1
             refuse_traces(json.dumps(got).encode(), out.encode(), err.encode())
-    finally:
-        moto.stop()
 
 
 def test_a_topic_gets_nothing_of_it(there: Simulator) -> None:

@@ -20,6 +20,7 @@ import pytest
 from tests.simulator import Simulator
 from tests.support import prefork
 from tests.support.dynamodb_local import DynamoDBLocal
+from tests.support.moto_server import moto_server
 from tests.support.program import Program
 from tests.unit.cli.test_redrive import message
 from watcher.cli import main
@@ -39,15 +40,10 @@ def handle(record):
 
 @pytest.fixture(scope="module")
 def sqs() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    # Its queues are this process's: another module may have left one of the same name.
-    urlopen(f"http://{host}:{port}/moto-api/reset", data=b"").close()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with moto_server() as url:
+        # Its queues are this process's: another module may have left one of the same name.
+        urlopen(f"{url}/moto-api/reset", data=b"").close()
+        yield url
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.simulator import Simulator
+from tests.support.moto_server import moto_server
+from tests.support.moto_server import patient_leases as patient_leases
 from watcher import Stream
 from watcher.aws.config import AwsConfig
 from watcher.cli import main
@@ -25,16 +26,13 @@ STORES = ("state.json", "dynamodb://positions/orders", "s3://positions/orders.js
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    yield f"http://{host}:{port}"
-    moto.stop()
+    with moto_server() as url:
+        yield url
 
 
 @pytest.fixture
 def simulator(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    endpoint: str, patient_leases: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Simulator]:
     """Three changes of two hours ago and one since; two tables; stores of all kinds."""
     monkeypatch.chdir(tmp_path)

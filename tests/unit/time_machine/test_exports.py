@@ -11,6 +11,7 @@ import pytest
 from tests.ledger.ledger import Ledger, by_key
 from tests.support import exports
 from tests.support.exports import Item
+from tests.support.moto_server import moto_server
 from tests.unit.time_machine.test_archives import archive
 from watcher.aws.config import AwsConfig
 from watcher.cli import main
@@ -146,12 +147,8 @@ def test_the_command_takes_an_archive_and_an_export(
 def test_an_export_is_read_in_s3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    moto = pytest.importorskip("moto.server")
-    server = moto.ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
+    with moto_server() as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(name, "test")
         bucket = boto3.client("s3", region_name="us-east-1")
@@ -170,8 +167,6 @@ def test_an_export_is_read_in_s3(
             assert main(["as-of", str(tmp_path), "1h", "--baseline", wrong]) == 2
             (line,) = capsys.readouterr().err.splitlines()
             assert wrong in line
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize(

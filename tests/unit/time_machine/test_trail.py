@@ -14,6 +14,7 @@ from botocore.response import StreamingBody
 
 from tests.support import trails
 from tests.support.hand_clock import HandClock
+from tests.support.moto_server import moto_server
 from tests.support.trails import ACCOUNT, ARN, deliver
 from tests.unit.time_machine.test_callers import change
 from watcher.aws.config import AwsConfig
@@ -174,18 +175,12 @@ def test_a_table_without_any_call(tmp_path: Path) -> None:
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    moto = pytest.importorskip("moto.server")
-    server = moto.ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
+    with moto_server() as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
         boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="trail")
         yield "s3://trail"
-    finally:
-        server.stop()
 
 
 def test_a_bucket_is_read_as_a_folder_is(bucket: str, tmp_path: Path) -> None:
