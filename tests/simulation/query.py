@@ -153,6 +153,8 @@ class Query(Program):
             self._do(reader, len(log.offsets) - 1, life)
         if not scenario.follow:
             reader.prepareForTriggerAvailableNow()
+            if not log.offsets:  # what it listed is where it ends: it begins at the next listing
+                self._judge.begin(self._universe.start_time)
         limit: ReadLimit = reader.getDefaultReadLimit()
         assert isinstance(limit, ReadMaxRows if scenario.limit else ReadAllAvailable)
         while not self._stopping:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -19,6 +22,7 @@ import pyspark.sql.datasource
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from tests.chaos import children
 from tests.simulator import RemoteSimulator, Simulator
 from tests.spark import every_use
 from tests.spark.conftest import PATIENCE, options
@@ -104,6 +108,38 @@ def test_what_a_stream_can_not_have_is_told(
         )
         with pytest.raises(PySparkException, match=text):
             writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def planners(parent: int) -> set[int]:
+    """The processes below another one that plan for a query."""
+    found = set[int]()
+    for pid in children(parent):
+        with contextlib.suppress(OSError):
+            if b"python_streaming_source_runner" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(pid)
+            found |= planners(pid)
+    return found
+
+
+def test_a_planner_that_is_killed_is_the_cause_as_the_docs_have_it(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim.bulk(100, keys=20)
+    jvm = spark.sparkContext._gateway.proc.pid
+    others = planners(jvm)
+    lake = Lake(spark, sim, tmp_path)
+    query = lake.start()
+    until(lambda: any(each["numInputRows"] for each in query.recentProgress))
+    (planner,) = planners(jvm) - others
+    os.kill(planner, signal.SIGKILL)
+    page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
+    (text,) = re.findall(r"```python\n([^`]+translating_errors[^`]+)```", page)
+    exec(compile(text, "docs/spark.md", "exec"), {"query": query})
+
+    (told,) = re.findall("# (Spark: one.+) …", text)
+    assert capsys.readouterr().out.startswith(told)
+    lake.start(once=True).awaitTermination(PATIENCE)
+    assert lake.is_whole()
 
 
 @pytest.fixture(scope="module")

@@ -196,7 +196,8 @@ def test_the_progress_says_how_old_the_oldest_unread_change_is(
     told = [json.loads(each) for each in reports if each]
     assert max(each["lag_seconds"] for each in told) == pytest.approx(7200, abs=600)
     buffered = [each["buffered_records"] for each in told]
-    assert max(buffered) == 60 - 25
+    # Where the empty shard's end is found first, it is a micro-batch of its own.
+    assert [each for each in buffered if each not in (0, 60)] == [60 - 25, 60 - 50]
     assert buffered[-1] == told[-1]["lag_seconds"] == 0, (
         "all is read, also as long as no more comes"
     )

@@ -17,7 +17,9 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -38,26 +40,27 @@ _FAN_OUT: Final = 64
 _BATCH_ROWS: Final = 65_536
 
 
-class DataFile(NamedTuple):
-    """A file of the table."""
+@dataclass(frozen=True)
+class DataFile:
+    """A file of the table. Each commit asks thousands of them for what their names tell."""
 
     path: str
     size: int
     rows: int
 
-    @property
+    @cached_property
     def part(self) -> int | None:
         """Returns the number of a file's part; None if it belongs to no part."""
         found = _PART.fullmatch(self.path)
         return int(found[1]) if found else None
 
-    @property
+    @cached_property
     def parts(self) -> int | None:
         """Returns how many parts the table had when a file was written; None outside parts."""
         found = _PART.fullmatch(self.path)
         return int(found[2]) if found else None
 
-    @property
+    @cached_property
     def level(self) -> int | None:
         """Returns how often the ended versions in a file were merged; None for other files."""
         found = _ENDED.fullmatch(self.path)

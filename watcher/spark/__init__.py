@@ -1,8 +1,9 @@
 """DynamoDB Streams on Spark: `register(spark)`, then `format("dynamodb_streams")`."""
 
 from watcher import safe_path
+from watcher.spark.error_mapping import translating_errors
 from watcher.spark.source import register
 
 safe_path.end()
 
-__all__ = ["register"]
+__all__ = ["register", "translating_errors"]
