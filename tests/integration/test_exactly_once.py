@@ -28,7 +28,7 @@ def recipe() -> str:
 def told(file: Path) -> list[int]:
     if not file.exists():
         return []
-    with closing(sqlite3.connect(file, timeout=10)) as db:
+    with closing(sqlite3.connect(file, timeout=60)) as db:
         if not db.execute("SELECT name FROM sqlite_master WHERE name = 'changes'").fetchone():
             return []
         return [total for (total,) in db.execute("SELECT total FROM changes ORDER BY rowid")]

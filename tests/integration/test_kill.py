@@ -92,7 +92,7 @@ def test_shard_processes_die_with_the_program_even_when_stopped(
         child = only_child(program)
         os.kill(child, signal.SIGSTOP)
         program.process.kill()
-        assert gone(child, within=20.0)
+        assert gone(child, within=60.0)
         program.wait()
     # … and the lock with them.
     with watching(sim, "-pj", "--checkpoint", checkpoint) as program:
@@ -106,7 +106,7 @@ def test_a_stopped_shard_process_does_not_hold_up_the_end(sim: RemoteSimulator) 
         os.kill(only_child(program), signal.SIGSTOP)
         began = time.monotonic()
         assert program.end() == 0
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
 
 
 def test_all_asleep_for_longer_than_an_iterator_lives(sim: RemoteSimulator) -> None:
@@ -285,7 +285,7 @@ def test_a_slow_observer_gets_the_record_in_hand_and_nothing_behind_it(
         program.tell(number)
         (tmp_path / "told to end").touch()
         assert program.wait() == 0
-        assert time.monotonic() - began < 25
+        assert time.monotonic() - began < 50
     out = of_handler(program.out)
     assert len(out) == 2, "what comes behind the record in hand is left to the next run"
     assert "--print-json" not in options or len(program.out) == 2 * len(out)

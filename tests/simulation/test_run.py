@@ -80,6 +80,15 @@ def test_all_items_of_a_requested_snapshot_come() -> None:
     assert sum(outcome.checked["requested items"] for outcome in outcomes) > 50
 
 
+def test_a_query_that_is_killed_again_and_again_goes_on_exactly() -> None:
+    """At any moment; in every second case while a micro-batch is planned and not committed."""
+    needs("spark")
+    given = {"writes": 60.0, "trouble": 60.0, "limit": 10, "events": ["kill the program"] * 50}
+    outcomes = [play(seed, "spark", given) for seed in range(6)]
+    assert [outcome for outcome in outcomes if outcome.complaints] == []
+    assert sum(outcome.injected["kill the program"] for outcome in outcomes) > 100
+
+
 def assert_something_was_tried(outcomes: list[Outcome]) -> None:
     checked = sum((outcome.checked for outcome in outcomes), Counter[str]())
     assert checked["records delivered"] > 10 * _SEEDS

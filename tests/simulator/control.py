@@ -232,10 +232,10 @@ class Control(ABC):
         return int(self._do("in_flight"))
 
     @abstractmethod
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 120.0) -> None:
         """Wait until the condition holds; it is asked again after every request."""
 
-    def wait_for_calls(self, operation: str, more: int = 1, timeout: float = 30.0) -> None:
+    def wait_for_calls(self, operation: str, more: int = 1, timeout: float = 120.0) -> None:
         """Wait until this operation was asked that many times from now on."""
         goal = self.calls[operation] + more
         self.wait_for(lambda: self.calls[operation] >= goal, timeout)
@@ -259,7 +259,7 @@ class Control(ABC):
         import boto3  # here, since it is most of what the start of such a process would cost
         from botocore.config import Config
 
-        once = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=5)
+        once = Config(retries={"total_max_attempts": 1}, connect_timeout=60, read_timeout=60)
         return boto3.client(
             service,  # type: ignore[call-overload]
             endpoint_url=self.endpoint,
@@ -314,7 +314,7 @@ class Simulator(Control):
     def __exit__(self, *exception: object) -> None:
         self.stop()
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 120.0) -> None:
         with self._changed:
             self._server.waiters += 1
             met = self._changed.wait_for(condition, timeout)
@@ -370,7 +370,7 @@ class RemoteSimulator(Control):
     def __exit__(self, *exception: object) -> None:
         self.stop()
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 120.0) -> None:
         end = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > end:

@@ -61,8 +61,8 @@ def test_in_the_main_thread_its_seconds_interrupt_as_a_signal_does() -> None:
     made, before = Shutdown(0.2, max_seconds=0.1), signal.getsignal(signal.SIGALRM)
     began = time.monotonic()
     with made.handle_signals(made.request), pytest.raises(Overdue), made.may_interrupt():
-        time.sleep(10)
-    assert 0.3 <= time.monotonic() - began < 5
+        time.sleep(100)
+    assert 0.3 <= time.monotonic() - began < 60
     assert made.requested and made.signal == 0
     assert signal.getsignal(signal.SIGALRM) is before
 

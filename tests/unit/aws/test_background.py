@@ -252,7 +252,7 @@ def test_a_probe_that_has_hung_is_asked_last_and_waited_for_once() -> None:
     began = time.monotonic()
     with pytest.raises(NoAnswerYetError):
         aside.probe(ARN, ["slow"])
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25  # of the 30 that it has patience for
     service.has_hung(2)
     service.answers.set()
     probed(aside, ["slow"])
@@ -268,7 +268,7 @@ def test_a_fork_does_not_wait_for_a_probe_that_hangs() -> None:
         aside.probe(ARN, ["slow 1", "slow 2"])
     began = time.monotonic()
     aside.wait_for_thread()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25  # of the 30 that it has patience for
     service.answers.set()
 
 

@@ -26,7 +26,7 @@ def test_what_takes_longer_is_trouble_of_an_endpoint() -> None:
     with pytest.raises(TransientError, match=r"no whole answer within 0\.05 s") as caught:
         within(0.05, end.wait)
     end.set()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert caught.value.unreachable
 
 
