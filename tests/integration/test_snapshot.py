@@ -76,7 +76,7 @@ def written_to(server: DynamoDBLocal, table: str) -> Iterator[Callable[[], None]
 
     def write(part: int) -> None:
         number = 0
-        while not over.wait(0.01):
+        while not over.wait(0.03):
             number += 1
             which = rng.randrange(ITEMS // 2) * 2 + part
             if rng.random() < 0.3:
@@ -155,7 +155,7 @@ def test_a_watch_that_is_stopped_in_between_knows_the_table_in_the_end(
 
 
 def test_a_stream_that_is_resumed_from_its_token_does_too(server: DynamoDBLocal) -> None:
-    ledger, until, rows = Ledger(), time.monotonic() + 240, dict[str, int]()
+    ledger, until, rows = Ledger(), time.monotonic() + 540, dict[str, int]()
     with written_to(server, "snap-stream") as end, Stream("snap-stream", snapshot=True) as first:
         for record in first:
             if record is not None:
@@ -170,7 +170,8 @@ def test_a_stream_that_is_resumed_from_its_token_does_too(server: DynamoDBLocal)
                     ledger.take(record)
                 # Not only where nothing has come: those who write may be faster than it reads.
                 is_time = record is None or len(ledger.kinds) % 20 == 0
-                if not rows and is_time and second.token["snapshot"].get("done"):
+                is_seen = len({*ledger.kinds}) == 4 and second.token["snapshot"].get("done")
+                if not rows and is_time and is_seen:
                     end()
                     rows = in_table(server, "snap-stream")
                 if rows and there(ledger) == rows:
