@@ -139,7 +139,7 @@ def test_a_watch_that_is_stopped_in_between_knows_the_table_in_the_end(
             if rows and there(ledger) == rows:
                 stop.set()
 
-        guard = threading.Timer(90, stop.set)
+        guard = threading.Timer(400, stop.set)
         guard.start()
         watch(table, [take], stop=stop, **options)
         guard.cancel()
