@@ -249,7 +249,7 @@ def test_a_process_has_those_that_are_the_newest_as_it_is_started(method: str) -
         target=give_back, args=(credentials, writing), daemon=True
     )
     process.start()
-    assert reading.poll(20)
+    assert reading.poll(100)
     assert reading.recv() == "key 2"
     process.join(60)
     reading.close()
