@@ -106,7 +106,7 @@ def test_a_stopped_shard_process_does_not_hold_up_the_end(sim: RemoteSimulator) 
         os.kill(only_child(program), signal.SIGSTOP)
         began = time.monotonic()
         assert program.end() == 0
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 20
 
 
 def test_all_asleep_for_longer_than_an_iterator_lives(sim: RemoteSimulator) -> None:

@@ -32,9 +32,10 @@ _LOSS_FLAG = "on the command line --no-fail-on-data-loss"
 
 @contextmanager
 def translating_errors() -> Iterator[None]:
-    """Raises errors out of Spark as watcher's own, one line each: `query.awaitTermination()`.
+    """Raises errors out of Spark as watcher's own, one line each.
 
     Raises WatcherError, or the one of its kinds that the source has raised: DataLossError, …
+    A streaming query raises its error in `query.awaitTermination()`.
     """
     try:
         yield
