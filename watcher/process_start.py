@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import functools
 import multiprocessing
@@ -82,6 +83,13 @@ def processes(*, with_threads: bool = False) -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["watcher.runtime.worker"])  # saves all but 130 ms
     return context
+
+
+def usable_cpus() -> int:
+    """Returns the number of CPUs that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _has_room_for_sockets() -> bool:
@@ -171,6 +179,19 @@ def take_environment(environment: Mapping[str, str] | None) -> None:
     if environment is not None:
         os.environ.clear()
         os.environ.update(environment)
+
+
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """Makes this process die with its parent, even while it is stopped or blocked.
+
+    Where the system has no such call, the end of the parent's pipe has the same effect.
+    """
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager

@@ -70,18 +70,24 @@ class Done:
     """By `time.monotonic()`."""
     cpu: float
     """Seconds, those of its child processes included."""
+    own_cpu: float
+    """Seconds without them, up to a moment before its end."""
 
 
 def run(command: list[str], endpoint: str, output: IO[bytes] | int = subprocess.DEVNULL) -> Done:
     """Run a program to its end."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    process = start(command, endpoint, output)
-    _, complaint = process.communicate()
+    process, own, complaint = start(command, endpoint, output), 0.0, None
+    while complaint is None:
+        with suppress(subprocess.TimeoutExpired):
+            complaint = process.communicate(timeout=0.05)[1]
+        with suppress(OSError):
+            own = cpu_seconds([process.pid])
     ended = time.monotonic()
     check(process, complaint)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Done(ended, cpu)
+    return Done(ended, cpu, own)
 
 
 def check(process: subprocess.Popen[bytes], complaint: bytes) -> None:

@@ -13,6 +13,7 @@ from typing import Self
 
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST
+from watcher.aws.model import ShardKey
 from watcher.delivery.concurrent import ThreadHandlerPool
 from watcher.records.record import Record
 
@@ -95,10 +96,10 @@ class WatchedPool(ThreadHandlerPool):
         if gate is not None:
             gate.pool = self
 
-    def submit(self, work: Callable[[], Iterator[None]]) -> None:
+    def submit(self, work: Callable[[], Iterator[None]], shard_key: ShardKey) -> None:
         with self._count:
             self._given += 1
-        super().submit(partial(self._counted, work))
+        super().submit(partial(self._counted, work), shard_key)
 
     def _counted(self, work: Callable[[], Iterator[None]]) -> Iterator[None]:
         with self._count:

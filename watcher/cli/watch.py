@@ -201,6 +201,8 @@ def _watch(
         handler_flags.set_region(streams, values["region"])
     from watcher.watching import watch  # not before: it needs boto3, which --help does not
 
+    if is_live(values) and values["handlers_in"] == "workers":
+        raise UsageError("not with --live: its view is this process's own", "handlers_in")
     if is_live(values):
         # In a browser's program the handlers are another process's.
         own = [] if is_viewer() else choice.load()

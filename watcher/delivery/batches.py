@@ -87,10 +87,15 @@ class Batches(Handler):
         clock: Clock = CLOCK,
     ) -> None:
         super().__init__(name, self._add)
-        self._call = call
+        self.call = call
+        """Hands records over; see the class."""
         self._settings = settings
         self._clock = clock
         self._batches: dict[ShardKey, _Batch] = {}
+
+    def through(self, call: Callable[[Sequence[Record]], int]) -> Batches:
+        """Returns the same batches for another call."""
+        return Batches(self.name, call, self._settings, self._clock)
 
     def _add(self, record: Record) -> None:
         batch = self._batches.get(record.shard_key)
@@ -175,7 +180,7 @@ class Batches(Handler):
         """Returns the number of successful records, and the error of the next one."""
         began = self._clock.monotonic()
         try:
-            done = self._call(records)
+            done = self.call(records)
         except KeyboardInterrupt:
             raise
         except BaseException as error:

@@ -3,6 +3,7 @@
 https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html
 """
 
+import functools
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from watcher.observability import telemetry
 
 # See watching.py: the command line reads the declaration alone.
 if TYPE_CHECKING:
+    from watcher.delivery.batches import BatchSettings
     from watcher.delivery.handler import Handler
     from watcher.records.record import Record
 
@@ -77,12 +79,28 @@ def lambda_function(
     checkpoint never passes a record whose batch has neither succeeded nor been given up. Raises
     UsageError.
     """
-    from watcher.delivery.batches import Batches, BatchSettings
+    from watcher.delivery.batches import BatchSettings
 
     settings = BatchSettings(
         size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
     )
-    runtime = _runtime(handler)
+    batches = _batches(_runtime(handler), settings)
+    if isinstance(handler, str):
+        batches.load = functools.partial(
+            lambda_function,
+            handler,
+            batch_size=batch_size,
+            batch_window=batch_window,
+            retries=retries,
+            bisect=bisect,
+            max_age=max_age,
+        )
+    return batches
+
+
+def _batches(runtime: "_Runtime", settings: "BatchSettings") -> "Handler":
+    from watcher.delivery.batches import Batches
+
     exporters = telemetry.exporters("traces")
     if not exporters:
         return Batches(runtime.name, runtime.call, settings)

@@ -59,11 +59,24 @@ def flush() -> None:
         _flush(sys.stdout)
 
 
+def write(text: str) -> None:
+    """Writes what another process has printed. Raises as `flush`."""
+    if sys.stdout is not None and not sys.stdout.closed:
+        with _translated_errors():
+            sys.stdout.write(text)
+
+
 def _flush(out: TextIO) -> None:
     if getattr(out, "closed", False):  # by a handler
         return
-    try:
+    with _translated_errors():
         out.flush()
+
+
+@contextmanager
+def _translated_errors() -> Iterator[None]:
+    try:
+        yield
     except BrokenPipeError as error:
         raise OutputClosed from error
     except BrokenOff as error:

@@ -141,18 +141,17 @@ class RecordPage:
         shard_key: ShardKey,
         indexes: Sequence[int],
         redaction: Redaction | None = None,
-        decoded: list[WireRecord] | None = None,
     ) -> None:
-        """`decoded` are all records of the body, where they are known."""
         self.shard_key = shard_key
         """The shard that the page was read from."""
         if not isinstance(body, _Body):
-            body = _Body(body, decoded) if redaction is None else _RedactedBody(body, redaction)
+            body = _Body(body) if redaction is None else _RedactedBody(body, redaction)
         self._body = body
-        self._indexes = indexes
+        self.indexes = indexes
+        """The places of its records in the body."""
 
     def __len__(self) -> int:
-        return len(self._indexes)
+        return len(self.indexes)
 
     @property
     def table(self) -> str:
@@ -161,16 +160,16 @@ class RecordPage:
 
     def __iter__(self) -> Iterator[Record]:
         body, shard_key, from_wire = self._body, self.shard_key, Record.from_wire
-        for index, wire in zip(self._indexes, self.wire_records, strict=True):
+        for index, wire in zip(self.indexes, self.wire_records, strict=True):
             yield from_wire(wire, body, index, shard_key)
 
     def __getitem__(self, part: slice) -> RecordPage:
         """Returns a part of the page."""
-        return RecordPage(self._body, self.shard_key, self._indexes[part])
+        return RecordPage(self._body, self.shard_key, self.indexes[part])
 
     def filtered(self, matches: Callable[[WireRecord], bool]) -> RecordPage:
         """Returns the page without the records that don't match."""
-        pairs = zip(self._indexes, _chosen(self._body.tested, self._indexes), strict=True)
+        pairs = zip(self.indexes, _chosen(self._body.tested, self.indexes), strict=True)
         return RecordPage(self._body, self.shard_key, [at for at, wire in pairs if matches(wire)])
 
     def masked(self, matches: Callable[[WireRecord], bool] | None) -> Iterator[Record | None]:
@@ -178,42 +177,45 @@ class RecordPage:
         if matches is None:
             return iter(self)
         body, shard_key, from_wire = self._body, self.shard_key, Record.from_wire
-        tested = _chosen(body.tested, self._indexes)
+        tested = _chosen(body.tested, self.indexes)
         # A record that a filter drops is not made: it may be 99 of 100.
         return (
             from_wire(wire, body, index, shard_key) if matches(test) else None
-            for index, wire, test in zip(self._indexes, self.wire_records, tested, strict=True)
+            for index, wire, test in zip(self.indexes, self.wire_records, tested, strict=True)
         )
+
+    @property
+    def body(self) -> bytes:
+        """The whole page's bytes as they came, nothing redacted."""
+        return self._body.body
 
     @property
     def wire_records(self) -> list[WireRecord]:
         """The records' fields, the images undecoded."""
-        return _chosen(self._body.wire_records, self._indexes)
+        return _chosen(self._body.wire_records, self.indexes)
 
     @property
     def raws(self) -> list[msgspec.Raw]:
         """The records' wire JSON, byte for byte."""
-        return _chosen(self._body.raws, self._indexes)
+        return _chosen(self._body.raws, self.indexes)
 
 
 class _Body:
     """A page's bytes, decoded when somebody first looks."""
 
-    def __init__(self, body: bytes, decoded: list[WireRecord] | None = None) -> None:
-        self._body = body
-        if decoded is not None:
-            self.wire_records = decoded
+    def __init__(self, body: bytes) -> None:
+        self.body = body
 
     def __getitem__(self, index: int) -> msgspec.Raw:
         return self.raws[index]
 
     @functools.cached_property
     def raws(self) -> list[msgspec.Raw]:
-        return raw_records(self._body)
+        return raw_records(self.body)
 
     @functools.cached_property
     def wire_records(self) -> list[WireRecord]:
-        return read(_wire_page, self._body).Records
+        return read(_wire_page, self.body).Records
 
     @property
     def tested(self) -> list[WireRecord]:
@@ -230,7 +232,7 @@ class _RedactedBody(_Body):
 
     @functools.cached_property
     def raws(self) -> list[msgspec.Raw]:
-        return [msgspec.Raw(self._redaction.record(raw)) for raw in raw_records(self._body)]
+        return [msgspec.Raw(self._redaction.record(raw)) for raw in raw_records(self.body)]
 
     @functools.cached_property
     def wire_records(self) -> list[WireRecord]:
@@ -239,7 +241,7 @@ class _RedactedBody(_Body):
     @functools.cached_property
     def tested(self) -> list[WireRecord]:
         # Not super's, which would keep it as `wire_records`.
-        return read(_wire_page, self._body).Records
+        return read(_wire_page, self.body).Records
 
 
 _T = TypeVar("_T")

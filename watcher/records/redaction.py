@@ -119,7 +119,8 @@ class Redaction:
     def __init__(self, rules: Sequence[Rule], key: bytes = b"") -> None:
         self._rules = rules
         self._key = key
-        self._found: set[str] = set()
+        self.found: set[str] = set()
+        """The texts of the rules that have matched."""
         self._patterns = [each for each in rules if each.pattern is not None]
         self._start = self._closure((at, 0) for at, each in enumerate(rules) if each.path)
         self._after = functools.lru_cache(maxsize=4096)(self._after_uncached)
@@ -200,7 +201,7 @@ class Redaction:
     @property
     def unused(self) -> list[str]:
         """The rules that have matched nothing yet: a path may be misspelled."""
-        return [each.text for each in self._rules if each.text not in self._found]
+        return [each.text for each in self._rules if each.text not in self.found]
 
     @property
     def fingerprint(self) -> str:
@@ -227,7 +228,7 @@ class Redaction:
             for count in self._rules[rule].path[at].after(step)
         )
         ended = sorted(rule for rule, at in found if at == len(self._rules[rule].path))
-        self._found.update(self._rules[rule].text for rule in ended)
+        self.found.update(self._rules[rule].text for rule in ended)
         return (self._rules[ended[0]].method if ended else None), found
 
     def _redacted(self, value: WireValue, method: str | None, states: _States) -> WireValue | None:
@@ -296,7 +297,7 @@ class Redaction:
         rule = next((each for each in self._patterns if each.finds(text)), None)
         if rule is None:
             return None
-        self._found.add(rule.text)
+        self.found.add(rule.text)
         return rule.method
 
     def _by_method(self, method: str, kind: str, content: object) -> WireValue | None:

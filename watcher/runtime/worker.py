@@ -6,13 +6,11 @@ threads that read; `ReadScheduler` tells them which shard is next; `AssignedShar
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 import os
 import random
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -203,10 +201,6 @@ def _leave_signals_to_the_manager() -> None:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
 
-_libc = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
-
-
 def run(
     commands: Pipe,
     writer: MessageWriter,
@@ -226,7 +220,7 @@ def run(
 
     `environment` is that of `process_start.take_environment`.
     """
-    _end_with_parent()
+    process_start.end_with_parent()
     process_start.take_environment(environment)
     _leave_signals_to_the_manager()
     threads = WorkerThreads(writer, end=os._exit)
@@ -444,12 +438,3 @@ class WorkerThreads:
         self._has_waiter = False
         self._ensure_waiter()
         return shard
-
-
-def _end_with_parent() -> None:
-    """Makes this process die with the manager, even while it is stopped or blocked.
-
-    Where the system has no such call, the end of the command pipe has the same effect.
-    """
-    if sys.platform == "linux":
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
