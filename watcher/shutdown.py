@@ -103,7 +103,7 @@ class Shutdown:
     @property
     def requested(self) -> bool:
         """True once the run has to stop."""
-        return self.state is not ShutdownState.RUNNING
+        return self._requested_at is not None  # asked for every record: without `state`
 
     def request(self) -> None:
         """Requests the stop. Safe in a signal handler."""

@@ -145,7 +145,7 @@ class _Typed(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     NULL: bool | UnsetType = UNSET
     M: dict[str, _Typed] | UnsetType = UNSET
     L: list[_Typed] | UnsetType = UNSET
-    SS: list[str] | UnsetType = UNSET
+    SS: set[str] | UnsetType = UNSET
     NS: list[str] | UnsetType = UNSET
     BS: list[str] | UnsetType = UNSET
 
@@ -167,17 +167,20 @@ def _map_of(values: Mapping[str, _Typed]) -> NativeItem:
 
 
 def _other(value: _Typed) -> NativeValue:
-    if value.B is not UNSET:
-        return _to_binary(value.B)
+    """Converts a value that is no text and no number; the most frequent types come first."""
     if (truth := value.BOOL) is not UNSET:
         return truth
+    if (attributes := value.M) is not UNSET:
+        return _map_of(attributes)
+    if (elements := value.L) is not UNSET:
+        return [*_map_of({str(at): each for at, each in enumerate(elements)}).values()]
     if value.NULL is not UNSET:
         return None
-    if value.M is not UNSET:
-        return _map_of(value.M)
-    if value.L is not UNSET:
-        return [*_map_of({str(at): each for at, each in enumerate(value.L)}).values()]
-    for kind in ("SS", "NS", "BS"):
+    if (texts := value.SS) is not UNSET:
+        return texts
+    if value.B is not UNSET:
+        return _to_binary(value.B)
+    for kind in ("NS", "BS"):
         if (content := getattr(value, kind)) is not UNSET:
             return _NATIVE[kind](content)
     raise msgspec.DecodeError("an attribute without a value")
@@ -318,14 +321,6 @@ class Change(_LazyDict):
         *("SequenceNumber", "SizeBytes", "StreamViewType"),
     )
 
-    @classmethod
-    def from_wire(cls, wire: WireChange) -> Change:
-        """Makes the dict; all but its number stays wire bytes until somebody asks."""
-        change = _new(cls)
-        change._unmade = wire
-        _put(change, "SequenceNumber", wire.SequenceNumber)
-        return change
-
     def __missing__(self, name: str) -> Field:
         wire = self._unmade
         if wire is not None:
@@ -397,7 +392,12 @@ class Record(_LazyDict):
     def __missing__(self, name: str) -> Field:
         if self._unmade is not None:
             if name == "dynamodb":
-                return _put(self, name, Change.from_wire(self._wire.dynamodb))
+                # Without a call: this runs for nearly every record. All but its number stays wire
+                # bytes until somebody asks.
+                change = _new(Change)
+                change._unmade = wire = self._wire.dynamodb
+                _put(change, "SequenceNumber", wire.SequenceNumber)
+                return _put(self, name, change)
             if name in self._NAMES and (value := getattr(self._wire, name)) is not None:
                 return _put(self, name, value)
         raise KeyError(name)
