@@ -103,8 +103,8 @@ def handlers_in(replay: Replay) -> Iterator[Row]:
 
     The manager bounds the rate once there are enough cores for the workers.
     """
-    shards, few, many = 4, 10, 50
-    for name in ("read-keys", "read-new", "compute"):
+    shards = 4
+    for name, few, many in (("read-keys", 10, 50), ("read-new", 10, 50), ("compute", 3, 13)):
         own: dict[str, list[float]] = {"manager": [], "workers": []}
         total: dict[str, list[float]] = {"manager": [], "workers": []}
         for _ in range(3):

@@ -283,9 +283,12 @@ def test_an_overdue_record_is_broken_off_and_the_process_goes_on(
     started: Callable[..., HandlerWorkers], tmp_path: Path
 ) -> None:
     workers = started([Handler("wait", partial(wait_for, tmp_path / "seen"))], 1)
-    answer = last_answer(
-        workers, record_page(1, 2), 2, on_wait=lambda index: index and workers.interrupt()
-    )
+
+    def on_wait(index: int) -> None:
+        if index:
+            workers.interrupt()
+
+    answer = last_answer(workers, record_page(1, 2), 2, on_wait=on_wait)
     assert answer.is_interrupted and answer.done == 1
     assert workers.deliver(record_page(3), 0, 1).done == 1
 
