@@ -139,6 +139,11 @@ class PartialPage:
         passes = self._wire_filter
         return self._opened if passes is None else self._opened.filtered(passes)
 
+    @property
+    def is_begun(self) -> bool:
+        """True while records that the limit counts as started are still to be delivered."""
+        return self.upto is not None and self.place < self.upto
+
     def pass_to(self, place: int) -> int:
         """Moves to this place in `chosen`; returns the number of records passed on the way."""
         is_end = place == len(self.chosen.indexes)
@@ -492,8 +497,10 @@ class ConcurrentDelivery:
 
     def _end_turn(self, queue: ShardQueue) -> None:
         queue.step_since = math.inf
+        is_begun = queue.page is not None and queue.page.is_begun
         with self._lock:
-            queue.is_taken = bool(queue.jobs) and self._may_begin(queue) and not self._is_full()
+            may_go_on = self._may_begin(queue) and (is_begun or not self._is_full())
+            queue.is_taken = bool(queue.jobs) and may_go_on
         if queue.is_taken:
             self._pool.submit(partial(self._turn, queue), queue.shard_key)
         else:

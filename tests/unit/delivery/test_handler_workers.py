@@ -155,6 +155,16 @@ def test_a_limit_is_kept_and_filtered_records_count(tmp_path: Path) -> None:
     assert (watched.play.totals.records, watched.play.totals.filtered) == (4, 3)
 
 
+def be_slow(record: Record) -> None:
+    time.sleep(0.004)
+
+
+def test_a_page_that_reaches_the_limit_may_take_several_turns() -> None:
+    watched = Watched([Handler("slow", be_slow)], 1, max_records=30)
+    watched.run({"a": [page(*range(1, 41))]}, lambda: False)
+    assert watched.play.totals.records == 30
+
+
 class BufferedNotes:
     """A handler that writes with `flush` only."""
 
