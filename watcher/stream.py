@@ -393,13 +393,15 @@ class Stream:
 
     def _next_read(self) -> Record | None:
         """Returns the next buffered record; None where an earlier one may still come."""
-        poll_is_due = (
-            self._clock.monotonic() >= self._stepped_at + self._options.timing.await_step_seconds
-        )
-        while (record := self._readers.pop_buffered(poll_is_due=poll_is_due)) is not None:
+        pop = self._readers.pop_buffered
+        while (record := pop(is_poll_due=self._is_poll_due)) is not None:
             if (shown := self._shown(record)) is not None:
                 return shown
         return None
+
+    def _is_poll_due(self) -> bool:
+        now, step_seconds = self._clock.monotonic(), self._options.timing.await_step_seconds
+        return now >= self._stepped_at + step_seconds
 
     def _new_reader(self, service: Service, arn: str, start: StartPosition) -> MergedShards:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)

@@ -73,7 +73,7 @@ class Progress:
 
         Every record passes here on its way to a handler, so redaction needs no other place.
         """
-        return RecordPage(page.body, shard_key, range(page.start, page.stop), self._redaction)
+        return page.opened(shard_key, self._redaction)
 
     def wire_filter(self, shard_key: ShardKey) -> WireFilter | None:
         """Returns the test that a shard's records have to pass; None: all are delivered."""

@@ -21,7 +21,6 @@ from watcher.clock import CLOCK, Clock, DueQueue
 from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import PooledShard, PullOptions, ShardPool
 from watcher.pull.timing import TIMING, Timing
-from watcher.records import page as pages
 from watcher.records.record import Record
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
@@ -112,7 +111,7 @@ class BacklogReader:
                 for shard, found in answered:
                     for page in found:
                         shard_key = ShardKey(self._arn, shard.tracked.id)
-                        yield from pages.records(page.body, shard_key, page.start, page.stop)
+                        yield from page.opened(shard_key)
                         shard.tracked.move_behind(page.last_sequence_number)
                     if shard.has_ended:
                         pool.finish(shard)

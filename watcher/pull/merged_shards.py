@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -18,25 +17,64 @@ from watcher.errors import StreamGoneError
 from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import DEFAULTS, PooledShard, PullOptions, ShardPool
 from watcher.pull.stream_successor import SuccessorSearch
-from watcher.records import page as pages
+from watcher.records.page import RecordPage
 from watcher.records.record import Record
+from watcher.records.wire import WireRecord
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Page
+
+_SortKey: TypeAlias = tuple[float, int, str]
+"""A record's time, number and shard."""
 
 
 class ShardBuffer(msgspec.Struct, eq=False):
     """The buffered records of a shard, not yet taken."""
 
     shard: PooledShard
-    records: Iterator[Record]
+    pages: Iterator[Page]
+    """The pages behind `page`."""
     size_bytes: int
-    """The size of the pages that hold them."""
+    """The size of the pages."""
+    page: Page = Page(0, 0, "")
+    records: RecordPage = RecordPage(b"", ShardKey("", ""), ())
+    """Those of `page` …"""
+    wire_records: Sequence[WireRecord] = ()
+    taken: int = 0
+    """… of which so many are taken, from the first on."""
+    settled: int = 0
+    """The number of those that the shard's position is behind."""
+
+    def open(self, page: Page, arn: str) -> None:
+        """Goes on to a page, once all records of the one before are taken."""
+        self.page, self.records = page, page.opened(ShardKey(arn, self.shard.tracked.id))
+        self.wire_records = self.records.wire_records
+        self.taken = self.settled = 0
+        if not self.wire_records:  # a filter left out all of them
+            self.shard.tracked.move_behind(page.last_sequence_number)
+
+    def settle(self) -> None:
+        """Moves the shard's position behind the records taken, and those left out at the end."""
+        if self.taken > self.settled:
+            is_last = self.taken == len(self.wire_records)
+            change = self.wire_records[self.taken - 1].dynamodb
+            number = self.page.last_sequence_number if is_last else change.SequenceNumber
+            self.shard.tracked.move_behind(number)
+            self.settled = self.taken
+
+    def created_at(self, place: int) -> float:
+        """Returns the creation time (epoch seconds) of a record of the page."""
+        return self.wire_records[place].dynamodb.ApproximateCreationDateTime or 0.0
+
+    def sort_key(self, place: int) -> _SortKey:
+        """Returns the sort key of a record of the page."""
+        number = self.wire_records[place].dynamodb.SequenceNumber
+        return self.created_at(place), int(number), self.shard.tracked.id
 
 
-_Entry: TypeAlias = tuple[float, int, str, ShardBuffer, Record]
-"""A shard's next record, behind its sort key: its time, number and shard."""
+_Entry: TypeAlias = tuple[_SortKey, ShardBuffer]
+"""A shard's records, behind the sort key of the next one; during a run, of the run's first."""
 
 _due_at = attrgetter("due_at")
 
@@ -74,6 +112,8 @@ class MergedShards:
         self._drained: list[PooledShard] = []
         """Ended shards whose records were all taken; their children may start."""
         self._heap: list[_Entry] = []
+        self._run: Iterator[Record] = iter(())
+        """Gives out records of the heap's first shard; see `_next_run`."""
         token = start if isinstance(start, Token) else None
         self._pool = ShardPool(
             arn,
@@ -119,7 +159,7 @@ class MergedShards:
             if not self._heap and not (more and now < until):
                 self._raise_if_replaced()
                 return None
-        return self._heap[0][0]
+        return self.next_at
 
     def _raise_if_replaced(self) -> None:
         """Raises StreamGoneError once all of a stream is read that another one has replaced."""
@@ -142,20 +182,75 @@ class MergedShards:
 
     def pop_buffered(self) -> Record:
         """Returns the same record, without a call to the service before the next `poll`."""
-        *_, buffer, record = self._heap[0]
-        buffer.shard.tracked.move_behind(record.wire.dynamodb.SequenceNumber)
-        entry = self._next_entry(buffer)
-        if entry is not None:
-            heapq.heapreplace(self._heap, entry)
+        if (record := next(self._run, None)) is None:
+            self._run = self._next_run()
+            record = next(self._run)
+        return record
+
+    def _next_run(self) -> Iterator[Record]:
+        """Yields the next records of one page: those that come before all of other shards.
+
+        Only behind the last of them the heap is set right, and the position moves (the token moves
+        it before that): for each record, both take longer than to make it.
+        """
+        _, buffer = self._heap[0]
+        first, end = buffer.taken, self._end_of_run(buffer)
+        for place, record in enumerate(buffer.records[first:end], first + 1):
+            buffer.taken = place
+            if place == end:
+                self._end_run()
+            yield record
+
+    def _end_of_run(self, buffer: ShardBuffer) -> int:
+        """Returns the place of the page's first record that comes behind another shard's."""
+        count, place = len(buffer.wire_records), buffer.taken + 1
+        if buffer.page.left_out:
+            return place  # those that a filter left out are counted with each record
+        if len(self._heap) == 1:
+            return count
+        others, _ = min(self._heap[1:3])
+        while place < count and buffer.sort_key(place) < others:
+            place += 1
+        return place
+
+    def _end_run(self) -> None:
+        """Sets the heap and the position right, behind a run or a part of it."""
+        self._run = iter(())
+        _, buffer = self._heap[0]
+        if left_out := buffer.page.left_out:
+            self.left_out += left_out[buffer.taken] - left_out[buffer.settled]
+        buffer.settle()
+        if self._has_next(buffer):
+            heapq.heapreplace(self._heap, (buffer.sort_key(buffer.taken), buffer))
         else:
             heapq.heappop(self._heap)
             self._on_taken(buffer)
-        return record
+
+    def _settle(self) -> None:
+        """Moves the position behind the records of the run that are taken."""
+        if self._heap:
+            self._heap[0][1].settle()
+
+    def _has_next(self, buffer: ShardBuffer) -> bool:
+        """Goes on to the next page that has records, where all of this one are taken.
+
+        Returns False without one.
+        """
+        while buffer.taken == len(buffer.wire_records):
+            if (page := next(buffer.pages, None)) is None:
+                return False
+            buffer.open(page, self.arn)
+            if page.left_out:
+                self.left_out += page.left_out[0]
+        return True
 
     @property
     def next_at(self) -> float | None:
         """The creation time (epoch seconds) of the next record, if it is buffered."""
-        return self._heap[0][0] if self._heap else None
+        if not self._heap:
+            return None
+        _, buffer = self._heap[0]
+        return buffer.created_at(buffer.taken)
 
     @property
     def is_ready(self) -> bool:
@@ -191,11 +286,13 @@ class MergedShards:
 
     def rewind(self, firsts: Mapping[str, str]) -> None:
         """Moves the token back to these records of shards; see `Lineage.rewind`."""
+        self._settle()
         self._pool.coordinator.lineage.rewind(firsts)
 
     @property
     def token(self) -> Token:
         """The positions behind the last record taken."""
+        self._settle()
         coordinator = self._pool.coordinator
         return checkpoint_format.make(
             coordinator.arn, coordinator.lineage, coordinator.listing.time, coordinator.began_at
@@ -266,46 +363,17 @@ class MergedShards:
 
     def _collect(self, shards: Iterable[PooledShard], seconds: float) -> None:
         """Buffers the records of reads that end within `seconds`."""
+        if self._heap:
+            self._end_run()  # records of other shards may come now
         for shard, found in self._pool.collect(shards, seconds):
-            records = itertools.chain.from_iterable(self._records(shard, page) for page in found)
-            size_bytes = sum(len(page.body) for page in found)
-            self._size_bytes += size_bytes
-            buffer = ShardBuffer(shard, records, size_bytes)
-            if (entry := self._next_entry(buffer)) is not None:
-                heapq.heappush(self._heap, entry)
+            buffer = ShardBuffer(shard, iter(found), sum(len(page.body) for page in found))
+            self._size_bytes += buffer.size_bytes
+            if self._has_next(buffer):
+                heapq.heappush(self._heap, (buffer.sort_key(0), buffer))
                 shard.is_held = True
             else:
                 self._on_taken(buffer)
             self._finish_drained()
-
-    def _records(self, shard: PooledShard, page: Page) -> Iterator[Record]:
-        """Returns a page's records.
-
-        Records left out are counted with the next record, and behind the last one by themselves.
-        """
-        shard_key = ShardKey(self.arn, shard.tracked.id)
-        records = pages.records(page.body, shard_key, page.start, page.stop)
-        return self._counted(shard, page, records) if page.left_out else records
-
-    def _counted(
-        self, shard: PooledShard, page: Page, records: Iterator[Record]
-    ) -> Iterator[Record]:
-        left_out = 0
-        for record, left_out_before in zip(records, page.left_out, strict=False):
-            self.left_out += left_out_before - left_out
-            left_out = left_out_before
-            yield record
-        self.left_out += page.left_out[-1] - left_out
-        shard.tracked.move_behind(page.last_sequence_number)
-
-    @staticmethod
-    def _next_entry(buffer: ShardBuffer) -> _Entry | None:
-        """Returns the heap's entry of a shard's next record; None where all are taken."""
-        if (record := next(buffer.records, None)) is None:
-            return None
-        change = record.wire.dynamodb  # not the record's dict, which takes far longer
-        seconds = change.ApproximateCreationDateTime or 0.0
-        return seconds, int(change.SequenceNumber), buffer.shard.tracked.id, buffer, record
 
     def _on_taken(self, buffer: ShardBuffer) -> None:
         """Frees the memory of a shard's records; the shard may be read again, or finished."""

@@ -103,13 +103,18 @@ class MergedStreams:
 
     def _next_ready(self) -> MergedShards | None:
         """Returns the reader of the next record; None if a stream has to be polled first."""
+        if (only := self._only) is not None:
+            return only if only.is_ready else None
         ready = [each for each in self.started.values() if each.is_ready]
         if len(ready) < len(self._services):
             return None
-        if len(ready) == 1:
-            return ready[0]
         has_errors = any(map(_error, self._retries.values()))
         return None if has_errors else min(ready, key=attrgetter("next_at"))
+
+    @property
+    def _only(self) -> MergedShards | None:
+        """The reader of the only stream: nothing has to be merged."""
+        return next(iter(self.started.values()), None) if len(self._services) == 1 else None
 
     def _polls(self) -> Iterator[bool]:
         """Yields for each poll whether it reads all shards at once, until there is nothing now.
@@ -138,14 +143,16 @@ class MergedStreams:
         self._raise_if_all_fail()
         return [(time, self.started[arn]) for arn, time in times.items() if time is not None]
 
-    def pop_buffered(self, *, poll_is_due: bool) -> Record | None:
+    def pop_buffered(self, *, is_poll_due: Callable[[], bool]) -> Record | None:
         """Returns the next buffered record.
 
-        None without one, or where `poll_is_due` and a stream without any may have an earlier one.
+        None without one, or if a poll is due and a stream without any may have an earlier one.
         """
+        if (only := self._only) is not None:
+            return None if only.next_at is None else only.pop_buffered()
         times = [(each.next_at, each) for each in self.started.values()]
         ready = [(time, each) for time, each in times if time is not None]
-        if not ready or (poll_is_due and len(ready) < len(times)):
+        if not ready or (len(ready) < len(times) and is_poll_due()):
             return None
         return min(ready, key=_time)[1].pop_buffered()
 

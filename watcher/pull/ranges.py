@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -13,11 +13,10 @@ from watcher.aws.model import AfterSequence, AtSequence, Position, Service, Trim
 from watcher.clock import CLOCK, Clock, DueQueue
 from watcher.errors import TransientError
 from watcher.pull.timing import TIMING, Timing
-from watcher.records.wire import WireRecord
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Loss, Page, ReadFailed
+from watcher.streams.messages import DecodedPage, Loss, Page, ReadFailed
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 
@@ -231,7 +230,7 @@ class RangeReader:
             closed=coordinator.is_closed(shard.id) or (between.closed and not may_be_gone),
             bounded_at=_SECONDS_AFTER_START if may_be_gone else between.bounded_at,
             end=between.end,
-            make_page=_DecodedPage.part,
+            make_page=DecodedPage.part,
             clock=self._clock,
             rate=rate,
         )
@@ -240,21 +239,3 @@ class RangeReader:
         """Raises TransientError after minutes without progress."""
         if self._clock.monotonic() > since + self._timing.give_up_seconds:
             raise TransientError(f"{between} can't be read: {coordinator.last_error}")
-
-
-class _DecodedPage(Page, frozen=True):
-    """A page that stays in this process, with its decoded records."""
-
-    wire_records: list[WireRecord] = []  # noqa: RUF012 (msgspec copies it)
-
-    @classmethod
-    def part(cls, body: bytes, records: Sequence[WireRecord], first: int, last: int) -> Page:
-        """Returns a page of the records `first` to `last`, without the last."""
-        wire_records = list(records[first:last])
-        return cls(
-            first, last, wire_records[-1].dynamodb.SequenceNumber, body, wire_records=wire_records
-        )
-
-    def records(self) -> list[WireRecord]:
-        """Returns its records; their images are not decoded."""
-        return self.wire_records

@@ -18,7 +18,7 @@ from watcher.pull.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Message, Page, PageFilter
+from watcher.streams.messages import DecodedPage, Message, Page, PageFilter, make_page
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 
@@ -176,6 +176,8 @@ class ShardPool:
             closed=coordinator.is_closed(tracked.id),
             bounded_at=coordinator.written_at if options.up_to_now else None,
             page_filter=options.page_filter,
+            # With a filter most records are dropped, and few of a page are decoded again.
+            make_page=make_page if options.page_filter else DecodedPage.part,
             poll_max=options.poll_max_seconds,
             latest=coordinator.began_at,
             clock=self._clock,

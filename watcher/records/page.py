@@ -141,11 +141,13 @@ class RecordPage:
         shard_key: ShardKey,
         indexes: Sequence[int],
         redaction: Redaction | None = None,
+        decoded: list[WireRecord] | None = None,
     ) -> None:
+        """`decoded` are all records of the body, where they are known."""
         self.shard_key = shard_key
         """The shard that the page was read from."""
         if not isinstance(body, _Body):
-            body = _Body(body) if redaction is None else _RedactedBody(body, redaction)
+            body = _Body(body, decoded) if redaction is None else _RedactedBody(body, redaction)
         self._body = body
         self.indexes = indexes
         """The places of its records in the body."""
@@ -203,8 +205,10 @@ class RecordPage:
 class _Body:
     """A page's bytes, decoded when somebody first looks."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, decoded: list[WireRecord] | None = None) -> None:
         self.body = body
+        if decoded is not None:
+            self.wire_records = decoded
 
     def __getitem__(self, index: int) -> msgspec.Raw:
         return self.raws[index]

@@ -10,9 +10,10 @@ from enum import Enum
 
 import msgspec
 
-from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
+from watcher.aws.model import AtTime, Latest, Position, ShardKey, TrimHorizon
 from watcher.records import page as pages
-from watcher.records.page import raw_records_at
+from watcher.records.page import RecordPage, raw_records_at
+from watcher.records.redaction import Redaction
 from watcher.records.wire import WireRecord
 from watcher.retry import worth_logging
 
@@ -55,6 +56,10 @@ class Page(msgspec.Struct, frozen=True, tag=True):
         """Returns its records; their images are not decoded."""
         return pages.decode(self.body).Records[self.start : self.stop]
 
+    def opened(self, shard_key: ShardKey, redaction: Redaction | None = None) -> RecordPage:
+        """Returns its records as handlers see them, each decoded only as far as somebody looks."""
+        return RecordPage(self.body, shard_key, range(self.start, self.stop), redaction)
+
     def split(self, count: int) -> tuple[Page, Page]:
         """Returns its first `count` records (at least 1), and the rest; both share the body."""
         cut = self.start + count
@@ -69,6 +74,28 @@ class Page(msgspec.Struct, frozen=True, tag=True):
             return self
         count = sum(int(each.dynamodb.SequenceNumber) <= end for each in self.records())
         return self.split(count)[0] if count else None
+
+
+class DecodedPage(Page, frozen=True):
+    """A page that stays in this process, with its decoded records: to decode it takes longest."""
+
+    decoded: list[WireRecord] = []
+    """All records of the body."""
+
+    @classmethod
+    def part(cls, body: bytes, records: list[WireRecord], first: int, last: int) -> Page:
+        """Returns a page of the records `first` to `last`, without the last."""
+        number = records[last - 1].dynamodb.SequenceNumber
+        return cls(first, last, number, body, decoded=records)
+
+    def records(self) -> list[WireRecord]:
+        """See `Page`."""
+        return self.decoded[self.start : self.stop]
+
+    def opened(self, shard_key: ShardKey, redaction: Redaction | None = None) -> RecordPage:
+        """See `Page`."""
+        places = range(self.start, self.stop)
+        return RecordPage(self.body, shard_key, places, redaction, self.decoded)
 
 
 class Loss(msgspec.Struct, frozen=True, tag=True):

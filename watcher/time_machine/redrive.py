@@ -16,7 +16,6 @@ from watcher.errors import DataLossError, ServiceError, StreamError, UnexpectedA
 from watcher.formatting.style import shown_time
 from watcher.formatting.text import grouped, printable
 from watcher.pull.ranges import Range, RangeReader
-from watcher.records import page as pages
 from watcher.records.record import Record
 from watcher.streams.lineage import RETENTION
 from watcher.streams.losses import Losses
@@ -165,7 +164,7 @@ class Redrive:
             )
         is_first = not begins_before
         for page in self._readers[batch.stream].read(between):
-            for record in pages.records(page.body, batch.shard_key, page.start, page.stop):
+            for record in page.opened(batch.shard_key):
                 if is_first and int(record.sequence_number) != int(batch.first):
                     raise DataLossError(f"{between}: it begins later")
                 is_first = False

@@ -237,12 +237,15 @@ READING = [
     ),
     # Stream
     Mutant(
-        "a pulled record moves the position with the one behind it",
-        "MergedShards.pop_buffered",
-        called(
-            "_next_entry",
-            becomes="({it}, setattr({0}.shard.tracked, 'position', {0}.shard.reader.position))[0]",
-        ),
+        "a pulled record moves the position behind its whole page",
+        "ShardBuffer.settle",
+        argument("move_behind", 0, becomes="self.page.last_sequence_number"),
+        "stream",
+    ),
+    Mutant(
+        "a token stays before the run of records that is being pulled",
+        "MergedShards.token",
+        without("_settle"),
         "stream",
     ),
     Mutant(

@@ -37,9 +37,9 @@ class Shards(PlayedService):
         for number in range(count):
             self.add(f"shard-{number}")
 
-    def write(self, shard_id: str) -> None:
+    def write(self, shard_id: str, number: int | None = None) -> None:
         written = self._written.setdefault(shard_id, [])
-        written.append(wire(len(written)))
+        written.append(wire(len(written) if number is None else number))
 
     def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         return f"{shard_id} {len(self._written.get(shard_id, ()))}", self.now
@@ -342,3 +342,34 @@ def test_a_record_that_comes_late_moves_no_token_back() -> None:
             tokens.append((record.sequence_number, shard["sequence_number"]))
     numbers = [str(FIRST + number) for number in (0, 5, 3)]
     assert tokens == list(zip(numbers, [numbers[0], numbers[1], numbers[1]], strict=True))
+
+
+def test_the_token_is_right_within_a_run_which_ends_where_another_shard_has_an_earlier_record() -> (
+    None
+):
+    clock = HandClock()
+    service = Shards(clock, 3)
+    stream = Stream.over(service, ARN, "latest", clock=clock)
+    behind: dict[str, str] = {}
+
+    def take(numbers: list[int]) -> None:
+        for number in numbers:
+            record = next(stream)
+            assert record is not None and record.sequence_number == str(FIRST + number)
+            behind[record.shard_id] = record.sequence_number
+            token = {
+                each["shard_id"]: each.get("sequence_number") for each in stream.token["shards"]
+            }
+            assert behind.items() <= token.items()
+
+    for number in (0, 1, 2, 7, 9):
+        service.write("shard-0", number)
+    for number in (3, 8):
+        service.write("shard-1", number)
+    clock.sleep(1)
+    take([0, 1])
+    service.write("shard-2", 1)  # comes late, and before the rest of the run
+    clock.sleep(1)
+    stream.heartbeat()
+    take([1, 2, 3, 7, 8, 9])
+    assert next(stream) is None
