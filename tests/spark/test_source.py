@@ -23,6 +23,8 @@ from tests.spark.conftest import PATIENCE, options
 from tests.spark.played import ARN, InTurn, PlayedStream, number
 from tests.support.hand_clock import HandClock
 from watcher.aws import timing
+from watcher.aws.config import AwsConfig
+from watcher.clock import CLOCK, MachineTime
 from watcher.errors import DataLossError
 from watcher.spark.batch_reader import BatchReader
 from watcher.spark.columns import ddl
@@ -327,6 +329,32 @@ def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
     rows = sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each))
 
     assert rows == 20
+
+
+@pytest.mark.skipif(not MachineTime.now(CLOCK).machine, reason="no name for the system's start")
+def test_a_batch_waits_for_what_remains_of_the_time_since_it_was_asked_for() -> None:
+    clock = HandClock()
+    played = PlayedStream(clock)
+    played.write("a", range(3))
+    began = clock.monotonic()
+
+    def connect(stream: str, connection: AwsConfig) -> tuple[PlayedStream, str]:
+        clock.sleep(0.5)
+        return played, stream
+
+    reader = BatchReader(
+        parse({"stream": ARN, "wireRecords": "true"}, streaming=False),
+        StructType().add("shard_id", "string").add("record", "string"),
+        connect=connect,
+        background=lambda service: service,
+        reader=lambda options, arn: range_reader(options, arn, played, clock),
+        clock=clock,
+    )
+    tasks = reader.partitions()
+    clock.sleep(0.3)  # Spark starts them
+
+    assert sum(rows.num_rows for task in tasks for rows in reader.read(task)) == 3
+    assert clock.monotonic() - began == pytest.approx(2.0, abs=0.1)
 
 
 def test_a_batch_asks_more_hidden_parents_while_ten_of_them_hang(

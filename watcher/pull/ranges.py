@@ -10,7 +10,7 @@ import msgspec
 
 from watcher import executor
 from watcher.aws.model import AfterSequence, AtSequence, Position, Service, TrimHorizon
-from watcher.clock import CLOCK, Clock, DueQueue
+from watcher.clock import CLOCK, Clock, DueQueue, MachineTime
 from watcher.errors import TransientError
 from watcher.pull.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
@@ -30,10 +30,11 @@ class Range(msgspec.Struct, frozen=True):
     `upto` is the sequence number of the last record. Without it a shard is read to its end, or,
     where it is not `closed`, up to now: `bounded_at` is then that of a `ShardReader`, and `end`
     the latest creation time, if any. `since` is the time from which an executor was to read a range
-    that starts at no sequence number: records that left retention later are a loss. `topmost` is
-    the topmost of the shards above this one in the same micro-batch, if there is any. `known` is
-    False where only a message names the range: nothing here has read the shard before, and the
-    records may not exist.
+    that starts at no sequence number: records that left retention later are a loss. `began` is the
+    start before which all records are read with `bounded_at`, for readers on the same machine.
+    `topmost` is the topmost of the shards above this one in the same micro-batch, if there is any.
+    `known` is False where only a message names the range: nothing here has read the shard before,
+    and the records may not exist.
     """
 
     shard_id: str
@@ -41,6 +42,7 @@ class Range(msgspec.Struct, frozen=True):
     upto: str | None = None
     closed: bool = True
     bounded_at: datetime | None = None
+    began: MachineTime | None = None
     end: datetime | None = None
     since: datetime | None = None
     topmost: str | None = None
@@ -229,6 +231,7 @@ class RangeReader:
             shard.position,
             closed=coordinator.is_closed(shard.id) or (between.closed and not may_be_gone),
             bounded_at=_SECONDS_AFTER_START if may_be_gone else between.bounded_at,
+            began_seconds_ago=between.began.seconds_ago(self._clock) if between.began else 0.0,
             end=between.end,
             make_page=DecodedPage.part,
             clock=self._clock,

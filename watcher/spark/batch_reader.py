@@ -15,7 +15,7 @@ from watcher.aws.background import BackgroundService
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import Latest, Service
-from watcher.clock import CLOCK, Clock
+from watcher.clock import CLOCK, Clock, MachineTime
 from watcher.pull.ranges import Range, RangeReader
 from watcher.spark.options import SourceOptions
 from watcher.spark.picklable import SparkPicklable
@@ -68,12 +68,13 @@ class BatchReader(SparkPicklable, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Returns the partitions of the shards that have records up to now."""
+        began = MachineTime.now(self._clock)
         if not self._options.table_names:
-            return self._partitions(self._options.stream)
+            return self._partitions(self._options.stream, began)
         streams = StreamFinder(self._options).find()
-        return [each for stream in streams for each in self._partitions(stream)]
+        return [each for stream in streams for each in self._partitions(stream, began)]
 
-    def _partitions(self, stream: str) -> list[InputPartition]:
+    def _partitions(self, stream: str, began: MachineTime) -> list[InputPartition]:
         options = self._options
         service, arn = self._connect(stream, options.connection)
         losses = Losses(clock=self._clock)
@@ -93,6 +94,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
                 shard.position,
                 closed=coordinator.is_closed(shard.id),
                 bounded_at=coordinator.written_at,
+                began=began,
                 end=options.end,
             )
             for shard in coordinator.lineage.unfinished
