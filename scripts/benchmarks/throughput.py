@@ -104,7 +104,7 @@ def handlers_in(replay: Replay) -> Iterator[Row]:
     The manager bounds the rate once there are enough cores for the workers.
     """
     shards = 4
-    for name, few, many in (("read-keys", 10, 50), ("read-new", 10, 50), ("compute", 3, 13)):
+    for name, few, many in (("read-keys", 10, 50), ("read-new", 10, 50), ("compute", 3, 33)):
         own: dict[str, list[float]] = {"manager": [], "workers": []}
         total: dict[str, list[float]] = {"manager": [], "workers": []}
         for _ in range(3):
