@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.gate import SECONDS, ThreadsClock
-from tests.support.play import ARN, Play, page
+from tests.support.play import ARN, Memory, Play, page
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence, ShardKey
 from watcher.delivery import handler_modules
@@ -30,7 +30,7 @@ from watcher.delivery.handler_process import Answer
 from watcher.delivery.handler_workers import HandlerWorkers, WorkersError
 from watcher.delivery.reloading import Reloading
 from watcher.delivery.timing import HANDLER_WORKER_TIMING
-from watcher.errors import UsageError
+from watcher.errors import LeaseLostError, UsageError
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.records.redaction import redaction
@@ -76,12 +76,17 @@ class Watched:
         pool = PinnedHandlerPool(self.workers)
         self.play = Play(made[0], pool=pool, clock=ThreadsClock(), **settings)
 
-    def run(self, shards: Mapping[str, Sequence[Page]], until: Callable[[], bool]) -> None:
+    def run(
+        self,
+        shards: Mapping[str, Sequence[Page]],
+        until: Callable[[], bool],
+        then: Sequence[Any] = (),
+    ) -> None:
         for shard in shards:
             self.play.service.add(shard)
         pages = [(shard, each) for shard, several in shards.items() for each in several]
         with closing_workers(self.workers):
-            self.play.follow(itertools.chain([1.0], pages, self._waiting(until)))
+            self.play.follow(itertools.chain([1.0], pages, self._waiting(until), then))
 
     def _waiting(self, until: Callable[[], bool]) -> Iterator[float]:
         end = time.monotonic() + SECONDS
@@ -163,6 +168,35 @@ def test_a_page_that_reaches_the_limit_may_take_several_turns() -> None:
     watched = Watched([Handler("slow", be_slow)], 1, max_records=30)
     watched.run({"a": [page(*range(1, 41))]}, lambda: False)
     assert watched.play.totals.records == 30
+
+
+class Leased(Memory):
+    """A store whose lease gets lost."""
+
+    lost = False
+
+    @property
+    def raise_unless_held(self) -> Callable[[], object]:
+        return self._check
+
+    def _check(self) -> None:
+        if self.lost:
+            raise LeaseLostError("another watch has it")
+
+
+def test_a_lost_lease_ends_the_delivery_before_the_next_part(tmp_path: Path) -> None:
+    store = Leased()
+    watched = Watched(handlers(tmp_path, "seen"), 1, store=store)
+    totals = watched.play.totals
+
+    def second_page_comes() -> bool:
+        if totals.records == 2:
+            store.lost = True
+        return store.lost
+
+    with pytest.raises(LeaseLostError):
+        watched.run({"a": [page(1, 2)]}, second_page_comes, then=[("a", page(3, 4)), 1.0])
+    assert noted(tmp_path / "seen") == ["1", "2"]
 
 
 class BufferedNotes:
