@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests.spark import prefork
+
 # Of Kubernetes and Hadoop's cluster, Hive and its database, MLlib and its sums, other systems.
 _NOT_NEEDED = re.compile(
     r"kubernetes|volcano|vertx|zjsonpatch|jjwt|spark-yarn"
@@ -49,7 +51,7 @@ def make() -> None:
         return
     java = _java()
     of_java = f"{java} {java.exists() and java.stat().st_mtime_ns}"
-    made_of = f"{spark} {of_java} {_NOT_NEEDED.pattern}"
+    made_of = f"{spark} {of_java} {_NOT_NEEDED.pattern} {prefork.__file__}"
     home = Path(sys.prefix, f"spark-home-{version('pyspark')}")
     if not (home / "made-of").exists() or (home / "made-of").read_text() != made_of:
         shutil.rmtree(home, ignore_errors=True)
@@ -63,6 +65,8 @@ def make() -> None:
     # Java takes an archive only if this folder, the first of the class path, is empty.
     os.environ["SPARK_CONF_DIR"] = str(home / "conf")
     os.environ["SPARK_SUBMIT_OPTS"] = submit_options()
+    os.environ.setdefault(prefork.RUN, str(os.getpid()))
+    os.environ["PYSPARK_PYTHON"] = str(home / "python3")
 
 
 def submit_options() -> str:
@@ -130,6 +134,7 @@ def link(home: Path, *, all_jars: bool = False) -> Path:
     spark = _folder("pyspark")
     assert spark is not None
     (home / "conf").mkdir(parents=True)
+    prefork.write_python(home / "python3")
     library, jars = home / "python" / "lib", home / "jars"
     jars.mkdir()
     for path in spark.iterdir():

@@ -268,10 +268,14 @@ def main() -> None:
     """Import everything, and fork until the tests have ended."""
     _import_all()
     tests, listening = (socket.socket(fileno=int(each)) for each in sys.argv[1:])
-    with listening:
-        request = _serve(tests, listening)
-    if request is None:
-        return
+    with tests, listening:
+        request = serve(listening, tests=tests)
+    if request is not None:
+        become(request)
+
+
+def become(request: Mapping[str, Any]) -> None:
+    """In a fork: run the module that was asked for, and exit as it does."""
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
@@ -370,33 +374,47 @@ def _keep_service_models() -> None:
     session.create_loader = create_with_what_is_kept
 
 
-def _serve(tests: socket.socket, listening: socket.socket) -> dict[str, Any] | None:
-    """Fork for each request, and tell of each end; in a fork, return its request."""
+def serve(
+    listening: socket.socket, *, tests: socket.socket | None = None, until: int | None = None
+) -> dict[str, Any] | None:
+    """Fork for each request, and tell of each end; in a fork, return its request.
+
+    A program dies with the process that stands for it. Ends with the `tests`' socket, or once
+    there is something to read from the descriptor `until`.
+    """
     ending: dict[int, tuple[int, socket.socket]] = {}
-    with selectors.DefaultSelector() as selector, tests:
-        selector.register(tests, selectors.EVENT_READ)
-        selector.register(listening, selectors.EVENT_READ)
+    with selectors.DefaultSelector() as selector:
+        last = [each for each in (tests, until) if each is not None]
+        for each in (listening, *last):
+            selector.register(each, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
                 if key.fileobj is listening:
                     selector.register(listening.accept()[0], selectors.EVENT_READ)
+                elif key.fileobj == until:
+                    return None
                 elif isinstance(key.fileobj, socket.socket):
                     asked = key.fileobj
-                    message, fds, *_ = socket.recv_fds(asked, _MESSAGE_BYTES, 3)
+                    message, fds = _received(asked)
                     if not message and asked is tests:
                         return None
                     if not message:
                         selector.unregister(asked)
                         asked.close()
+                        for pid, by in ending.values():
+                            if by is asked:
+                                os.kill(pid, signal.SIGKILL)
                         continue
+                    request: dict[str, Any] = json.loads(message)
                     pid = os.fork()
                     if not pid:
-                        asked.close()
-                        _become(fds, ending)
-                        return dict(json.loads(message))
+                        for other in selector.get_map().values():
+                            _close(other.fileobj)
+                        _take_place(fds, in_session=request.get("in_session", False))
+                        return request
                     for fd in fds:
                         os.close(fd)
-                    asked.send(json.dumps([pid, None]).encode())
+                    _send(asked, pid, None)
                     ended = os.pidfd_open(pid)
                     ending[ended] = pid, asked
                     selector.register(ended, selectors.EVENT_READ)
@@ -405,17 +423,31 @@ def _serve(tests: socket.socket, listening: socket.socket) -> dict[str, Any] | N
                     selector.unregister(key.fileobj)
                     pid, asked = ending.pop(key.fileobj)
                     os.close(key.fileobj)
-                    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                    with contextlib.suppress(OSError):  # nobody asks any more
-                        asked.send(json.dumps([pid, code]).encode())
+                    _send(asked, pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def _become(fds: Sequence[int], ending: Mapping[int, object]) -> None:
-    os.setsid()
+def _close(one: Any) -> None:
+    os.close(one) if isinstance(one, int) else one.close()
+
+
+def _received(asked: socket.socket) -> tuple[bytes, list[int]]:
+    try:
+        message, fds, *_ = socket.recv_fds(asked, _MESSAGE_BYTES, 3)
+    except ConnectionError:
+        return b"", []
+    return message, fds
+
+
+def _send(asked: socket.socket, pid: int, status: int | None) -> None:
+    with contextlib.suppress(OSError):  # it is gone: its program ends, too
+        asked.send(json.dumps([pid, status]).encode())
+
+
+def _take_place(fds: Sequence[int], *, in_session: bool) -> None:
+    if not in_session:
+        os.setsid()
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
-        os.close(fd)
-    for fd in ending:
         os.close(fd)
     if os.isatty(0):
         with contextlib.suppress(PermissionError):  # it is a shell's
