@@ -167,9 +167,15 @@ def leave_signals_to_the_manager() -> None:
     """Ignores what ends a watch, and may go to the whole group: the record in hand is completed."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+        if signal.getsignal(number) != signal.SIG_IGN:
+            # Not SIG_IGN: a program that a handler starts would inherit it, and not be ended.
+            signal.signal(number, _go_on)
     if callable(signal.getsignal(signal.SIGTSTP)):  # see runtime/worker.py
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+
+
+def _go_on(number: int, frame: object) -> None:
+    pass
 
 
 # A worker

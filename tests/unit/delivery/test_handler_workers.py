@@ -7,6 +7,7 @@ import itertools
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -335,6 +336,26 @@ def test_an_overdue_record_is_broken_off_and_the_process_goes_on(
     answer = last_answer(workers, record_page(1, 2), 2, on_wait=on_wait)
     assert answer.is_interrupted and answer.done == 1
     assert workers.deliver(record_page(3), 0, 1).done == 1
+
+
+def end_itself_and_a_program(file: Path, record: Record) -> None:
+    for name in ("TERM", "HUP"):
+        os.kill(os.getpid(), signal.Signals[f"SIG{name}"])
+        note(file, subprocess.run(["sh", "-c", f"kill -{name} $$"]).returncode)
+
+
+def test_a_signal_ends_a_handlers_program_not_the_handler_unless_it_was_ignored_before(
+    started: Callable[..., HandlerWorkers], tmp_path: Path
+) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    try:
+        workers = started(
+            [Handler("ends", partial(end_itself_and_a_program, tmp_path / "status"))], 1
+        )
+        assert workers.deliver(record_page(1), 0, 1).failed is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert noted(tmp_path / "status") == [str(-signal.SIGTERM), "0"]
 
 
 def test_with_a_lease_no_record_starts_long_after_its_check(
