@@ -51,6 +51,9 @@ logger = logging.getLogger("watcher")
 
 _LEAVE_OUT = "leave out --handlers-in workers"
 
+_NOT_BEGUN = 1 << PLACE_BITS
+"""The shared progress before a call: no handler's place, and not the 0 of a call that is over."""
+
 
 class WorkersError(HandlerError):
     """No failure of a record: the watch ends, whatever the policy."""
@@ -274,23 +277,33 @@ class _Worker:
         index, place = divmod(self._progress[0], 1 << PLACE_BITS)
         failed = (place - 1, _ended_error(how)) if place else None
         if failed is None:
-            self._deaths += 1
-            if self._deaths >= HANDLER_WORKER_TIMING.deaths_max:
-                raise WorkersError(f"handler workers end without a record in hand: the last {how}")
+            self._count_death(how)
         if self._buffers and index > begin:
             self._crash = failed and _Crash(page, index, failed)
             return Answer(begin)
         return progress_of(page, begin, index)._replace(failed=failed)
 
+    def _count_death(self, how: str) -> None:
+        """Raises WorkersError after several in a row: the next process would end, too."""
+        self._deaths += 1
+        if self._deaths >= HANDLER_WORKER_TIMING.deaths_max:
+            raise WorkersError(f"handler workers end without a record in hand: the last {how}")
+
     def call(self, call: Call) -> Answer:
-        """Makes a call; the process's end counts as the handler's failure."""
-        self._start()
-        self._progress[0] = 0
-        try:
-            self.send(call)
-            return self._received()
-        except _Ended as ended:
-            return Answer(failed=(call.place, _ended_error(str(ended))))
+        """Makes a call; the process's end counts as the handler's failure, unless it came first."""
+        while True:
+            self._start()
+            self._progress[0] = _NOT_BEGUN
+            try:
+                self.send(call)
+                answer = self._received()
+            except _Ended as ended:
+                if self._progress[0] != _NOT_BEGUN:
+                    return Answer(failed=(call.place, _ended_error(str(ended))))
+                self._count_death(str(ended))
+            else:
+                self._deaths = 0
+                return answer
 
     def send(self, request: Request, body: bytes | None = None) -> None:
         """Sends a request. Raises _Ended where it is no answer's turn."""

@@ -412,6 +412,25 @@ def test_workers_that_end_again_and_again_without_a_record_end_the_watch(
         workers.deliver(record_page(1), 0, 1)
 
 
+def test_a_call_that_a_dead_process_has_not_begun_is_made_in_the_next_one(
+    started: Callable[..., HandlerWorkers], tmp_path: Path
+) -> None:
+    workers = started([Handler("pid", partial(note_pid, tmp_path))], 1)
+    for record in record_page(1, 2):
+        workers.handlers[0].handle(record)
+        os.kill(int(noted(tmp_path / record.shard_id)[-1]), signal.SIGKILL)
+    assert len(set(noted(tmp_path / "a"))) == 2
+
+
+def test_workers_that_end_again_and_again_before_a_call_end_the_watch(
+    started: Callable[..., HandlerWorkers],
+) -> None:
+    (record,) = record_page(1)
+    workers = started([Handler("ends", nothing, begin=end_process)], 1)
+    with pytest.raises(WorkersError, match="the last was killed by SIGKILL"):
+        workers.handlers[0].handle(record)
+
+
 MINE = """
 import os
 loaded_by = os.getpid()
