@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import select
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
@@ -12,6 +13,9 @@ from typing import Any, TextIO
 from watcher.errors import HandlerError
 from watcher.files import BrokenOff, NobodyReads, WholeFile
 from watcher.shutdown import Overdue
+
+_writing = threading.Lock()
+"""Held by `write`: a text takes several writes to a full pipe, between which another would slip."""
 
 
 class OutputClosed(Exception):
@@ -62,7 +66,7 @@ def flush() -> None:
 def write(text: str) -> None:
     """Writes what another process has printed. Raises as `flush`."""
     if sys.stdout is not None and not sys.stdout.closed:
-        with _translated_errors():
+        with _translated_errors(), _writing:
             sys.stdout.write(text)
 
 
