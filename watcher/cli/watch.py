@@ -203,6 +203,8 @@ def _watch(
 
     if is_live(values) and values["handlers_in"] == "workers":
         raise UsageError("not with --live: its view is this process's own", "handlers_in")
+    if values["handlers_in"] == "workers" and not choice.chosen:
+        raise UsageError("choose a handler of your own: printing needs one process", "handlers_in")
     if is_live(values):
         # In a browser's program the handlers are another process's.
         own = [] if is_viewer() else choice.load()

@@ -198,8 +198,20 @@ class MergedShards:
         for place, record in enumerate(buffer.records[first:end], first + 1):
             buffer.taken = place
             if place == end:
-                self._end_run()
+                try:
+                    self._end_run()
+                except BaseException:  # Ctrl-C, and the program may go on (a notebook)
+                    self._repair(buffer, place)
+                    raise
             yield record
+
+    def _repair(self, buffer: ShardBuffer, place: int) -> None:
+        """Makes the next call find a record after an interrupt: the same, if the token lacks it."""
+        if self._heap and self._heap[0][1] is buffer and buffer.taken == place:
+            if buffer.settled < place:
+                buffer.taken -= 1
+            else:
+                self._end_run()
 
     def _end_of_run(self, buffer: ShardBuffer) -> int:
         """Returns the place of the page's first record that comes behind another shard's."""

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from itertools import count
 
 import msgspec
 import pytest
@@ -373,3 +374,34 @@ def test_the_token_is_right_within_a_run_which_ends_where_another_shard_has_an_e
     stream.heartbeat()
     take([1, 2, 3, 7, 8, 9])
     assert next(stream) is None
+
+
+@pytest.mark.parametrize(
+    ("step", "call", "numbers"), [("_end_run", 1, [2, 3]), ("_has_next", 2, [3])]
+)
+def test_a_read_goes_on_after_ctrl_c_at_the_end_of_a_page(
+    step: str, call: int, numbers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a notebook, for one: the program lives on, and reads again."""
+    clock = HandClock()
+    service = Shards(clock, 1)
+    stream = Stream.over(service, ARN, "latest", clock=clock)
+    for _ in range(3):
+        service.write("shard-0")
+    clock.sleep(1)
+    whole, calls = getattr(MergedShards, step), count(1)
+
+    def interrupted(*arguments: object) -> object:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return whole(*arguments)
+
+    monkeypatch.setattr(MergedShards, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        while next(stream):
+            pass
+    service.write("shard-0")
+    clock.sleep(2)
+
+    found = [int(record.sequence_number) - FIRST for record in iter(stream.__next__, None)]
+    assert found == numbers
