@@ -175,7 +175,7 @@ class Watch:
         """
         if self._heartbeat is None and self.error is None:
             return ["the watch has not begun yet"]
-        if self._heartbeat is None or not self._thread.is_alive():
+        if self.error is not None or self._heartbeat is None or not self._thread.is_alive():
             return ["the watch has ended" + (f": {_error_line(self.error)}" if self.error else "")]
         return assess(self.stats(), self._heartbeat.state(), time.monotonic()).ready
 

@@ -683,3 +683,21 @@ def test_its_metrics_go_into_a_registry_of_the_programs_own(sim: RemoteSimulator
         with pytest.raises(ValueError, match="Duplicated"):
             registry.register(beside(sim, print).collector())
     assert sum(kinds) == 3
+
+
+def test_health_tells_the_end_as_soon_as_its_error_is_known(
+    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that the watch ran in may still have to log it."""
+
+    def fail(record: Record) -> None:
+        raise ValueError("no such customer")
+
+    told = threading.Event()
+    monkeypatch.setattr("watcher.watching.logger.error", lambda text: told.wait(60))
+    with pytest.raises(HandlerError), beside(sim, fail, on_error="stop") as made:
+        sim.write("a", 1)
+        until(lambda: made.error)
+        (line,) = made.health()
+        assert "no such customer" in line
+        told.set()
