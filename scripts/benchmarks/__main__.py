@@ -51,6 +51,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "latency": latency.latency,
     "ends": ends.ends,
     "idle": idle.idle,
+    "idle-floor": idle.idle_floor,
     "history": idle.history,
     "scale": scale.scale,
     "retained": scale.retained,

@@ -50,6 +50,7 @@ def start(
     output: IO[bytes] | int = subprocess.DEVNULL,
     limit: Callable[[], None] | None = None,
     complaints: IO[bytes] | int = subprocess.PIPE,
+    stdin: IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a program, within a `limit`; what it complains of is shown if it fails."""
     return subprocess.Popen(
@@ -58,6 +59,7 @@ def start(
         env=environment(endpoint),
         stdout=output,
         stderr=complaints,
+        stdin=stdin,
         preexec_fn=limit,
     )
 

@@ -19,6 +19,7 @@ NAMES = (
         "latency",
         "ends",
         "idle",
+        "idle-floor",
         "history",
         "scale",
         "retained",

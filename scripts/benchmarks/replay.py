@@ -169,11 +169,11 @@ class Service:
             "Shards": [_shard(number, shards, listed) for number in range(first, last)],
         }
         if last < listed:
-            description["LastEvaluatedShardId"] = _id(last - 1)
+            description["LastEvaluatedShardId"] = shard_id(last - 1)
         return description
 
 
-def _id(number: int) -> str:
+def shard_id(number: int) -> str:
     """As AWS's: when the shard was opened (in milliseconds), and which one it is."""
     return f"shardId-{_OPENED * 1000 + number:020}-{number:08}"
 
@@ -181,11 +181,11 @@ def _id(number: int) -> str:
 def _shard(number: int, shards: int, listed: int) -> dict[str, Any]:
     """The oldest generation comes first; the last one is open."""
     row: dict[str, Any] = {
-        "ShardId": _id(number),
+        "ShardId": shard_id(number),
         "SequenceNumberRange": {"StartingSequenceNumber": "1" + "0" * 24},
     }
     if number >= shards:
-        row["ParentShardId"] = _id(number - shards)
+        row["ParentShardId"] = shard_id(number - shards)
     if number < listed - shards:
         row["SequenceNumberRange"]["EndingSequenceNumber"] = "1" + "0" * 24
     return row
