@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 
 from tests.simulation.scheduler import Killed
 from watcher.aws.model import ShardKey
+from watcher.clock import Clock
 from watcher.delivery.failures import SentError
 from watcher.delivery.handler import Handler
 from watcher.delivery.handler_process import Answer, progress_of
 from watcher.delivery.handler_workers import HandlerWorkers
+from watcher.delivery.timing import HANDLER_WORKER_TIMING
 from watcher.records.page import RecordPage
 
 
@@ -22,9 +24,10 @@ class SimulatedHandlerWorkers(HandlerWorkers):
 
     takes_pages = True
 
-    def __init__(self, handlers: Sequence[Handler], rng: random.Random) -> None:
+    def __init__(self, handlers: Sequence[Handler], rng: random.Random, clock: Clock) -> None:
         self.handlers = list(handlers)
         self._rng = rng
+        self._clock = clock
 
     def deliver(
         self,
@@ -39,6 +42,7 @@ class SimulatedHandlerWorkers(HandlerWorkers):
         """See `HandlerWorkers`."""
         most = self._rng.choice((0, 1, 3, 100))
         done = begin
+        until = self._clock.monotonic() + HANDLER_WORKER_TIMING.part_seconds
         for record in page[begin : min(upto, begin + most)]:
             if self._rng.random() < 0.1:
                 on_wait(done)
@@ -51,6 +55,8 @@ class SimulatedHandlerWorkers(HandlerWorkers):
                     failed = place, SentError.of(error)
                     return progress_of(page, begin, done)._replace(failed=failed)
             done += 1
+            if self._clock.monotonic() >= until:
+                break
         return progress_of(page, begin, done)
 
     def forget(self, shard_key: ShardKey) -> None:

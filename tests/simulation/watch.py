@@ -123,7 +123,7 @@ class Watch(Program):
             self._pool = SimulatedHandlerPool(self._scheduler, life, scenario.concurrency)
         handler = self._handler(life)
         if self._pool is not None and scenario.in_workers:
-            self._pool.workers = SimulatedHandlerWorkers([handler], self._rng)
+            self._pool.workers = SimulatedHandlerWorkers([handler], self._rng, life)
         return build_manager(
             settings,
             streams=WatchedStreams(followed, clock=life),
