@@ -89,6 +89,13 @@ def test_a_query_that_is_killed_again_and_again_goes_on_exactly() -> None:
     assert sum(outcome.injected["kill the program"] for outcome in outcomes) > 100
 
 
+def test_a_limit_ends_a_watch_of_items_and_changes_in_handler_workers() -> None:
+    """Records that it counts as started give their places back while items come first."""
+    given = {"concurrency": 3, "in_workers": True, "batch": 0, "snapshot": True, "max_records": 7}
+    outcomes = [play(seed, "processes", given) for seed in (20352, 20387, 20435, *range(10))]
+    assert [outcome for outcome in outcomes if outcome.complaints] == []
+
+
 def assert_something_was_tried(outcomes: list[Outcome]) -> None:
     checked = sum((outcome.checked for outcome in outcomes), Counter[str]())
     assert checked["records delivered"] > 10 * _SEEDS

@@ -119,8 +119,8 @@ class PartialPage:
         self._left_out = 0
         self.place = 0
         """In parts: the place in `chosen` of the next record …"""
-        self.upto: int | None = None
-        """… and the place behind the last one, once the limit has been asked."""
+        self.upto = 0
+        """… and the place behind the last one that the limit counts as started."""
         self._passed = 0
 
     @cached_property
@@ -142,7 +142,12 @@ class PartialPage:
     @property
     def is_begun(self) -> bool:
         """True while records that the limit counts as started are still to be delivered."""
-        return self.upto is not None and self.place < self.upto
+        return self.place < self.upto
+
+    def give_back(self) -> int:
+        """Returns the number of records that the limit counts as started, and that wait now."""
+        count, self.upto = self.upto - self.place, self.place
+        return count
 
     def pass_to(self, place: int) -> int:
         """Moves to this place in `chosen`; returns the number of records passed on the way."""
@@ -252,6 +257,8 @@ class ConcurrentDelivery:
         self._most_bytes = self._timing.all_bytes + pool.size * 2 * self._timing.shard_bytes
         self._error: BaseException | None = None
         self._has_stopped = False
+        self._has_given_back = False
+        """True where the limit has room again, for queues that have stopped at it."""
         self._tick_due = 0.0
         self._items: ShardKey | None = None
         """A snapshot's items, delivered now or read next; their table's changes wait meanwhile."""
@@ -322,6 +329,11 @@ class ConcurrentDelivery:
     def deliver(self) -> Sequence[EndOfReading]:
         """See `Delivery`. Raises the error of a handler's thread."""
         self._tick()
+        if self._has_given_back:
+            self._has_given_back = False
+            for queue in self._queues.values():
+                if queue.jobs:
+                    self._add(queue)
         self.move_positions()
         if self._error is not None:
             raise self._error
@@ -501,6 +513,10 @@ class ConcurrentDelivery:
         with self._lock:
             may_go_on = self._may_begin(queue) and (is_begun or not self._is_full())
             queue.is_taken = bool(queue.jobs) and may_go_on
+            if queue.page is not None and is_begun and not queue.is_taken:
+                # Items are delivered first: they may be what is left of the limit.
+                self._begun -= queue.page.give_back()
+                self._has_given_back = True
         if queue.is_taken:
             self._pool.submit(partial(self._turn, queue), queue.shard_key)
         else:
@@ -537,11 +553,12 @@ class ConcurrentDelivery:
         self, queue: ShardQueue, page: PartialPage, until: float
     ) -> Generator[None, None, bool]:
         """As `_deliver`, in a handler worker, which answers after a moment or a failure."""
-        if page.upto is None:
-            page.upto = self._begin_records(len(page.chosen))
         while self._may_begin(queue) and self._clock.monotonic() < until:
             if page.place == page.upto:
                 if page.upto < len(page.chosen):
+                    page.upto += self._begin_records(len(page.chosen) - page.upto)
+                    if page.is_begun:
+                        continue
                     return False
                 left_out = page.pass_to(page.upto)
                 with self._lock:
