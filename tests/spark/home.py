@@ -51,7 +51,7 @@ def make() -> None:
         return
     java = _java()
     of_java = f"{java} {java.exists() and java.stat().st_mtime_ns}"
-    made_of = f"{spark} {of_java} {_NOT_NEEDED.pattern} {prefork.__file__}"
+    made_of = f"{spark} {of_java} {_NOT_NEEDED.pattern} {prefork.python()}"
     home = Path(sys.prefix, f"spark-home-{version('pyspark')}")
     if not (home / "made-of").exists() or (home / "made-of").read_text() != made_of:
         shutil.rmtree(home, ignore_errors=True)
@@ -134,7 +134,8 @@ def link(home: Path, *, all_jars: bool = False) -> Path:
     spark = _folder("pyspark")
     assert spark is not None
     (home / "conf").mkdir(parents=True)
-    prefork.write_python(home / "python3")
+    (home / "python3").write_text(prefork.python())
+    (home / "python3").chmod(0o755)
     library, jars = home / "python" / "lib", home / "jars"
     jars.mkdir()
     for path in spark.iterdir():

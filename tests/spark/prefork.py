@@ -1,7 +1,7 @@
 """Spark's Python processes, forked from one that has imported what they need.
 
 Spark starts some of them for each query, with `PYSPARK_PYTHON`, and each imports pyspark, pandas
-and watcher for longer than it works. `write_python` writes a program that stands for the Python: it
+and watcher for longer than it works. `python` is a program that stands for the Python: it
 has a process of this test run, which the first one starts, fork itself, and ends with the fork.
 """
 
@@ -34,18 +34,16 @@ RUN = "PREFORK_RUN"
 """The variable with the id of the process of the tests as a whole."""
 
 
-def write_python(path: Path) -> None:
-    """Writes the program that stands for the Python of this test run's Sparks."""
-    path.write_text(
-        _PYTHON.format(
-            python=sys.executable,
-            root=str(_ROOT),
-            run=RUN,
-            module=__name__,
-            without_threads=_WITHOUT_THREADS,
-        )
+def python() -> str:
+    """Returns the program that stands for the Python of this test run's Sparks."""
+    return _PYTHON.format(
+        python=sys.executable,
+        root=str(_ROOT),
+        run=RUN,
+        module=__name__,
+        without_threads=_WITHOUT_THREADS,
+        ask=prefork.ASK,
     )
-    path.chmod(0o755)
 
 
 _PYTHON = """#!{python} -IS
@@ -74,21 +72,7 @@ except OSError:
     be_python()
 request = {{"module": words[1], "arguments": words[2:], "env": dict(os.environ)}}
 request |= {{"cwd": os.getcwd(), "in_session": True}}
-signals = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP}}
-signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-socket.send_fds(asking, [json.dumps(request).encode()], [0, 1, 2])
-pid, _ = json.loads(asking.recv(1000))
-for each in signals:
-    signal.signal(each, lambda number, frame: os.kill(pid, number))
-signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-for each in 0, 1:
-    os.close(each)
-_, status = json.loads(asking.recv(1000))
-if status < 0:
-    signal.signal(-status, signal.SIG_DFL)
-    os.kill(os.getpid(), -status)
-os._exit(status)
-"""
+{ask}"""
 
 
 def main() -> None:

@@ -85,21 +85,15 @@ def write_command(path: Path, module: str = "") -> None:
             python=sys.executable,
             address=_Server.shared().address,
             words=["-m", module] if module else [],
+            ask=ASK,
         )
     )
     path.chmod(0o755)
 
 
-_COMMAND = """#!{python} -IS
-import json, os, signal, socket, sys
-words = {words} + sys.argv[1:]
-if words[:2] != ["-m", "watcher"]:
-    os.execv({python!r}, [{python!r}, *words])
-asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-asking.connect("\\0{address}")
-request = {{"module": "watcher", "arguments": words[2:], "env": dict(os.environ)}}
-request["cwd"] = os.getcwd()
-signals = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP}}
+# Of a program that stands for a fork, behind its `request`, on the socket `asking`.
+ASK = """\
+signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 socket.send_fds(asking, [json.dumps(request).encode()], [0, 1, 2])
 pid, _ = json.loads(asking.recv(1000))
@@ -114,6 +108,17 @@ if status < 0:
     os.kill(os.getpid(), -status)
 os._exit(status)
 """
+
+_COMMAND = """#!{python} -IS
+import json, os, signal, socket, sys
+words = {words} + sys.argv[1:]
+if words[:2] != ["-m", "watcher"]:
+    os.execv({python!r}, [{python!r}, *words])
+asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+asking.connect("\\0{address}")
+request = {{"module": "watcher", "arguments": words[2:], "env": dict(os.environ)}}
+request["cwd"] = os.getcwd()
+{ask}"""
 
 
 def _interpreters(env: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 from watcher import process_start
 from watcher.aws.model import ShardKey
@@ -29,6 +30,9 @@ from watcher.records.record import Record
 from watcher.shutdown import Overdue, Shutdown
 
 logger = logging.getLogger("watcher")
+
+_Call: TypeAlias = tuple[Callable[[Record], object], Handler]
+"""A handler, and its call for one record."""
 
 
 class Dispatcher:
@@ -148,21 +152,16 @@ class Dispatcher:
 
         return timed
 
-    def deliver(self, record: Record) -> None:
-        """Calls every handler. Raises HandlerError under `stop`, OutputClosed.
+    def deliver(self, record: Record, calls: Sequence[_Call] | None = None) -> None:
+        """Calls every handler, or these. Raises HandlerError under `stop`, OutputClosed.
 
         They share the record: a copy for each would cost more than the delivery. After a failure,
         the next ones get it as it came, without any handler's changes.
         """
-        self._deliver(record, self._calls)
-
-    def _deliver(
-        self, record: Record, calls: Sequence[tuple[Callable[[Record], object], Handler]]
-    ) -> None:
         fatal: HandlerError | None = None
         if self._check is not None:
             self._check()
-        for call, handler in calls:
+        for call, handler in self._calls if calls is None else calls:
             try:
                 if (answer := call(record)) is not None:
                     self._coroutines.finish(answer)
@@ -240,7 +239,7 @@ class Dispatcher:
             raise error
 
         _, handler = self._calls[place]
-        self._deliver(record, [(fail, handler), *self._calls[place + 1 :]])
+        self.deliver(record, [(fail, handler), *self._calls[place + 1 :]])
 
     def forget(self, shard_key: ShardKey) -> None:
         """Forgets a shard whose records are all handled."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-_SHARED = {"sqlite": "a database file"}
-
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -178,8 +176,7 @@ def load(handler: HandlerModule, options: Mapping[str, object] | None = None) ->
     loaded = module_handler(module, handler.name, str(handler.path))
     if handler.is_built_in:
         loaded.handle_page = getattr(module, "handle_page", None)
-        is_printing = handler.name.startswith("print_")
-        loaded.shares = "standard output" if is_printing else _SHARED.get(handler.name, "")
+        loaded.shares = getattr(module, "SHARES", "")
     loaded.load = functools.partial(load, handler, options)
     _configure(handler, module, options or {})
     return loaded

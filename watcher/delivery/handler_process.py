@@ -113,6 +113,7 @@ def start_workers(
     control: Connection,
     progress: Array[c_uint64],
     makers: Sequence[MakeHandler],
+    *,
     redaction: Redaction | None,
     environment: Mapping[str, str] | None = None,
 ) -> None:

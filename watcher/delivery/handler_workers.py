@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe, reduction
 from multiprocessing.connection import Connection
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawArray
 from multiprocessing.util import Finalize
@@ -393,8 +392,18 @@ class _Starter:
         if context.get_start_method() != "fork":
             _refuse_unsendable(makers)
             environment = {**os.environ}
-        arguments = theirs, progress, makers, redaction, environment
-        self._process = _started(context, arguments)
+        process: BaseProcess = context.Process(  # type: ignore[attr-defined]
+            target=start_workers,
+            args=(theirs, progress, makers),
+            kwargs={"redaction": redaction, "environment": environment},
+            name="watcher handlers",
+        )
+        try:
+            process_start.start(process)
+        except OSError as error:
+            reason = process_start.failed_start(error)
+            raise UsageError(f"can't start a process: {reason}; {_LEAVE_OUT}") from error
+        self._process = process
         theirs.close()
 
     def start(self, number: int) -> tuple[int, Connection]:
@@ -442,18 +451,6 @@ class _Starter:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-
-
-def _started(context: BaseContext, arguments: tuple[object, ...]) -> BaseProcess:
-    process: BaseProcess = context.Process(  # type: ignore[attr-defined]
-        target=start_workers, args=arguments, name="watcher handlers"
-    )
-    try:
-        process_start.start(process)
-    except OSError as error:
-        reason = process_start.failed_start(error)
-        raise UsageError(f"can't start a process: {reason}; {_LEAVE_OUT}") from error
-    return process
 
 
 def _refuse_unsendable(makers: Sequence[MakeHandler]) -> None:
