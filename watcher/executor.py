@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from watcher.aws.model import Listing, Service, Shard
 from watcher.aws.retry import retry_at_start
 from watcher.clock import Clock
-from watcher.errors import CredentialsError, NoAnswerYetError, WatcherError
+from watcher.errors import CredentialsError, NoAnswerYetError, StreamError, WatcherError
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.messages import Message
 from watcher.streams.requests import (
@@ -30,6 +31,25 @@ _Result = TypeVar("_Result")
 def read(reader: ShardReader, service: Service) -> list[Message]:
     """Makes one attempt to read a shard. Raises StreamError without a way to the service."""
     return run(reader.attempt(), service)
+
+
+def read_together(
+    readers: Sequence[ShardReader], service: Service
+) -> dict[str, list[Message] | StreamError]:
+    """Makes one attempt to read each shard; returns its messages, or its error, by its id.
+
+    Shards whose last page was empty are requested before the first answer is awaited: the service
+    works on them side by side, and one thread waits for all.
+    """
+    for reader in readers[1:]:
+        run(reader.send_ahead(), service)
+    found: dict[str, list[Message] | StreamError] = {}
+    for reader in readers:
+        try:
+            found[reader.shard_id] = read(reader, service)
+        except StreamError as error:
+            found[reader.shard_id] = error
+    return found
 
 
 def run(steps: ReadSteps[_Result], service: Service) -> _Result:

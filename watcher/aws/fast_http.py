@@ -47,7 +47,7 @@ _FIRST_ERROR = 300  # as in botocore
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 _SHOWN_BYTES = 100
 _READ_BYTES = 5000
-_PENDING_MAX = 4
+_PENDING_MAX = 8
 
 _OutputShape: TypeAlias = Any
 """botocore's Shape, or None for an operation without one, which its stubs omit."""

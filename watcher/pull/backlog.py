@@ -102,7 +102,7 @@ class BacklogReader:
                 for shard in pool.refresh():
                     self._wait_for_turn(shard)
                 # With one client, nothing goes on beside its reads.
-                pool.start_reads(self._take_due(), inline=1 if len(self._clients) == 1 else 0)
+                pool.start_turns(self._take_due(), inline=1 if len(self._clients) == 1 else 0)
                 is_idle = not pool.reading
                 # Takes the first answers, so that a slow one delays no other.
                 answered = pool.collect(
@@ -169,9 +169,23 @@ class BacklogReader:
         queue = self._waiting.setdefault(shard.client, DueQueue(self._clock))
         queue.put(shard, shard.due_at - self._clock.monotonic())
 
-    def _take_due(self) -> list[PooledShard]:
-        """Returns one shard for each idle client: the one that has waited longest."""
-        return [queue.pop() for queue in self._idle_queues() if queue.due_in <= 0]
+    def _take_due(self) -> list[list[PooledShard]]:
+        """Returns some shards for each idle client: those that have waited longest."""
+        return [self._take_turn(queue) for queue in self._idle_queues() if queue.due_in <= 0]
+
+    def _take_turn(self, queue: DueQueue[PooledShard]) -> list[PooledShard]:
+        """Returns shards for one turn of a client; at most one of them is likely to have records.
+
+        The pages of a turn are in memory together.
+        """
+        turn = [queue.pop()]
+        while (
+            turn[-1].reader.was_empty
+            and len(turn) < self._timing.backlog_turn_shards
+            and queue.due_in <= 0
+        ):
+            turn.append(queue.pop())
+        return turn
 
     def _idle_queues(self) -> list[DueQueue[PooledShard]]:
         """Returns the queues of the clients that have no read under way."""

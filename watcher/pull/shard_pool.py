@@ -13,6 +13,7 @@ import msgspec
 from watcher import executor
 from watcher.aws.model import Latest, Listing, Position, Service
 from watcher.clock import Clock
+from watcher.errors import StreamError
 from watcher.pull.call_pool import CallPool
 from watcher.pull.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
@@ -59,7 +60,7 @@ class PooledShard(msgspec.Struct, eq=False):
     """The time before which the service throttles its reads; see `read_rate`."""
     busy_until: float = 0.0
     """The time until which more records are likely."""
-    read: Future[list[Message]] | None = None
+    read: Future[dict[str, list[Message] | StreamError]] | None = None
     """The read that is under way, or has just ended."""
     started_at: float = 0.0
     """The start time of that read."""
@@ -191,13 +192,23 @@ class ShardPool:
 
     def start_reads(self, shards: Sequence[PooledShard], *, inline: int = 0) -> None:
         """Starts a read of each of these shards; up to `inline` of them in this thread."""
+        self.start_turns([[shard] for shard in shards], inline=inline)
+
+    def start_turns(self, turns: Sequence[Sequence[PooledShard]], *, inline: int = 0) -> None:
+        """Starts these turns, each of which reads some shards of one client in one thread."""
         attempts = [
-            partial(executor.read, shard.reader, self._clients[shard.client]) for shard in shards
+            partial(
+                executor.read_together,
+                [shard.reader for shard in turn],
+                self._clients[turn[0].client],
+            )
+            for turn in turns
         ]
         reads = self._calls.start(attempts, inline)
-        for shard, read in zip(shards, reads, strict=True):
-            shard.read, shard.started_at = read, self._clock.monotonic()
-            self.reading[shard.tracked.id] = shard
+        for turn, read in zip(turns, reads, strict=True):
+            for shard in turn:
+                shard.read, shard.started_at = read, self._clock.monotonic()
+                self.reading[shard.tracked.id] = shard
 
     def collect(
         self,
@@ -209,13 +220,17 @@ class ShardPool:
 
         Raises StreamError, DataLossError.
         """
-        awaited = {shard.read: shard for shard in shards if shard.read is not None}
-        done = futures.wait(awaited, seconds, return_when=return_when).done if awaited else set()
-        for read, shard in awaited.items():
+        awaited = [(shard, shard.read) for shard in shards if shard.read is not None]
+        reads = {read for _, read in awaited}
+        done = futures.wait(reads, seconds, return_when=return_when).done if reads else set()
+        for shard, read in awaited:
             if read in done:
                 shard.read = None
                 del self.reading[shard.tracked.id]
-                yield shard, self._on_messages(shard, read.result())
+                messages = read.result()[shard.tracked.id]
+                if isinstance(messages, StreamError):
+                    raise messages
+                yield shard, self._on_messages(shard, messages)
 
     def _on_messages(self, shard: PooledShard, messages: list[Message]) -> list[Page]:
         pages: list[Page] = []

@@ -77,11 +77,19 @@ class PageFetcher:
         Only where the rate limit allows that read at once. `fetch` returns the answer, or drops it
         for another iterator.
         """
-        if self._prefetches and len(body) >= FULL_BYTES and not self.rate.delay():
+        if self._prefetches and len(body) >= FULL_BYTES:
             following = page.next_iterator(body)
             if following is not None:
-                self._prefetched_at = self._clock.monotonic()
-                self._prefetched = following, (yield Prefetch(following))
+                yield from self.send_ahead(following)
+
+    def send_ahead(self, iterator: str) -> ReadSteps[None]:
+        """Requests the page at this iterator; the next `fetch` waits for its answer.
+
+        Only where the rate limit allows that read at once.
+        """
+        if not self.rate.delay():
+            self._prefetched_at = self._clock.monotonic()
+            self._prefetched = iterator, (yield Prefetch(iterator))
 
     @property
     def throttled_in_a_row(self) -> int:

@@ -145,6 +145,11 @@ class ShardReader:
         return self._was_idle and self._empty_pages > 0 and not self._failures
 
     @property
+    def was_empty(self) -> bool:
+        """True if the last page was empty; the next one is likely to be, too."""
+        return self._empty_pages > 0
+
+    @property
     def least_delay(self) -> float:
         """The part of `delay` that has to pass even if a caller waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._deduplicator.repeats_in_a_row:
@@ -162,6 +167,15 @@ class ShardReader:
         self._empty_pages = min(self._empty_pages, self._timing.idle_pages)
         self.delay = min(self.delay, self._idle_delay())
         return is_rare
+
+    def send_ahead(self) -> ReadSteps[None]:
+        """Requests the page of the next attempt, if the last one was empty.
+
+        Not after records: full answers would take much of the system's memory while they wait.
+        """
+        is_probe_next = self._end_detector is not None and self._end_detector.awaits_rate_limit
+        if self.was_empty and self._iterator and not self.finished and not is_probe_next:
+            yield from self.reads.send_ahead(self._iterator)
 
     def attempt(self) -> ReadSteps[list[Message]]:
         """Takes the steps of one read. Raises StreamError without a way to the service."""

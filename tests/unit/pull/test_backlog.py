@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from datetime import datetime
 
 from tests.support.hand_clock import HandClock
@@ -11,6 +12,7 @@ from tests.support.play import ARN, PlayedService
 from tests.support.wire import wire
 from watcher.aws.model import Position, Shard
 from watcher.pull.backlog import BacklogReader
+from watcher.pull.timing import TIMING
 
 
 class _Closed(PlayedService):
@@ -46,3 +48,49 @@ def test_a_shard_that_drips_keeps_no_other_waiting() -> None:
             assert "shard-0" not in order
             service.released.set()
     assert order[15:] == ["shard-0"] * 5
+
+
+class _Gaps(PlayedService):
+    """Shards with empty pages before their only record."""
+
+    def __init__(self, shards: int, empty: int) -> None:
+        super().__init__(HandClock())
+        self._empty = empty
+        self._waiting = 0
+        self.most_waiting = 0
+        for number in range(shards):
+            self.shards[f"shard-{number}"] = Shard(f"shard-{number}", None, "1", "9" * 25)
+
+    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        return f"{shard_id} 0", self.now
+
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
+        shard_id, _, page = iterator.partition(" ")
+        if int(page) == self._empty:
+            return json.dumps({"Records": [wire(1)]}).encode()
+        following = f"{shard_id} {int(page) + 1}"
+        return json.dumps({"Records": [], "NextShardIterator": following}).encode()
+
+    def prefetch_records(self, iterator: str) -> Callable[[], bytes]:  # type: ignore[override]
+        self._waiting += 1
+        self.most_waiting = max(self.most_waiting, self._waiting)
+
+        def taken() -> bytes:
+            self._waiting -= 1
+            return self.get_records(iterator)
+
+        return taken
+
+
+def test_one_connection_reads_several_shards_side_by_side_while_they_give_empty_pages() -> None:
+    service = _Gaps(shards=20, empty=5)
+    read = BacklogReader(ARN, service, clock=service.clock).read()
+    assert sorted(record.shard_id for record in read) == sorted(service.shards)
+    assert service.most_waiting == TIMING.backlog_turn_shards - 1  # one is simply awaited
+
+
+def test_pages_that_are_likely_to_have_records_are_read_one_by_one_as_each_takes_memory() -> None:
+    service = _Gaps(shards=20, empty=0)
+    read = BacklogReader(ARN, service, clock=service.clock).read()
+    assert sorted(record.shard_id for record in read) == sorted(service.shards)
+    assert service.most_waiting == 0
