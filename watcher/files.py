@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import io
 import logging
 import os
 import select
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -199,6 +197,8 @@ def swap(one: Path, other: Path) -> None:
 
     Raises OSError, also where the system or the file system can't do this.
     """
+    import ctypes  # not at each start, for what few commands need
+
     library = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(one), os.fsencode(other)
     if hasattr(library, "renameat2"):  # https://man7.org/linux/man-pages/man2/rename.2.html
@@ -231,6 +231,8 @@ def temporary_folder(longest: int | None = None) -> str:
 
     In a container it may be /dev/shm. Raises ResourceError.
     """
+    import tempfile  # not for help: it takes a twentieth of that start
+
     folders = ["/tmp", "/var/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"]  # noqa: S108
     with suppress(FileNotFoundError):  # TMPDIR's comes first
         folders.insert(0, tempfile.gettempdir())

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +21,6 @@ from typing import (
     get_args,
 )
 
-from watcher import process_start
 from watcher.aws.price import PRICE
 from watcher.declared import Parameter, own_options_first
 from watcher.delivery import handler_modules
@@ -451,6 +449,8 @@ class WatchOptions(ReadOptions):
     def handled_at_once(self) -> int:
         """The number of shards whose records are handled at once."""
         if self.concurrency is None and self.handlers_in == "workers":
+            from watcher import process_start  # not for help: it needs multiprocessing
+
             return process_start.usable_cpus()
         return self.concurrency or 1
 
@@ -494,6 +494,8 @@ class WatchOptions(ReadOptions):
 
 def refuse_in_child() -> None:
     """Raises UsageError in a spawned child that imports the main program again."""
+    import multiprocessing  # not for help
+
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import signal
 import sys
@@ -264,6 +263,8 @@ class _Signals:
 
     def _handler_of_host(self, number: int) -> Callable[[int, FrameType | None], object] | None:
         """Returns a host program's handler for a signal; None for Python's own."""
+        import multiprocessing  # not for help: it takes a tenth of that start
+
         handler = self._before.get(signal.Signals(number))
         if handler is signal.SIG_DFL and multiprocessing.current_process().daemon:
             return _exit_daemon

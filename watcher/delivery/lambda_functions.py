@@ -5,7 +5,6 @@ https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html
 
 import functools
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,6 +136,8 @@ class Context:
     client_context = None
 
     def __init__(self, function_name: str, region: str, account: str) -> None:
+        import uuid  # not for help, nor for other handlers
+
         self.aws_request_id = str(uuid.uuid4())
         self.function_name = function_name
         self.invoked_function_arn = f"arn:aws:lambda:{region}:{account}:function:{function_name}"
