@@ -56,9 +56,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.get_freeze_count = lambda: frozen
 
 
-def pytest_unconfigure() -> None:
-    """What libraries leave is collected at the end, as always."""
-    gc.unfreeze()
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """What libraries leave is collected at the end, as always.
+
+    Each of several workers would take 2 s for it: the collection of all tests before them does it.
+    """
+    if not hasattr(config, "workerinput"):
+        gc.unfreeze()
 
 
 @pytest.fixture

@@ -232,7 +232,7 @@ def test_a_connect_client_and_a_pipeline_read_batches_and_streams(tmp_path: Path
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": simulator.endpoint,
             "PYTHONPATH": os.pathsep.join(paths),
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(tmp_path / "spark" / "python3"),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         with connect_server(tmp_path, env) as server:
