@@ -35,6 +35,7 @@ _FOLDER_MAX = 70
 _Methods = dict[int, tuple[weakref.ref[object], Callable[[Any], object]]]
 _in_forked_child: _Methods = {}
 _before_fork: _Methods = {}
+_started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
 
 
 def in_forked_child(method: Callable[[], object]) -> None:
@@ -59,10 +60,25 @@ def _call_all(methods: _Methods) -> None:
             method(owner)
 
 
+def _close_pipes_of_siblings() -> None:
+    """Closes, in a forked child, the two pipes that multiprocessing keeps for each earlier process.
+
+    The 64th worker would hold 126 of them.
+    """
+    for process in list(_started):
+        # https://github.com/python/cpython/blob/3.12/Lib/multiprocessing/popen_fork.py
+        finalizer = getattr(getattr(process, "_popen", None), "finalizer", None)
+        if finalizer is not None:
+            for descriptor in finalizer._args or ():  # None: closed; the numbers are others' now
+                os.close(descriptor)
+    _started.clear()
+
+
 os.register_at_fork(
     before=functools.partial(_call_all, _before_fork),
     after_in_child=functools.partial(_call_all, _in_forked_child),
 )
+os.register_at_fork(after_in_child=_close_pipes_of_siblings)
 
 
 def processes(*, with_threads: bool = False) -> BaseContext:
@@ -234,6 +250,7 @@ def start(process: BaseProcess) -> None:
         process.authkey = bytes(process.authkey)  # as above: a copy of the parent's
         try:
             process.start()
+            _started.add(process)
         except EOFError as error:  # Python 3.14 raises an OSError by itself
             text = "the fork server has ended"
             raise ConnectionResetError(errno.ECONNRESET, text) from error

@@ -135,3 +135,44 @@ def test_a_process_starts_where_the_program_has_a_key_that_refuses_to_be_pickled
         check=False,
     )
     assert (done.stdout.split(), done.stderr) == (["7"], "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_a_forked_process_has_no_descriptors_of_those_before_it() -> None:
+    """The 64th worker would have 126 more than the first."""
+    context = multiprocessing.get_context("fork")
+    reading, writing = context.Pipe(duplex=False)
+
+    def tell() -> None:
+        writing.send(sorted(os.listdir("/proc/self/fd")))
+
+    processes = [context.Process(target=tell, daemon=True) for _ in range(3)]
+    counts = []
+    for process in processes:  # all of them are kept to the end, as the manager does
+        process_start.start(process)
+        assert reading.poll(60)
+        counts.append(len(reading.recv()))
+    for process in processes:
+        process.join(60)
+        # The manager's own are as they were.
+        assert process.exitcode == 0 and os.fstat(process.sentinel)
+    assert len(set(counts)) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_a_forked_process_keeps_files_whose_numbers_an_ended_one_had() -> None:
+    context = multiprocessing.get_context("fork")
+    ended = context.Process(target=os._exit, args=(0,))
+    process_start.start(ended)
+    ended.join(60)
+    number = ended.sentinel
+    with open(os.devnull) as file:
+        ended._popen.close()  # type: ignore[attr-defined]  # as it does once it is garbage
+        os.dup2(file.fileno(), number)
+    try:
+        process = context.Process(target=lambda: os._exit(0 if os.fstat(number) else 1))
+        process_start.start(process)
+        process.join(60)
+        assert process.exitcode == 0
+    finally:
+        os.close(number)

@@ -43,9 +43,16 @@ class WorkerTiming:
     """The largest number of reads under way, slow ones included."""
     slow_read_seconds: float = 0.25
     """The time after which a read counts as slow, so that it delays no other shard."""
+    late_seconds: float = 0.05
+    """The lateness of a turn from which a second thread takes it: one reads idle shards quickest.
+
+    Several threads at once would compete for the interpreter at each step of a read.
+    """
+    spare_seconds: float = 5.0
+    """The time after which a thread without a turn ends: a start needs more than what follows."""
     check_seconds: float = 0.25
     """The delay after which another thread takes over from one with a slow read."""
-    align_seconds: float = 0.5
+    align_seconds: float = 1.0
     """The step to which idle shards' polls are aligned.
 
     A poll that wakes the process alone costs three times as much.

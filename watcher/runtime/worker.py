@@ -122,6 +122,11 @@ class ReadScheduler:
         """Seconds until `next` may return a shard; zero or less: now."""
         return max(self._waiting.due_in, self._room_in())
 
+    @property
+    def is_late(self) -> bool:
+        """True if a turn has been due for a while, and there is room for it."""
+        return self._waiting.due_in <= -self._timing.late_seconds and self._room_in() <= 0
+
     def next(self) -> AssignedShard | None:
         """Returns the shard to read now, if one is due and there is room for it."""
         while self.due_in <= 0:
@@ -170,7 +175,7 @@ class ReadScheduler:
     def _aligned(self, pause: float) -> float:
         """Returns a long delay shortened, so that it ends together with those of others."""
         align = self._timing.align_seconds
-        if pause < 2 * align:
+        if pause < align:
             return pause
         return pause - (self._clock.monotonic() + self._phase + pause) % align
 
@@ -298,10 +303,10 @@ def _add(
 
 
 class WorkerThreads:
-    """As many threads as reads under way: usually one, while all shards are idle.
+    """As many threads as slow reads under way, and one; the others soon end.
 
-    One thread waits for the next turn, takes it, and wakes another to wait only where its own read
-    takes long: to pass on each turn would cost twice as much as a read.
+    One thread waits for the next turn and takes it; another waits in its place only where the next
+    turn is late: to pass on each turn would cost twice as much as a read.
 
     A thread that can't go on calls `end` with an exit status.
     """
@@ -321,8 +326,7 @@ class WorkerThreads:
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
         self._has_waiter = False
-        self._spares = threading.Condition(self._lock)
-        self._spare_count = 0
+        self._spares: list[threading.Condition] = []  # the last one wakes first: the rest may end
         self._thread_count = 0
         self._is_closed = False
 
@@ -331,7 +335,8 @@ class WorkerThreads:
         with self._lock:
             self._is_closed = True
             self._turn.notify_all()
-            self._spares.notify_all()
+            while self._spares:
+                self._spares.pop().notify()
             self._end_messages()
 
     def _end_messages(self) -> None:
@@ -356,7 +361,7 @@ class WorkerThreads:
             self._ensure_waiter()
 
     def _ensure_waiter(self) -> None:
-        if not self._has_waiter and self._scheduler.due_in <= 0:
+        if not self._has_waiter and (self._scheduler.is_late or not self._thread_count):
             self._wake_waiter()
 
     def poll_now(self, arn: str) -> None:
@@ -389,9 +394,8 @@ class WorkerThreads:
     def _wake_waiter(self) -> None:
         """Makes a spare thread, or a new one, wait for the next turn."""
         self._has_waiter = True
-        if self._spare_count:
-            self._spare_count -= 1
-            self._spares.notify()
+        if self._spares:
+            self._spares.pop().notify()
         else:
             threading.Thread(target=self._run, daemon=True).start()
             self._thread_count += 1
@@ -423,10 +427,19 @@ class WorkerThreads:
             with self._lock:
                 self._scheduler.done(shard)
                 self._turn.notify()
-                if self._has_waiter and not self._is_closed:
-                    self._spare_count += 1
-                    self._spares.wait()  # until `_wake_waiter`
+                if self._has_waiter and not self._is_closed and not self._is_woken():
+                    return
                 shard = self._next_turn()
+
+    def _is_woken(self) -> bool:
+        """Waits as a spare thread; False where no turn needs it for a while."""
+        woken = threading.Condition(self._lock)
+        self._spares.append(woken)
+        woken.wait(self._timing.spare_seconds)
+        if woken not in self._spares:  # also where it was woken as its time was over
+            return True
+        self._spares.remove(woken)
+        return False
 
     def _next_turn(self) -> AssignedShard | None:
         """Returns the shard to read, once it is due; None after `close`."""

@@ -107,7 +107,7 @@ def test_turns_of_idle_shards_come_together() -> None:
     moments = set()
     for _ in range(40):
         if begun := shards.begin():
-            moments.add(round(shards.clock.passed % 0.5, 3))
+            moments.add(round(shards.clock.passed % 1.0, 3))
             shards.end(begun)
         else:
             shards.clock.sleep(max(shards.readers.due_in, 0.0001))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 import pytest
 
@@ -30,7 +33,8 @@ from watcher.runtime.protocol import (
     ReadShard,
     ShardAssignment,
 )
-from watcher.runtime.worker import run
+from watcher.runtime.timing import WORKER_TIMING
+from watcher.runtime.worker import WorkerThreads, run
 from watcher.streams.messages import (
     IteratorGranted,
     Message,
@@ -248,3 +252,128 @@ def test_shards_share_a_process_and_a_hanging_one_holds_no_other(
             assert isinstance(received[0], ShardKey)
             heard.add(received[0].shard_id)
     assert heard == {shard.id for shard in simulator.shards[7:]}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what no event tells: a thread's end."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+class QuickShard:
+    """A shard of `WorkerThreads` whose reads take no time, or as long as a test holds them."""
+
+    def __init__(self, number: int) -> None:
+        self.shard_key = shard_key(str(number))
+        self.is_finished = False
+        self.reader = self
+        self.delay = self.least_delay = 0.001
+        self.reads = 0
+        self.threads: set[int] = set()
+        self.may_read = threading.Event()
+        self.may_read.set()
+
+    def read(self) -> list[Message]:
+        self.reads += 1
+        self.threads.add(threading.get_ident())
+        assert self.may_read.wait(PATIENCE)
+        return []
+
+
+class Threads:
+    """`WorkerThreads` of this process that read such shards."""
+
+    def __init__(self, shards: int, **seconds: Any) -> None:
+        self.queue = MessageQueue()
+        self.failures: list[int] = []
+        writer = self.queue.writer("worker")
+        timing = dataclasses.replace(WORKER_TIMING, **seconds)
+        self.threads = WorkerThreads(writer, end=self.failures.append, timing=timing)
+        self.shards: list[Any] = [QuickShard(number) for number in range(shards)]
+        self.others = threading.active_count()
+
+    def start(self) -> None:
+        for shard in self.shards:
+            self.threads.add(shard)
+
+    def all_read(self, *, more: int) -> None:
+        wanted = [shard.reads + more for shard in self.shards]
+        until(
+            lambda: all(
+                shard.reads >= count for shard, count in zip(self.shards, wanted, strict=True)
+            )
+        )
+
+    def end(self) -> None:
+        self.threads.close()
+        until(lambda: self.count == 0)
+        self.queue.close()
+        assert not self.failures
+
+    @property
+    def count(self) -> int:
+        return threading.active_count() - self.others
+
+
+@pytest.fixture
+def make_threads() -> Iterator[Callable[..., Threads]]:
+    made: list[Threads] = []
+
+    def make(shards: int, **seconds: float) -> Threads:
+        made.append(Threads(shards, **seconds))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+def test_one_thread_reads_all_shards_while_no_read_is_slow(
+    make_threads: Callable[..., Threads],
+) -> None:
+    threads = make_threads(16, late_seconds=PATIENCE)
+    threads.start()
+    threads.all_read(more=20)
+    assert threads.count == 1
+    assert len({thread for shard in threads.shards for thread in shard.threads}) == 1
+
+
+def test_another_thread_reads_the_shards_that_a_slow_read_delays(
+    make_threads: Callable[..., Threads],
+) -> None:
+    threads = make_threads(3, late_seconds=0.01)
+    slow, *others = threads.shards
+    slow.may_read.clear()
+    threads.start()
+    until(lambda: slow.reads == 1)
+    wanted = [shard.reads + 20 for shard in others]
+
+    def have_read() -> bool:
+        threads.threads.check()  # as the worker's main thread does every quarter of a second
+        return all(shard.reads >= count for shard, count in zip(others, wanted, strict=True))
+
+    until(have_read)
+    slow.may_read.set()
+
+
+def test_threads_of_a_busy_moment_end_after_it(make_threads: Callable[..., Threads]) -> None:
+    threads = make_threads(4, late_seconds=0.0, spare_seconds=0.05)
+    for shard in threads.shards:
+        shard.may_read.clear()
+    threads.start()
+    until(lambda: threads.count == 4)
+    for shard in threads.shards:
+        shard.delay = shard.least_delay = PATIENCE
+        shard.may_read.set()
+    until(lambda: threads.count == 1)
+
+
+def test_no_shard_waits_for_a_thread_that_ends_as_it_is_woken(
+    make_threads: Callable[..., Threads],
+) -> None:
+    """Spare threads end within the time in which another wakes one."""
+    threads = make_threads(8, late_seconds=0.0, spare_seconds=0.0005)
+    threads.start()
+    threads.all_read(more=300)
