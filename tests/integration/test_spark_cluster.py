@@ -45,11 +45,11 @@ def play(master: str, stream: str, endpoint: str) -> None:
         "spark.archives=bare.tar.gz#bare,environment.tar.gz#environment",
         "spark.executor.memory=512m",
         f"spark.executor.extraJavaOptions={home.java_options()}",
-        # Executors come and go between the jobs, and in them.
+        # Executors go after a job and come with the next. The start of one costs 5 CPU s.
         "spark.dynamicAllocation.enabled=true",
         "spark.dynamicAllocation.shuffleTracking.enabled=true",
         "spark.dynamicAllocation.initialExecutors=2",
-        "spark.dynamicAllocation.executorIdleTimeout=3s",
+        "spark.dynamicAllocation.executorIdleTimeout=10s",
         "spark.speculation=true",
         "spark.speculation.interval=100ms",
         "spark.speculation.minTaskRuntime=1s",
@@ -64,6 +64,10 @@ def play(master: str, stream: str, endpoint: str) -> None:
     spark.sparkContext.pythonExec = "./environment/bin/python"
     register(spark)
     archive(stream, to="lake", once=True, connection=here, spark=spark)
+    deadline, blocks = time.monotonic() + PATIENCE, spark.sparkContext._jsc.sc()
+    while blocks.getExecutorMemoryStatus().size() > 1:  # the driver's own
+        assert time.monotonic() < deadline, "idle executors stay"
+        time.sleep(0.1)
     read = spark.readStream.format("dynamodb_streams").option("maxRecordsPerTrigger", 300)
     read = read.options(stream=stream, endpointUrl=endpoint, region="us-east-1")
     numbers = read.option("startingPosition", "trim_horizon").load().select("sequence_number")

@@ -21,6 +21,7 @@ from tests.spark.conftest import PATIENCE, WHOLE, Run
 from tests.spark.conftest import command as command
 from tests.spark.conftest import spark as spark
 from tests.support.dynamodb_local import SCRIPT, DynamoDBLocal
+from tests.support.program import run
 from watcher.aws.config import AwsConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(WHOLE)]
@@ -99,7 +100,7 @@ def wait_for(job: subprocess.Popen[str], condition: Any) -> None:
         if job.poll() is not None or time.monotonic() > deadline:
             job.kill()
             raise AssertionError(f"ended, or not in {PATIENCE:.0f} s: {job.communicate()[1]}")
-        time.sleep(0.05)
+        time.sleep(0.2)  # a look may read a whole folder
 
 
 def enable_again(server: DynamoDBLocal, table: str) -> None:
@@ -196,16 +197,10 @@ def test_handlers_on_spark_go_on_with_a_table_s_next_stream(
 
 def printed(server: DynamoDBLocal, arn: str) -> list[dict[str, Any]]:
     """What the watch prints of the same stream."""
-    watch = [sys.executable, "-m", "watcher", arn, "--no-follow", "--print-json"]
-    done = subprocess.run(
-        [*watch, "--from", "trim-horizon"],
-        cwd=ROOT,
-        env={**os.environ, **server.environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    words = ("--no-follow", "--print-json", "--from", "trim-horizon")
+    watch = run(arn, *words, env=server.environment)
+    assert watch.process.returncode == 0, watch.err
+    return [json.loads(line) for line in watch.out]
 
 
 def test_a_batch_read_equals_what_the_watch_prints(

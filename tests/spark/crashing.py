@@ -84,7 +84,7 @@ jobs = [ThreadPoolExecutor(1).submit(run, *job) for job in JOBS.values()]
 while not (ended := [job for job in jobs if job.done()]) and not all(
     flag(point).exists() for point in JOBS
 ):
-    time.sleep(0.0005)
+    time.sleep(0.02)
 if not ended:
     os.kill(jvm, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
