@@ -30,7 +30,8 @@ _OPENED = int(time.time()) - 2 * 3600
 class Scenario:
     """A stream of open shards with so many full pages each, and how late each answer comes.
 
-    With `history`, each open shard has so many closed ancestors in the listing.
+    With `history`, each open shard has so many closed ancestors in the listing. A `disabled` stream
+    has only closed shards, which hold the pages.
     """
 
     shards: int = 1
@@ -38,6 +39,7 @@ class Scenario:
     records: int = RECORDS
     latency: float = 0.0
     history: int = 0
+    disabled: bool = False
 
 
 @dataclass
@@ -109,7 +111,7 @@ class Pages:
 
 
 class Service:
-    """The four calls."""
+    """The four calls, and that for the table's stream."""
 
     def __init__(self) -> None:
         self.figures = Figures()
@@ -132,6 +134,10 @@ class Service:
                 return json.dumps({"ShardIterator": self._iterator(query)}).encode()
             case "DescribeStream":
                 return json.dumps({"StreamDescription": self._describe(query)}).encode()
+            case "DescribeTable":
+                return json.dumps(
+                    {"Table": {"TableName": "replay", "LatestStreamArn": ARN}}
+                ).encode()
             case _:
                 return json.dumps({"Streams": []}).encode()
 
@@ -141,6 +147,8 @@ class Service:
         number = int(page)
         if int(shard.rpartition("-")[2]) < self.scenario.shards * self.scenario.history:
             return b'{"Records":[]}'  # closed, and all of it has left retention
+        if number >= self.scenario.pages and self.scenario.disabled:
+            return b'{"Records":[]}'
         if number >= self.scenario.pages:
             return f'{{"Records":[],"NextShardIterator":"{iterator}"}}'.encode()
         return self._pages.page(number, f"{shard} {number + 1}", limit)
@@ -159,36 +167,36 @@ class Service:
     def _describe(self, query: dict[str, Any]) -> dict[str, Any]:
         after = query.get("ExclusiveStartShardId")
         first = 0 if after is None else int(after.rpartition("-")[2]) + 1
-        shards, listed = self.scenario.shards, self.scenario.shards * (self.scenario.history + 1)
+        listed = self.scenario.shards * (self.scenario.history + 1)
         last = min(first + _SHARDS_A_PAGE, listed)
         description = {
             "StreamArn": ARN,
             "TableName": "replay",
-            "StreamStatus": "ENABLED",
+            "StreamStatus": "DISABLED" if self.scenario.disabled else "ENABLED",
             "StreamViewType": "NEW_AND_OLD_IMAGES",
-            "Shards": [_shard(number, shards, listed) for number in range(first, last)],
+            "Shards": [self._shard(number, listed) for number in range(first, last)],
         }
         if last < listed:
             description["LastEvaluatedShardId"] = shard_id(last - 1)
         return description
 
+    def _shard(self, number: int, listed: int) -> dict[str, Any]:
+        """The oldest generation comes first; the last one is open."""
+        shards = self.scenario.shards
+        row: dict[str, Any] = {
+            "ShardId": shard_id(number),
+            "SequenceNumberRange": {"StartingSequenceNumber": "1" + "0" * 24},
+        }
+        if number >= shards:
+            row["ParentShardId"] = shard_id(number - shards)
+        if number < listed - shards or self.scenario.disabled:
+            row["SequenceNumberRange"]["EndingSequenceNumber"] = "1" + "0" * 24
+        return row
+
 
 def shard_id(number: int) -> str:
     """As AWS's: when the shard was opened (in milliseconds), and which one it is."""
     return f"shardId-{_OPENED * 1000 + number:020}-{number:08}"
-
-
-def _shard(number: int, shards: int, listed: int) -> dict[str, Any]:
-    """The oldest generation comes first; the last one is open."""
-    row: dict[str, Any] = {
-        "ShardId": shard_id(number),
-        "SequenceNumberRange": {"StartingSequenceNumber": "1" + "0" * 24},
-    }
-    if number >= shards:
-        row["ParentShardId"] = shard_id(number - shards)
-    if number < listed - shards:
-        row["SequenceNumberRange"]["EndingSequenceNumber"] = "1" + "0" * 24
-    return row
 
 
 class _Connection(asyncio.Protocol):
