@@ -191,7 +191,8 @@ class _Connection:
 
     def send(self, request: bytes) -> None:
         """Sends the whole request."""
-        self._socket.settimeout(self._timeouts.read_seconds)
+        if self._socket.gettimeout() != self._timeouts.read_seconds:  # to set it is a system call
+            self._socket.settimeout(self._timeouts.read_seconds)
         self._socket.sendall(request)
 
     def start_receiving(self) -> None:
