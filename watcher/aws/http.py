@@ -87,6 +87,13 @@ class HTTPConnections:
 
     def post(self, headers: Mapping[str, str], body: bytes) -> PendingResponse:
         """Sends a request, without waiting. Raises OSError where the connection fails."""
+        return PendingResponse(self, self._sent(headers, body))
+
+    def call(self, headers: Mapping[str, str], body: bytes) -> Response | None:
+        """Sends a request, and waits for its answer; as `post`, and then `PendingResponse.wait`."""
+        return self.receive(self._sent(headers, body))
+
+    def _sent(self, headers: Mapping[str, str], body: bytes) -> _Connection:
         lines = [f"POST {self._path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines.append(f"Content-Length: {len(body)}\r\n\r\n")
@@ -96,7 +103,7 @@ class HTTPConnections:
         except BaseException:
             connection.close()
             raise
-        return PendingResponse(self, connection)
+        return connection
 
     def close(self) -> None:
         """Closes the connections; the next post opens new ones."""
@@ -186,6 +193,8 @@ class _Connection:
     def __init__(self, connected: socket.socket, timeouts: Timeouts) -> None:
         self._socket = connected
         self._timeouts = timeouts
+        self._poll = select.poll()  # not select(), which is limited to descriptors up to 1,023
+        self._poll.register(connected, select.POLLIN)
         self._incoming = _Incoming(connected, timeouts)
         self._reader = io.BufferedReader(self._incoming, _BUFFER_BYTES)
 
@@ -228,10 +237,7 @@ class _Connection:
 
     def is_readable(self) -> bool:
         """True if unrequested data has come: usually the connection's end."""
-        # Not select(), which is limited to descriptors up to 1,023.
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(0))
+        return bool(self._poll.poll(0))
 
     def close(self) -> None:
         """Closes the socket."""

@@ -5,18 +5,24 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-re
 
 from __future__ import annotations
 
+import functools
 import hmac
+import time
 from collections.abc import Mapping
 from hashlib import sha256
 from urllib.parse import quote, urlsplit
 
 from botocore import auth
-from botocore.compat import get_current_datetime
 from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import NoCredentialsError
 from botocore.utils import normalize_url_path
 
 _UNSIGNED = frozenset(auth.SIGNED_HEADERS_BLACKLIST)
+
+
+@functools.lru_cache(maxsize=1)
+def _timestamp(epoch_seconds: int) -> str:
+    return time.strftime(auth.SIGV4_TIMESTAMP, time.gmtime(epoch_seconds))
 
 
 class Signer:
@@ -47,7 +53,7 @@ class Signer:
         """
         if credentials is None:
             raise NoCredentialsError
-        timestamp = timestamp or get_current_datetime().strftime(auth.SIGV4_TIMESTAMP)
+        timestamp = timestamp or _timestamp(int(time.time()))
         day, token = timestamp[:8], credentials.token or None
         form, names = self._canonical_headers(token)
         canonical = f"{self._beginning}{form % timestamp}\n{names}\n{sha256(body).hexdigest()}"

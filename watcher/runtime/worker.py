@@ -123,6 +123,11 @@ class ReadScheduler:
         return max(self._waiting.due_in, self._room_in())
 
     @property
+    def reads_in(self) -> float:
+        """Seconds until a read may be under way; 0 while one is."""
+        return 0.0 if self._being_read else max(0.0, self._waiting.due_in)
+
+    @property
     def is_late(self) -> bool:
         """True if a turn has been due for a while, and there is room for it."""
         return self._waiting.due_in <= -self._timing.late_seconds and self._room_in() <= 0
@@ -182,6 +187,8 @@ class ReadScheduler:
     def _room_in(self) -> float:
         """Seconds until another read may start."""
         timing = self._timing
+        if len(self._being_read) < timing.reads_at_once:
+            return 0.0
         if len(self._being_read) >= timing.reads_at_once_max:
             return math.inf
         slow_since = self._clock.monotonic() - timing.slow_read_seconds
@@ -352,8 +359,14 @@ class WorkerThreads:
 
     @property
     def check_in(self) -> float | None:
-        """Seconds until `check` has to be called again; None: not needed."""
-        return self._timing.check_seconds if len(self._scheduler) > 1 else None
+        """Seconds until `check` has to be called again, without a command; None: not needed."""
+        with self._lock:
+            if len(self._scheduler) <= 1:
+                return None
+            return (
+                min(self._scheduler.reads_in, self._timing.wait_seconds_max)
+                + self._timing.check_seconds
+            )
 
     def check(self) -> None:
         """Has another thread take the due turns while a read takes long."""

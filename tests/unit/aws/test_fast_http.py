@@ -69,19 +69,19 @@ def test_the_shortcut_sends_what_botocore_would(
 ) -> None:
     """The same signature at the same time, so the same URL, headers and body are signed."""
     moment = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
-    for module in ("botocore.auth", "watcher.aws.signing"):
-        monkeypatch.setattr(f"{module}.get_current_datetime", lambda *_, **__: moment)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda *_, **__: moment)
+    monkeypatch.setattr("watcher.aws.signing.time.time", moment.timestamp)
     posted: list[dict[str, str]] = []
     assert worker.shortcut is not None
     call = worker.shortcut.call_of("GetRecords")
     assert call is not None
-    post = call.http.post
+    made = call.http.call
 
     def seen(headers: dict[str, str], body: bytes) -> Any:
         posted.append(headers)
-        return post(headers, body)
+        return made(headers, body)
 
-    monkeypatch.setattr(call.http, "post", seen)
+    monkeypatch.setattr(call.http, "call", seen)
     shard = simulator.shards[0].id
     iterator, _ = worker.get_iterator(simulator.stream_arn, shard, TrimHorizon())
     sent = sent_by_botocore(worker)

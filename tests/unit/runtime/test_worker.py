@@ -377,3 +377,20 @@ def test_no_shard_waits_for_a_thread_that_ends_as_it_is_woken(
     threads = make_threads(8, late_seconds=0.0, spare_seconds=0.0005)
     threads.start()
     threads.all_read(more=300)
+
+
+def test_the_main_thread_looks_for_slow_reads_only_while_one_may_be_under_way(
+    make_threads: Callable[..., Threads],
+) -> None:
+    threads = make_threads(2, check_seconds=0.25, wait_seconds_max=3600.0)
+    first, second = threads.shards
+    first.may_read.clear()
+    first.delay = first.least_delay = second.delay = second.least_delay = PATIENCE
+    threads.threads.add(first)
+    assert threads.threads.check_in is None
+    threads.threads.add(second)
+    assert threads.threads.check_in == 0.25
+    first.may_read.set()
+    until(lambda: second.reads == 1 and threads.threads.check_in != 0.25)
+    check_in = threads.threads.check_in
+    assert check_in is not None and 0.25 < check_in <= 0.25 + PATIENCE
