@@ -48,7 +48,7 @@ _FIRST_ERROR = 300  # as in botocore
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 _SHOWN_BYTES = 100
 _READ_BYTES = 5000
-_PENDING_MAX = 8
+_PENDING_MAX = 16
 
 _OutputShape: TypeAlias = Any
 """botocore's Shape, or None for an operation without one, which its stubs omit."""

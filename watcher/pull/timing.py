@@ -43,8 +43,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """… unless most shards are idle: one more connection for each 64 …"""
     backlog_clients_max: int = 16
     """… up to 16."""
-    backlog_turn_shards: int = 8
-    """The largest number of shards that one connection reads side by side."""
+    backlog_turn_shards: int = 16
+    """The largest number of idle shards that one thread reads side by side.
+
+    With more, the first answers wait too long to tell that a shard is read up to now.
+    """
     changes_between_items: int = 1_000
     """The largest number of changes between two pages of a snapshot's items: neither starves."""
 

@@ -180,8 +180,8 @@ def test_few_are_asked_for_ahead_as_each_answer_may_hold_a_megabyte(
     simulator: Simulator, worker: StreamsClient
 ) -> None:
     iterator, _ = worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
-    answers = [worker.prefetch_records(iterator) for _ in range(10)]
-    assert [answer is not None for answer in answers] == [True] * 8 + [False] * 2
+    answers = [worker.prefetch_records(iterator) for _ in range(18)]
+    assert [answer is not None for answer in answers] == [True] * 16 + [False] * 2
     assert all(page.decode(answer()) for answer in answers if answer is not None)
     answers.clear()
     answer = worker.prefetch_records(iterator)

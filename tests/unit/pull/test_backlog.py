@@ -83,7 +83,7 @@ class _Gaps(PlayedService):
 
 
 def test_one_connection_reads_several_shards_side_by_side_while_they_give_empty_pages() -> None:
-    service = _Gaps(shards=20, empty=5)
+    service = _Gaps(shards=30, empty=5)
     read = BacklogReader(ARN, service, clock=service.clock).read()
     assert sorted(record.shard_id for record in read) == sorted(service.shards)
     assert service.most_waiting == TIMING.backlog_turn_shards - 1  # one is simply awaited
