@@ -43,15 +43,14 @@ class WorkerTiming:
     """The largest number of reads under way, slow ones included."""
     slow_read_seconds: float = 0.25
     """The time after which a read counts as slow, so that it delays no other shard."""
-    late_seconds: float = 0.05
-    """The lateness of a turn from which a second thread takes it: one reads idle shards quickest.
+    late_seconds: float = 0.25
+    """The lateness of a turn from which another thread takes it; it is checked as often.
 
-    Several threads at once would compete for the interpreter at each step of a read.
+    One thread asks for 16 idle shards within it, where an answer takes 10 ms; several would compete
+    for the interpreter at each step.
     """
     spare_seconds: float = 5.0
     """The time after which a thread without a turn ends: a start needs more than what follows."""
-    check_seconds: float = 0.25
-    """The delay after which another thread takes over from one with a slow read."""
     align_seconds: float = 1.0
     """The step to which idle shards' polls are aligned.
 

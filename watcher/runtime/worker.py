@@ -363,10 +363,8 @@ class WorkerThreads:
         with self._lock:
             if len(self._scheduler) <= 1:
                 return None
-            return (
-                min(self._scheduler.reads_in, self._timing.wait_seconds_max)
-                + self._timing.check_seconds
-            )
+            reads_in = min(self._scheduler.reads_in, self._timing.wait_seconds_max)
+            return reads_in + self._timing.late_seconds
 
     def check(self) -> None:
         """Has another thread take the due turns while a read takes long."""

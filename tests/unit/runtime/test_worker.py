@@ -382,7 +382,7 @@ def test_no_shard_waits_for_a_thread_that_ends_as_it_is_woken(
 def test_the_main_thread_looks_for_slow_reads_only_while_one_may_be_under_way(
     make_threads: Callable[..., Threads],
 ) -> None:
-    threads = make_threads(2, check_seconds=0.25, wait_seconds_max=3600.0)
+    threads = make_threads(2, late_seconds=0.25)
     first, second = threads.shards
     first.may_read.clear()
     first.delay = first.least_delay = second.delay = second.least_delay = PATIENCE
