@@ -75,7 +75,7 @@ def test_a_next_that_passes_over_a_long_backlog_as_the_end_is_told_is_no_complai
 def test_all_items_of_a_requested_snapshot_come() -> None:
     events = ["request a snapshot", "request a snapshot", "kill the program", "kill at a save"]
     given = {"snapshot": True, "before": 60, "keys": 20, "events": events}
-    outcomes = [play(seed, "processes", given) for seed in range(4)]
+    outcomes = [play(seed, "processes", given) for seed in range(6)]
     assert [outcome for outcome in outcomes if outcome.complaints] == []
     assert sum(outcome.checked["requested items"] for outcome in outcomes) > 50
 
