@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from botocore.httpsession import get_cert_path
 from botocore.parsers import ResponseParserError
 from botocore.session import get_session
@@ -19,7 +20,7 @@ from watcher import watch
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
-from watcher.aws.credentials import Keys, WorkerCredentials
+from watcher.aws.credentials import Keys, SigningCredentials, WorkerCredentials
 from watcher.aws.fast_http import RawPages
 from watcher.aws.model import AtTime, TrimHorizon
 from watcher.delivery.handler_modules import find, load
@@ -144,6 +145,30 @@ def test_errors_mean_the_same_and_cost_one_call(
     assert page.decode(worker.get_records(iterator)).Records == []
 
 
+@pytest.mark.parametrize("odd", ["é", "\U0001f600", "\ud83d", '"\\\n\x00\x7f', "\u2028"])
+def test_odd_characters_are_sent_as_botocore_sends_them(
+    worker: StreamsClient, monkeypatch: pytest.MonkeyPatch, odd: str
+) -> None:
+    posted: list[bytes] = []
+    assert worker.shortcut is not None
+    call = worker.shortcut.call_of("GetRecords")
+    assert call is not None
+
+    def refuse(_: object, body: bytes) -> None:
+        posted.append(body)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(call.http, "call", refuse)
+    worker.api.meta.events.register(
+        "before-send.dynamodb-streams", lambda request, **_: refuse(request, request.body)
+    )
+    for get_records in (worker.shortcut.get_records, worker.api.get_records):
+        with pytest.raises((EndpointConnectionError, ConnectionRefusedError)):
+            get_records(ShardIterator=odd)
+    ours, theirs = posted
+    assert ours == theirs
+
+
 def test_a_page_can_be_asked_for_ahead(simulator: Simulator, worker: StreamsClient) -> None:
     simulator.write("a", 3)
     iterator, _ = worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
@@ -174,6 +199,23 @@ def test_an_error_that_was_asked_for_ahead_is_told_when_it_is_taken(
     assert answer is not None
     with pytest.raises((TransientError, ExpiredIteratorError)):
         answer()
+
+
+def test_without_credentials_for_a_moment_nothing_is_asked_for_ahead(
+    simulator: Simulator, worker: StreamsClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The read itself meets the same error, and knows what to do about it."""
+
+    def refuse(_: object) -> None:
+        raise CredentialsError("no new AWS credentials")
+
+    iterator, _ = worker.get_iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    with monkeypatch.context() as moment:
+        moment.setattr(SigningCredentials, "get_frozen_credentials", refuse)
+        assert worker.prefetch_records(iterator) is None
+        with pytest.raises(CredentialsError):
+            worker.get_records(iterator)
+    assert worker.prefetch_records(iterator) is not None
 
 
 def test_few_are_asked_for_ahead_as_each_answer_may_hold_a_megabyte(
