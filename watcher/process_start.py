@@ -68,8 +68,9 @@ def _close_pipes_of_siblings() -> None:
     for process in list(_started):
         # https://github.com/python/cpython/blob/3.12/Lib/multiprocessing/popen_fork.py
         finalizer = getattr(getattr(process, "_popen", None), "finalizer", None)
-        if finalizer is not None:
-            for descriptor in finalizer._args or ():  # None: closed; the numbers are others' now
+        # Else they are closed, or another thread is about to: the numbers may be others' now.
+        if finalizer is not None and finalizer.still_active():
+            for descriptor in finalizer._args:
                 os.close(descriptor)
     _started.clear()
 

@@ -159,6 +159,10 @@ def test_a_forked_process_has_no_descriptors_of_those_before_it() -> None:
     assert len(set(counts)) == 1
 
 
+def _exit_with_file(number: int) -> None:
+    os._exit(0 if os.path.samestat(os.fstat(number), os.stat(__file__)) else 1)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 def test_a_forked_process_keeps_files_whose_numbers_an_ended_one_had() -> None:
     context = multiprocessing.get_context("fork")
@@ -166,13 +170,40 @@ def test_a_forked_process_keeps_files_whose_numbers_an_ended_one_had() -> None:
     process_start.start(ended)
     ended.join(60)
     number = ended.sentinel
-    with open(os.devnull) as file:
+    with open(__file__) as file:
         ended._popen.close()  # type: ignore[attr-defined]  # as it does once it is garbage
         os.dup2(file.fileno(), number)
     try:
-        process = context.Process(target=lambda: os._exit(0 if os.fstat(number) else 1))
+        process = context.Process(target=_exit_with_file, args=(number,))
         process_start.start(process)
         process.join(60)
         assert process.exitcode == 0
     finally:
         os.close(number)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_a_fork_while_another_thread_closes_an_ended_process_keeps_the_programs_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A number is free from the first of these calls on, and the program may take it at once."""
+    context = multiprocessing.get_context("fork")
+    ended = context.Process(target=os._exit, args=(0,))
+    process_start.start(ended)
+    ended.join(60)
+    number, close = ended.sentinel, os.close
+    process = context.Process(target=_exit_with_file, args=(number,))
+
+    def close_then_fork(descriptor: int) -> None:
+        close(descriptor)
+        if descriptor == number:
+            monkeypatch.setattr(os, "close", close)
+            os.dup2(file.fileno(), number)
+            process.start()
+
+    with open(__file__) as file:
+        monkeypatch.setattr(os, "close", close_then_fork)
+        ended.close()
+    process.join(60)
+    os.close(number)
+    assert process.exitcode == 0
