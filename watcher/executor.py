@@ -10,7 +10,8 @@ from watcher.aws.retry import retry_at_start
 from watcher.clock import Clock
 from watcher.errors import CredentialsError, NoAnswerYetError, StreamError, WatcherError
 from watcher.streams.coordinator import Coordinator
-from watcher.streams.messages import Message
+from watcher.streams.messages import Message, Page
+from watcher.streams.page_fetcher import FULL_BYTES
 from watcher.streams.requests import (
     Collect,
     DescribeShards,
@@ -39,16 +40,21 @@ def read_together(
     """Makes one attempt to read each shard; returns its messages, or its error, by its id.
 
     Shards whose last page was empty are requested before the first answer is awaited: the service
-    works on them side by side, and one thread waits for all.
+    works on them side by side, and one thread waits for all. After half a megabyte of pages it
+    leaves out the others, whose answers wait for their next attempt: memory holds few pages.
     """
     for reader in readers[1:]:
         run(reader.send_ahead(), service)
     found: dict[str, list[Message] | StreamError] = {}
+    size = 0
     for reader in readers:
         try:
-            found[reader.shard_id] = read(reader, service)
+            found[reader.shard_id] = messages = read(reader, service)
+            size += sum(len(message.body) for message in messages if isinstance(message, Page))
         except StreamError as error:
             found[reader.shard_id] = error
+        if size >= FULL_BYTES:
+            break
     return found
 
 

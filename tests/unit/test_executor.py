@@ -122,3 +122,16 @@ def test_the_error_of_one_shard_loses_no_record_of_another() -> None:
     found = executor.read_together(readers, service)
     assert isinstance(found["b"], StreamError)
     assert any(isinstance(message, Page) for message in found["c"])  # type: ignore[union-attr]
+
+
+def test_shards_behind_a_full_page_are_read_next_from_the_answers_that_wait() -> None:
+    """Sixteen full pages at a time would take 16 MB in each thread."""
+    service = Noting()
+    readers = [ShardReader(ARN, name, TrimHorizon(), clock=service.clock) for name in "abcd"]
+    executor.read_together(readers, service)
+    service.records["b"] = service.records["d"] = 5_000
+    found = executor.read_together(readers, service)
+    assert found.keys() == {"a", "b"}
+    service.records["b"] = 0
+    assert noted(service, [readers[3], readers[2]]) == ["take d", "send d"]
+    assert noted(service, [readers[2]]) == ["take c"]

@@ -174,10 +174,7 @@ class BacklogReader:
         return [self._take_turn(queue) for queue in self._idle_queues() if queue.due_in <= 0]
 
     def _take_turn(self, queue: DueQueue[PooledShard]) -> list[PooledShard]:
-        """Returns shards for one turn of a client; at most one of them is likely to have records.
-
-        The pages of a turn are in memory together.
-        """
+        """Returns shards for one turn of a client; at most one is likely to have records."""
         turn = [queue.pop()]
         while (
             turn[-1].reader.was_empty

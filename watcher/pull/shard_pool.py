@@ -218,7 +218,7 @@ class ShardPool:
     ) -> Iterator[tuple[PooledShard, list[Page]]]:
         """Yields the shards whose reads end within `seconds`, with their pages.
 
-        Raises StreamError, DataLossError.
+        A shard that its turn has left out is due as before. Raises StreamError, DataLossError.
         """
         awaited = [(shard, shard.read) for shard in shards if shard.read is not None]
         reads = {read for _, read in awaited}
@@ -227,10 +227,10 @@ class ShardPool:
             if read in done:
                 shard.read = None
                 del self.reading[shard.tracked.id]
-                messages = read.result()[shard.tracked.id]
+                messages = read.result().get(shard.tracked.id)
                 if isinstance(messages, StreamError):
                     raise messages
-                yield shard, self._on_messages(shard, messages)
+                yield shard, [] if messages is None else self._on_messages(shard, messages)
 
     def _on_messages(self, shard: PooledShard, messages: list[Message]) -> list[Page]:
         pages: list[Page] = []

@@ -85,9 +85,9 @@ class PageFetcher:
     def send_ahead(self, iterator: str) -> ReadSteps[None]:
         """Requests the page at this iterator; the next `fetch` waits for its answer.
 
-        Only where the rate limit allows that read at once.
+        Only where the rate limit allows that read at once, and once for each page.
         """
-        if not self.rate.delay():
+        if self._prefetched[0] != iterator and not self.rate.delay():
             self._prefetched_at = self._clock.monotonic()
             self._prefetched = iterator, (yield Prefetch(iterator))
 
