@@ -104,7 +104,7 @@ class BacklogReader:
                 # With one client, nothing goes on beside its reads.
                 pool.start_turns(self._take_due(), inline=1 if len(self._clients) == 1 else 0)
                 is_idle = not pool.reading
-                # Takes the first answers, so that a slow one delays no other.
+                # Takes the first turns' answers: a slow one delays no shard of another turn.
                 answered = pool.collect(
                     pool.reading.values(), self._wait_seconds(), return_when=futures.FIRST_COMPLETED
                 )
