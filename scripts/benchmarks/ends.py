@@ -36,7 +36,7 @@ def ends(replay: Replay) -> Iterator[Row]:
             # One of them brings the records.
             yield Row(f"{what}: empty reads a shard", "calls", [reads / shards - 1], at_most=5)
     what = f"--no-follow of {_CLOSED} closed shards: ends after its last record"
-    yield Row(what, "s", [_after_last_record(replay) for _ in range(3)], at_most=5)
+    yield Row(what, "s", [_after_last_record(replay) for _ in range(3)], at_most=3)
 
 
 def _after_last_record(replay: Replay) -> float:

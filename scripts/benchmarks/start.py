@@ -16,7 +16,7 @@ _RUNS = 7
 
 def start(replay: Replay) -> Iterator[Row]:
     """One record waits on one shard."""
-    yield Row("first record on stdout", "s", [_once(replay) for _ in range(_RUNS)], at_most=1.0)
+    yield Row("first record on stdout", "s", [_once(replay) for _ in range(_RUNS)], at_most=0.35)
 
 
 def _once(replay: Replay) -> float:

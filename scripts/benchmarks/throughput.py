@@ -140,20 +140,20 @@ def _beside_naive(
 def keys(replay: Replay) -> Iterator[Row]:
     """A handler that reads event name and keys."""
     yield _beside_naive(
-        replay, "one shard, keys", "keys", lambda: watched(replay, 400, "read-keys"), 40
+        replay, "one shard, keys", "keys", lambda: watched(replay, 400, "read-keys"), 60
     )
 
 
 def native(replay: Replay) -> Iterator[Row]:
     """A handler that reads the whole new image; the naive loop has its TypeDeserializer."""
     yield _beside_naive(
-        replay, "one shard, native new image", "new", lambda: watched(replay, 200, "read-new"), 25
+        replay, "one shard, native new image", "new", lambda: watched(replay, 200, "read-new"), 40
     )
 
 
 def printing(replay: Replay) -> Iterator[Row]:
     """The built-in handlers that programs read from, to a file."""
-    for what, ratio in (("json", 50), ("summary", 30)):
+    for what, ratio in (("json", 100), ("summary", 30)):
         name = f"print-{what}"
         run = functools.partial(watched, replay, 400, name)
         yield _beside_naive(replay, f"--{name} to a file", what, run, ratio)
@@ -182,8 +182,8 @@ def many(replay: Replay) -> Iterator[Row]:
     for _ in range(RUNS):
         one.append(watched(replay, 400, "read-keys"))
         hundred.append(watched(replay, 10, "read-keys", shards=100))
-    note = "compared with one shard"
-    yield Row("100 shards, keys", "records/s", hundred, compared=one, ratio_at_least=0.8, note=note)
+    note = "compared with one shard; the aim is for 4 cores"
+    yield Row("100 shards, keys", "records/s", hundred, compared=one, ratio_at_least=1.5, note=note)
 
 
 def late(replay: Replay) -> Iterator[Row]:

@@ -34,7 +34,7 @@ from watcher.aws.credentials import (
 from watcher.aws.deadline import limit_answers, with_deadline
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
-from watcher.aws.fast_http import FastClient, RawPages
+from watcher.aws.fast_http import PENDING_MAX, FastClient, RawPages
 from watcher.aws.listings import (
     ListingProgress,
     call_in_turn,
@@ -170,12 +170,13 @@ class StreamsClient:
             timing=self._timing,
         )
 
-    def _new_shortcut(self) -> FastClient:
+    def _new_shortcut(self, pending_max: int = PENDING_MAX) -> FastClient:
         return FastClient(
             self._session,
             self.api,
             bounded=self._bounded,
             whole_call_reads=self._timing.whole_call_reads,
+            pending_max=pending_max,
         )
 
     def counting(self, counters: Counters) -> StreamsClient:
@@ -372,13 +373,15 @@ class StreamsClient:
         self.counters.answer()
         return body
 
-    def use_fast_path(self, arn: str) -> None:
+    def use_fast_path(self, arn: str, *, pending_max: int = PENDING_MAX) -> None:
         """Makes reads of this stream's shards cheap; each call then has one attempt.
+
+        Up to `pending_max` answers to `prefetch_records` may wait to be taken.
 
         Call it before a fork: all children share the loaded data.
         """
         with contextlib.suppress(boto.BotoCoreError):  # the first call raises it again
-            shortcut = self._new_shortcut()
+            shortcut = self._new_shortcut(pending_max)
             self._opened.append(shortcut)
             shortcut.prepare(arn)
             self.shortcut = shortcut

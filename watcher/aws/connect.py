@@ -11,6 +11,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters
 from watcher.aws.credentials import Credentials
 from watcher.aws.discovery import WantedStreams, is_glob
+from watcher.aws.fast_http import PENDING_MAX
 from watcher.aws.model import StreamName
 from watcher.aws.retry import retry_at_start
 from watcher.errors import ServiceError, StreamError
@@ -81,14 +82,19 @@ class Clients:
 
 
 def for_worker(
-    connection: AwsConfig, arn: str, credentials: Credentials | None = None
+    connection: AwsConfig,
+    arn: str,
+    credentials: Credentials | None = None,
+    *,
+    pending_max: int = PENDING_MAX,
 ) -> StreamsClient:
     """Returns a client for reading shards, without retries: the shard's reader retries.
 
-    `credentials` are another process's, to be used instead of the program's own.
+    `credentials` are another process's, to be used instead of the program's own. For `pending_max`
+    see `use_fast_path`.
     """
     streams = StreamsClient(connection, region_in(arn), attempts=1, credentials=credentials)
-    streams.use_fast_path(arn)
+    streams.use_fast_path(arn, pending_max=pending_max)
     return streams
 
 

@@ -21,6 +21,7 @@ from watcher.aws.tables import TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError, StreamError, UsageError, blame
 from watcher.pull.backlog import BacklogReader
+from watcher.pull.timing import TIMING
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.streams.checkpoint_format import Token
@@ -53,7 +54,8 @@ class StreamSource:
         self.service = service
         self.tables = tables
         self.clock = clock
-        self._clients = clients
+        self.clients = clients
+        """Makes the given number of services, one for each thread that reads; None: one reads."""
         self._background = background
         self._table_arn = table_arn or partial(table_of, arn)
         self._table: TableHandle | None = None
@@ -66,7 +68,8 @@ class StreamSource:
         service, arn = connect(text, connection)
 
         def clients(count: int) -> list[Service]:
-            return [for_worker(connection, arn) for _ in range(count)]
+            most = TIMING.backlog_turn_shards
+            return [for_worker(connection, arn, pending_max=most) for _ in range(count)]
 
         return cls(
             arn,
@@ -86,7 +89,7 @@ class StreamSource:
             self.arn,
             self.service,
             start,
-            clients=self._clients,
+            clients=self.clients,
             strict=strict,
             page_filter=page_filter,
             clock=self.clock,

@@ -15,18 +15,25 @@ from watcher.pull.backlog import BacklogReader
 from watcher.pull.timing import TIMING
 
 
-class _Closed(PlayedService):
-    """Shards of one record a page; a read of the first has no answer until it is released."""
+class _ClosedShards(PlayedService):
+    """Closed shards, whose iterators name the shard and the page."""
 
-    def __init__(self, shards: int, pages: int) -> None:
+    def __init__(self, shards: int) -> None:
         super().__init__(HandClock())
-        self.pages = pages
-        self.released = threading.Event()
         for number in range(shards):
             self.shards[f"shard-{number}"] = Shard(f"shard-{number}", None, "1", "9" * 25)
 
     def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         return f"{shard_id} 0", self.now
+
+
+class _Dripping(_ClosedShards):
+    """Shards of one record a page; a read of the first has no answer until it is released."""
+
+    def __init__(self, shards: int, pages: int) -> None:
+        super().__init__(shards)
+        self.pages = pages
+        self.released = threading.Event()
 
     def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         shard_id, _, page = iterator.partition(" ")
@@ -39,7 +46,7 @@ class _Closed(PlayedService):
 
 
 def test_a_shard_that_drips_keeps_no_other_waiting() -> None:
-    service = _Closed(shards=4, pages=5)
+    service = _Dripping(shards=4, pages=5)
     held = BacklogReader(ARN, service, clients=lambda count: [service] * count)
     order: list[str] = []
     for record in held.read():
@@ -50,19 +57,14 @@ def test_a_shard_that_drips_keeps_no_other_waiting() -> None:
     assert order[15:] == ["shard-0"] * 5
 
 
-class _Gaps(PlayedService):
+class _Gaps(_ClosedShards):
     """Shards with empty pages before their only record."""
 
     def __init__(self, shards: int, empty: int) -> None:
-        super().__init__(HandClock())
+        super().__init__(shards)
         self._empty = empty
         self._waiting = 0
         self.most_waiting = 0
-        for number in range(shards):
-            self.shards[f"shard-{number}"] = Shard(f"shard-{number}", None, "1", "9" * 25)
-
-    def get_iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
-        return f"{shard_id} 0", self.now
 
     def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         shard_id, _, page = iterator.partition(" ")

@@ -379,6 +379,21 @@ def test_no_shard_waits_for_a_thread_that_ends_as_it_is_woken(
     threads.all_read(more=300)
 
 
+def test_a_spare_thread_that_is_woken_as_its_time_is_over_takes_the_turn(
+    make_threads: Callable[..., Threads], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its wait then ends as if nobody had woken it."""
+    wait, spare_seconds = threading.Condition.wait, PATIENCE + 1.5
+    monkeypatch.setattr(
+        threading.Condition,
+        "wait",
+        lambda self, timeout=None: wait(self, timeout) and timeout != spare_seconds,
+    )
+    threads = make_threads(8, late_seconds=0.0, spare_seconds=spare_seconds)
+    threads.start()
+    threads.all_read(more=50)
+
+
 def test_the_main_thread_looks_for_slow_reads_only_while_one_may_be_under_way(
     make_threads: Callable[..., Threads],
 ) -> None:
