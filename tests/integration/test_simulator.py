@@ -1,5 +1,7 @@
 """The simulator behaves as DynamoDB Streams does, seen through a real boto3 client."""
 
+import asyncio
+import contextlib
 import http.client
 import json
 import math
@@ -10,7 +12,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -741,6 +743,38 @@ def test_a_stopped_simulator_refuses_connections() -> None:
         client.list_streams()
     with pytest.raises(EndpointConnectionError):
         client.list_streams()
+
+
+def test_a_stopped_simulator_leaves_no_connection_that_it_was_accepting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of a test may come as others connect; what is left open would fail a later one."""
+    asked, told = threading.Event(), threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def clock() -> float:
+        if not told.is_set() and threading.current_thread().name == "simulator":
+            loops.append(asyncio.get_running_loop())
+            asked.set()
+            told.wait()
+        return START
+
+    with Simulator(clock=clock) as sim, contextlib.ExitStack() as stack:
+        connection = stack.enter_context(raw_connection(sim))
+        connection.sendall(raw_request("ListStreams", b"{}"))
+        asked.wait()
+        waiting = [stack.enter_context(raw_connection(sim)) for _ in range(3)]
+        tell = loops[0].call_soon_threadsafe
+
+        def tell_and_go_on(what: Callable[[], object]) -> None:
+            tell(what)
+            told.set()
+
+        monkeypatch.setattr(loops[0], "call_soon_threadsafe", tell_and_go_on)
+        sim.stop()
+        for each in waiting:
+            with pytest.raises(ConnectionResetError):
+                each.recv(1)
 
 
 def test_forked_children_keep_no_connection_up() -> None:

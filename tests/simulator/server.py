@@ -62,10 +62,12 @@ class Server:
         self._loop.run_forever()
         # Forked children may hold this socket too: only shutdown ends it for all of them.
         self._socket.shutdown(socket.SHUT_RDWR)
-        server.close()
-        # A connection accepted a moment ago takes a task until it is one of ours.
+        # A connection accepted a moment ago takes a task until it is one of ours: a server that
+        # is closed would leave it open.
+        self._loop.remove_reader(self._socket)
         while accepting := asyncio.all_tasks(self._loop):
             self._loop.run_until_complete(asyncio.wait(accepting))
+        server.close()
         for _ in range(10):
             for connection in list(self.connections):
                 connection.reset()
