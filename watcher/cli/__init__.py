@@ -2,11 +2,25 @@
 
 import sys
 
-from watcher.version import NO_WINDOWS
+from watcher.version import NO_WINDOWS, __version__
 
 if sys.platform == "win32":
     # Before anything is imported that Windows lacks.
     sys.stderr.write(f"error: {NO_WINDOWS}\n")
     sys.exit(2)
 
-from watcher.cli.main import main as main
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command line; returns the exit status: 0, or that of the error (see errors.py)."""
+    words = sys.argv[1:] if argv is None else argv
+    if words in (["--version"], ["-V"]) and sys.stdout:
+        # A script that asks for it does not wait for all the rest to be imported.
+        try:
+            print("watcher", __version__, flush=True)
+        except OSError:
+            pass  # as for every command
+        else:
+            return 0
+    from watcher.cli import program
+
+    return program.run(words)

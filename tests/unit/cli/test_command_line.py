@@ -317,7 +317,7 @@ def test_two_names_for_one_checkpoint_are_refused(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("program", "absent"),
     [
-        ("main(['--version'])", {"cyclopts", "msgspec", "botocore", "rich", "multiprocessing"}),
+        ("main(['--version'])", {"logging", "inspect", "watcher.cli.program"}),
         ("main(['--help'])", {"cyclopts", "msgspec", "botocore", "rich", "multiprocessing"}),
         ("main(['--wrong'])", {"msgspec", "boto3", "botocore", "rich"}),
         ("import watcher.stream", {"cyclopts", "boto3", "rich"}),

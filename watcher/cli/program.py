@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import signal
-import sys
 from collections.abc import Sequence
 
 import watcher
@@ -17,9 +16,8 @@ from watcher.shutdown import ending_process
 logger = logging.getLogger("watcher")
 
 
-def main(argv: list[str] | None = None) -> int:
+def run(words: Sequence[str]) -> int:
     """Runs a command; returns the exit status: 0, or that of the error (see errors.py)."""
-    words: Sequence[str] = sys.argv[1:] if argv is None else argv
     if words and words[0] == "__complete":
         from watcher.cli import completion
 
