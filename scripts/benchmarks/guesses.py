@@ -89,8 +89,8 @@ def _judged(guess: Guess) -> Result:
         named = [each for each in asked if each not in words and re.search(rf"{each}\b", told)]
         says = bool(guess.says) and guess.says in told
         return Result(guess, "redirected" if says or named else "dead end", told)
-    right = words if guess.right == "=" else shlex.split(guess.right)
-    works = bool(right) and _meaning(words) == _meaning(right)
+    right = shlex.split(guess.right)
+    works = right == ["="] or (bool(right) and _meaning(words) == _meaning(right))
     return Result(guess, "works" if works else "misled", told)
 
 
