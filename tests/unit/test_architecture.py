@@ -67,13 +67,19 @@ MODULES = {
 
 
 @cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All of a file's syntax."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imports(name: str) -> set[str]:
     """The files that a file imports, at its top, inside a function, or only for types."""
     return set(_imports(name))
 
 
 def _imports(name: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse((PACKAGE / name).read_text())):
+    for node in nodes(PACKAGE / name):
         if isinstance(node, ast.ImportFrom) and node.module:
             for each in node.names:
                 found = MODULES.get(f"{node.module}.{each.name}") or MODULES.get(node.module)
@@ -128,7 +134,7 @@ NO_IO = {
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "streams").glob("*.py")), ids=named)
 def test_the_core_makes_no_call_starts_no_thread_and_has_no_clock_of_its_own(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         match node:
             case ast.Import(names=names):
                 assert not NO_IO & {each.name.split(".")[0] for each in names}
@@ -195,7 +201,7 @@ def test_a_bare_any_is_found_in_each_of_its_forms(text: str, is_so: bool) -> Non
 def test_no_signature_has_a_bare_any() -> None:
     bare = []
     for path in files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 own = node.args
                 given = [*own.posonlyargs, *own.args, *own.kwonlyargs, own.vararg, own.kwarg]
@@ -207,7 +213,7 @@ def test_no_signature_has_a_bare_any() -> None:
 def test_any_has_only_the_names_that_say_why() -> None:
     found = set()
     for path in files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             match node:
                 case (
                     ast.AnnAssign(target=ast.Name(id=name), value=value)
@@ -220,7 +226,7 @@ def test_any_has_only_the_names_that_say_why() -> None:
 def test_what_takes_many_arguments_takes_them_by_keyword() -> None:
     many = []
     for path in files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
                 if len([name for name in names if name not in ("self", "cls")]) > MOST_POSITIONAL:
@@ -231,7 +237,7 @@ def test_what_takes_many_arguments_takes_them_by_keyword() -> None:
 def test_no_function_is_longer_than_a_screen() -> None:
     long = []
     for path in files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
