@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import Self
+from unittest import mock
 
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST
@@ -146,26 +146,31 @@ class DrippingCalls:
     def __init__(self) -> None:
         self.ended: list[int] = []
         self._end = threading.Event()
+        # Not by sys._current_frames, which may hang for ever beside a thread that starts:
+        # https://github.com/python/cpython/issues/106883
+        self._waited_for = threading.Event()
+        self._result = mock.patch.object(Future, "result", self._noting(Future.result))
 
     def drip(self, number: int) -> None:
         """Make the call of this number, from 0."""
         if number == 0:
-            while not self._is_waited_for():
-                time.sleep(0.001)
+            self._waited_for.wait()
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         self._end.wait()
         self.ended.append(number)
 
-    def _is_waited_for(self) -> bool:
-        frame = sys._current_frames()[threading.main_thread().ident or 0]
-        while frame.f_code is not Future.result.__code__:
-            if frame.f_back is None:
-                return False
-            frame = frame.f_back
-        return True
+    def _noting(self, result: Callable[..., object]) -> Callable[..., object]:
+        def noted(future: Future[object], timeout: float | None = None) -> object:
+            if threading.current_thread() is threading.main_thread():
+                self._waited_for.set()
+            return result(future, timeout)
+
+        return noted
 
     def __enter__(self) -> Self:
+        self._result.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._result.stop()
         self._end.set()
