@@ -1,6 +1,8 @@
 """The version, as every request's User-Agent has it too, and what the package is called."""
 
 __version__ = "0.2.0"
+LINE = f"watcher {__version__}"
+"""What `--version` prints."""
 PACKAGE = "dynamodb-watcher"
 """On PyPI `watcher` is somebody else's program; imports and commands are `watcher` all the same."""
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from watcher.version import NO_WINDOWS, __version__
+from watcher.version import LINE, NO_WINDOWS
 
 if sys.platform == "win32":
     # Before anything is imported that Windows lacks.
@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
     if words in (["--version"], ["-V"]) and sys.stdout:
         # A script that asks for it does not wait for all the rest to be imported.
         try:
-            print("watcher", __version__, flush=True)
+            print(LINE, flush=True)
         except OSError:
             pass  # as for every command
         else:

@@ -7,7 +7,7 @@ import logging
 import signal
 from collections.abc import Sequence
 
-import watcher
+from watcher import version
 from watcher.cli import command_line, logs, output
 from watcher.cli.command_line import LOG_FORMAT, CommandLine
 from watcher.errors import ResourceError, WatcherError
@@ -93,7 +93,7 @@ def _text_asked_for(line: CommandLine) -> str | None:
             return None
         option, equals, topic = word.partition("=")
         if option in ("--version", "-V"):
-            return f"watcher {watcher.__version__}\n"
+            return f"{version.LINE}\n"
         if option in ("--help", "-h"):
             if not equals:
                 topic = "".join(line.words[index + 1 : index + 2])

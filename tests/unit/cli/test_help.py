@@ -1,5 +1,7 @@
 """Every page of help fits a screen, and every way that people ask for it works."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,14 @@ def test_an_unknown_topic_is_told_the_nearest(words: str) -> None:
 
 def test_the_version() -> None:
     assert printed("--version") == [f"watcher {__version__}"]
+
+
+def test_a_version_that_can_not_be_written_is_an_error_in_a_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "watcher", "--version"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    told = "error: can't write standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)
 
 
 def test_choices_are_in_the_help() -> None:
