@@ -15,7 +15,7 @@ from watcher.aws.model import ShardKey
 from watcher.errors import TransientError, UnexpectedAnswerError
 from watcher.records.record import Record
 from watcher.records.redaction import Redaction
-from watcher.records.wire import WireRecord
+from watcher.records.wire import WireRecord, leave_out_empty_images, read_record
 
 
 class WirePage(msgspec.Struct, gc=False):
@@ -38,7 +38,6 @@ _FEW = 100
 _NEAR_BYTES = 8 * 1024
 
 _wire_page = msgspec.json.Decoder(WirePage)
-_wire_record = msgspec.json.Decoder(WireRecord)
 _NO_PAGE = "GetRecords: an answer that is not a page of records"
 _raw_page = msgspec.json.Decoder(_RawPage)
 
@@ -51,11 +50,17 @@ def decode(body: bytes) -> WirePage:
     try:
         if not body.isascii():
             str(body, "utf-8")  # the decoder does not look into the images
-        return read(_wire_page, body)
+        return _page(body)
     except msgspec.ValidationError as error:
         raise UnexpectedAnswerError(f"{_NO_PAGE}: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TransientError(f"{_NO_PAGE}: {error}") from None
+
+
+def _page(body: bytes) -> WirePage:
+    page = read(_wire_page, body)
+    leave_out_empty_images(page.Records)
+    return page
 
 
 def next_iterator(body: bytes) -> str | None:
@@ -69,7 +74,7 @@ def raw_records(body: bytes) -> list[msgspec.Raw]:
     try:
         return _raw_page.decode(body).Records
     except msgspec.DecodeError:
-        return _unmended(bytes(body), mend(bytes(body)))
+        return _unmended(body, mend(body))
 
 
 def reordered(body: bytes, order: Sequence[int]) -> bytes:
@@ -113,7 +118,7 @@ def _searched(
         if end < 0:
             end = body.rindex(b"]")
         raw = body[begin:end]
-        if not raw.endswith(b"}") or read(_wire_record, raw) != wire_records[index]:
+        if not raw.endswith(b"}") or read_record(raw) != wire_records[index]:
             raise ValueError("no record, or another one")
         yield raw
 
@@ -219,7 +224,7 @@ class _Body:
 
     @functools.cached_property
     def wire_records(self) -> list[WireRecord]:
-        return read(_wire_page, self.body).Records
+        return _page(self.body).Records
 
     @property
     def tested(self) -> list[WireRecord]:
@@ -240,12 +245,12 @@ class _RedactedBody(_Body):
 
     @functools.cached_property
     def wire_records(self) -> list[WireRecord]:
-        return [read(_wire_record, raw) for raw in self.raws]
+        return [read_record(raw) for raw in self.raws]
 
     @functools.cached_property
     def tested(self) -> list[WireRecord]:
         # Not super's, which would keep it as `wire_records`.
-        return read(_wire_page, self.body).Records
+        return _page(self.body).Records
 
 
 _T = TypeVar("_T")

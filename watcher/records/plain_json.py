@@ -11,11 +11,12 @@ from msgspec import Raw
 
 # Most images are scalars, sets of text and maps of these, without an escape. In those each quote
 # begins or ends a string, and an object with a type's name before a string, an array or a boolean
-# is an attribute value: so a few passes over all images do. Maps get one pass: in a second one, an
-# item with an attribute named M would pass for a map.
+# is an attribute value: so a few passes over all images do. No pass may make what a later one, or
+# itself, takes for a value: numbers come first, as `{"N":{"S":"5"}}` would become `{"N":"5"}`; maps
+# get one pass, as an item with an attribute named M would pass for a map in a second one.
 _PASSES: Final = (
-    rb'\{"(?:S|B|BOOL|SS|BS)":("[^"\\]*+"|true|false|\[(?:"[^"\\]*+",?+)*+\])\}',
     rb'\{"N":"(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+)"\}',
+    rb'\{"(?:S|B|BOOL|SS|BS)":("[^"\\]*+"|true|false|\[(?:"[^"\\]*+",?+)*+\])\}',
     rb'\{"M":(\{(?:[^"{}]++|"[^"\\]*+")*+\})\}',
 )
 _splits: Final = [re.compile(each).split for each in _PASSES]

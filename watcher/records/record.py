@@ -37,11 +37,11 @@ import msgspec
 from dateutil.tz import tzlocal
 from msgspec import UNSET, UnsetType
 
-from watcher.aws.json_text import mend, read
+from watcher.aws.json_text import mend
 from watcher.aws.model import ShardKey, WireItem, WireValue
 from watcher.errors import WatcherError
 from watcher.records.diff import ABSENT, Absent, changed_values, images_missing, to_number
-from watcher.records.wire import NO_IMAGE, WireChange, WireRecord, is_by_ttl
+from watcher.records.wire import NO_IMAGE, WireChange, WireRecord, is_by_ttl, read_record
 
 if TYPE_CHECKING:
     from boto3.dynamodb.types import Binary
@@ -339,9 +339,6 @@ class Change(_LazyDict):
         return dict, (dict(self),)
 
 
-_wire_record = msgspec.json.Decoder(WireRecord)
-
-
 class RawRecords(Protocol):
     """The wire JSON of a page's records, by their index in it."""
 
@@ -409,7 +406,7 @@ class Record(_LazyDict):
         Raises msgspec.DecodeError where `raw` is not a record.
         """
         shard_key = ShardKey(stream, shard_id)
-        return cls.from_wire(read(_wire_record, raw), (msgspec.Raw(raw),), 0, shard_key)
+        return cls.from_wire(read_record(raw), (msgspec.Raw(raw),), 0, shard_key)
 
     def as_it_came(self) -> Record:
         """Returns a fresh copy of the record, without later changes to it."""

@@ -7,6 +7,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from watcher.aws.json_text import read
+
 KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
 """The values of `eventName` for a change."""
 
@@ -48,6 +50,27 @@ class WireRecord(msgspec.Struct, gc=False):
     eventSource: str | None = None
     awsRegion: str | None = None
     userIdentity: dict[str, str] | None = None
+
+
+_LONGEST_ABSENT: Final = len(b"null")
+_decode_record: Final = msgspec.json.Decoder(WireRecord)
+
+
+def read_record(raw: bytes | msgspec.Raw) -> WireRecord:
+    """Decodes a record. Raises msgspec.DecodeError where it is none."""
+    record = read(_decode_record, raw)
+    leave_out_empty_images((record,))
+    return record
+
+
+def leave_out_empty_images(records: Iterable[WireRecord]) -> None:
+    """Removes the images `{}` and `null`, by which emulators say that there is none."""
+    for change in [each.dynamodb for each in records]:
+        old, new = change.OldImage, change.NewImage
+        if 0 < len(old) <= _LONGEST_ABSENT and bytes(old) in (b"{}", b"null"):
+            change.OldImage = NO_IMAGE
+        if 0 < len(new) <= _LONGEST_ABSENT and bytes(new) in (b"{}", b"null"):
+            change.NewImage = NO_IMAGE
 
 
 WireFilter: TypeAlias = Callable[[WireRecord], bool]

@@ -278,7 +278,7 @@ class _Inlet:
         view = memoryview(self._buffer)
         shard_key, message = _message_decoder.decode(view[: self._head_bytes])
         if isinstance(message, Page):
-            message = msgspec.structs.replace(message, body=view[self._head_bytes :])
+            message = msgspec.structs.replace(message, body=bytes(view[self._head_bytes :]))
         self._buffer = None
         self._filled = 0
         return shard_key, message

@@ -160,7 +160,7 @@ def items(scalars: list[st.SearchStrategy[Any]]) -> st.SearchStrategy[Item]:
         ),
         max_leaves=6,
     )
-    return st.dictionaries(st.sampled_from("abc"), values, max_size=3)
+    return st.dictionaries(st.sampled_from("abc"), values, min_size=1, max_size=3)
 
 
 @given(items(PLAIN_TELLS + PLAIN_DOES_NOT_TELL), items(PLAIN_TELLS + PLAIN_DOES_NOT_TELL))

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from tests.support.odd_pages import pages
 from tests.support.wire import shard_key
+from watcher import Record
 from watcher.errors import TransientError, UnexpectedAnswerError
 from watcher.records import page
+from watcher.records.wire import NO_IMAGE
 
 BODY = (
     b'{"Records":['
@@ -122,3 +124,20 @@ def test_half_a_surrogate_pair_is_read_and_its_bytes_stay_as_they_came() -> None
     assert b"".join(bytes(raw) for raw in page.raw_records(HALF)) == b"".join(
         bytes(each.raw) for each in (first, half, last)
     )
+
+
+@pytest.mark.parametrize("empty", [b"{}", b"null"])
+def test_an_empty_image_is_none_wherever_records_are_read(empty: bytes) -> None:
+    """As moto up to 5.1.20 has it of an INSERT, other emulators of a REMOVE."""
+    record = (
+        b'{"eventName":"INSERT","dynamodb":{"Keys":{"k":{"S":"a"}},"NewImage":{"k":{"S":"a"}},'
+        b'"OldImage": %b,"SequenceNumber":"1"}}' % empty
+    )
+    body = b'{"Records":[%b]}' % record
+    of_page = page.decode(body).Records[0].dynamodb
+    (opened,) = page.records(body, shard_key("a"))
+    whole = Record.from_json(record)
+
+    assert of_page.OldImage is opened.wire.dynamodb.OldImage is NO_IMAGE
+    assert opened.old is whole.old is None
+    assert "OldImage" not in whole["dynamodb"] and bytes(whole.raw) == record

@@ -1,11 +1,14 @@
+import base64
 import json
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import given
+from boto3.dynamodb.types import Binary, TypeDeserializer
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from watcher.records.plain_json import plain_json, wire_json
+from watcher.records.record import binary_of
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
     [
@@ -24,7 +27,8 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
         ":[",
     ]
 )
-NAMES = TEXT.filter(bool) | st.sampled_from(["S", "N", "M", "L", "NS", "BOOL"])
+TYPES = ("S", "N", "B", "M", "L", "SS", "NS", "BS", "BOOL", "NULL")
+NAMES = TEXT.filter(bool) | st.sampled_from(TYPES)
 SCALARS = st.one_of(
     TEXT.map(lambda value: {"S": value}),
     st.decimals(allow_nan=False, allow_infinity=False).map(lambda value: {"N": str(value)}),
@@ -89,6 +93,63 @@ def test_every_image_becomes_the_plain_json_of_its_values(
         else:
             assert line is not None
             assert json.loads(line, parse_float=Decimal, parse_int=Decimal) == expected({"M": item})
+
+
+# Items that look like values: each name is a type's, each text a number's, each map small.
+LIKE_VALUES = st.recursive(
+    st.sampled_from(
+        [
+            *({"S": "5"}, {"S": ""}, {"N": "5"}, {"N": "-0.5e1"}, {"B": "AAE="}, {"BOOL": True}),
+            *({"NULL": True}, {"SS": ["5"]}, {"NS": ["5"]}, {"BS": ["AAE="]}),
+        ]
+    ),
+    lambda values: (
+        st.lists(values, max_size=1).map(lambda content: {"L": content})
+        | st.dictionaries(st.sampled_from(TYPES), values, max_size=1).map(lambda each: {"M": each})
+    ),
+    max_leaves=4,
+)
+
+
+@given(
+    item=st.dictionaries(st.sampled_from(TYPES), LIKE_VALUES, min_size=1, max_size=2),
+    images=st.integers(1, 20),
+)
+@example(item={"N": {"S": "5"}}, images=8)
+def test_names_that_are_types_are_names_in_every_number_of_images(item: Any, images: int) -> None:
+    lines = plain_json([wire(item)] * images)
+
+    assert len({*lines}) == 1 and len(lines) == images
+    assert json.loads(lines[0] or "", parse_float=Decimal, parse_int=Decimal) == {
+        name: as_json(TypeDeserializer().deserialize(botocores(value)))
+        for name, value in item.items()
+    }
+
+
+def botocores(value: Any) -> Any:
+    """A value in botocore's form: binary as bytes."""
+    ((kind, content),) = value.items()
+    match kind:
+        case "B":
+            return {kind: base64.b64decode(content)}
+        case "BS":
+            return {kind: [*map(base64.b64decode, content)]}
+        case "M":
+            return {kind: {name: botocores(each) for name, each in content.items()}}
+        case "L":
+            return {kind: [*map(botocores, content)]}
+    return value
+
+
+def as_json(native: Any) -> Any:
+    match native:
+        case Binary():
+            return base64.b64encode(binary_of(native) or b"").decode()
+        case dict():
+            return {name: as_json(each) for name, each in native.items()}
+        case list() | set():
+            return [*map(as_json, native)]
+    return native
 
 
 def test_numbers_keep_their_digits() -> None:

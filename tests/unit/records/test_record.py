@@ -252,7 +252,7 @@ ATTRIBUTES = st.recursive(
 )
 
 
-@given(st.dictionaries(st.text(min_size=1), ATTRIBUTES, max_size=5))
+@given(st.dictionaries(st.text(min_size=1), ATTRIBUTES, min_size=1, max_size=5))
 def test_any_image_comes_out_as_boto3_and_its_deserializer_give_it(image: dict[str, Any]) -> None:
     made = record(dynamodb={"NewImage": image})
     parsed = as_boto3({**WIRE, "dynamodb": {**WIRE["dynamodb"], "NewImage": image}})

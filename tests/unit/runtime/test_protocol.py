@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.times import NOON
-from tests.support.wire import shard_key
+from tests.support.wire import body, shard_key
 from watcher.aws.credentials import Keys
 from watcher.aws.model import ShardKey
 from watcher.runtime.protocol import (
@@ -69,6 +69,15 @@ def test_messages_come_out_in_order_and_whole(queue: MessageQueue) -> None:
     assert [name for name, _ in got] == [*[shard_key("a")] * 4, "a"]
     assert [message for _, message in got] == [*sent, None]
     assert queue.receive(0) is None
+
+
+def test_a_page_that_was_received_gives_its_records(queue: MessageQueue) -> None:
+    sent = Page(0, 2, "2", body([1, 2]))
+    queue.writer("a").send(shard_key("a"), sent)
+    ((_, page),) = received(queue, 1)
+    assert isinstance(page, Page)
+    assert page.records() == sent.records()
+    assert page.upto("1") == sent.upto("1")
 
 
 def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(
