@@ -9,8 +9,6 @@ from watcher.formatting.rows import write_row
 from watcher.formatting.style import time_text
 from watcher.records.plain_json import plain_json
 
-SHARES = "standard output"
-
 OPTIONS = {
     "csv_raw": (
         None,

@@ -13,8 +13,6 @@ from watcher.formatting.plain_records import ordered_key
 from watcher.formatting.text import write_json
 from watcher.records.plain_json import plain_json
 
-SHARES = "standard output"
-
 OPERATIONS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d", "SNAPSHOT": "r"}
 
 logger = logging.getLogger("watcher")

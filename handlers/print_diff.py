@@ -5,8 +5,6 @@ from watcher.formatting.differences import change_lines
 from watcher.formatting.style import highlighted, table_prefix
 from watcher.formatting.text import write_text
 
-SHARES = "standard output"
-
 
 def handle(record: Record) -> None:
     before = table_prefix(record)

@@ -12,8 +12,6 @@ from watcher.formatting.style import are_tables_shown
 from watcher.formatting.text import write_json
 from watcher.records.page import RecordPage
 
-SHARES = "standard output"
-
 OPTIONS = {
     "jmespath": (
         "EXPR",

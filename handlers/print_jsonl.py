@@ -4,8 +4,6 @@ from watcher import Record
 from watcher.formatting.plain_records import plain_line
 from watcher.formatting.text import write_json
 
-SHARES = "standard output"
-
 
 def handle(record: Record) -> None:
     line = plain_line(record)

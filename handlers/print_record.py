@@ -5,8 +5,6 @@ from watcher.formatting.differences import BY_TTL, shown_item
 from watcher.formatting.style import highlighted, paint, shown_time, table_prefix
 from watcher.formatting.text import write_text
 
-SHARES = "standard output"
-
 
 def handle(record: Record) -> None:
     kind = paint(record.event_name, record.event_name)

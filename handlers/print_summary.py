@@ -9,8 +9,6 @@ from watcher.records.page import RecordPage
 from watcher.records.record import creation_time
 from watcher.records.wire import is_by_ttl
 
-SHARES = "standard output"
-
 
 def handle(record: Record) -> None:
     write_text(f"{summary_line(record)}\n")

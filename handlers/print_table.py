@@ -16,8 +16,6 @@ from watcher.formatting.style import (
 from watcher.formatting.text import cell_width, padded, write_text
 from watcher.formatting.values import printable_key
 
-SHARES = "standard output"
-
 MOST = 40
 """A column is as wide as the longest text in it so far, up to this."""
 NARROW = 80

@@ -13,8 +13,6 @@ from watcher.formatting.style import highlighted, shown_time, table_prefix
 from watcher.formatting.text import printable
 from watcher.formatting.values import printable_key
 
-SHARES = "standard output"
-
 OPTIONS = {
     "template": (
         "TEXT",

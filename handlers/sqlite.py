@@ -15,8 +15,6 @@ from watcher.formatting.style import time_text
 from watcher.records.plain_json import plain_json
 from watcher.records.wire import SNAPSHOT
 
-SHARES = "a database file"
-
 OPTIONS = {
     "sqlite": (
         "FILE",

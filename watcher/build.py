@@ -12,12 +12,10 @@ from watcher.delivery import output
 from watcher.delivery.concurrent import (
     ConcurrentDelivery,
     HandlerPool,
-    PinnedHandlerPool,
     ThreadHandlerPool,
 )
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.handler import Handler
-from watcher.delivery.handler_workers import HandlerWorkers
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import Delivery
 from watcher.delivery.sequential import SequentialDelivery
@@ -54,11 +52,6 @@ def open_watch(
     """
     with ExitStack() as stack:
         stack.enter_context(raised_open_files())
-        workers = None
-        if options.handlers_in == "workers":  # started first: a fork is unsafe beside threads
-            size, redaction = options.handled_at_once, options.redaction
-            workers = HandlerWorkers(handlers, size, redaction)
-            stack.callback(workers.end)
         displays, heartbeat = stack.enter_context(
             open_displays(options.display, options.metrics_port, options.stop_timeout)
         )
@@ -67,10 +60,8 @@ def open_watch(
             opened = open_store(options.checkpoint, options.connection, named)
             store = stack.enter_context(closing(opened))
         pool: HandlerPool | None = None
-        if workers is not None:
-            pool = PinnedHandlerPool(workers)
-        elif options.handled_at_once > 1:
-            pool = ThreadHandlerPool(options.handled_at_once)
+        if options.concurrency is not None and options.concurrency > 1:
+            pool = ThreadHandlerPool(options.concurrency)
         queue = MessageQueue()
         start: StartProcess
         if options.workers == "threads":
@@ -117,8 +108,8 @@ def build_manager(
 ) -> Manager:
     """Returns the loop over these streams and workers, with its collaborators.
 
-    With a `pool`, handlers of several shards run at the same time, with its `workers` in
-    processes of their own. Raises UsageError for a dead-letter file that can't be written.
+    With a `pool`, handlers of several shards run at the same time. Raises UsageError for a
+    dead-letter file that can't be written.
     """
     heartbeat = heartbeat or Heartbeat(clock=clock)
     totals = Totals()
@@ -133,7 +124,6 @@ def build_manager(
         during_wait=lambda: manager.go_on_beside_handlers(),
         in_threads=pool is not None,
         times_handlers=bool(displays),
-        workers=None if pool is None else pool.workers,
     )
     saver = build_saver(store, streams, dispatcher, heartbeat, clock, totals=totals)
     progress = build_progress(options, totals=totals, stats=stats, saver=saver)
@@ -180,7 +170,6 @@ def build_dispatcher(
     during_wait: Callable[[], object],
     in_threads: bool,
     times_handlers: bool,
-    workers: HandlerWorkers | None = None,
 ) -> Dispatcher:
     """Returns the dispatcher, which obeys the shutdown and the lease."""
     return Dispatcher(
@@ -198,7 +187,6 @@ def build_dispatcher(
         during_wait=during_wait,
         in_threads=in_threads,
         times_handlers=times_handlers,
-        workers=workers,
     )
 
 

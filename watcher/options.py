@@ -48,7 +48,6 @@ OnStale: TypeAlias = Literal["fail", "trim-horizon", "snapshot"]
 """The policy for a checkpoint that is older than 24 hours."""
 
 WorkerKind: TypeAlias = Literal["processes", "threads"]
-HandlersIn: TypeAlias = Literal["manager", "workers"]
 
 MOST_OF_TAIL = 100_000
 """The largest `tail`: the changes' places are kept in memory."""
@@ -325,14 +324,6 @@ class WatchOptions(ReadOptions):
             "tasks); each shard's records stay in order; default 1",
         ),
     ] = None
-    handlers_in: Annotated[
-        HandlersIn,
-        Parameter(
-            metavar="PLACE",
-            group="start",
-            help="where handlers run: manager (default), or workers",
-        ),
-    ] = "manager"
     price: Annotated[
         float,
         Parameter(
@@ -425,8 +416,6 @@ class WatchOptions(ReadOptions):
             refuse_bad_count(name, getattr(self, name))
         if self.workers not in get_args(WorkerKind):
             raise UsageError("give processes or threads", "workers", repr(self.workers))
-        if self.handlers_in not in get_args(HandlersIn):
-            raise UsageError("give manager or workers", "handlers_in", repr(self.handlers_in))
         refuse_bad_seconds("stop_timeout", self.stop_timeout)
         for name in ("max_seconds", "ready_lag"):
             if (seconds := getattr(self, name)) is not None:
@@ -444,15 +433,6 @@ class WatchOptions(ReadOptions):
     def end(self) -> datetime | None:
         """The latest creation time that counts; None: no limit."""
         return end(self.until, self.start)
-
-    @property
-    def handled_at_once(self) -> int:
-        """The number of shards whose records are handled at once."""
-        if self.concurrency is None and self.handlers_in == "workers":
-            from watcher import process_start  # not for help: it needs multiprocessing
-
-            return process_start.usable_cpus()
-        return self.concurrency or 1
 
     @property
     def is_bounded(self) -> bool:

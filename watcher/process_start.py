@@ -102,13 +102,6 @@ def processes(*, with_threads: bool = False) -> BaseContext:
     return context
 
 
-def usable_cpus() -> int:
-    """Returns the number of CPUs that this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _has_room_for_sockets() -> bool:
     """True where a socket's path fits into the process's folder of multiprocessing.
 

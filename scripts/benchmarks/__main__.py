@@ -44,7 +44,6 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "print": throughput.printing,
     "filter": throughput.dropping,
     "cpu": throughput.cpu,
-    "handlers-in": throughput.handlers_in,
     "pull": throughput.pull,
     "many": throughput.many,
     "late": throughput.late,

@@ -14,7 +14,7 @@ SPARK = tuple(
 """What `spark` stands for."""
 
 NAMES = (
-    *("raw", "keys", "native", "print", "filter", "cpu", "handlers-in", "pull", "many", "late"),
+    *("raw", "keys", "native", "print", "filter", "cpu", "pull", "many", "late"),
     *(
         "latency",
         "ends",

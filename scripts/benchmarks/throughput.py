@@ -98,35 +98,6 @@ def cpu(replay: Replay) -> Iterator[Row]:
         yield Row(f"{figure}: CPU a page", "ms", runs)
 
 
-def handlers_in(replay: Replay) -> Iterator[Row]:
-    """What a page takes in the manager, and in all processes, with handlers in workers.
-
-    The manager bounds the rate once there are enough cores for the workers.
-    """
-    shards = 4
-    for name, few, many in (("read-keys", 10, 50), ("read-new", 10, 50), ("compute", 3, 33)):
-        own: dict[str, list[float]] = {"manager": [], "workers": []}
-        total: dict[str, list[float]] = {"manager": [], "workers": []}
-        for _ in range(3):
-            for place in own:
-                options = f"--{name}", "--handlers-in", place
-                done = [
-                    _run(
-                        replay,
-                        _watching(shards * pages * RECORDS, *options),
-                        Scenario(shards, pages),
-                    )[0]
-                    for pages in (few, many)
-                ]
-                count = shards * (many - few) / 1000
-                own[place].append((done[1].own_cpu - done[0].own_cpu) / count)
-                total[place].append((done[1].cpu - done[0].cpu) / count)
-        note = "compared with handlers in the manager"
-        for what, figures in (("the manager's CPU a page", own), ("all CPU a page", total)):
-            figure, compared = f"--{name} in workers: {what}", figures["manager"]
-            yield Row(figure, "ms", figures["workers"], compared=compared, note=note)
-
-
 def _beside_naive(
     replay: Replay, figure: str, what: str, run: Callable[[], float], ratio: float
 ) -> Row:

@@ -49,7 +49,7 @@ def numbers(sim: RemoteSimulator) -> list[str]:
     return [record.sequence_number for record in sim.records]
 
 
-@pytest.mark.parametrize("more", [[], ["--concurrency", "2"], ["--handlers-in", "workers"]])
+@pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
 def test_with_a_checkpoint_a_database_that_is_away_costs_time_and_no_record(
     sim: RemoteSimulator, place: Path, more: list[str]
 ) -> None:
@@ -74,7 +74,7 @@ def test_without_one_the_last_line_says_how_many_were_not_handled(
     assert program.err[-1].endswith(", 1 NOT HANDLED (see --on-error)")
 
 
-@pytest.mark.parametrize("more", [[], ["--concurrency", "2"], ["--handlers-in", "workers"]])
+@pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
 def test_a_stop_ends_a_record_that_is_tried_for_ever_and_the_next_watch_begins_with_it(
     sim: RemoteSimulator, place: Path, more: list[str]
 ) -> None:

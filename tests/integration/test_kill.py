@@ -17,7 +17,7 @@ import pytest
 
 from tests.chaos import children
 from tests.simulator import RemoteSimulator, Simulator, judge
-from tests.support.program import Program, run
+from tests.support.program import Program
 
 
 @pytest.fixture
@@ -265,9 +265,8 @@ def of_handler(lines: list[str]) -> list[str]:
         (signal.SIGTERM, SLOW, []),
         (signal.SIGHUP, ASYNC, ["--concurrency", "2"]),
         (signal.SIGINT, SLOW, ["--print-json"]),
-        (signal.SIGTERM, SLOW, ["--handlers-in", "workers"]),
     ],
-    ids=["alone", "async and concurrent", "two observers", "workers"],
+    ids=["alone", "async and concurrent", "two observers"],
 )
 def test_a_slow_observer_gets_the_record_in_hand_and_nothing_behind_it(
     sim: RemoteSimulator, tmp_path: Path, number: signal.Signals, slow: str, options: list[str]
@@ -307,15 +306,14 @@ def handle(record):
 """
 
 
-@pytest.mark.parametrize("more", [[], ["--handlers-in", "workers"]])
 def test_a_stuck_observer_is_broken_off_and_gets_its_record_again(
-    sim: RemoteSimulator, tmp_path: Path, more: list[str]
+    sim: RemoteSimulator, tmp_path: Path
 ) -> None:
     checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
     sim.bulk(10)
     with Program(
         *("orders", "--from", "trim-horizon", *checkpoint, *handler(tmp_path, STUCK)),
-        *("--stop-timeout", "0.5", *more),
+        *("--stop-timeout", "0.5"),
         env=sim.environment,
     ) as program:
         program.wait_for_lines(1)
@@ -325,49 +323,6 @@ def test_a_stuck_observer_is_broken_off_and_gets_its_record_again(
     with watching(sim, "-pj", *checkpoint) as second:
         second.wait_for_lines(10)
         assert second.end() == 0
-
-
-IN_HAND = """
-import os, time
-begun = []
-def add(name, number):
-    with open(name, "a") as file:
-        file.write(f"{os.getpid()} {number}\\n")
-def handle(record):
-    begun.append(record)
-    if len(begun) == 100:
-        add("in hand", record.sequence_number)
-        while not os.path.exists("enough"):
-            time.sleep(0.01)
-    add("seen", record.sequence_number)
-"""
-
-
-def test_handler_workers_that_are_killed_repeat_nothing_but_the_record_in_hand(
-    sim: RemoteSimulator, tmp_path: Path
-) -> None:
-    """And a stop nothing: the next run continues behind it."""
-    options = [*handler(tmp_path, IN_HAND), "--handlers-in", "workers", "--concurrency", "2"]
-    options += ["--from", "trim-horizon", "--checkpoint", "c.json"]
-    sim.split()
-    sim.bulk(1500, keys=40)
-
-    def noted(name: str) -> list[list[str]]:
-        file = tmp_path / name
-        lines = file.read_text().splitlines() if file.exists() else []
-        return [line.split() for line in lines]
-
-    with Program("orders", *options, env=sim.environment, cwd=tmp_path) as program:
-        for killed in range(4):
-            program.wait_for(lambda killed=killed: len(noted("in hand")) > killed)  # type: ignore[misc]
-            os.kill(int(noted("in hand")[killed][0]), signal.SIGKILL)
-        (tmp_path / "enough").touch()
-        program.wait_for(lambda: len(noted("seen")) > 600)
-        assert program.end() == 0
-    assert sum("was killed by SIGKILL" in line for line in program.err) > 4
-    done = run("orders", *options, "--no-follow", env=sim.environment, cwd=tmp_path)
-    assert done.process.returncode == 0
-    assert not any(judge(sim.records, [number for _, number in noted("seen")]))
 
 
 def test_an_ignored_hangup_stays_ignored(sim: RemoteSimulator) -> None:

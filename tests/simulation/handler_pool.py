@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from tests.simulation.scheduler import Killed, Life, Scheduler
-from watcher.aws.model import ShardKey
-from watcher.delivery.handler_workers import HandlerWorkers
 
 _Work = Callable[[], Iterator[None]]
 
@@ -22,8 +20,6 @@ class SimulatedHandlerPool:
     While one of them runs, the scheduler waits; where it would wait itself, it gives the turn back.
     """
 
-    workers: HandlerWorkers | None = None
-
     def __init__(self, scheduler: Scheduler, life: Life, count: int) -> None:
         self.size = count
         self.scheduler = scheduler
@@ -33,7 +29,7 @@ class SimulatedHandlerPool:
         self._all: list[_Hand] = []
         life.waits = self.waits
 
-    def submit(self, work: _Work, shard_key: ShardKey) -> None:
+    def submit(self, work: _Work) -> None:
         """See `HandlerPool`."""
         if self._life.killed:
             return

@@ -49,8 +49,6 @@ class Scenario:
     """Whether the items that exist are told, too."""
     concurrency: int = 1
     """Of how many shards records are handled at once."""
-    in_workers: bool = False
-    """Whether they are handled in other processes, in parts of pages."""
     pipe_bytes: int = 65536
     limit: int | None = None
     """Spark's maxRecordsPerTrigger."""
@@ -117,8 +115,6 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     _draw_snapshot(scenario)
     _draw_hang(scenario)
     _draw_failing_for_long(scenario)
-    if scenario.concurrency > 1 and not scenario.batch:
-        scenario.in_workers = random.Random(f"workers {seed}").random() < 0.5
     for name, value in (given or {}).items():
         if name == "events":
             moments = random.Random(f"given {seed}")

@@ -89,9 +89,8 @@ def test_a_query_that_is_killed_again_and_again_goes_on_exactly() -> None:
     assert sum(outcome.injected["kill the program"] for outcome in outcomes) > 100
 
 
-def test_a_limit_ends_a_watch_of_items_and_changes_in_handler_workers() -> None:
-    """Records that it counts as started give their places back while items come first."""
-    given = {"concurrency": 3, "in_workers": True, "batch": 0, "snapshot": True, "max_records": 7}
+def test_a_limit_ends_a_watch_of_items_and_changes_of_several_shards() -> None:
+    given = {"concurrency": 3, "batch": 0, "snapshot": True, "max_records": 7}
     outcomes = [play(seed, "processes", given) for seed in (20352, 20387, 20435, *range(10))]
     assert [outcome for outcome in outcomes if outcome.complaints] == []
 

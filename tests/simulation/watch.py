@@ -10,7 +10,6 @@ import msgspec
 
 from tests.simulation import probes
 from tests.simulation.handler_pool import SimulatedHandlerPool
-from tests.simulation.handler_workers import SimulatedHandlerWorkers
 from tests.simulation.items import SimulatedItems
 from tests.simulation.processes import PipeSelector, SimulatedWorker
 from tests.simulation.program import LIMITED_RUNS, Program
@@ -121,13 +120,10 @@ class Watch(Program):
             followed.append(WatchedStream(arn, settings, service=client, clock=life))
         if scenario.concurrency > 1:
             self._pool = SimulatedHandlerPool(self._scheduler, life, scenario.concurrency)
-        handler = self._handler(life)
-        if self._pool is not None and scenario.in_workers:
-            self._pool.workers = SimulatedHandlerWorkers([handler], self._rng, life)
         return build_manager(
             settings,
             streams=WatchedStreams(followed, clock=life),
-            handlers=[handler],
+            handlers=[self._handler(life)],
             workers=Workers(
                 queue,
                 self._start_process,

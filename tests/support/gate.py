@@ -13,7 +13,6 @@ from unittest import mock
 
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST
-from watcher.aws.model import ShardKey
 from watcher.delivery.concurrent import ThreadHandlerPool
 from watcher.records.record import Record
 
@@ -96,10 +95,10 @@ class WatchedPool(ThreadHandlerPool):
         if gate is not None:
             gate.pool = self
 
-    def submit(self, work: Callable[[], Iterator[None]], shard_key: ShardKey) -> None:
+    def submit(self, work: Callable[[], Iterator[None]]) -> None:
         with self._count:
             self._given += 1
-        super().submit(partial(self._counted, work), shard_key)
+        super().submit(partial(self._counted, work))
 
     def _counted(self, work: Callable[[], Iterator[None]]) -> Iterator[None]:
         with self._count:

@@ -222,7 +222,6 @@ _NOT_HERE = {
     "poll_max": "Spark paces its own reads",
     "reload": "executors load handlers once",
     "concurrency": "Spark's tasks run side by side",
-    "handlers_in": "they run on executors",
     **dict.fromkeys(("processes", "workers"), "Spark's executors are its processes"),
     **dict.fromkeys(("live", "live_web"), "leave --engine out"),
     "ready_lag": "it serves no /readyz",

@@ -201,8 +201,6 @@ def _watch(
         handler_flags.set_region(streams, values["region"])
     from watcher.watching import watch  # not before: it needs boto3, which --help does not
 
-    if values["handlers_in"] == "workers":
-        _check_for_workers(choice, values)
     if is_live(values):
         # In a browser's program the handlers are another process's.
         own = [] if is_viewer() else choice.load()
@@ -228,14 +226,6 @@ def _watch(
             raise
     logger.info(closing_line(totals))
     return 0
-
-
-def _check_for_workers(choice: handler_flags.Choice, values: Values) -> None:
-    """Raises UsageError for what handler workers can't do."""
-    if is_live(values):
-        raise UsageError("not with --live: its view is this process's own", "handlers_in")
-    if not choice.chosen:
-        raise UsageError("choose a handler of your own: printing needs one process", "handlers_in")
 
 
 def _with_callers(streams: Sequence[str], choice: handler_flags.Choice, values: Values) -> int:

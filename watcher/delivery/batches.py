@@ -93,10 +93,6 @@ class Batches(Handler):
         self._clock = clock
         self._batches: dict[ShardKey, _Batch] = {}
 
-    def through(self, call: Callable[[Sequence[Record]], int]) -> Batches:
-        """Returns the same batches for another call."""
-        return Batches(self.name, call, self._settings, self._clock)
-
     def _add(self, record: Record) -> None:
         batch = self._batches.get(record.shard_key)
         if batch is None:

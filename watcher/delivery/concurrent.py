@@ -16,8 +16,6 @@ from watcher.aws.arns import table_of
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
-from watcher.delivery.handler_process import Answer, progress_of
-from watcher.delivery.handler_workers import HandlerWorkers
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import EndOfReading, HandlerStep
@@ -44,11 +42,9 @@ class HandlerPool(Protocol):
 
     size: int
     """The largest number of threads."""
-    workers: HandlerWorkers | None
-    """The processes that call the handlers; None: this process."""
 
-    def submit(self, work: Work, shard_key: ShardKey) -> None:
-        """Runs this work for a shard in the next free thread, in the order of submission."""
+    def submit(self, work: Work) -> None:
+        """Runs this work in the next free thread, in the order of submission."""
 
     def close(self) -> None:
         """Refuses more work."""
@@ -56,8 +52,6 @@ class HandlerPool(Protocol):
 
 class ThreadHandlerPool:
     """Up to `size` threads, started on demand; daemons, so that the program can end."""
-
-    workers: HandlerWorkers | None = None
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -67,7 +61,7 @@ class ThreadHandlerPool:
         """False once `close` was called."""
         self._lock = threading.Lock()
 
-    def submit(self, work: Work, shard_key: ShardKey) -> None:
+    def submit(self, work: Work) -> None:
         """See `HandlerPool`."""
         with self._lock:
             if not self.is_open:
@@ -90,38 +84,14 @@ class ThreadHandlerPool:
                 pass
 
 
-class PinnedHandlerPool:
-    """A thread for each handler worker: a shard's work always waits for the same one."""
-
-    def __init__(self, workers: HandlerWorkers) -> None:
-        self.workers: HandlerWorkers | None = workers
-        self.size = workers.size
-        self._place = workers.place
-        self._threads = [ThreadHandlerPool(1) for _ in range(workers.size)]
-
-    def submit(self, work: Work, shard_key: ShardKey) -> None:
-        """See `HandlerPool`."""
-        self._threads[self._place(shard_key)].submit(work, shard_key)
-
-    def close(self) -> None:
-        """See `HandlerPool`."""
-        for each in self._threads:
-            each.close()
-
-
 class PartialPage:
-    """A page that is being delivered: record by record, or in parts by a handler worker."""
+    """A page that is being delivered: record by record."""
 
     def __init__(self, page: Page, records: RecordPage, wire_filter: WireFilter | None) -> None:
         self.page = page
         self._opened = records
         self._wire_filter = wire_filter
         self._left_out = 0
-        self.place = 0
-        """In parts: the place in `chosen` of the next record …"""
-        self.upto = 0
-        """… and the place behind the last one that the limit counts as started."""
-        self._passed = 0
 
     @cached_property
     def wire_records(self) -> list[WireRecord]:
@@ -132,29 +102,6 @@ class PartialPage:
     def records(self) -> Iterator[tuple[int, Record | None]]:
         """The records with their indexes; None for one that a filter leaves out."""
         return enumerate(self._opened.masked(self._wire_filter))
-
-    @cached_property
-    def chosen(self) -> RecordPage:
-        """The records that the filter lets through."""
-        passes = self._wire_filter
-        return self._opened if passes is None else self._opened.filtered(passes)
-
-    @property
-    def is_begun(self) -> bool:
-        """True while records that the limit counts as started are still to be delivered."""
-        return self.place < self.upto
-
-    def give_back(self) -> int:
-        """Returns the number of records that the limit counts as started, and that wait now."""
-        count, self.upto = self.upto - self.place, self.place
-        return count
-
-    def pass_to(self, place: int) -> int:
-        """Moves to this place in `chosen`; returns the number of records passed on the way."""
-        is_end = place == len(self.chosen.indexes)
-        passed = self.page.count if is_end else self.chosen.indexes[place] - self.page.start
-        new, self._passed, self.place = passed - self._passed, passed, place
-        return new
 
     def left_out_before(self, index: int) -> int:
         """Returns the newly passed number of records that a worker left out before this one."""
@@ -250,15 +197,12 @@ class ConcurrentDelivery:
         self._queues: dict[ShardKey, ShardQueue] = {}
         self._ends: list[EndOfReading] = []
         """The ends of shards without any submitted page."""
-        self._in_parts = dispatcher.takes_parts
         self._begun = 0
         """The number of started records, which the limit counts."""
         self._bytes = 0
         self._most_bytes = self._timing.all_bytes + pool.size * 2 * self._timing.shard_bytes
         self._error: BaseException | None = None
         self._has_stopped = False
-        self._has_given_back = False
-        """True where the limit has room again, for queues that have stopped at it."""
         self._tick_due = 0.0
         self._items: ShardKey | None = None
         """A snapshot's items, delivered now or read next; their table's changes wait meanwhile."""
@@ -329,11 +273,6 @@ class ConcurrentDelivery:
     def deliver(self) -> Sequence[EndOfReading]:
         """See `Delivery`. Raises the error of a handler's thread."""
         self._tick()
-        if self._has_given_back:
-            self._has_given_back = False
-            for queue in self._queues.values():
-                if queue.jobs:
-                    self._add(queue)
         self.move_positions()
         if self._error is not None:
             raise self._error
@@ -354,7 +293,6 @@ class ConcurrentDelivery:
                 is_pending = self._dispatcher.first_pending(queue.shard_key) is not None
                 if ends[-1][1] is None and not is_pending:
                     del self._queues[queue.shard_key]
-                    self._dispatcher.forget(queue.shard_key)
         return ends
 
     def _tick(self) -> None:
@@ -470,7 +408,7 @@ class ConcurrentDelivery:
             queue.jobs.extend(jobs)
             is_taken, queue.is_taken = queue.is_taken, True
         if not is_taken:
-            self._pool.submit(partial(self._turn, queue), queue.shard_key)
+            self._pool.submit(partial(self._turn, queue))
 
     def _may_begin(self, queue: ShardQueue) -> bool:
         """True while a shard may start another step."""
@@ -509,16 +447,11 @@ class ConcurrentDelivery:
 
     def _end_turn(self, queue: ShardQueue) -> None:
         queue.step_since = math.inf
-        is_begun = queue.page is not None and queue.page.is_begun
         with self._lock:
-            may_go_on = self._may_begin(queue) and (is_begun or not self._is_full())
+            may_go_on = self._may_begin(queue) and not self._is_full()
             queue.is_taken = bool(queue.jobs) and may_go_on
-            if queue.page is not None and is_begun and not queue.is_taken:
-                # Items are delivered first: they may be what is left of the limit.
-                self._begun -= queue.page.give_back()
-                self._has_given_back = True
         if queue.is_taken:
-            self._pool.submit(partial(self._turn, queue), queue.shard_key)
+            self._pool.submit(partial(self._turn, queue))
         else:
             self._wake_loop()
 
@@ -531,8 +464,6 @@ class ConcurrentDelivery:
             records = self._progress.opened(queue.shard_key, page)
             queue.page = PartialPage(page, records, self._progress.wire_filter(queue.shard_key))
         partial_page, monotonic = queue.page, self._clock.monotonic
-        if self._in_parts:
-            return (yield from self._deliver_parts(queue, partial_page, until))
         while self._may_begin(queue) and monotonic() < until:
             index, record = next(partial_page.records, (-1, None))
             if index < 0:
@@ -549,71 +480,12 @@ class ConcurrentDelivery:
             yield
         return False
 
-    def _deliver_parts(
-        self, queue: ShardQueue, page: PartialPage, until: float
-    ) -> Generator[None, None, bool]:
-        """As `_deliver`, in a handler worker, which answers after a moment or a failure."""
-        while self._may_begin(queue) and self._clock.monotonic() < until:
-            if page.place == page.upto:
-                if page.upto < len(page.chosen):
-                    page.upto += self._begin_records(len(page.chosen) - page.upto)
-                    if page.is_begun:
-                        continue
-                    return False
-                left_out = page.pass_to(page.upto)
-                with self._lock:
-                    queue.undelivered -= left_out
-                    queue.filtered += left_out
-                self._end_page(queue, page)
-                return True
-            queue.step_since = self._clock.monotonic()
-            on_wait = partial(self._hold, queue, page)
-            answer = self._dispatcher.deliver_part(page.chosen, page.place, page.upto, on_wait)
-            self._note_part(queue, page, answer)
-            queue.in_hand = None
-            if answer.failed is not None:
-                record = self._hold(queue, page, page.place)
-                if answer.is_interrupted:
-                    raise Overdue(f"Interrupted: a handler was still processing {queue.title}")
-                place, error = answer.failed
-                self._dispatcher.deliver_failed(record, place, error.error())
-                queue.in_hand = None
-                self._note_part(queue, page, progress_of(page.chosen, page.place, page.place + 1))
-            yield
-        return False
-
-    def _hold(self, queue: ShardQueue, page: PartialPage, place: int) -> Record:
-        """Notes that a handler has the record at this place; returns it."""
-        record = next(iter(page.chosen[place : place + 1]))
-        if queue.in_hand is None or queue.in_hand[0].sequence_number != record.sequence_number:
-            queue.in_hand = record, self._clock.monotonic()
-        return record
-
-    def _note_part(self, queue: ShardQueue, page: PartialPage, answer: Answer) -> None:
-        """Notes the records that were delivered, and those that a filter left out before them."""
-        delivered = answer.done - page.place
-        if not delivered:
-            return
-        passed = page.pass_to(answer.done)
-        with self._lock:
-            queue.last = answer.number, answer.created
-            queue.undelivered -= passed
-            queue.kinds.update(answer.kinds)
-            queue.filtered += passed - delivered
-            queue.filtered += page.left_out_before(
-                page.chosen.indexes[answer.done - 1] - page.page.start
-            )
-
     def _begin_record(self) -> bool:
         """Counts a record as started; False where the limit is reached."""
-        return self._begin_records(1) == 1
-
-    def _begin_records(self, count: int) -> int:
-        """Counts records as started; returns their number, less where the limit is reached."""
         with self._lock:
-            begun = int(min(count, self._progress.limit - self._begun))
-            self._begun += begun
-            return begun
+            has_room = not self._is_full()
+            self._begun += has_room
+            return has_room
 
     def _note(
         self, queue: ShardQueue, partial_page: PartialPage, index: int, record: Record | None

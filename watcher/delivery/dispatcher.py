@@ -18,8 +18,6 @@ from watcher.delivery import output
 from watcher.delivery.coroutines import Coroutines
 from watcher.delivery.failures import FailedRecordSink, FailureLog, FailurePolicy, which_of
 from watcher.delivery.handler import Failure, Handler
-from watcher.delivery.handler_process import Answer
-from watcher.delivery.handler_workers import HandlerWorkers, WorkersError
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.retries import Retries
 from watcher.delivery.timing import HANDLER_TIMING
@@ -44,8 +42,8 @@ class Dispatcher:
     lease). With `in_threads`, several threads deliver, each of them records of other shards;
     otherwise the one thread calls `before_retry`, which can save what was delivered before, and
     `during_wait` several times a second while it waits. With `times_handlers`, each handler's
-    `durations` hold the times of its calls. With `workers`, these call the handlers in processes of
-    their own. Raises UsageError for a dead-letter file that can't be written.
+    `durations` hold the times of its calls. Raises UsageError for a dead-letter file that
+    can't be written.
     """
 
     def __init__(
@@ -60,10 +58,7 @@ class Dispatcher:
         during_wait: Callable[[], object] = lambda: None,
         in_threads: bool = False,
         times_handlers: bool = False,
-        workers: HandlerWorkers | None = None,
     ) -> None:
-        handlers = handlers if workers is None else workers.handlers
-        self._workers = workers
         self.shutdown = shutdown or Shutdown(clock=clock)
         self._handlers = handlers
         self._on_error = on_error
@@ -152,8 +147,8 @@ class Dispatcher:
 
         return timed
 
-    def deliver(self, record: Record, calls: Sequence[_Call] | None = None) -> None:
-        """Calls every handler, or these. Raises HandlerError under `stop`, OutputClosed.
+    def deliver(self, record: Record) -> None:
+        """Calls every handler. Raises HandlerError under `stop`, OutputClosed.
 
         They share the record: a copy for each would cost more than the delivery. After a failure,
         the next ones get it as it came, without any handler's changes.
@@ -161,11 +156,11 @@ class Dispatcher:
         fatal: HandlerError | None = None
         if self._check is not None:
             self._check()
-        for call, handler in self._calls if calls is None else calls:
+        for call, handler in self._calls:
             try:
                 if (answer := call(record)) is not None:
                     self._coroutines.finish(answer)
-            except (KeyboardInterrupt, WorkersError):
+            except KeyboardInterrupt:
                 raise
             except BaseException as error:
                 record = record.as_it_came()
@@ -204,48 +199,6 @@ class Dispatcher:
             durations.add(self._clock.monotonic() - began, len(page))
         return is_delivered
 
-    @property
-    def takes_parts(self) -> bool:
-        """True where `deliver_part` may be used: handlers run in workers."""
-        return self._workers is not None and self._workers.takes_pages
-
-    def deliver_part(
-        self, page: RecordPage, begin: int, upto: int, on_wait: Callable[[int], object]
-    ) -> Answer:
-        """Delivers some of the records `begin:upto` in a worker, up to the first failure.
-
-        The caller then passes the failure to `deliver_failed`. See `HandlerWorkers.deliver`.
-        """
-        assert self._workers is not None
-        if self._check is not None:
-            self._check()
-        is_timed = any(each.durations is not None for each in self._handlers)
-        is_fenced = self._check is not None
-        answer = self._workers.deliver(
-            page, begin, upto, is_fenced=is_fenced, is_timed=is_timed, on_wait=on_wait
-        )
-        for handler, durations in zip(self._handlers, answer.durations, strict=False):
-            assert handler.durations is not None
-            handler.durations.merge(durations)
-        return answer
-
-    def deliver_failed(self, record: Record, place: int, error: BaseException) -> None:
-        """Applies the policy where a handler failed in its worker, and calls those behind it.
-
-        Raises as `deliver`.
-        """
-
-        def fail(record: Record) -> None:
-            raise error
-
-        _, handler = self._calls[place]
-        self.deliver(record, [(fail, handler), *self._calls[place + 1 :]])
-
-    def forget(self, shard_key: ShardKey) -> None:
-        """Forgets a shard whose records are all handled."""
-        if self._workers is not None:
-            self._workers.forget(shard_key)
-
     # Failures: the one place where a policy is applied
 
     def _apply_policy(
@@ -268,7 +221,7 @@ class Dispatcher:
             try:
                 handler.go_on(failure, given_up=pause is None)
                 return self.retries.succeeded(records[0].shard_key)
-            except (KeyboardInterrupt, WorkersError):
+            except KeyboardInterrupt:
                 raise
             except BaseException as another:
                 error = another
@@ -397,10 +350,8 @@ class Dispatcher:
             self._failure_log.log_repeats_if_due()
 
     def cancel(self) -> None:
-        """Breaks off what handlers do in other threads or processes, where that is possible."""
+        """Breaks off what handlers do in other threads, where that is possible."""
         self._coroutines.cancel()
-        if self._workers is not None:
-            self._workers.interrupt()
 
     def close(self) -> None:
         """Calls each handler's `close`, even if another's fails.

@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -226,48 +225,6 @@ class FailedRecordSink:
                 logger.error(f"{name} may lack its last lines: {error.strerror}")
 
 
-class RemoteError(Exception):
-    """An error of a handler in another process; its type has the name of the original's."""
-
-    place = ""
-    """The error's place in the user's code."""
-
-
-class _RemoteOSError(RemoteError, OSError):
-    pass
-
-
-class _Traceback(Exception):
-    """The traceback in the other process, which a debug log shows."""
-
-
-class SentError(NamedTuple):
-    """An error as another process sends it: a traceback can't be sent, and many errors neither."""
-
-    kind: str
-    text: str
-    place: str = ""
-    trace: str = ""
-    errno: int | None = None
-
-    @classmethod
-    def of(cls, error: BaseException) -> SentError:
-        """Returns the form to send."""
-        number = error.errno if isinstance(error, OSError) else None
-        trace = "".join(traceback.format_exception(error))
-        return cls(type(error).__name__, error_text(error), place_of(error), trace, number)
-
-    def error(self) -> RemoteError:
-        """Returns the error for the failure policy and the log."""
-        base = RemoteError if self.errno is None else _RemoteOSError
-        made: RemoteError = type(self.kind, (base,), {})(self.text)
-        made.place = self.place
-        if isinstance(made, OSError):
-            made.errno = self.errno
-        made.__cause__ = _Traceback(f"\n{self.trace}") if self.trace else None
-        return made
-
-
 def is_lasting(error: BaseException) -> bool:
     """True for a full disk or a closed file: all further writes would fail too."""
     return isinstance(error, OSError) and error.errno in _UNWRITABLE
@@ -296,8 +253,6 @@ def _kind(error: BaseException) -> str:
 
 def place_of(error: BaseException) -> str:
     """Returns the error's place in the user's code, such as `handlers/mine.py:12`; "" if none."""
-    if isinstance(error, RemoteError):
-        return error.place
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         file = Path(frame.filename)

@@ -57,10 +57,6 @@ class Handler:
 
     Where it returns False, or raises before it has written any of them, `handle` gets each record.
     """
-    load: Callable[[], Handler] | None = None
-    """Loads it again, for another process; None for a callable, which can be handed over."""
-    shares = ""
-    """What it writes, where several processes can't share that."""
     durations: Durations | None = None
     """The durations of its calls; None: not measured."""
     times_itself = False
@@ -80,11 +76,6 @@ class Handler:
         self.begin = begin or _nothing
         self.finish = check_answer
         self.flush_buffers = flush or _nothing
-
-    @property
-    def has_buffers(self) -> bool:
-        """True for a handler whose records may wait in buffers until its `flush`."""
-        return self.flush_buffers is not _nothing
 
     def page_end(self, shard_key: ShardKey) -> None:
         """Called after the last record of a shard's page."""

@@ -176,8 +176,6 @@ def load(handler: HandlerModule, options: Mapping[str, object] | None = None) ->
     loaded = module_handler(module, handler.name, str(handler.path))
     if handler.is_built_in:
         loaded.handle_page = getattr(module, "handle_page", None)
-        loaded.shares = getattr(module, "SHARES", "")
-    loaded.load = functools.partial(load, handler, options)
     _configure(handler, module, options or {})
     return loaded
 

@@ -3,7 +3,6 @@
 https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html
 """
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -83,18 +82,7 @@ def lambda_function(
     settings = BatchSettings(
         size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
     )
-    batches = _batches(_runtime(handler), settings)
-    if isinstance(handler, str):
-        batches.load = functools.partial(
-            lambda_function,
-            handler,
-            batch_size=batch_size,
-            batch_window=batch_window,
-            retries=retries,
-            bisect=bisect,
-            max_age=max_age,
-        )
-    return batches
+    return _batches(_runtime(handler), settings)
 
 
 def _batches(runtime: "_Runtime", settings: "BatchSettings") -> "Handler":

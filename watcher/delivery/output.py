@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import select
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
@@ -13,9 +12,6 @@ from typing import Any, TextIO
 from watcher.errors import HandlerError
 from watcher.files import BrokenOff, NobodyReads, WholeFile
 from watcher.shutdown import Overdue
-
-_writing = threading.Lock()
-"""Held by `write`: a text takes several writes to a full pipe, between which another would slip."""
 
 
 class OutputClosed(Exception):
@@ -61,13 +57,6 @@ def flush() -> None:
     """Flushes standard output. Raises OutputClosed, HandlerError (disk full)."""
     if sys.stdout is not None:  # `>&-`
         _flush(sys.stdout)
-
-
-def write(text: str) -> None:
-    """Writes what another process has printed. Raises as `flush`."""
-    if sys.stdout is not None and not sys.stdout.closed:
-        with _translated_errors(), _writing:
-            sys.stdout.write(text)
 
 
 def _flush(out: TextIO) -> None:

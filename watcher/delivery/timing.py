@@ -48,25 +48,6 @@ class ConcurrentTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandlerWorkerTiming:
-    """Limits of handler workers."""
-
-    part_seconds: float = 0.05
-    """The time after which a worker answers: a stop and a lost lease can't wait longer."""
-    fence_seconds: float = 0.1
-    """With a lease: the time from its check within which a record may start."""
-    look_seconds: float = 0.1
-    """The delay between checks on a worker that does not answer."""
-    end_seconds: float = 0.5
-    """The time that workers get for their end."""
-    deaths_max: int = 3
-    """The number of deaths in a row, without a record in between, that end the watch."""
-
-
-HANDLER_WORKER_TIMING = HandlerWorkerTiming()
-
-
-@dataclass(frozen=True, kw_only=True)
 class HandlerTiming:
     """Limits of handlers and of their retries, and the delays of log messages about them."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import operator
 from collections import Counter, defaultdict, deque
 from enum import StrEnum
 from typing import Protocol
@@ -58,11 +57,6 @@ class Durations(msgspec.Struct):
         """Adds `count` observations that took `seconds` together."""
         self.counts[bisect.bisect_left(DURATIONS, seconds / count)] += count
         self.seconds += seconds
-
-    def merge(self, other: Durations) -> None:
-        """Adds another histogram's observations."""
-        self.counts[:] = map(operator.add, self.counts, other.counts)
-        self.seconds += other.seconds
 
 
 class Totals(msgspec.Struct):

@@ -192,11 +192,6 @@ class RecordPage:
         )
 
     @property
-    def body(self) -> bytes:
-        """The whole page's bytes as they came, nothing redacted."""
-        return self._body.body
-
-    @property
     def wire_records(self) -> list[WireRecord]:
         """The records' fields, the images undecoded."""
         return _chosen(self._body.wire_records, self.indexes)

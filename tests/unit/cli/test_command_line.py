@@ -149,20 +149,6 @@ def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ("", "--handlers-in: choose a handler of your own: printing needs one process"),
-        ("-pj", "--print-json writes standard output, which several processes can't share"),
-    ],
-)
-def test_what_prints_is_not_for_handler_workers(
-    words: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["orders", "--handlers-in", "workers", *words.split()]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {text}")
-
-
-@pytest.mark.parametrize(
     ("words", "tail"),
     [
         ("tail orders", 10),

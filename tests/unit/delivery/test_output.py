@@ -7,7 +7,6 @@ import errno
 import io
 import os
 import sys
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -19,7 +18,6 @@ from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.delivery.output import OutputClosed
 from watcher.errors import HandlerError
-from watcher.files import WholeFile
 from watcher.records.record import Record
 
 
@@ -73,22 +71,3 @@ def test_an_observer_may_close_standard_output(how: str, monkeypatch: pytest.Mon
     made = dispatcher(fail)
     made.deliver(record(1))
     made.flush()
-
-
-def test_what_several_threads_write_at_once_comes_out_whole(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Without a buffer, each write to a full pipe takes several."""
-    reader, writer = os.pipe()
-    out = io.TextIOWrapper(WholeFile(writer, "w"), write_through=True)
-    monkeypatch.setattr(sys, "stdout", out)
-    texts = [str(number) * 300_000 + "\n" for number in range(3)]
-    threads = [threading.Thread(target=output.write, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    with open(reader) as lines:
-        got = [lines.readline() for _ in texts]
-    for thread in threads:
-        thread.join()
-    out.close()
-    assert sorted(got) == texts
