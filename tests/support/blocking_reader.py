@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from watcher import executor
 from watcher.aws.model import Service
 from watcher.clock import CLOCK, Clock
 from watcher.streams.messages import Message
@@ -19,4 +18,4 @@ class BlockingReader(ShardReader):
         self.service: Any = service
 
     def read(self) -> list[Message]:
-        return executor.read(self, self.service)
+        return self.attempt(self.service)

@@ -28,7 +28,6 @@ ROOMS = [
     ["pull", "stores"],
     ["delivery"],
     ["observability"],
-    ["executor"],
     ["streams"],
     ["formatting"],
     ["records"],

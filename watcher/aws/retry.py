@@ -21,6 +21,7 @@ from watcher.aws.error_mapping import (
     one_line,
     to_watcher_error,
 )
+from watcher.aws.model import Listing, Service
 from watcher.aws.timing import START_ATTEMPTS, START_BACKOFF, TABLES, TableTiming
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
@@ -152,6 +153,11 @@ def _needed(action: str, query: Query) -> str:
             return f"dynamodb:{part}Item on {inner['TableName']}"
     table = query.get("TableName") or next(iter(query.get("RequestItems", ())), "it")
     return f"dynamodb:{action} on {table}"
+
+
+def first_listing(service: Service, arn: str, clock: Clock = CLOCK) -> Listing:
+    """Returns a stream's listing, with the patience of a start. Raises StreamError."""
+    return retry_at_start(partial(service.list_shards, arn), clock)
 
 
 def retry_at_start(

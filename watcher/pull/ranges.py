@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from watcher import executor
 from watcher.aws.model import AfterSequence, AtSequence, Position, Service, TrimHorizon
 from watcher.clock import CLOCK, Clock, DueQueue, MachineTime
 from watcher.errors import TransientError
@@ -155,7 +154,7 @@ class RangeReader:
         coordinator.finish(lineage.shards[between.shard_id])
         known = set[str]()
         while True:
-            executor.refresh(coordinator, self._service)
+            coordinator.refresh(self._service)
             for each in lineage.children(between.shard_id):
                 if each.id not in known:
                     known.add(each.id)
@@ -177,13 +176,13 @@ class RangeReader:
         yield rate.delay()  # the previous range may belong to the same shard
         while True:
             has_failed = False
-            executor.refresh(coordinator, self._service)
-            for message in executor.read(reader, self._service):
+            coordinator.refresh(self._service)
+            for message in reader.attempt(self._service):
                 has_failed |= isinstance(message, ReadFailed)
                 meaning = coordinator.on_message(shard, message)
                 if isinstance(meaning, ReadAgain) and not meaning.seconds:
                     # A listing alone decides what this end means: to find it again takes seconds.
-                    executor.refresh(coordinator, self._service)
+                    coordinator.refresh(self._service)
                     meaning = coordinator.on_message(shard, message)
                 match meaning:
                     case Page() as page:

@@ -10,8 +10,8 @@ from functools import partial
 
 import msgspec
 
-from watcher import executor
 from watcher.aws.model import Latest, Listing, Position, Service
+from watcher.aws.retry import first_listing
 from watcher.clock import Clock
 from watcher.errors import StreamError
 from watcher.pull.call_pool import CallPool
@@ -20,6 +20,7 @@ from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import DecodedPage, Message, Page, PageFilter, make_page
+from watcher.streams.page_fetcher import FULL_BYTES
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 
@@ -95,7 +96,7 @@ class PooledShard(msgspec.Struct, eq=False):
 class ShardPool:
     """The readers of one stream's shards: makes their calls and collects their pages.
 
-    An executor of the core for one process, in threads where `calls` has some. Its user decides
+    An engine of the core for one process, in threads where `calls` has some. Its user decides
     which due shards are read, and when their records are given out: `MergedShards` merges them,
     `BacklogReader` yields page by page.
 
@@ -131,7 +132,7 @@ class ShardPool:
         self._options = options
         self._timing = options.timing
         self._opened = 0
-        executor.start(self.coordinator, service, clock)
+        self.coordinator.start(first_listing(service, arn, clock))
         self._clients = [service] if clients is None else clients(len(self.listing.shards))
 
     @property
@@ -153,7 +154,7 @@ class ShardPool:
         """
         coordinator = self.coordinator
         listing = coordinator.listing
-        executor.refresh(coordinator, self.listing_service)
+        coordinator.refresh(self.listing_service)
         if coordinator.listing is not listing:
             for shard in self.shards.values():
                 shard.reader.closed = coordinator.is_closed(shard.tracked.id)
@@ -198,7 +199,7 @@ class ShardPool:
         """Starts these turns, each of which reads some shards of one client in one thread."""
         attempts = [
             partial(
-                executor.read_together,
+                read_together,
                 [shard.reader for shard in turn],
                 self._clients[turn[0].client],
             )
@@ -287,3 +288,27 @@ class ShardPool:
         del self.shards[shard.tracked.id]
         if shard.tracked.status is not ShardStatus.LEFT_OPEN:  # a shard left open has no children
             self.coordinator.finish(shard.tracked)
+
+
+def read_together(
+    readers: Sequence[ShardReader], service: Service
+) -> dict[str, list[Message] | StreamError]:
+    """Makes one attempt to read each shard; returns its messages, or its error, by its id.
+
+    Shards whose last page was empty are requested before the first answer is awaited: the service
+    works on them side by side, and one thread waits for all. After half a megabyte of pages it
+    leaves out the others, whose answers wait for their next attempt: memory holds few pages.
+    """
+    for reader in readers[1:]:
+        reader.send_ahead(service)
+    found: dict[str, list[Message] | StreamError] = {}
+    size = 0
+    for reader in readers:
+        try:
+            found[reader.shard_id] = messages = reader.attempt(service)
+            size += sum(len(message.body) for message in messages if isinstance(message, Page))
+        except StreamError as error:
+            found[reader.shard_id] = error
+        if size >= FULL_BYTES:
+            break
+    return found

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from watcher import executor
 from watcher.aws.arns import table_name, table_of
 from watcher.aws.discovery import newer_stream
 from watcher.aws.model import (
@@ -22,7 +21,7 @@ from watcher.aws.model import (
     ShardKey,
     TrimHorizon,
 )
-from watcher.aws.retry import retry_at_start
+from watcher.aws.retry import first_listing, retry_at_start
 from watcher.aws.tables import MOST_SEGMENTS, ReadPace
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
@@ -216,19 +215,17 @@ class WatchedStream:
         token = self._stored
         if self.retry.failures and token is None and isinstance(self._start, Latest):
             # "Latest" means the moment of the first attempt, not of this retry.
-            listing = retry_at_start(
-                lambda: self._listing_service.list_shards(self.arn), self._clock
-            )
+            listing = self._listed()
             self.coordinator = self._new_coordinator(self.arn, self._latest.in_stream(listing))
             self._listing_service = CachedListing(self._listing_service, listing)
         self.coordinator.share_listings(self.stream_count)
         try:
-            executor.start(self.coordinator, self._listing_service, self._clock)
+            self.coordinator.start(self._listed())
         except StreamGoneError as error:
             if token is None or (new := self._newest()) is None:
                 raise
             self.move_on(new, str(error))
-            executor.start(self.coordinator, self._listing_service, self._clock)
+            self.coordinator.start(self._listed())
         self._listing_service = self.service  # for a second start, while others are delivered
         listing = self.coordinator.listing
         self.losses.warn_if_starting_late(listing)
@@ -240,6 +237,9 @@ class WatchedStream:
             self.bounded_at = self.coordinator.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.coordinator.about())
+
+    def _listed(self) -> Listing:
+        return first_listing(self._listing_service, self.arn, self._clock)
 
     def _newest(self) -> str | None:
         return retry_at_start(lambda: newer_stream(self._listing_service, self.arn), self._clock)
@@ -358,7 +358,7 @@ class WatchedStream:
         """Makes the stream's requests that are due. Raises StreamError, DataLossError."""
         self.service.renew_expiring()
         self.coordinator.share_listings(self.stream_count)
-        executor.refresh(self.coordinator, self.service)
+        self.coordinator.refresh(self.service)
 
     def take_ready_shards(self) -> list[TrackedShard]:
         """Returns the shards that may be read now, and marks them as assigned."""

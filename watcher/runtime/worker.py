@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection as Pipe
 
-from watcher import executor, process_start
+from watcher import process_start
 from watcher.aws.arns import place_of
 from watcher.aws.client import StreamsClient
 from watcher.aws.connect import for_worker
@@ -78,7 +78,7 @@ class AssignedShard:
         counters = self._counters
         answers = counters.answers
         try:
-            messages = executor.read(self.reader, self._service)
+            messages = self.reader.attempt(self._service)
         except StreamError as error:
             messages = [ReaderCrashed(str(error), fatal=True)]
         except Exception:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from watcher import executor
 from watcher.aws.background import BackgroundService
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import Latest, Service
+from watcher.aws.retry import first_listing
 from watcher.clock import CLOCK, Clock, MachineTime
 from watcher.pull.ranges import Range, RangeReader
 from watcher.spark.options import SourceOptions
@@ -79,12 +79,12 @@ class BatchReader(SparkPicklable, DataSourceReader):
         service, arn = self._connect(stream, options.connection)
         losses = Losses(clock=self._clock)
         coordinator = Coordinator(arn, options.start, losses=losses, clock=self._clock)
-        executor.start(coordinator, service, self._clock)
+        coordinator.start(first_listing(service, arn, self._clock))
         losses.warn_if_starting_late(coordinator.listing)
         background = self._background(service)
         while True:
             coordinator.take_ready()
-            pending = executor.refresh(coordinator, background)
+            pending = coordinator.refresh(background)
             if coordinator.confirm_all_listed():
                 break
             self._clock.sleep(min(coordinator.due_in(pending), self._timing.list_again_seconds))

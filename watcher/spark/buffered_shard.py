@@ -12,7 +12,6 @@ from datetime import datetime
 import msgspec
 import pyarrow as pa
 
-from watcher import executor
 from watcher.aws.model import AfterSequence, AtSequence, AtTime, Position, Service, opened_at
 from watcher.clock import CLOCK, Clock
 from watcher.spark.deferred_range import BacklogDetector, DeferredRange
@@ -197,13 +196,13 @@ class BufferedShard:
         reads, backlog = self.reader.reads, self.backlog
         messages, deferred = list[Message](), None
         if backlog is not None and backlog.awaits_turn:
-            deferred = executor.run(backlog.find_end(reads), service)
+            deferred = backlog.find_end(reads, service)
             self.reader.delay = reads.delay()
         else:
-            messages = executor.read(self.reader, service)
+            messages = self.reader.attempt(service)
             self._note_first(messages)
             if backlog is not None and not self.reader.finished:
-                deferred = executor.run(backlog.on_messages(messages, reads), service)
+                deferred = backlog.on_messages(messages, reads, service)
         if deferred is None:
             return [self._buffered(message) for message in messages]
         self.frontier = AfterSequence(deferred.upto)

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from watcher.aws.model import AtTime
+from watcher.aws.model import AtTime, Service
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.records import page
@@ -23,7 +23,6 @@ from watcher.records.wire import WireRecord
 from watcher.spark.timing import Timing
 from watcher.streams.messages import IteratorGranted, Message, Page
 from watcher.streams.page_fetcher import PageFetcher, is_full
-from watcher.streams.requests import GetIterator, ReadSteps
 
 # A single old page means little: the first one after a pause always is. But after a full one more
 # follow, and an executor reads again what the driver has read.
@@ -62,8 +61,8 @@ class BacklogDetector:
         self._created, self._newest = 0.0, 0  # the time and number of the last record read
 
     def on_messages(
-        self, messages: Iterable[Message], reads: PageFetcher
-    ) -> ReadSteps[DeferredRange | None]:
+        self, messages: Iterable[Message], reads: PageFetcher, service: Service
+    ) -> DeferredRange | None:
         """Returns a range to defer if the reader is behind; None if it keeps up.
 
         Also returns None if the rate limit allows no read now; the caller then calls `find_end`.
@@ -88,9 +87,9 @@ class BacklogDetector:
         self._created, self._newest = created, int(newest.last_sequence_number)
         back = (times * self._timing.behind_seconds / 2 for times in _TIMES_BACK)
         self._to_try = deque(seconds for seconds in back if seconds < age)
-        return (yield from self.find_end(reads))
+        return self.find_end(reads, service)
 
-    def find_end(self, reads: PageFetcher) -> ReadSteps[DeferredRange | None]:
+    def find_end(self, reads: PageFetcher, service: Service) -> DeferredRange | None:
         """Searches the end, with one read a call, while `awaits_turn`; returns a range to defer.
 
         An error only ends the search: the reader meets the same error, and reports it.
@@ -100,8 +99,8 @@ class BacklogDetector:
             ago = self._to_try.popleft()
             time = datetime.fromtimestamp(int(now - ago), UTC)
             try:
-                iterator, _ = yield GetIterator(self._arn, self._shard_id, AtTime(time))
-                body = yield from reads.fetch_at(iterator, limit=1)
+                iterator, _ = service.get_iterator(self._arn, self._shard_id, AtTime(time))
+                body = reads.fetch_at(iterator, service, limit=1)
                 records = page.decode(body).Records
             except TimestampRefusedError:
                 self._look_at = math.inf

@@ -1,4 +1,4 @@
-"""Decides, in Spark's driver, which records the next micro-batch has; an executor of the core."""
+"""Decides, in Spark's driver, which records the next micro-batch has; an engine of the core."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from watcher import executor
 from watcher.aws.background import BackgroundService
 from watcher.aws.connect import connect, for_worker
 from watcher.aws.model import AfterSequence, AtTime, Service, TrimHorizon, opened_at
-from watcher.aws.retry import retry_at_start
+from watcher.aws.retry import first_listing, retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
 from watcher.pull.ranges import Range
@@ -112,7 +111,7 @@ class Planner:
     def initial_offset(self) -> Offset:
         """Returns a new query's start, as positions whose meaning does not change with time."""
         coordinator = self._new_coordinator(None)
-        executor.start(coordinator, self._service, self._clock)
+        coordinator.start(first_listing(self._service, self.arn, self._clock))
         self._losses.warn_if_starting_late(coordinator.listing)
         return Offset(
             self.arn,
@@ -165,7 +164,7 @@ class Planner:
             now + self._timing.first_reads_seconds / self.stream_count,
         )
         while True:
-            pending = executor.refresh(coordinator, self._background)
+            pending = coordinator.refresh(self._background)
             with self._driver.lock:
                 self._handle_events(coordinator)
                 self._refresh_shards(coordinator)
@@ -333,7 +332,7 @@ class Planner:
         if self._coordinator is None:
             coordinator = self._new_coordinator(start)
             if not self._succession.follows:  # a running query has listed before
-                executor.start(coordinator, self._service, self._clock)
+                coordinator.start(first_listing(self._service, self.arn, self._clock))
             self._coordinator = coordinator
             self._first_shards = set(start.shards)
             self._first_until = self._clock.monotonic() + self._timing.first_answer_seconds

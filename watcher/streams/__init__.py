@@ -1,1 +1,1 @@
-"""The core: reads a stream completely, without I/O; every engine is an executor of it."""
+"""The core: reads a stream completely, through the calls of a service that an engine gives it."""

@@ -1,7 +1,7 @@
 """Decides for one stream what to request next, which shards to start, and what was lost.
 
-The core of every engine, without I/O. An executor makes the calls of `next_request()` and passes
-their results on; starts a reader for each of `take_ready()`; and passes the readers' messages to
+The core of every engine: no thread, no clock of its own. An engine calls `refresh()` with its
+service, starts a reader for each of `take_ready()`, and passes the readers' messages to
 `on_message()`, the one place that interprets them.
 """
 
@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 import msgspec
 
-from watcher.aws.model import CLOCKS_APART, Listing, Position, Shard
+from watcher.aws.model import CLOCKS_APART, Listing, Position, Service, Shard
 from watcher.clock import Clock, no_later
 from watcher.errors import (
     CredentialsError,
     DeniedError,
+    NoAnswerYetError,
     ServiceError,
     StreamError,
     StreamGoneError,
@@ -44,11 +45,18 @@ from watcher.streams.messages import (
     ReadFailed,
 )
 from watcher.streams.persistent_errors import PersistentErrors, kind_of
-from watcher.streams.requests import DescribeShards, ListChildren, ProbeShards, StreamRequest
 from watcher.streams.timing import TIMING, Timing
 from watcher.streams.unlisted_parents import UnlistedParents
 
 logger = logging.getLogger("watcher")
+
+
+class Call(Enum):
+    """The kinds of call that a coordinator makes."""
+
+    LISTING = "the whole listing of the stream"
+    CHILDREN = "the children of a finished shard"
+    PROBE = "which of the shards that no listing shows exist"
 
 
 class ShardEnd(Enum):
@@ -66,10 +74,10 @@ class ReadAgain(msgspec.Struct, frozen=True):
 
 
 Meaning = Page | IteratorGranted | Loss | ReaderCrashed | ShardEnd | ReadAgain | None
-"""The meaning of a reader's message for its executor; None where nothing is left to do.
+"""The meaning of a reader's message for its engine; None where nothing is left to do.
 
 A page is to be delivered. A granted iterator and a loss have moved the shard's position. A crash is
-the executor's own: the core knows nothing of its processes.
+the engine's own: the core knows nothing of its processes.
 """
 
 
@@ -122,7 +130,7 @@ class Coordinator:
         self._closed_at = dict[str, float]()
         """A (monotonic) time for each listed closed shard by which it was closed."""
         self._unlisted = UnlistedParents(arn, clock, timing=timing)
-        # The first listing has succeeded: the executor raises its errors.
+        # The first listing has succeeded: the engine raises its errors.
         self._listing_errors = PersistentErrors(clock, has_worked=True, timing=timing)
         self._ready = dict[str, TrackedShard]()
         """The shards that may have become ready since `take_ready`."""
@@ -140,33 +148,52 @@ class Coordinator:
         """The time by which all records written before the start are in their shards."""
         return self._first_listed + timedelta(seconds=self._timing.written_seconds + 1)
 
-    # Requests and their results
+    # Calls and their answers
 
     def start(self, listing: Listing) -> None:
         """Handles the first listing."""
         self._listed(listing)
         self._ask_for_late_children()
 
-    def due_in(self, pending: Container[type[StreamRequest]] = ()) -> float:
-        """Seconds until `next_request` may return one; infinite: only an answer can bring one."""
-        if self._childless and ListChildren not in pending:
+    def due_in(self, pending: Container[Call] = ()) -> float:
+        """Seconds until `refresh` makes a call; infinite: only an answer can bring one."""
+        if self._childless and Call.CHILDREN not in pending:
             return 0.0
-        listing = math.inf if DescribeShards in pending else self._schedule.due_in
-        probe = math.inf if ProbeShards in pending else self._unlisted.due_in
+        listing = math.inf if Call.LISTING in pending else self._schedule.due_in
+        probe = math.inf if Call.PROBE in pending else self._unlisted.due_in
         return max(0.0, min(listing, probe))
 
-    def next_request(self, pending: Container[type[StreamRequest]] = ()) -> StreamRequest | None:
-        """Returns the next request to make, but none of a kind with a `pending` answer.
+    def refresh(self, service: Service) -> set[Call]:
+        """Makes the calls that are due.
+
+        Returns the kinds that a `BackgroundService` has no answer to yet. Raises DeniedError,
+        UnexpectedAnswerError once it has lasted, DataLossError.
+        """
+        pending = set[Call]()
+        while (call := self._next_call(pending)) is not None:
+            make = {
+                Call.LISTING: self._list_shards,
+                Call.CHILDREN: self._list_children,
+                Call.PROBE: self._probe_parents,
+            }[call]
+            try:
+                make(service)
+            except NoAnswerYetError:
+                pending.add(call)
+        return pending
+
+    def _next_call(self, pending: Container[Call]) -> Call | None:
+        """Returns the next call to make; none of a kind with a `pending` answer.
 
         Postpones a listing that is due, but could show nothing of use.
         """
-        if self._childless and ListChildren not in pending:
-            return ListChildren(next(iter(self._childless)))
-        may_list = DescribeShards not in pending
+        if self._childless and Call.CHILDREN not in pending:
+            return Call.CHILDREN
+        may_list = Call.LISTING not in pending
         if may_list and self._schedule.should_list(self._could_learn_from_a_listing):
-            return DescribeShards()
-        if ProbeShards not in pending and (shard_ids := self._unlisted.to_probe()):
-            return ProbeShards(shard_ids)
+            return Call.LISTING
+        if Call.PROBE not in pending and self._unlisted.to_probe():
+            return Call.PROBE
         return None
 
     def _could_learn_from_a_listing(self) -> bool:
@@ -177,40 +204,42 @@ class Coordinator:
         are_awaited = len(self._unlisted) > 0 or self._late.may_still_come()
         return are_awaited or not reading or not all(self.is_closed(each.id) for each in reading)
 
-    def requested(self, request: StreamRequest) -> None:
-        """Notes that a request was made, and has no answer yet."""
-        if isinstance(request, ProbeShards):
-            self._unlisted.on_probe(request.shard_ids)
-        elif isinstance(request, ListChildren):
-            self._asked_at.setdefault(request.shard_id, self.now)
+    def _list_shards(self, service: Service) -> None:
+        try:
+            listing = service.list_shards(self.arn)
+        except (ServiceError, StreamError) as error:
+            self._on_refusal(error, service)
+        else:
+            self._listed(listing)
 
-    def answered(
-        self,
-        request: StreamRequest,
-        answer: Listing | list[Shard] | Mapping[str, WatcherError | None],
-    ) -> None:
-        """Handles the answer to a request. Raises DataLossError."""
-        match request, answer:
-            case DescribeShards(), Listing():
-                self._listed(answer)
-            case ListChildren(shard_id), list():
-                asked_at = self._asked_at.get(shard_id, self.listing.time)
-                self._children_listed(shard_id, answer, asked_at)
-            case ProbeShards(), Mapping():
-                if self._unlisted.on_answers(answer):
-                    self._find_ready()
-                elif not self._schedule.failures:
-                    self._schedule.want_in(self._timing.late_child_seconds_max)
+    def _list_children(self, service: Service) -> None:
+        """Lists a finished shard's children; an error only leaves them to the next listing."""
+        shard_id = next(iter(self._childless))
+        asked_at = self._asked_at.setdefault(shard_id, self.now)
+        try:
+            children = service.list_children(self.arn, shard_id)
+        except (ServiceError, StreamError) as error:
+            logger.debug(f"No children of {shard_id} listed: {error}")
+            children, asked_at = [], self.listing.time
+        self._children_listed(shard_id, children, asked_at)
 
-    def failed(self, request: StreamRequest, error: WatcherError) -> None:
-        """Handles a request's error. Raises DeniedError, UnexpectedAnswerError once it has lasted.
+    def _probe_parents(self, service: Service) -> None:
+        """Looks which of the shards that no listing shows exist."""
+        shard_ids = self._unlisted.to_probe()
+        self._unlisted.on_probe(shard_ids)
+        try:
+            answers = service.probe(self.arn, shard_ids)
+        except (ServiceError, StreamError) as error:
+            self._on_refusal(error, service)
+            return
+        if self._unlisted.on_answers(answers):
+            self._find_ready()
+        elif not self._schedule.failures:
+            self._schedule.want_in(self._timing.late_child_seconds_max)
 
-        Raises the error itself where no retry helps.
-        """
-        if isinstance(request, ListChildren) and isinstance(error, ServiceError | StreamError):
-            logger.debug(f"No children of {request.shard_id} listed: {error}")
-            self._children_listed(request.shard_id, [], self.listing.time)
-        elif isinstance(error, StreamGoneError):
+    def _on_refusal(self, error: WatcherError, service: Service) -> None:
+        """Handles a refused listing or probe. Raises it once it has lasted, or no retry helps."""
+        if isinstance(error, StreamGoneError):
             # The shards' readers detect their own losses, but not those of unlisted children.
             if not self.has_ended:
                 self.losses.report_if_stale("last listing", self.listing.time, self.now)
@@ -220,6 +249,8 @@ class Coordinator:
             error, TransientError | UnexpectedAnswerError | DeniedError | CredentialsError
         ):
             self._listing_failed(error)
+            if isinstance(error, CredentialsError):
+                service.renew_credentials()
         else:
             raise error
 

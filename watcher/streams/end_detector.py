@@ -27,14 +27,13 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 
-from watcher.aws.model import CLOCKS_APART, Latest, Listing
+from watcher.aws.model import CLOCKS_APART, Latest, Listing, Service
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.text import counted
 from watcher.records import page
 from watcher.streams.deduplicator import numbers_of
 from watcher.streams.page_fetcher import PageFetcher
-from watcher.streams.requests import GetIterator, ReadSteps
 from watcher.streams.timing import TIMING, Timing
 
 
@@ -99,13 +98,13 @@ class EndDetector:
         """True once enough time has passed for LATEST to be behind the start."""
         return self._clock.monotonic() >= self._due
 
-    def at_end(self, newest: int, has_records: bool) -> ReadSteps[bool]:
+    def at_end(self, newest: int, has_records: bool, service: Service) -> bool:
         """Returns True if all of the shard is read; `newest` is the last number read."""
         if has_records or self._is_quiet:
-            yield from self.probe_latest(newest)
+            self.probe_latest(newest, service)
         return self.is_left_open if self.number is None else newest >= self.number
 
-    def probe_latest(self, newest: int) -> ReadSteps[None]:
+    def probe_latest(self, newest: int, service: Service) -> None:
         """Looks for the end's number by LATEST; `newest` is the last number read.
 
         Its errors also occur with the shard's pages, and are reported there.
@@ -121,7 +120,7 @@ class EndDetector:
         self.awaits_rate_limit = False
         self._probed_at = self._clock.monotonic()
         try:
-            yield from self._read_probes(newest)
+            self._read_probes(newest, service)
         except (ServiceError, StreamError):
             self._probes = []  # new ones will be requested
         # Most of the allowed reads are for the pages.
@@ -132,25 +131,25 @@ class EndDetector:
             self.number = max(self._candidates)
             self.is_open = True
 
-    def _read_probes(self, newest: int) -> ReadSteps[None]:
+    def _read_probes(self, newest: int, service: Service) -> None:
         if not self._probes:
             self._candidates = []
             self._newest_at_probe = newest
             # One iterator shows whether an idle shard is open; a record's number takes several.
-            yield from self._add_probes(1 if self._is_quiet else self._timing.probes)
-        while self._probes and not self.awaits_rate_limit and (yield from self._read_probe()):
+            self._add_probes(1 if self._is_quiet else self._timing.probes, service)
+        while self._probes and not self.awaits_rate_limit and self._read_probe(service):
             if not self._probes and len(self._candidates) < self._timing.probes:
-                yield from self._add_probes(self._timing.probes - len(self._candidates))
+                self._add_probes(self._timing.probes - len(self._candidates), service)
             self.awaits_rate_limit = bool(self._probes) and self._reads.delay() > 0
 
-    def _add_probes(self, count: int) -> ReadSteps[None]:
+    def _add_probes(self, count: int, service: Service) -> None:
         for _ in range(count):
-            iterator, _ = yield GetIterator(self._arn, self._shard_id, Latest())
+            iterator, _ = service.get_iterator(self._arn, self._shard_id, Latest())
             self._probes.append(iterator)
 
-    def _read_probe(self) -> ReadSteps[bool]:
+    def _read_probe(self, service: Service) -> bool:
         """Reads at one of the iterators; returns True if it brought a candidate for the end."""
-        wire = page.decode((yield from self._reads.fetch_at(self._probes[-1])))
+        wire = page.decode(self._reads.fetch_at(self._probes[-1], service))
         numbers = numbers_of(wire.Records)
         if not numbers and wire.NextShardIterator is not None:
             self.is_open = True

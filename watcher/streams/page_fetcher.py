@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from watcher.aws.model import Service
 from watcher.clock import Clock
 from watcher.errors import TransientError
 from watcher.records import page
 from watcher.streams.read_rate import AdaptiveRateLimit
-from watcher.streams.requests import Collect, GetRecords, Prefetch, ReadSteps
 from watcher.streams.timing import TIMING, Timing
 
 # Facts of the service.
@@ -44,26 +45,26 @@ class PageFetcher:
         self._prefetched: tuple[str, Callable[[], bytes] | None] = "", None
         self._prefetched_at = 0.0
 
-    def fetch(self, iterator: str) -> ReadSteps[bytes]:
+    def fetch(self, iterator: str, service: Service) -> bytes:
         """Returns a page's body. Raises as `StreamsClient.get_records`."""
         (prefetched_iterator, prefetched), self._prefetched = self._prefetched, ("", None)
         if prefetched_iterator != iterator or prefetched is None:
-            return (yield from self._counted(GetRecords(iterator)))
-        body = yield from self._counted(Collect(prefetched))
+            return self.fetch_at(iterator, service)
+        body = self._counted(prefetched)
         is_fresh = self._clock.monotonic() - self._prefetched_at < self._timing.prefetched_seconds
         if is_fresh or len(body) >= self._timing.empty_page_bytes or self.rate.delay():
             return body
         # A record may have been written since.
-        return (yield from self._counted(GetRecords(iterator)))
+        return self.fetch_at(iterator, service)
 
-    def fetch_at(self, iterator: str, limit: int | None = None) -> ReadSteps[bytes]:
+    def fetch_at(self, iterator: str, service: Service, limit: int | None = None) -> bytes:
         """Returns a page at another iterator. Raises as `StreamsClient.get_records`."""
-        return (yield from self._counted(GetRecords(iterator, limit)))
+        return self._counted(partial(service.get_records, iterator, limit))
 
-    def _counted(self, request: GetRecords | Collect) -> ReadSteps[bytes]:
+    def _counted(self, read: Callable[[], bytes]) -> bytes:
         self.rate.on_read()
         try:
-            body: bytes = yield request
+            body = read()
         except TransientError as error:
             if error.throttled:
                 self.rate.on_throttled()
@@ -71,7 +72,7 @@ class PageFetcher:
         self.rate.on_success()
         return body
 
-    def prefetch(self, body: bytes) -> ReadSteps[None]:
+    def prefetch(self, body: bytes, service: Service) -> None:
         """Requests the page after a full one, before that one is decoded.
 
         Only where the rate limit allows that read at once. `fetch` returns the answer, or drops it
@@ -80,16 +81,16 @@ class PageFetcher:
         if self._prefetches and len(body) >= FULL_BYTES:
             following = page.next_iterator(body)
             if following is not None:
-                yield from self.send_ahead(following)
+                self.send_ahead(following, service)
 
-    def send_ahead(self, iterator: str) -> ReadSteps[None]:
+    def send_ahead(self, iterator: str, service: Service) -> None:
         """Requests the page at this iterator; the next `fetch` waits for its answer.
 
         Only where the rate limit allows that read at once, and once for each page.
         """
         if self._prefetched[0] != iterator and not self.rate.delay():
             self._prefetched_at = self._clock.monotonic()
-            self._prefetched = iterator, (yield Prefetch(iterator))
+            self._prefetched = iterator, service.prefetch_records(iterator)
 
     @property
     def throttled_in_a_row(self) -> int:

@@ -15,6 +15,7 @@ from watcher.aws.model import (
     AtTime,
     Latest,
     Position,
+    Service,
     TrimHorizon,
     moved_behind,
 )
@@ -50,14 +51,13 @@ from watcher.streams.messages import (
 from watcher.streams.page_fetcher import PageFetcher, is_full
 from watcher.streams.persistent_errors import kind_of
 from watcher.streams.read_rate import AdaptiveRateLimit
-from watcher.streams.requests import GetIterator, ReadSteps, RenewCredentials
 from watcher.streams.timing import TIMING, Timing
 
 
 class ShardReader:
     """Reads one shard's records, page by page, in order, each record once.
 
-    `attempt()` takes the steps of one read and returns its messages; `delay` is then the number of
+    `attempt()` makes the calls of one read and returns its messages; `delay` is then the number of
     seconds until the next, at most `poll_max` for an idle shard. `position` is always the start of
     a replacement reader; `latest` is the time that "latest" means if the first iterator has to be
     retried.
@@ -168,34 +168,34 @@ class ShardReader:
         self.delay = min(self.delay, self._idle_delay())
         return is_rare
 
-    def send_ahead(self) -> ReadSteps[None]:
+    def send_ahead(self, service: Service) -> None:
         """Requests the page of the next attempt, if the last one was empty.
 
         Not after records: full answers would take much of the system's memory while they wait.
         """
         is_probe_next = self._end_detector is not None and self._end_detector.awaits_rate_limit
         if self.was_empty and self._iterator and not self.finished and not is_probe_next:
-            yield from self.reads.send_ahead(self._iterator)
+            self.reads.send_ahead(self._iterator, service)
 
-    def attempt(self) -> ReadSteps[list[Message]]:
-        """Takes the steps of one read. Raises StreamError without a way to the service."""
+    def attempt(self, service: Service) -> list[Message]:
+        """Makes one attempt to read. Raises StreamError without a way to the service."""
         if self.finished:
             return []
-        messages = yield from self._answered()
+        messages = self._answered(service)
         was_refused = bool(messages) and not self._started
         if was_refused and self._latest is not None and isinstance(self.position, Latest):
             # "Latest" means the start, not the first successful read.
             self.position = AtTime(self._latest)
         return messages
 
-    def _answered(self) -> ReadSteps[list[Message]]:
+    def _answered(self, service: Service) -> list[Message]:
         """Reads a page, or turns the service's error into the next attempt's state."""
         granted: list[Message] = []
         is_new = self._iterator is None
         try:
             if is_new:
-                granted = yield from self._get_iterator()
-            messages = yield from self._read()
+                granted = self._get_iterator(service)
+            messages = self._read(service)
             return granted + messages if granted else messages
         except ExpiredIteratorError as error:
             self._iterator = None
@@ -211,7 +211,7 @@ class ShardReader:
             self._doubt_timestamp(error)
             return [*granted, failure]
         except CredentialsError as error:
-            yield RenewCredentials()  # newer ones may exist
+            service.renew_credentials()
             return [*granted, self._on_refused_credentials(error)]
         except (DeniedError, UnexpectedAnswerError) as error:
             # The iterator may be the reason. A refused read sends no `IteratorGranted`.
@@ -219,17 +219,17 @@ class ShardReader:
             self._started = self._started and not granted
             return [self._on_failure(error)]
 
-    def _read(self) -> ReadSteps[list[Message]]:
+    def _read(self, service: Service) -> list[Message]:
         """Reads a page; in its place LATEST, where a throttled probe of it comes first."""
         assert self._iterator is not None
         if self._end_detector is not None and self._end_detector.awaits_rate_limit:
-            yield from self._end_detector.probe_latest(self._deduplicator.newest)
+            self._end_detector.probe_latest(self._deduplicator.newest, service)
             self.delay = self.reads.delay()
             return []
-        body = yield from self.reads.fetch(self._iterator)
+        body = self.reads.fetch(self._iterator, service)
         if not self._deduplicator.repeated:
-            yield from self.reads.prefetch(body)
-        messages = yield from self._on_page(page.decode(body), body)
+            self.reads.prefetch(body, service)
+        messages = self._on_page(page.decode(body), body, service)
         self._failures = self._trimmed_in_a_row = 0
         self.delay = max(self.delay, self.reads.delay())
         return messages
@@ -266,10 +266,10 @@ class ShardReader:
             return []
         return [self._finish(closed=True, gone=self._loss(reason))]
 
-    def _get_iterator(self) -> ReadSteps[list[Message]]:
+    def _get_iterator(self, service: Service) -> list[Message]:
         """Gets an iterator at the position; returns the message about it, where that has news."""
         self._deduplicator.rewind()
-        self._iterator, time = yield from self._iterator_at_position()
+        self._iterator, time = self._iterator_at_position(service)
         if self._end_detector is not None:
             self._end_detector.on_iterator(time)
         time -= CLOCKS_APART
@@ -282,20 +282,16 @@ class ShardReader:
             return [IteratorGranted(time)]
         return []
 
-    def _iterator_at_position(self) -> ReadSteps[tuple[str, datetime]]:
+    def _iterator_at_position(self, service: Service) -> tuple[str, datetime]:
         position = self.position
         if not (isinstance(position, AtTime) and self._coarseness is not None):
             try:
-                granted: tuple[str, datetime] = yield GetIterator(
-                    self._arn, self.shard_id, position
-                )
-                return granted
+                return service.get_iterator(self._arn, self.shard_id, position)
             except TimestampRefusedError:
                 self._coarseness = self._timing.coarsest_time_seconds
         assert isinstance(position, AtTime) and self._coarseness is not None
         self._deduplicator.skip_before = position.time.timestamp() - self._coarseness
-        granted = yield GetIterator(self._arn, self.shard_id, TrimHorizon())
-        return granted
+        return service.get_iterator(self._arn, self.shard_id, TrimHorizon())
 
     def _doubt_timestamp(self, error: TransientError) -> None:
         """Drops an iterator at a time that fails: moto grants some that never work.
@@ -307,7 +303,7 @@ class ShardReader:
             self._coarseness = 0
             self._iterator = None
 
-    def _on_page(self, wire: page.WirePage, body: bytes) -> ReadSteps[list[Message]]:
+    def _on_page(self, wire: page.WirePage, body: bytes, service: Service) -> list[Message]:
         """Returns a page's new records, and the end or the oddities that it shows."""
         messages: list[Message] = []
         records = self._before_end(wire.Records)
@@ -330,7 +326,7 @@ class ShardReader:
             messages.append(Notice("a record comes pages after later ones; it is delivered now"))
         if self._deduplicator.repeated:
             messages.append(self._on_repeats())
-        if len(records) < len(wire.Records) or (yield from self._is_at_end(bool(records))):
+        if len(records) < len(wire.Records) or self._is_at_end(bool(records), service):
             messages.append(self._on_caught_up())
         elif wire.NextShardIterator is None:
             messages.append(self._finish(closed=True))
@@ -357,13 +353,13 @@ class ShardReader:
             return records  # to be sorted first
         return records[: sum(each < number for each in numbers)]
 
-    def _is_at_end(self, has_records: bool) -> ReadSteps[bool]:
+    def _is_at_end(self, has_records: bool, service: Service) -> bool:
         """Returns True if everything requested of an open shard is read."""
         if self._deduplicator.is_past_end:
             return True
         if self._end_detector is None or self.closed or self._iterator is None:
             return False
-        return (yield from self._end_detector.at_end(self._deduplicator.newest, has_records))
+        return self._end_detector.at_end(self._deduplicator.newest, has_records, service)
 
     def _on_repeats(self) -> Notice | ReadFailed:
         text = "the service gives records again that came before; they are left out"

@@ -74,7 +74,7 @@ READING = [
     ),
     Mutant(
         "expired credentials are not renewed for listings",
-        "executor.refresh",
+        "Coordinator._on_refusal",
         without("renew_credentials"),
     ),
     Mutant(
@@ -171,7 +171,7 @@ READING = [
     Mutant(
         "expired credentials are not renewed for reads",
         "ShardReader._answered",
-        without("RenewCredentials"),
+        without("renew_credentials"),
     ),
     Mutant(
         "a shard that can't be read is not said",
@@ -185,7 +185,7 @@ READING = [
     ),
     Mutant(
         "one odd answer to a listing ends the reading",
-        "Coordinator.failed",
+        "Coordinator._on_refusal",
         condition(
             "UnexpectedAnswerError",
             becomes="{it} and not isinstance({0}, UnexpectedAnswerError)",

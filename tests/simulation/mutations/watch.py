@@ -224,7 +224,7 @@ WATCH = [
     Mutant(
         "a read that was answered is taken for a refused one",
         "AssignedShard.read",
-        argument("attempt", "answered", becomes="False"),
+        argument("attempt", "answered", becomes="False", nth=1),
         "processes",
     ),
     Mutant(

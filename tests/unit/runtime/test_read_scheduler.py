@@ -27,7 +27,7 @@ class Shards:
         self.clock = HandClock()
         self.readers = ReadScheduler(self.clock)
         service: Any = PlayedService(self.clock)
-        service.get_records = lambda iterator: body([])
+        service.get_records = lambda iterator, limit=None: body([])
         self.service = service
         self.all = []
         for number in range(count):
@@ -119,7 +119,7 @@ def test_few_reads_are_throttled_where_hardly_one_a_second_is_allowed() -> None:
     shards = Shards(1)
     slots, answers = Slots(0.95), {True: 0, False: 0}
 
-    def records(iterator: str) -> bytes:
+    def records(iterator: str, limit: int | None = None) -> bytes:
         answers[is_free := slots.is_free(shards.clock.passed)] += 1
         if not is_free:
             raise TransientError("Rate of requests exceeds the allowed throughput", throttled=True)
@@ -164,7 +164,7 @@ def test_latest_is_the_beginning_also_of_a_shard_that_cannot_be_begun_at_once() 
     clock, asked = HandClock(), list[Position]()
     service: Any = PlayedService(clock)
     service.add("a")
-    service.get_records = lambda iterator: body([])
+    service.get_records = lambda iterator, limit=None: body([])
 
     def iterator(arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         asked.append(position)

@@ -146,7 +146,7 @@ def test_what_only_the_user_can_mend_is_said_as_fatal(
     def refused(*arguments: object) -> list[Message]:
         raise StreamError("no AWS region")
 
-    monkeypatch.setattr("watcher.executor.read", refused)
+    monkeypatch.setattr("watcher.runtime.worker.ShardReader.attempt", refused)
     started(simulator, queue)
     (failed,) = said(queue, ReaderCrashed)
     assert failed == ReaderCrashed("no AWS region", fatal=True)
@@ -158,7 +158,7 @@ def test_an_error_of_ours_is_said_and_not_fatal(
     def broken(*arguments: object) -> list[Message]:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("watcher.executor.read", broken)
+    monkeypatch.setattr("watcher.runtime.worker.ShardReader.attempt", broken)
     started(simulator, queue)
     (failed,) = said(queue, ReaderCrashed)
     assert isinstance(failed, ReaderCrashed) and not failed.fatal and "a bug" in failed.text

@@ -13,7 +13,6 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from tests.support.times import NOON
-from watcher import executor
 from watcher.aws.model import (
     CLOCKS_APART,
     AfterSequence,
@@ -23,17 +22,18 @@ from watcher.aws.model import (
     Shard,
     TrimHorizon,
 )
+from watcher.aws.retry import first_listing
 from watcher.errors import (
     CredentialsError,
+    NoAnswerYetError,
     StreamError,
     StreamGoneError,
     TransientError,
 )
-from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
+from watcher.streams.coordinator import Call, Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import IteratorGranted, Loss, Notice, ReaderEnded
-from watcher.streams.requests import DescribeShards, ListChildren
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def coordinator(
     made = Coordinator(
         ARN, start or TrimHorizon(), resumed, losses=losses, in_use=in_use, clock=clock
     )
-    executor.start(made, service, clock)
+    made.start(first_listing(service, made.arn, clock))
     return made
 
 
@@ -72,7 +72,7 @@ def pass_time(made: Coordinator, service: PlayedService, seconds: float) -> None
     """Tick by tick, as an engine's loop does."""
     for _ in range(round(seconds / 0.05)):
         service.clock.sleep(0.05)
-        executor.refresh(made, service)
+        made.refresh(service)
 
 
 def end(made: Coordinator, name: str, *, gone: bool = False) -> ShardEnd | ReadAgain:
@@ -104,17 +104,20 @@ def test_the_beginning_waits_for_troubles_only_a_little(service: PlayedService) 
         coordinator(service)
 
 
-def test_due_in_tells_when_the_next_request_is_due(service: PlayedService) -> None:
+def test_due_in_tells_when_the_next_call_is_due(service: PlayedService) -> None:
     made = coordinator(service)
     begun(made)
+    listed = service.listings
     service.clock.sleep(made.due_in() - 0.01)
-    assert made.next_request() is None
+    made.refresh(service)
+    assert service.listings == listed
     service.clock.sleep(0.02)
-    assert made.due_in() == 0.0 and made.next_request() == DescribeShards()
-    assert made.due_in({DescribeShards}) == math.inf and made.next_request({DescribeShards}) is None
+    assert made.due_in() == 0.0 and made.due_in({Call.LISTING}) == math.inf
+    service.errors = [NoAnswerYetError("later")]
+    assert made.refresh(service) == {Call.LISTING}
     end(made, "a")
-    assert made.due_in({DescribeShards}) == 0.0 and made.next_request() == ListChildren("a")
-    assert made.due_in({DescribeShards, ListChildren}) == math.inf, "only an answer brings one"
+    assert made.due_in({Call.LISTING}) == 0.0
+    assert made.due_in({Call.LISTING, Call.CHILDREN}) == math.inf, "only an answer brings one"
 
 
 def test_pages_have_idle_shards_polled_now_at_times(service: PlayedService) -> None:
@@ -140,7 +143,7 @@ def test_a_history_of_closed_shards_takes_hardly_a_listing_until_its_open_end(
         assert begun(made) == [name]
         pass_time(made, service, 30)
         end(made, name)
-        executor.refresh(made, service)
+        made.refresh(service)
     assert service.listings == 2, "the first, and one in a minute"
     assert begun(made) == ["d"]
     pass_time(made, service, 12)
@@ -158,7 +161,7 @@ def test_between_a_closed_shard_and_its_child_nothing_is_listed_either(
         assert begun(made) == [name]
         service.clock.sleep(0.05)
         end(made, name)
-        executor.refresh(made, service)
+        made.refresh(service)
     assert service.clock.monotonic() > 15 and service.listings == 1
 
 
@@ -192,7 +195,7 @@ def test_a_machine_that_has_slept_for_longer_than_retention_has_missed_something
 ) -> None:
     made = coordinator(service)
     service.clock.sleep(25 * 3600)
-    executor.refresh(made, service)
+    made.refresh(service)
     (line,) = made.losses.lines
     assert line.startswith("the last listing is of 2026-")
 
@@ -247,7 +250,7 @@ def test_the_children_of_a_finished_shard_begin_at_once(service: PlayedService) 
     begun(made)
     service.add("b", "a")
     assert end(made, "a") is ShardEnd.CLOSED
-    executor.refresh(made, service)
+    made.refresh(service)
     assert begun(made) == ["b"]
     assert made.lineage.shards["b"].position == TrimHorizon(), "whatever the start was"
     assert service.listings == 1
@@ -261,7 +264,7 @@ def test_children_that_are_listed_already_take_no_call(
     begun(made)
     monkeypatch.setattr(service, "list_children", None)
     end(made, "a")
-    executor.refresh(made, service)
+    made.refresh(service)
     assert begun(made) == ["b"]
 
 
@@ -281,7 +284,7 @@ def test_what_was_closed_at_the_beginning_takes_no_call_each_and_no_wait_of_its_
     pass_time(made, service, 3)
     for name in names[32:]:
         end(made, name)
-    executor.refresh(made, service)
+    made.refresh(service)
     assert made.confirm_exhausted(), "that of the 5th second lacks none"
 
 
@@ -339,7 +342,7 @@ def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: Play
     pass_time(made, service, 0.1)
     assert begun(made) == ["a"]
     end(made, "a")
-    executor.refresh(made, service)
+    made.refresh(service)
     assert begun(made) == ["b"]
 
 
@@ -357,7 +360,7 @@ def test_the_end_of_a_shard_left_open_in_use_is_read_by_who_holds_it(
     assert begun(made) == []
     assert made.take_reopened() == [shard] and made.take_reopened() == []
     end(made, "a")
-    executor.refresh(made, service)
+    made.refresh(service)
     assert begun(made) == ["b"]
 
 
@@ -431,7 +434,7 @@ def test_an_end_waits_for_a_child_that_may_still_be_listed(service: PlayedServic
     made = coordinator(service)
     begun(made)
     end(made, "a")
-    executor.refresh(made, service)
+    made.refresh(service)
     assert not made.confirm_exhausted()
     pass_time(made, service, 6)
     made.confirm_exhausted()
@@ -446,7 +449,7 @@ def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
     made = coordinator(
         service, resumed=[TrackedShard("a", None, TrimHorizon(), ShardStatus.FINISHED)]
     )
-    executor.refresh(made, service)
+    made.refresh(service)
     assert not made.confirm_exhausted()
     service.hidden.clear()
     pass_time(made, service, 1)
@@ -461,10 +464,9 @@ def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(
     for _ in range(4):
         assert end(made, "a", gone=True) == ReadAgain(1.0)
     assert caplog.messages == ["Shard a: 4 failures in a row: no such shard"]
-    due = made.next_request()
-    assert due == DescribeShards()
+    assert made.due_in() == 0.0
     service.add("b", "a")
-    executor.refresh(made, service)
+    made.refresh(service)
     assert end(made, "a", gone=True) is ShardEnd.CLOSED, (
         "with a child it has ended, however it looks"
     )
@@ -524,7 +526,7 @@ def test_a_parent_that_is_gone_is_found_out_by_one_call(service: PlayedService) 
     service.shards["a"] = Shard("a", "gone")
     made = coordinator(service)
     assert begun(made) == []
-    executor.refresh(made, service)
+    made.refresh(service)
     assert begun(made) == ["a"] and made.losses.lines == []
 
 
@@ -533,7 +535,7 @@ def test_a_hundred_gone_parents_do_not_wait_for_each_other(service: PlayedServic
         service.add(f"child-{number}", f"gone-{number}")
     made = coordinator(service)
     begun(made)
-    executor.refresh(made, service)
+    made.refresh(service)
     assert len(begun(made)) == 100
 
 

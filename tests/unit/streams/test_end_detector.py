@@ -9,7 +9,6 @@ import pytest
 from tests.spark.played import ARN, PlayedStream, number
 from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
-from watcher import executor
 from watcher.errors import DeniedError, TransientError, WatcherError
 from watcher.streams.end_detector import EndDetector
 from watcher.streams.page_fetcher import PageFetcher
@@ -46,7 +45,7 @@ def pages_to_the_end(clock: HandClock, made: EndDetector, shard_id: str) -> int:
     for pages in range(1, 100):
         clock.sleep(made.delay)
         made.on_page(is_empty=True)
-        if executor.run(made.at_end(int(number(9)), has_records=False), stream):
+        if made.at_end(int(number(9)), has_records=False, service=stream):
             assert stream.reads == [shard_id], "one read at LATEST"
             return pages
     raise AssertionError("no end")
@@ -61,11 +60,11 @@ def test_it_is_looked_for_once_the_beginning_is_past(
     clock: HandClock, stream: PlayedStream
 ) -> None:
     made = end(clock)
-    executor.run(made.probe_latest(-1), stream)
+    made.probe_latest(-1, stream)
     reads(made, 35)
     assert not stream.reads and not made.is_left_open
     clock.sleep(2)
-    executor.run(made.probe_latest(int(number(9))), stream)
+    made.probe_latest(int(number(9)), stream)
     assert stream.reads and not made.is_left_open
     reads(made, 1)
     assert made.is_left_open
@@ -77,7 +76,7 @@ def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
     made = end(clock)
     clock.sleep(60)
     made.on_page(is_empty=False)
-    executor.run(made.probe_latest(int(number(9))), stream)
+    made.probe_latest(int(number(9)), stream)
     reads(made, 1000)
     clock.sleep(0.9)
     assert made.is_open and not made.is_left_open
@@ -110,7 +109,7 @@ def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
     made = end(clock)
     reads(made, 35)
     clock.sleep(60)
-    executor.run(made.probe_latest(int(number(9))), stream)
+    made.probe_latest(int(number(9)), stream)
     for _ in range(2):
         made.on_iterator(NOON)
         reads(made, 34)
@@ -132,7 +131,7 @@ def test_a_shard_that_latest_calls_closed_is_left_as_late_as_listings_show_it(
     stream.closed.add("a")
     reads(made, 100)
     clock.sleep(5)
-    executor.run(made.probe_latest(int(number(9))), stream)
+    made.probe_latest(int(number(9)), stream)
     assert stream.reads and not made.is_left_open
     clock.sleep(0.5)
     assert made.is_left_open and not made.is_open
@@ -150,7 +149,7 @@ def test_it_is_enough_that_one_clock_goes_on(clock: HandClock, minutes: int) -> 
 def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStream) -> None:
     made = end(clock)
     clock.sleep(6)
-    executor.run(made.probe_latest(int(number(5))), stream)
+    made.probe_latest(int(number(5)), stream)
     assert made.number is None
     stream.write("a", range(20, 30))
     records, firsts = stream.get_records, iter([5, 20, 15])
@@ -160,11 +159,11 @@ def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStre
 
     stream.get_records = from_others  # type: ignore[method-assign]
     clock.sleep(1)
-    executor.run(made.probe_latest(int(number(5))), stream)
+    made.probe_latest(int(number(5)), stream)
     assert made.number is None, "one knows no LATEST: all are asked for anew"
     firsts = iter([20, 6, 22])
     clock.sleep(1)
-    executor.run(made.probe_latest(int(number(5))), stream)
+    made.probe_latest(int(number(5)), stream)
     assert made.number == int(number(22))
 
 
@@ -175,5 +174,5 @@ def test_what_goes_wrong_with_it_ends_nothing(
     made = end(clock)
     clock.sleep(6)
     stream.read_errors = [error]
-    executor.run(made.probe_latest(-1), stream)
+    made.probe_latest(-1, stream)
     assert made.number is None

@@ -9,7 +9,6 @@ import pytest
 from tests.simulator import Simulator
 from tests.support.blocking_reader import BlockingReader
 from tests.support.hand_clock import HandClock
-from watcher import executor
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.model import TrimHorizon
@@ -58,7 +57,7 @@ class Noted:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def get_records(self, iterator: str) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         self.asked.append(iterator)
         return iterator.encode()
 
@@ -72,12 +71,12 @@ def test_what_came_ahead_is_left_where_something_else_is_to_be_read(
     monkeypatch.setattr(page_fetcher, "FULL_BYTES", 10)
     service: Any = Noted()
     made = PageFetcher(HandClock())
-    executor.run(made.prefetch(b'{"NextShardIterator":"two","Records":[]}'), service)
-    assert executor.run(made.fetch("other"), service) == b"other"
-    assert executor.run(made.fetch("two"), service) == b"two"
-    executor.run(made.prefetch(b'{"NextShardIterator":"three","Records":[]}'), service)
-    assert executor.run(made.fetch("three"), service) == b"three ahead"
-    assert executor.run(made.fetch("three"), service) == b"three"
+    made.prefetch(b'{"NextShardIterator":"two","Records":[]}', service)
+    assert made.fetch("other", service) == b"other"
+    assert made.fetch("two", service) == b"two"
+    made.prefetch(b'{"NextShardIterator":"three","Records":[]}', service)
+    assert made.fetch("three", service) == b"three ahead"
+    assert made.fetch("three", service) == b"three"
 
 
 def test_an_empty_answer_that_came_ahead_long_ago_is_no_word_of_now(
@@ -88,7 +87,7 @@ def test_an_empty_answer_that_came_ahead_long_ago_is_no_word_of_now(
     streams: Any = service
     made = PageFetcher(clock)
     for seconds, body in ((0.05, b"two ahead"), (1.0, b"two")):
-        executor.run(made.prefetch(b'{"NextShardIterator":"two","Records":[]}'), streams)
+        made.prefetch(b'{"NextShardIterator":"two","Records":[]}', streams)
         clock.sleep(seconds)
-        assert executor.run(made.fetch("two"), streams) == body
+        assert made.fetch("two", streams) == body
     assert service.asked == ["two"] * 3

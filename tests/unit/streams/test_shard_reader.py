@@ -50,7 +50,7 @@ class GoingBack:
     def go_back(self) -> None:
         self._goes_back = True
 
-    def get_records(self, iterator: str) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         self.first = self.first or iterator
         goes_back, self._goes_back = self._goes_back, False
         return self._service.get_records(self.first if goes_back else iterator)
@@ -63,7 +63,7 @@ class Swapping(GoingBack):
         super().__init__(service)
         self._pair = one.encode(), other.encode()
 
-    def get_records(self, iterator: str) -> bytes:
+    def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         one, other = self._pair
         body = super().get_records(iterator)
         return body.replace(one, b"?").replace(other, one).replace(b"?", other)

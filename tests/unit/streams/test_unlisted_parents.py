@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
-from watcher import executor
 from watcher.aws.model import Position, Shard, TrimHorizon
+from watcher.aws.retry import first_listing
 from watcher.errors import CredentialsError, NoAnswerYetError, TransientError, WatcherError
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.losses import Losses
@@ -30,11 +30,11 @@ def to_read(service: PlayedService, clock: HandClock, shown_after: float = 1e9) 
     """The shards that there are to read, once the listing is whole."""
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
     errors, service.errors = service.errors, []
-    executor.start(coordinator, service, clock)
+    coordinator.start(first_listing(service, coordinator.arn, clock))
     service.errors = errors
     while True:
         coordinator.take_ready()
-        executor.refresh(coordinator, service)
+        coordinator.refresh(service)
         if coordinator.confirm_all_listed():
             return [shard.id for shard in coordinator.lineage.unfinished]
         clock.sleep(0.25)
@@ -117,13 +117,13 @@ def test_children_whose_parents_are_gone_do_not_wait_for_one_that_answers_500(
 
     service.get_iterator = answer  # type: ignore[method-assign]
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    executor.start(coordinator, service, clock)
+    coordinator.start(first_listing(service, coordinator.arn, clock))
     coordinator.take_ready()
-    executor.refresh(coordinator, service)
+    coordinator.refresh(service)
     assert [shard.id for shard in coordinator.take_ready()] == [f"child {n}" for n in range(30)]
     for _ in range(60):
         clock.sleep(0.2)
-        executor.refresh(coordinator, service)
+        coordinator.refresh(service)
     (said,) = [record.getMessage() for record in caplog.records]
     assert said == "Shard sick can't be read yet, and its children wait for it: 500"
 
@@ -148,12 +148,12 @@ def test_each_child_begins_when_its_own_parent_is_answered(clock: HandClock) -> 
         service.add(f"child {number}", f"gone {number}")
     service.slow = {"gone 0", "gone 2"}
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    executor.start(coordinator, service, clock)
+    coordinator.start(first_listing(service, coordinator.arn, clock))
     begun = []
     for answered in ("", "gone 2", "gone 0"):
         service.slow.discard(answered)
         coordinator.take_ready()
-        executor.refresh(coordinator, service)
+        coordinator.refresh(service)
         begun.append([shard.id for shard in coordinator.take_ready()])
     assert begun == [["child 1"], ["child 2"], ["child 0"]]
 
@@ -166,15 +166,15 @@ def test_parents_that_do_not_answer_are_said_in_one_line_after_ten_seconds(
         service.add(f"child {number}", f"parent {number}")
         service.slow.add(f"parent {number}")
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    executor.start(coordinator, service, clock)
+    coordinator.start(first_listing(service, coordinator.arn, clock))
     coordinator.take_ready()
-    executor.refresh(coordinator, service)
+    coordinator.refresh(service)
     clock.sleep(9.9)
-    executor.refresh(coordinator, service)
+    coordinator.refresh(service)
     assert caplog.messages == []
     for _ in range(200):
         clock.sleep(0.1)
-        executor.refresh(coordinator, service)
+        coordinator.refresh(service)
     assert caplog.messages == [
         "Shards parent 0, parent 1, parent 2 and 2 more can't be read yet, and their children wait "
         "for them: it does not answer"

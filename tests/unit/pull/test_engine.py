@@ -1,4 +1,4 @@
-"""An engine is a small executor of the core: the one in the contributors' page works."""
+"""Shards are read together in one thread; the engine of the contributors' page works."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.simulator import Simulator, judge
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from tests.support.wire import wire
-from watcher import executor
 from watcher.aws.model import Position, TrimHorizon
 from watcher.errors import StreamError
+from watcher.pull.shard_pool import read_together
 from watcher.streams.messages import Page
 from watcher.streams.shard_reader import ShardReader
 
-PAGE = Path(__file__).parents[2] / "docs" / "contributing.md"
+PAGE = Path(__file__).parents[3] / "docs" / "contributing.md"
 
 
 def engine() -> dict[str, object]:
@@ -79,7 +79,7 @@ class Noting(PlayedService):
 
 def noted(service: Noting, readers: list[ShardReader]) -> list[str]:
     service.notes.clear()
-    executor.read_together(readers, service)
+    read_together(readers, service)
     return service.notes
 
 
@@ -103,7 +103,7 @@ def test_an_empty_answer_that_waited_for_a_slow_one_is_requested_again() -> None
     """It tells of the time when it was requested, which may be too early for a shard's end."""
     service = Noting()
     readers = [ShardReader(ARN, name, TrimHorizon(), clock=service.clock) for name in "ab"]
-    executor.read_together(readers, service)
+    read_together(readers, service)
     quick = service.get_records
 
     def slow(iterator: str, limit: int | None = None) -> bytes:
@@ -119,7 +119,7 @@ def test_the_error_of_one_shard_loses_no_record_of_another() -> None:
     readers = [ShardReader(ARN, name, TrimHorizon(), clock=service.clock) for name in "abc"]
     service.denied.add("b")
     service.records["c"] = 1
-    found = executor.read_together(readers, service)
+    found = read_together(readers, service)
     assert isinstance(found["b"], StreamError)
     assert any(isinstance(message, Page) for message in found["c"])  # type: ignore[union-attr]
 
@@ -128,9 +128,9 @@ def test_shards_behind_a_full_page_are_read_next_from_the_answers_that_wait() ->
     """Sixteen full pages at a time would take 16 MB in each thread."""
     service = Noting()
     readers = [ShardReader(ARN, name, TrimHorizon(), clock=service.clock) for name in "abcd"]
-    executor.read_together(readers, service)
+    read_together(readers, service)
     service.records["b"] = service.records["d"] = 5_000
-    found = executor.read_together(readers, service)
+    found = read_together(readers, service)
     assert found.keys() == {"a", "b"}
     service.records["b"] = 0
     assert noted(service, [readers[3], readers[2]]) == ["take d", "send d"]
