@@ -82,10 +82,7 @@ class BackgroundService(ForwardingService):
         at_start: bool = False,
         timing: BackgroundTiming | None = None,
     ) -> None:
-        """`at_start` retries a failed listing, and keeps its answer without limit.
-
-        A stream's start may ask for it late, after slow handlers.
-        """
+        """`at_start` retries a failed listing."""
         super().__init__(service)
         timing = timing or timings.BACKGROUND
         self._on_answer = on_answer
@@ -93,7 +90,6 @@ class BackgroundService(ForwardingService):
         """The seconds to wait for the answer to a new question."""
         self._at_start = at_start
         self._timing = timing
-        self._fresh_seconds = math.inf if at_start else timing.fresh_seconds
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         hangs, most = timing.listing_hangs_seconds, timing.most_hanging
@@ -103,7 +99,8 @@ class BackgroundService(ForwardingService):
             timing.probes_at_once, hangs_seconds=timing.probe_hangs_seconds, most_hanging=most
         )
         self._waited_for: set[threading.Thread] = set()
-        self._answers: dict[_Question, tuple[float, _Found, Exception | None]] = {}
+        self._answers: dict[_Question, tuple[_Found, Exception | None]] = {}
+        """Each is kept until it is taken: a handler may take longer than any limit."""
         process_start.before_fork(self.wait_for_thread)
 
     def list_shards(self, arn: str) -> Listing:
@@ -133,7 +130,7 @@ class BackgroundService(ForwardingService):
                 for question, shard_id in questions.items()
             }
             self._ask(self._probes, calls)
-            found = [each for each in questions if self._is_fresh(each)]
+            found = [each for each in questions if each in self._answers]
             if not found:
                 raise NoAnswerYetError("the service has not answered yet")
             return {questions[each]: self._taken(each) for each in found}
@@ -161,7 +158,7 @@ class BackgroundService(ForwardingService):
     ) -> _Answer:
         with self._lock:
             self._ask(requests, {question: call})
-            if not self._is_fresh(question):
+            if question not in self._answers:
                 raise NoAnswerYetError("the service has not answered yet")
             found: _Answer = self._taken(question)
             return found
@@ -174,7 +171,7 @@ class BackgroundService(ForwardingService):
             if not (
                 question in requests.waiting
                 or question in requests.asked
-                or self._is_fresh(question)
+                or question in self._answers
             )
         }
         requests.waiting.update(new)
@@ -185,14 +182,10 @@ class BackgroundService(ForwardingService):
             requests.threads[thread] = time.monotonic()
             thread.start()
         if self.patience and (awaited := new.keys() - requests.have_hung):
-            self._news.wait_for(lambda: all(map(self._is_fresh, awaited)), self.patience)
-
-    def _is_fresh(self, question: _Question) -> bool:
-        answered, _, _ = self._answers.get(question, (-math.inf, None, None))
-        return time.monotonic() - answered < self._fresh_seconds
+            self._news.wait_for(lambda: awaited <= self._answers.keys(), self.patience)
 
     def _taken(self, question: _Question) -> _Found:
-        _, answer, error = self._answers.pop(question)
+        answer, error = self._answers.pop(question)
         if error is not None:
             raise error
         return answer
@@ -211,6 +204,6 @@ class BackgroundService(ForwardingService):
                 error = caught
             with self._lock:
                 requests.on_answer(question)
-                self._answers[question] = time.monotonic(), answer, error
+                self._answers[question] = answer, error
                 self._news.notify_all()
             self._on_answer()

@@ -74,8 +74,6 @@ class BackgroundTiming(msgspec.Struct, frozen=True, kw_only=True):
 
     A thread that waits for bytes holds no lock that a fork would copy; a busy one ends soon.
     """
-    fresh_seconds: float = 5.0
-    """The age up to which an answer is returned; an older one is requested again."""
     probes_at_once: int = 10
     """The largest number of probes under way."""
     probe_hangs_seconds: float = 0.3

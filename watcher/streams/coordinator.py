@@ -122,6 +122,8 @@ class Coordinator:
         self._in_use = in_use
         self._clock = clock
         self._began = -math.inf
+        self._listing_asked_at: float | None = None
+        """The (monotonic) time of the first call for a listing that has no answer yet."""
         self._childless = dict[str, None]()
         """The finished shards whose children are to be requested, in their order."""
         self._asked_at = dict[str, datetime]()
@@ -152,7 +154,7 @@ class Coordinator:
 
     def start(self, listing: Listing) -> None:
         """Handles the first listing."""
-        self._listed(listing)
+        self._listed(listing, asked_at=self._clock.monotonic())
         self._ask_for_late_children()
 
     def due_in(self, pending: Container[Call] = ()) -> float:
@@ -205,12 +207,17 @@ class Coordinator:
         return are_awaited or not reading or not all(self.is_closed(each.id) for each in reading)
 
     def _list_shards(self, service: Service) -> None:
+        if self._listing_asked_at is None:
+            self._listing_asked_at = self._clock.monotonic()
+        asked_at = self._listing_asked_at
         try:
             listing = service.list_shards(self.arn)
         except (ServiceError, StreamError) as error:
+            self._listing_asked_at = None
             self._on_refusal(error, service)
         else:
-            self._listed(listing)
+            self._listing_asked_at = None
+            self._listed(listing, asked_at=asked_at)
 
     def _list_children(self, service: Service) -> None:
         """Lists a finished shard's children; an error only leaves them to the next listing."""
@@ -254,7 +261,7 @@ class Coordinator:
         else:
             raise error
 
-    def _listed(self, listing: Listing) -> None:
+    def _listed(self, listing: Listing, *, asked_at: float) -> None:
         now = self._clock.monotonic()
         if not self.has_listed:
             self._first_listed = listing.time
@@ -265,8 +272,9 @@ class Coordinator:
         self.listing = listing
         self._note_time(listing.time)
         self._closed_at = {name: self._closed_at.get(name, now) for name in listing.closed()}
-        self._schedule.on_listing(listing.pages, by=self._began + self._timing.listed_seconds)
-        self._unlisted.on_listing()
+        by = self._began + self._timing.listed_seconds
+        self._schedule.on_listing(listing.pages, asked_at=asked_at, by=by)
+        self._unlisted.on_listing(asked_at=asked_at)
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
         if self._late.are_missing(self.lineage):

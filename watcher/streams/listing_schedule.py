@@ -81,7 +81,7 @@ class ListingSchedule:
         self._timing = timing
         self._stream_count = 1  # that share DescribeStream's limit
         self.listed_at = -math.inf
-        """The (monotonic) time of the last listing."""
+        """A (monotonic) time by which the last listing shows all shards."""
         self.failures = 0
         """The number of failures in a row."""
         self.failing_since = math.inf
@@ -111,9 +111,12 @@ class ListingSchedule:
         self._due = now + self._period
         return False
 
-    def on_listing(self, pages: int, by: float = -math.inf) -> None:
-        """Notes a listing of `pages` calls; the next one is due by `by`, if that is ahead."""
-        self.listed_at = now = self._clock.monotonic()
+    def on_listing(self, pages: int, *, asked_at: float, by: float = -math.inf) -> None:
+        """Notes a listing of `pages` calls; the next one is due by `by`, if that is ahead.
+
+        `asked_at` is the (monotonic) time before the call: the listing shows nothing later.
+        """
+        self.listed_at, now = asked_at, self._clock.monotonic()
         self.failures, self.failing_since = 0, math.inf
         self._period = (
             self._timing.listing_seconds

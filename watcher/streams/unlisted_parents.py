@@ -49,9 +49,9 @@ class UnlistedParents:
         self._clock = clock
         self._waiting: dict[str, _UnlistedParent] = {}
 
-    def on_listing(self) -> None:
-        """Notes the time of a listing; the next call of `readable` uses it."""
-        self._listed_at = self._clock.monotonic()
+    def on_listing(self, *, asked_at: float) -> None:
+        """Notes the (monotonic) time before a listing's call; the next `readable` uses it."""
+        self._listed_at = asked_at
 
     def readable(self, ready: list[TrackedShard]) -> list[TrackedShard]:
         """Returns the ready shards that may be read now; the others wait here."""

@@ -120,6 +120,24 @@ def test_due_in_tells_when_the_next_call_is_due(service: PlayedService) -> None:
     assert made.due_in({Call.LISTING, Call.CHILDREN}) == math.inf, "only an answer brings one"
 
 
+def test_a_listing_that_is_taken_late_tells_of_the_time_when_it_was_asked_for(
+    service: PlayedService,
+) -> None:
+    """Else a child that came in between counts as listed: a bounded read ends too soon."""
+    made = coordinator(service)
+    begun(made)
+    service.clock.sleep(60)
+    end(made, "a")
+    service.errors = [NoAnswerYetError("later")]
+    assert made.refresh(service) == {Call.LISTING}
+    service.clock.sleep(30)  # a slow handler
+    made.refresh(service)
+    assert not made.confirm_children_known()
+    service.clock.sleep(made.due_in())
+    made.refresh(service)
+    assert made.confirm_children_known()
+
+
 def test_pages_have_idle_shards_polled_now_at_times(service: PlayedService) -> None:
     made = coordinator(service)
     assert [made.take_idle_poll() for _ in range(3)] == [True, False, False]

@@ -35,19 +35,19 @@ def test_the_first_is_due_at_once(listing: ListingSchedule, clock: HandClock) ->
 def test_a_large_stream_and_one_of_many_are_listed_more_seldom(
     listing: ListingSchedule, clock: HandClock
 ) -> None:
-    listing.on_listing(1)
+    listing.on_listing(1, asked_at=clock.monotonic())
     assert seconds_until_due(listing, clock) == 5.25
-    listing.on_listing(20)
+    listing.on_listing(20, asked_at=clock.monotonic())
     assert seconds_until_due(listing, clock) == 9
     listing.share(3)
-    listing.on_listing(20)
+    listing.on_listing(20, asked_at=clock.monotonic())
     assert seconds_until_due(listing, clock) == 17
 
 
 def test_one_that_is_of_no_use_comes_once_a_minute(
     listing: ListingSchedule, clock: HandClock
 ) -> None:
-    listing.on_listing(20)
+    listing.on_listing(20, asked_at=clock.monotonic())
     assert seconds_until_due(listing, clock, is_of_use=False) == 63  # the seventh period's end
 
 
@@ -60,7 +60,7 @@ def test_of_what_use_it_is_is_asked_once_a_period(
         asked.append(clock.monotonic())
         return False
 
-    listing.on_listing(20)
+    listing.on_listing(20, asked_at=clock.monotonic())
     for _ in range(100):
         listing.should_list(is_of_use)
         clock.sleep(0.25)
@@ -70,11 +70,11 @@ def test_of_what_use_it_is_is_asked_once_a_period(
 def test_one_that_is_waited_for_comes_whatever_its_use(
     listing: ListingSchedule, clock: HandClock
 ) -> None:
-    listing.on_listing(20)
+    listing.on_listing(20, asked_at=clock.monotonic())
     listing.want_in(2)
     listing.want_in(3)
     assert seconds_until_due(listing, clock, is_of_use=False) == 2
-    listing.on_listing(20)
+    listing.on_listing(20, asked_at=clock.monotonic())
     assert seconds_until_due(listing, clock) == 9, "it has come"
 
 
