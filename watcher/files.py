@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 _PRIVATE = 0o600
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = _RENAME_SWAP = 2
 # The part of a write that is searched for a line's end first.
 _TAIL_BYTES = 4096
 
@@ -190,26 +188,6 @@ def replacing(target: Path, aside: Path) -> Iterator[WholeFile]:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def swap(one: Path, other: Path) -> None:
-    """Exchanges two entries of one file system, atomically.
-
-    Raises OSError, also where the system or the file system can't do this.
-    """
-    import ctypes  # not at each start, for what few commands need
-
-    library = ctypes.CDLL(None, use_errno=True)
-    names = os.fsencode(one), os.fsencode(other)
-    if hasattr(library, "renameat2"):  # https://man7.org/linux/man-pages/man2/rename.2.html
-        failed = library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
-    elif hasattr(library, "renamex_np"):  # macOS
-        failed = library.renamex_np(*names, _RENAME_SWAP)
-    else:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(one))
-    if failed:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(one))
 
 
 def _created(path: str, flags: int) -> int:

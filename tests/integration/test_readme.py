@@ -64,7 +64,7 @@ def commands(blocks: list[tuple[str, str]]) -> Iterator[str]:
 
 
 COMMANDS = list(dict.fromkeys(commands(BLOCKS)))
-JOBS = ("query", "archive", "replicate", "metrics")
+JOBS = ("query", "archive", "replicate")
 ON_SPARK = [
     line
     for line in COMMANDS

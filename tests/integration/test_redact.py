@@ -93,7 +93,6 @@ REFUSED = [
     ("verify", "orders", "--with", "copy.jsonl"),
     ("report", "orders", "--verify", "differences.json"),
     ("as-of", "orders", "1m", "--to-table", "other"),
-    ("as-of", "lake", "1m", "--engine", "spark"),
     ("replicate", "orders", "--to", "other", "--checkpoint", "there"),
 ]
 FAILING = """

@@ -99,11 +99,10 @@ class ArchiveFolder(Killed):
         return any(self.path.glob("*/*.parquet"))
 
     def moments(self) -> dict[str, Callable[[], object]]:
-        """All that it does with a batch, and with a day."""
+        """All that it does with a batch."""
         return {
             "as a batch was written": lambda: _names(self._kept / "unfinished"),
             "as a batch was in": lambda: _time(self._kept / "watcher-batch.json"),
-            "as a day was compacted": lambda: _names(self._kept / "compacted"),
             "as a batch was begun": lambda: _names(self._kept / "offsets"),
             "as files were moved": lambda: len(list(self.path.glob("*/batch-*"))),
             "as Spark noted a batch": lambda: _names(self._kept / "commits"),
@@ -128,8 +127,8 @@ class ArchiveFolder(Killed):
     def state(self) -> str:
         files = Counter(path.name.partition("-")[0] for path in self.path.glob("*/*.parquet"))
         told = ", ".join(f"{count} {name} files" for name, count in sorted(files.items()))
-        left = [name for name in ("unfinished", "compacted") if _names(self._kept / name)]
-        return f"{_batches(self._kept)}; {told}" + "".join(f", {n} left" for n in left)
+        left = ", unfinished left" if _names(self._kept / "unfinished") else ""
+        return f"{_batches(self._kept)}; {told}{left}"
 
     def compare(self, sim: Control, remove_every: int) -> list[str]:
         """Every change that was written is a row, once, whatever reads it, and nothing else."""

@@ -321,7 +321,6 @@ def run(
     print(f"{written} changes written, {writer.steps} times five hours, {folder.state()}")
     polls = ", ".join(f"{name} {count}" for name, count in reader.polls.items())
     print(f"read meanwhile: {polls}; files gone, read again: {reader.again.total()}")
-    print(f"days compacted: {(place / 'job.log').read_text().count('Compacted ')}")
     return wrong + reader.complaints
 
 

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.spark
     [
         ("orders --for query", ["orders", "SELECT count(*) FROM changes"]),
         ("orders --for archive", ["orders", "--to", "lake", "--checkpoint", "kept", "--once"]),
-        ("orders --for metrics", ["orders", "--to", "m", "--checkpoint", "kept", "--once"]),
         (
             "orders --for replicate --to copy",
             ["orders", "--to", "copy", "--create", "--checkpoint", "kept", "--once"],
@@ -38,9 +37,7 @@ def test_a_job_works_with_its_policy_and_calls_all_that_it_allows(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     granted = allow(guarded, capsys, policy)
-    words = [
-        str(Path(each).absolute()) if each in ("lake", "m", "kept") else each for each in words
-    ]
+    words = [str(Path(each).absolute()) if each in ("lake", "kept") else each for each in words]
     done = command(
         policy.split()[2], *words, "--region", "us-east-1", "--endpoint-url", guarded.url
     )

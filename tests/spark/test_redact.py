@@ -99,18 +99,6 @@ def test_nor_has_what_a_job_writes_or_prints(
     refuse_traces(done.out.encode(), done.err.encode())
 
 
-def test_nor_have_the_counts_which_take_no_rules(
-    command: Run, sim: RemoteSimulator, tmp_path: Path
-) -> None:
-    to = ["--to", str(tmp_path / "counts"), "--late", "1s", "--from", "trim-horizon", "--once"]
-    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
-    done = command("metrics", sim.stream_arn, *to, *place)
-    assert done.status == 0 and "Done: 2 changes" in done.err, done.err
-    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert written
-    refuse_traces(*written, done.out.encode(), done.err.encode())
-
-
 @pytest.mark.parametrize("handler", ["--print-json", "--failing"])
 def test_nor_has_what_handlers_get_on_executors(
     handler: str, command: Run, sim: RemoteSimulator, key_file: str, tmp_path: Path

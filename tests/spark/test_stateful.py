@@ -70,6 +70,24 @@ def rotations(sim: RemoteSimulator) -> Iterator[None]:
     yield
 
 
+def test_a_window_counts_each_change_once(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
+) -> None:
+    for _ in rotations(sim):
+        found = run(page["by_minute"](changes(spark, sim)), tmp_path, "update")
+    grown = dict[tuple[Any, str], int]()
+    for row in found:
+        window = row["window"]["start"], row["event_name"]
+        grown[window] = max(row["count"], grown.get(window, 0))
+    batch = spark.read.format("dynamodb_streams").options(**options(sim)).load()
+    expected = {
+        (row["window"]["start"], row["event_name"]): row["count"]
+        for row in page["by_minute"](batch).collect()
+    }
+    assert sum(expected.values()) == len(sim.records)
+    assert grown == expected
+
+
 def test_two_reads_of_a_stream_united_are_deduplicated_within_a_watermark(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
 ) -> None:

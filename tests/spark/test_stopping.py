@@ -1,7 +1,6 @@
 """SIGTERM to a job at work: it ends soon and well, and the next start goes on where it was."""
 
 import importlib
-import json
 import os
 import signal
 import subprocess
@@ -28,7 +27,7 @@ from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program
 from watcher.errors import WatcherError
 from watcher.shutdown import Shutdown
-from watcher.spark import compaction, handlers_sink, lake
+from watcher.spark import handlers_sink, lake
 from watcher.spark.jobs.watch import close_handlers
 from watcher.spark.timing import Timing
 
@@ -106,33 +105,6 @@ def test_an_archive_goes_on_exactly(command: Run, sim: RemoteSimulator, tmp_path
     assert sorted(numbers, key=int) == [each.sequence_number for each in sim.records]
 
 
-def test_a_batch_that_is_in_counts_though_a_signal_comes_as_a_day_is_compacted(
-    command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spark would be cut off before it notes the batch, which no later run would count."""
-    begun = threading.Event()
-
-    def endless(day: Path, home: Path, go_on: Callable[[], bool]) -> int:
-        begun.set()
-        while go_on():
-            time.sleep(0.02)
-        return 0
-
-    monkeypatch.setattr(compaction, "compact_day", endless)
-    archive = ["archive", *here(sim, "--to", str(tmp_path / "lake"))]
-    assert command(*archive, "--once").status == 0
-    (tmp_path / "lake" / "date=2026-01-01").mkdir()
-    sim.bulk(70, keys=20)
-    sim.advance(2)
-    with sigterm(begun.is_set):
-        stopped = command(*archive, "--every", "100ms")
-
-    there = pyarrow.dataset.dataset(tmp_path / "lake", format="parquet").count_rows()
-    assert there > 0
-    assert stopped.err.splitlines()[-1] == f"Done: {there} changes in 1 batches"
-    assert "cut off" not in stopped.err
-
-
 def test_a_batch_has_as_long_as_is_asked_for(
     command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,25 +173,6 @@ def test_a_batch_that_is_cut_off_is_completed_and_counted_at_the_next_start(
     assert first.err.splitlines()[-1].startswith("Done: 0 changes in ")
     assert pyarrow.dataset.dataset(to, format="parquet").count_rows() == 70
     assert again.err.splitlines()[-1].startswith("Done: 70 changes in ")
-
-
-def test_counts_go_on(command: Run, sim: RemoteSimulator, tmp_path: Path) -> None:
-    place = tmp_path / "counts"
-    counts = ["metrics", *here(sim, "--checkpoint", str(place), "--output", "json")]
-    sim.bulk(50, keys=5)
-    sim.advance(2)
-    with sigterm(lambda: list(place.glob("commits/1"))):
-        stopped = command(*counts, "--every", "100ms", "--window", "1h")
-    sim.bulk(30, keys=5)
-    sim.advance(2)
-    again = command(*counts, "--once", "--window", "1h")
-
-    assert (stopped.status, again.status) == (0, 0)
-    newest: dict[tuple[str, str], int] = {}
-    for line in (stopped.out + again.out).splitlines():
-        row = json.loads(line)
-        newest[row["start"], row["event_name"]] = row["count"]
-    assert sum(newest.values()) == 80
 
 
 NOTE = '''

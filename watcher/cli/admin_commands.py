@@ -35,7 +35,6 @@ _OF_TABLE = {
     "count": (),
     "query": (),
     "archive": (),
-    "metrics": (),
     "history": ("GetItem",),
     "as-of": ("GetItem", "Scan"),
     "verify": ("Scan",),
@@ -63,7 +62,7 @@ _For = Annotated[
         choices=tuple(_OF_TABLE),
         metavar="COMMAND",
         help="the command to be allowed: watch (default), history, as-of, verify, undo (its plan), "
-        "undo-apply, report, count, redrive, streams, shards, mirror, query, archive, metrics, "
+        "undo-apply, report, count, redrive, streams, shards, mirror, query, archive, "
         "replicate",
     ),
 ]

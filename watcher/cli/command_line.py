@@ -62,7 +62,6 @@ COMMANDS = {
         "keep a Delta or Iceberg table equal to this one, or with every version", "spark_commands"
     ),
     "replicate": Command("keep another table equal to this one, on Spark", "spark_commands"),
-    "metrics": Command("count changes by kind and window of time, on Spark", "spark_commands"),
     "completion": Command(
         "print what makes bash, zsh or fish complete commands and options", "completion"
     ),

@@ -66,7 +66,7 @@ _EXAMPLES = """\
 _TOGETHER = {
     "hand dead letters, or failed Lambda batches, to handlers": ("replay", "redrive"),
     "a region's or a table's; a stream's; a store's": ("streams", "shards", "positions"),
-    "on Spark, all but mirror": ("mirror", "query", "archive", "replicate", "metrics"),
+    "on Spark, all but mirror": ("mirror", "query", "archive", "replicate"),
     "to set up": ("new-handler", "policy", "trust", "completion"),
 }
 # The built-in handlers that the first page has room for, beside whatever is dropped in.

@@ -16,7 +16,7 @@ from watcher.aws.arns import account_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
 from watcher.aws.model import AtTime, WireItem, WireValue
-from watcher.cli import completers, options, spark_commands
+from watcher.cli import completers, options
 from watcher.cli.options import Values
 from watcher.cli.output import written_file
 from watcher.declared import Parameter
@@ -89,10 +89,7 @@ _Output = Annotated[
 def history_command(line: CommandLine) -> Callable[..., int]:
     """Prints an item's changes and its current state."""
     names = "start", "until", *options.REDACT, *options.AWS
-    parts = [
-        *options.declared_by(WatchOptions, *names, start="trim-horizon"),
-        *spark_commands.engine_options(line),
-    ]
+    parts = options.declared_by(WatchOptions, *names, start="trim-horizon")
     return options.with_options(_history, parts, options.declared_by(style.set_up))
 
 
@@ -111,22 +108,10 @@ def _history(
     until = end(values["until"], values["start"])
     _log_times(start, until)
     exports = open_baseline(baseline, values["region"], values["profile"])
-    table = ""
-    if values["engine"] == "spark":
-        found = spark_commands.history(
-            sources,
-            key=item_key,
-            start=start,
-            until=until,
-            baseline=exports,
-            values=values,
-        )
-    else:
-        read = Sources.named(sources, options.connection(values))
-        table = read.table_arn
-        found = item_history(read, item_key, start, until, exports)
+    read = Sources.named(sources, options.connection(values))
+    found = item_history(read, item_key, start, until, exports)
     if trail is not None:
-        found.add_callers(trail, Callers(table, start, until))
+        found.add_callers(trail, Callers(read.table_arn, start, until))
     if hidden is not None:
         found.redact(hidden)
     if output == "csv":
@@ -285,14 +270,21 @@ _ItemKey = Annotated[
     list[str] | None,
     Parameter(metavar="NAME=VALUE", help="one item's key; repeat it for the sort key"),
 ]
-_FORMS = ("json", "jsonl", "csv", "table", "parquet")
-_FORMS_BY_SPARK = ("jsonl", "parquet")
+_Form = Annotated[
+    str | None,
+    Parameter(
+        alias="-o",
+        choices=("json", "jsonl", "csv", "table"),
+        metavar="FORMAT",
+        help="json (an array), jsonl (a line for each item; the default), csv or table",
+    ),
+]
 _File = Annotated[
     str | None,
     Parameter(
         metavar="FILE",
         completer=completers.files,
-        help="write to FILE, readable by you alone; on Spark, a new folder (parquet, or -o jsonl)",
+        help="write to FILE, readable by you alone",
     ),
 ]
 _TableName = Annotated[
@@ -307,15 +299,7 @@ _Wire = Annotated[bool, Parameter(help="items in DynamoDB's own JSON, with types
 def as_of_command(line: CommandLine) -> Callable[..., int]:
     """Prints a table's items as they were at a moment."""
     names = "filters", *options.REDACT, *options.AWS
-    parts = [*options.declared_by(WatchOptions, *names), *spark_commands.engine_options(line)]
-    form = Parameter(
-        alias="-o",
-        choices=_FORMS_BY_SPARK if spark_commands.is_on_spark(line) else _FORMS,
-        metavar="FORMAT",
-        help="json (an array), jsonl (a line for each item; the default), csv or table; by spark "
-        "jsonl or parquet",
-    )
-    parts.append(options.option("output", str, None, form))
+    parts = options.declared_by(WatchOptions, *names)
     return options.with_options(_as_of, parts, options.declared_by(style.set_up))
 
 
@@ -327,6 +311,7 @@ def _as_of(
     to: _File = None,
     to_table: _TableName = None,
     dynamodb_json: _Wire = False,
+    output: _Form = None,
     csv_raw: CsvRaw = False,
     **values: options.Value,
 ) -> int:
@@ -336,31 +321,15 @@ def _as_of(
         raise UsageError("name a stream and a time: as-of orders 14:05")
     moment = past_time(time, "TIME" if at is None else "at")
     one_key = None if key is None else ItemKey(key)
-    destination = _Destination(values["output"], to, to_table, dynamodb_json, csv_raw)
+    destination = _Destination(output, to, to_table, dynamodb_json, csv_raw)
     record_filter(values["filters"])  # a wrong one is refused before anything is read
     _refuse_two_places(destination)
     if to_table is not None:
         options.refuse_redaction(values, "a table takes items as they were")
     exports = open_baseline(baseline, values["region"], values["profile"])
-    if values["engine"] != "spark":
-        return _as_of_here(
-            names, at=moment, key=one_key, baseline=exports, destination=destination, values=values
-        )
-    options.refuse_redaction(values, "not for --engine spark")
-    form = _for_spark(destination)
-    _log_moment(moment, to)
-    count = spark_commands.as_of(
-        names,
-        at=moment,
-        baseline=exports,
-        key=one_key,
-        filters=values["filters"],
-        output=form,
-        to=to,
-        wire=dynamodb_json,
-        values=values,
+    return _write_as_of(
+        names, at=moment, key=one_key, baseline=exports, destination=destination, values=values
     )
-    return _log_count(moment, count, to)
 
 
 class _Destination(NamedTuple):
@@ -373,7 +342,7 @@ class _Destination(NamedTuple):
     csv_raw: bool
 
 
-def _as_of_here(
+def _write_as_of(
     names: Sequence[str],
     *,
     at: datetime,
@@ -383,8 +352,6 @@ def _as_of_here(
     values: Values,
 ) -> int:
     """Reads the items in this process, and writes them."""
-    if destination.output == "parquet":
-        raise UsageError("only Spark writes it: add --engine spark", "output", destination.output)
     redaction, test = options.redaction(values), record_filter(values["filters"])
     sources = Sources.named(names, options.connection(values), strict=True)
     if destination.to_table is not None and sources.stream is None:
@@ -412,16 +379,6 @@ def _log_count(at: datetime, count: int, to: str | None) -> int:
     where = f" to {to}" if to else ""
     logger.info(f"As of {time_text(at)}, its whole second: {grouped(count, 'item')}{where}")
     return 0
-
-
-def _for_spark(destination: _Destination) -> str:
-    """Returns the output format for Spark. Raises UsageError."""
-    if destination.to_table is not None:
-        raise UsageError("not for --engine spark: give --to and a folder", "to_table")
-    form = destination.output or ("jsonl" if destination.to is None else "parquet")
-    if form == "parquet" and destination.to is None:
-        raise UsageError("give --to and a folder", "output", form)
-    return form
 
 
 def open_trail(values: Values, who: options.Who = None) -> Trail | None:

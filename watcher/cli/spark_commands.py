@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from watcher.cli.command_line import CommandLine
     from watcher.delivery.handler import Handler
     from watcher.spark.jobs.run import JobTotals
-    from watcher.time_machine.exports import Baseline
-    from watcher.time_machine.history import History
-    from watcher.time_machine.item_keys import ItemKey
 
 logger = logging.getLogger("watcher")
 
@@ -105,29 +101,15 @@ def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
     return status
 
 
-_COMPACT = options.option(
-    "compact",
-    bool,
-    False,
-    Parameter(help="only join small files into big ones, on a disk"),
-)
-
-
 def archive_command(line: CommandLine) -> Callable[..., int]:
     """Appends every change to files, until stopped or with `--once` up to now."""
     function, parts = _job("archive")
 
     def run(stream: options.Stream, /, *others: options.Others, **values: options.Value) -> int:
-        if values["compact"]:
-            from watcher.formatting.text import counted
-
-            fewer = module("compaction").compact(values["to"])
-            logger.info(f"Done: {counted(fewer, 'file')} fewer")
-            return 0
         totals = _run(function, _joined(stream, *others), values=values)
         return _ended(totals, once=values["once"], goes_on=True)
 
-    return options.with_options(run, parts, [_COMPACT])
+    return options.with_options(run, parts)
 
 
 _Sql = Annotated[
@@ -167,18 +149,6 @@ def replicate_command(line: CommandLine) -> Callable[..., int]:
         return _ended(totals, once=values["once"], goes_on=True)
 
     return options.with_options(run, parts, options.declared_by(WatchOptions, *options.REDACT))
-
-
-def metrics_command(line: CommandLine) -> Callable[..., int]:
-    """Counts changes by kind and window, until stopped or with `--once` up to now."""
-    function, parts = _job("metrics")
-
-    def run(stream: options.Stream, /, *others: options.Others, **values: options.Value) -> int:
-        totals = _run(function, _joined(stream, *others), values=values)
-        goes_on = bool(values["checkpoint"] or values["to"])
-        return _ended(totals, once=values["once"], goes_on=goes_on)
-
-    return options.with_options(run, parts)
 
 
 def mirror_command(line: CommandLine) -> Callable[..., int]:
@@ -341,61 +311,3 @@ def verified(compare: Callable[..., _Result], values: Values) -> _Result:
         return compare(elsewhere=SparkSides(spark))
 
     return _run(run, values=values)
-
-
-def as_of(
-    archives: Sequence[str],
-    *,
-    at: datetime,
-    baseline: Baseline | None,
-    key: ItemKey | None,
-    filters: Sequence[str] | None,
-    output: str,
-    to: str | None,
-    wire: bool,
-    values: Values,
-) -> int:
-    """Prints the items as they were, or writes them to a folder; returns their number."""
-    _refuse_streams(archives)
-    if baseline is None:
-        raise UsageError("give an export of the table with --baseline", "engine")
-    exports = baseline
-
-    def run(*, spark: SparkSession, connection: object) -> int:
-        from watcher.spark.time_machine import ArchivesAsOf
-
-        found = ArchivesAsOf(spark, archives, at, exports, key=key, filters=filters)
-        return found.write(output, to, wire=wire)
-
-    return _run(run, values=values, short=to is None)
-
-
-def history(
-    archives: Sequence[str],
-    *,
-    key: ItemKey,
-    start: datetime | None,
-    until: datetime | None,
-    baseline: Baseline | None,
-    values: Values,
-) -> History:
-    """Returns the history of one item."""
-    _refuse_streams(archives)
-
-    def run(*, spark: SparkSession, connection: object) -> History:
-        from watcher.spark import time_machine
-
-        return time_machine.history(
-            spark, archives, key, start=start, until=until, baseline=baseline
-        )
-
-    return _run(run, values=values, short=True)
-
-
-def _refuse_streams(archives: Sequence[str]) -> None:
-    from watcher.time_machine.sources import source_path
-
-    streams = [name for name in archives if not source_path(name)]
-    if streams or not archives:
-        what = f"{streams[0]} is none" if streams else "name one"
-        raise UsageError(f"spark reads archives: {what}", "engine")

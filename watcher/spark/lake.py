@@ -11,7 +11,7 @@ import itertools
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import PurePosixPath
 
@@ -19,7 +19,6 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark import compaction
 from watcher.spark.folders import DAYS, LOG, Folder
 
 logger = logging.getLogger("watcher")
@@ -49,7 +48,6 @@ class Lake:
         self._work = work
         self._lock = threading.Lock()
         self._is_open = False
-        self._compacted_before = ""
 
     @contextmanager
     def open(self, note: str, content: str, *, by_spark: bool = False) -> Iterator[None]:
@@ -101,23 +99,6 @@ class Lake:
             self.checkpoint.save(_BATCH, LakeBatch(number, moves))
             self._finish()
             return list(moves.values())
-
-    def compact(self, files: Iterable[str], go_on: Callable[[], bool]) -> None:
-        """Joins small files of the days before those of a batch's, unnoticed by readers."""
-        lake, work = self.folder.disk_path, self._work.disk_path
-        day = min((file.partition("/")[0] for file in files), default="")
-        if lake is None or work is None or not day:
-            return
-        with self._lock:
-            compaction.sweep(work)
-            if day == self._compacted_before:
-                return
-            self._compacted_before = day
-            try:
-                for each in compaction.days(lake, before=day):
-                    compaction.compact_day(each, work, lambda: self._is_open and go_on())
-            except (UsageError, OSError) as error:
-                logger.warning(f"Archiving continues, but {error}")
 
     def _refuse_older_checkpoint(self) -> None:
         """Raises UsageError where the checkpoint, or Spark's part of it, is an older copy.

@@ -77,8 +77,6 @@ class Timing:
     """The wait for a folder's lock: a killed job's JVM may write for some more seconds."""
     lock_poll_seconds: float = 0.25
     """The delay between checks of that lock."""
-    listing_seconds: float = 5.0
-    """The time that a replaced folder stays, as a reader may still list it."""
 
     # Java
 
@@ -117,17 +115,6 @@ class SourceLimits:
     """The most tasks that read ranges; up to this number, each range has its own."""
     close_tasks_per_core: int = 3
     """The tasks that close handlers: Spark has two Python processes a core; one more finds all."""
-
-    # Compaction
-
-    small_file_bytes: int = 64 * _MIB
-    """The size below which files are merged."""
-    file_bytes: int = 256 * _MIB
-    """The approximate size of a merged file."""
-    row_group_bytes: int = 32 * _MIB
-    """The size of what a job, and a reader of the file, hold in memory at once."""
-    merge_rows: int = 2_000
-    """The rows read at once; images may be large."""
 
 
 TIMING: Final = Timing()

@@ -117,8 +117,7 @@ def test_bad_input_is_one_line(
     ("words", "said"),
     [
         (["-o", "xml"], "-o xml: use json, jsonl, csv, table or parquet"),
-        (["-o", "parquet"], "--output parquet: only Spark writes it: add --engine spark"),
-        (["-o", "xml", "--engine", "spark"], "-o xml: use jsonl or parquet"),
+        (["-o", "xml"], "-o xml: use json, jsonl, csv or table"),
     ],
 )
 def test_only_the_forms_that_there_are_are_offered(

@@ -12,7 +12,7 @@ from watcher.cli.command_line import COMMANDS, GROUPS, CommandLine, parameters
 from watcher.cli.options import shown_names
 
 SCREEN = {"COLUMNS": "80"}
-ON_SPARK = ("query", "archive", "replicate", "metrics")
+ON_SPARK = ("query", "archive", "replicate")
 
 
 def printed(*arguments: str, cwd: Path | None = None) -> list[str]:

@@ -64,9 +64,8 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
 ) -> JobTotals:
     """Appends every change to the folder `to`, by date (UTC), until stopped.
 
-    The folder holds whole files only, with each change exactly once across crashes. On a disk, the
-    job joins a day's small files once a batch has only changes of later days. It resumes from the
-    checkpoint (default: `TO.checkpoint`, beside the folder).
+    The folder holds whole files only, with each change exactly once across crashes. The job resumes
+    from the checkpoint (default: `TO.checkpoint`, beside the folder).
 
     Raises UsageError, and whatever the source raises.
     """
@@ -90,7 +89,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     lake = lake_of(spark, to, checkpoint)
     content = f"{format} (DynamoDB's JSON)" if dynamodb_json else format
     stop = Shutdown(stop_timeout)
-    batches = _BatchWriter(lake, format, stop)
+    batches = _BatchWriter(lake, format)
     with translating_errors(), lake.open(_NOTE, content, by_spark=format not in _FILES):
         writer = batches.of_query(_by_date(records, format), to)
         writer = triggered(writer, once=once, every=every, default="10s")
@@ -112,10 +111,9 @@ def _by_date(records: DataFrame, format: str) -> DataFrame:  # noqa: A002
 class _BatchWriter:
     """Appends micro-batches to the archive's files, each once."""
 
-    def __init__(self, lake: Lake, format: str, stop: Shutdown) -> None:  # noqa: A002
+    def __init__(self, lake: Lake, format: str) -> None:  # noqa: A002
         self._lake = lake
         self._format = format
-        self._stop = stop
         self._rescued = 0
         self.uncounted: dict[int, int] = {}
         """The number of changes of each batch that an earlier run appended: Spark counts none."""
@@ -142,9 +140,6 @@ class _BatchWriter:
         files = lake.append(lambda path: _write(batch, files_format, path), number)
         if seen is not None and files:
             self._rescued += seen.get["rows"]
-        if files_format == "parquet":
-            # After a signal the job has no time for it: Spark still has to note the batch.
-            lake.compact(files, lambda: not self._stop.signal)
 
     def log_rescued(self) -> None:
         """Logs how many changes have attributes that typed images do not hold."""

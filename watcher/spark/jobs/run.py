@@ -20,7 +20,6 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError, WatcherError, blame
-from watcher.formatting.text import counted
 from watcher.shutdown import Shutdown
 from watcher.spark import jvm
 from watcher.spark.error_mapping import one_line, translating_errors
@@ -45,8 +44,6 @@ class JobTotals(msgspec.Struct):
     """The signal that ended the job; 0: none."""
     unhandled: int = 0
     """The number of failed records that are in no dead letter."""
-    too_late: int = 0
-    """The number of rows that a watermark has dropped; each stands for one change or more."""
 
 
 def changes(
@@ -198,7 +195,6 @@ class _ProgressLine:
         self._timing = timing
         self._seen = -1
         self._records = 0
-        self._too_late = 0
         self._due = 0.0
 
     def update(self, *, last: bool = False) -> None:
@@ -212,9 +208,6 @@ class _ProgressLine:
                 self._totals.records += self._uncounted.get(
                     each["batchId"], max(0, each["numInputRows"])
                 )
-                self._totals.too_late += sum(
-                    operator["numRowsDroppedByWatermark"] for operator in each["stateOperators"]
-                )
             lag = json.loads(source["latestOffset"] or "{}") or lag
         now = time.monotonic()
         if self._totals.records > self._records and (now >= self._due or last):
@@ -223,17 +216,6 @@ class _ProgressLine:
             behind = f", {lag['lag_seconds']} s behind" if lag.get("lag_seconds") else ""
             shards = f", {lag['shards_open']} open shards" if "shards_open" in lag else ""
             logger.info(f"{self._name}: {self._records} changes{shards}{behind}")
-            self._warn_of_too_late()
-
-    def _warn_of_too_late(self) -> None:
-        if self._totals.too_late > self._too_late:
-            self._too_late = self._totals.too_late
-            # Spark counts what is left of them once those of a task are summed by window.
-            logger.warning(
-                f"At least {counted(self._too_late, 'change')} came after their windows were "
-                "final, and are in none of them: a longer --late waits for such changes "
-                "(docs/spark.md, Watermarks)"
-            )
 
 
 def stopped_by_signals(stop: Shutdown) -> AbstractContextManager[None]:
