@@ -233,6 +233,7 @@ class WatchOptions(ReadOptions):
         Union[str, datetime, timedelta, "Position"],
         Parameter(
             name="--from",
+            alias="--since",
             metavar="START",
             group="start",
             help="where to begin: latest, trim-horizon (the earliest), an age (90s 15m 2h), or a "
@@ -242,6 +243,7 @@ class WatchOptions(ReadOptions):
     tail: Annotated[
         int | None,
         Parameter(
+            alias="-n",
             metavar="N",
             group="start",
             help="begin with the last N changes (of those that the filters let through), in place "
@@ -251,7 +253,8 @@ class WatchOptions(ReadOptions):
     follow: Annotated[
         bool,
         Parameter(
-            negative="--no-follow",
+            alias="-f",
+            negative=("--no-follow", "--once"),
             group="start",
             help="end when caught up: everything up to now has been delivered",
         ),
@@ -267,6 +270,7 @@ class WatchOptions(ReadOptions):
     max_records: Annotated[
         int | None,
         Parameter(
+            alias="--limit",
             metavar="N",
             group="start",
             help="end after N records (those that a filter drops don't count)",

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from scripts.benchmarks import (
     ends,
     growth,
-    guesses,
     idle,
     latency,
     parts,
@@ -58,7 +57,6 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "memory": idle.memory,
     "mirror-growth": growth.growth,
     "who": trail.who,
-    "guesses": guesses.guesses,
     "verify": verify.verify,
     **{part: _spark(part) for part in parts.SPARK},
 }

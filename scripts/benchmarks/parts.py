@@ -27,7 +27,6 @@ NAMES = (
         "memory",
         "mirror-growth",
         "who",
-        "guesses",
         "verify",
         *SPARK,
     ),

@@ -27,7 +27,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.simulator import Simulator
 from watcher import cli
-from watcher.cli.command_line import CommandLine, named
+from watcher.cli.command_line import CommandLine, command_line
 from watcher.cli.invocation import Invocation
 from watcher.errors import CheckpointError, StreamError, UsageError
 from watcher.observability.http_server import PrometheusCollector
@@ -72,7 +72,7 @@ LINES = {"kubernetes": CONTAINER["args"], "ecs": TASK["command"], "systemd": in_
 
 def parsed(words: list[str]) -> dict[str, Any]:
     """The options as the real command line understands them; it refuses what it does not know."""
-    return Invocation(CommandLine(*named(words))).values
+    return Invocation(command_line(words)).values
 
 
 @pytest.mark.parametrize("words", LINES.values(), ids=LINES)

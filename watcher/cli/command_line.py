@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from watcher.cli import completers, synonyms
+from watcher.cli import completers
 from watcher.cli.defaults import Defaults, PeekedOption
 from watcher.cli.options import declaration, flags_of, names_of, negatives_of, option
 from watcher.declared import Parameter
@@ -85,21 +85,6 @@ TOPICS = (*GROUPS, "defaults", "all")
 """The topics that `--help` takes."""
 
 
-def named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Returns a line's command and its other words: a `-q` or `-v` may stand before it."""
-    switches = list(itertools.takewhile(_SWITCHES.__contains__, words))
-    rest = words[len(switches) :]
-    if rest and rest[0] in COMMANDS:
-        return rest[0], [*switches, *rest[1:]]
-    name = words[0] if words else ""
-    if name in synonyms.COMMANDS:
-        return synonyms.COMMANDS[name], words[1:]
-    if words == ["version"]:
-        return "watch", ["--version"]
-    # A table may be called so; but hardly beside another.
-    return "watch", synonyms.tail(words[1:]) if name == "tail" and words[1:] else words
-
-
 def sentence(name: str) -> str:
     """Returns the first sentence of a command's help."""
     if name == "watch":
@@ -144,11 +129,15 @@ OF_ALL = (VERBOSE, QUIET, LOG_FORMAT, HELP, VERSION)
 
 
 class CommandLine:
-    """The words after a command's name, and the defaults for options they don't give."""
+    """The words after a command's name, and the defaults for options they don't give.
 
-    def __init__(self, name: str, words: Sequence[str] = ()) -> None:
+    `is_named` is False where a line begins with no command and means a watch.
+    """
+
+    def __init__(self, name: str, words: Sequence[str] = (), *, is_named: bool = True) -> None:
         self.name = name
         self.words = words
+        self.is_named = is_named
         self.defaults = Defaults(name, COMMANDS, _options_of_all)
         self.has_defaults = name not in WITHOUT_DEFAULTS
 
@@ -168,6 +157,15 @@ class CommandLine:
             return PeekedOption(texts)
         (flag,) = flags
         return self.defaults.peek(flag.removeprefix("--"), declaration(parameter).metavar)
+
+
+def command_line(words: Sequence[str]) -> CommandLine:
+    """Returns the line of a program's words: only -q or -v may stand before the command."""
+    switches = list(itertools.takewhile(_SWITCHES.__contains__, words))
+    rest = words[len(switches) :]
+    if rest and rest[0] in COMMANDS:
+        return CommandLine(rest[0], [*switches, *rest[1:]])
+    return CommandLine("watch", words, is_named=False)
 
 
 def command(line: CommandLine) -> tuple[Callable[..., int], list[inspect.Parameter]]:

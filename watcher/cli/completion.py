@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated
 
-from watcher.cli.command_line import COMMANDS, CommandLine, named, parameters
+from watcher.cli.command_line import COMMANDS, CommandLine, command_line, parameters
 from watcher.cli.options import declaration, names_of, negatives_of
 from watcher.declared import Parameter
 from watcher.errors import WatcherError
@@ -82,8 +82,8 @@ def candidates(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         found = ((name, command.summary) for name, command in COMMANDS.items())
         yield from (each for each in found if each[0].startswith(words[0]))
         return
-    name, words = named(words)
-    line = CommandLine(name, words)
+    line = command_line(words)
+    name, words = line.name, line.words
     try:
         known = parameters(line)
     except WatcherError:  # the folder of handlers that is just being typed

@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import re
-import shlex
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, cast, get_args
 
-from cyclopts import App, ArgumentCollection, CycloptsError, MissingArgumentError
+from cyclopts import App, ArgumentCollection, CycloptsError
 from cyclopts import Parameter as CycloptsParameter
 
-from watcher.cli import mistakes, synonyms
-from watcher.cli.command_line import COMMANDS, OF_ALL, PROGRAM, CommandLine, command, parameters
+from watcher.cli import mistakes
+from watcher.cli.command_line import COMMANDS, OF_ALL, CommandLine, command, parameters
 from watcher.cli.options import Origins, Value, declaration, names_of, negatives_of, shown_names
 from watcher.errors import HandlerError, UsageError, WatcherError
 
 # Before a word that Cyclopts would take for an option that it does not know.
 _COVER = "\0"
-_PAIR = re.compile(r"[\w.]+=[^=].*")
 # The last of several values counts; a list has no option that empties it.
 _ALL = CycloptsParameter(allow_repeating=True, negative_iterable=())
 # We print the errors ourselves; Cyclopts would import rich for its own console.
@@ -97,10 +94,7 @@ class Invocation:
     def __init__(self, line: CommandLine) -> None:
         self._line = line
         run, declared = command(line)
-        known = [name for each in declared if declaration(each).parse for name in _names(each)]
-        if "-n" not in known:
-            synonyms.refuse_count(line.words)
-        words = list(map(_covered, synonyms.translated(line.words, known, line.name)))
+        words = list(map(_covered, line.words))
         used = _used(line, words, declared)
         try:
             self._parse(words, _app(line, run, used))
@@ -120,7 +114,7 @@ class Invocation:
                 [line.name, *words], print_error=False, exit_on_error=False
             )
         except CycloptsError as error:
-            raise _refusal(line, mistakes.explained(error, words, known)) from None
+            raise mistakes.explained(error, words, known) from None
         typed = [name for name in _named_in(words, collection) if name in bound.kwargs]
         defaults = line.defaults
         # A short option may have its value with it: -n5.
@@ -132,11 +126,6 @@ class Invocation:
         # Of a switch with something behind it Cyclopts leaves an operand over: -v5.
         if rest := [each for each in bound.args if each not in words]:
             raise mistakes.unknown(rest[0], words, known)
-        operands = [each for each in bound.args if isinstance(each, str)]
-        try:
-            mistakes.refuse_pieces(operands, words, known)
-        except UsageError as error:
-            raise _refusal(line, error) from None
         bound.apply_defaults()
         self.values: dict[str, Any] = {
             name: _written(value) for name, value in bound.kwargs.items() if name not in unparsed
@@ -197,54 +186,6 @@ def _used(
 
 def _names(parameter: inspect.Parameter) -> list[str]:
     return [*names_of(parameter), *negatives_of(parameter)]
-
-
-def suggestion(words: Sequence[str]) -> str:
-    """Returns the line of ours that a line of another tool's verbs asks for; or "".
-
-    Leaves out options that the command lacks, and all of them where their values are refused.
-    """
-    found = synonyms.command_line_for(words, COMMANDS)
-    if found is None:
-        return ""
-    name, rest = found
-    known = {each for parameter in parameters(CommandLine(name)) for each in _names(parameter)}
-    rest = _without_unknown(synonyms.translated(rest, known, name), known)
-    if "--key" in known:
-        for place in range(len(rest) - 1, 0, -1):
-            if _PAIR.fullmatch(rest[place]) and rest[place - 1][:1] != "-":
-                rest.insert(place, "--key")
-    try:
-        Invocation(CommandLine(name, rest))
-    except UsageError as error:
-        if not isinstance(error.__context__, MissingArgumentError):
-            rest = list(itertools.takewhile(lambda each: each[:1] != "-", rest))
-    return shlex.join([*PROGRAM.split(), *([] if name == "watch" else [name]), *rest])
-
-
-def _without_unknown(words: Sequence[str], known: Container[str]) -> list[str]:
-    """Returns the words without unknown options, and without what may be these options' values."""
-    kept: list[str] = []
-    is_value = False
-    for word in words:
-        is_option = word[:1] == "-"
-        is_left_out = is_option and word.partition("=")[0] not in known
-        if not (is_left_out or is_value):
-            kept.append(word)
-        is_value = is_left_out and any(each[:1] != "-" for each in kept)
-    return kept
-
-
-def _refusal(line: CommandLine, wrong: UsageError) -> UsageError:
-    """Returns the error; in `rollback orders --to 10m` the first word is the mistake."""
-    first = "".join(line.words[:1])
-    text = str(wrong).partition(";")[0]
-    if line.name == "watch" and (task := synonyms.task(line.words)):
-        return UsageError(f"{text}; {task}")
-    found = synonyms.command_line_for(line.words, COMMANDS) if line.name == "watch" else None
-    if found is None or (found[0] == "watch" and first not in synonyms.PROGRAMS):
-        return wrong
-    return UsageError(f"{text}; did you mean: {suggestion(line.words)}")
 
 
 def _named_in(words: Sequence[str], known: ArgumentCollection) -> Iterator[str]:

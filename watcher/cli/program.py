@@ -22,14 +22,14 @@ def run(words: Sequence[str]) -> int:
         from watcher.cli import completion
 
         return completion.answer(*words[1:])
-    name, words = command_line.named(words)
+    line = command_line.command_line(words)
     # A watch ends by its own handler, once it has it; until then there is nothing to put in order.
-    quietly = signal.SIG_DFL if name == "watch" else signal.default_int_handler
+    quietly = signal.SIG_DFL if line.name == "watch" else signal.default_int_handler
     before = signal.signal(signal.SIGINT, quietly)
     try:
         output.set_up_streams()
         with ending_process():
-            return _run(name, words)
+            return _run(line)
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:
@@ -39,11 +39,10 @@ def run(words: Sequence[str]) -> int:
         signal.signal(signal.SIGINT, before)
 
 
-def _run(name: str, words: Sequence[str]) -> int:
+def _run(line: CommandLine) -> int:
     invocation = None
     logs.set_up("text")
     set_level()
-    line = CommandLine(name, words)
     logs.set_up(line.peek(LOG_FORMAT).last or "text")
     try:
         text = _text_asked_for(line)

@@ -7,14 +7,13 @@ import importlib.util
 import inspect
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from watcher import safe_path
-from watcher.cli import handler_flags, mistakes, options, output, synonyms
+from watcher.cli import handler_flags, mistakes, options, output
 from watcher.cli.command_line import COMMANDS, PROGRAM
 from watcher.cli.options import Values, option
 from watcher.declared import Parameter
@@ -42,9 +41,6 @@ See every change of a DynamoDB table, live and in order. To begin with:
   {PROGRAM} streams                   which streams there are
   {PROGRAM} --help                    all that it can do
 """
-
-_ABOUT_NO_TABLE = ("streams", "new-handler", "trust", "demo", "completion", "help")
-_A_TABLE = " (to watch a table of that name, put another one before it)"
 
 _ENGINE = options.option(
     "engine",
@@ -98,90 +94,25 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
         if not (streams or origins.typed or values["everything"]):
             sys.stderr.write(_FIRST)
             return UsageError.exit_status
-        _refuse_a_command_misspelled(streams, line.words)
-        _refuse_an_option_behind_dashes(streams)
-        _refuse_words_that_are_no_table(streams, line.words, values)
+        _refuse_a_late_command(streams, line)
         try:
             return _watch(streams, handlers, origins, values)
         except StreamError as error:
-            error.add(_hint(streams, str(error)))
+            first = "".join(streams[:1])
+            if f"no table {first!r}" in str(error):
+                error.add(mistakes.did_you_mean(first, COMMANDS, "the command "))
             raise
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
-def _refuse_a_command_misspelled(streams: Sequence[str], words: Sequence[str]) -> None:
-    """Raises for `archve orders` and `rollback orders`, which hardly mean two tables."""
-    word, *others = streams or ("",)
-    if task := synonyms.task(streams):
-        raise UsageError(f"no command {word}; {task}{_A_TABLE}")
-    if not others or synonyms.command_line_for(streams, COMMANDS) is None:
-        return
-    text = f"{word} is a command: it stands before all options"
-    if word not in COMMANDS:
-        from watcher.cli.invocation import suggestion
-
-        exact = next((each for each in map(synonyms.of_name, others) if PROGRAM in each), "")
-        line = exact.removeprefix("say ") or suggestion(_operands_first(streams, words))
-        text = f"no command {word}; did you mean: {line}"
-    raise UsageError(f"{text}{_A_TABLE}")
-
-
-def _operands_first(streams: Sequence[str], words: Sequence[str]) -> list[str]:
-    return [*streams, *(each for each in words if each not in streams)]
-
-
-def _refuse_words_that_are_no_table(
-    streams: Sequence[str], words: Sequence[str], values: Values
-) -> None:
-    """Raises for `enable orders` and `orders history`, unless these are tables.
-
-    Checks the first of several words, and each that means something else here.
-    """
-    if not streams[1:]:
-        return
-    from watcher.aws.connect import Clients
-    from watcher.aws.discovery import is_glob
-
-    hints = {"ago": "an age is one word: 1h, or '1h ago' in quotes"}
-    for name in streams:
-        if told := synonyms.of_name(name):
-            hints[name] = told
-    for name in streams[1:]:
-        if name in COMMANDS:
-            line = shlex.join([name, *(word for word in words if word != name)])
-            hints[name] = f"the command stands first: {PROGRAM} {line}"
-    rest = shlex.join(streams[1:])
-    likely = mistakes.about(streams[0], {name: each.summary for name, each in COMMANDS.items()})
-    meant = f": {' or '.join(likely)}" if likely else ""
-    other = f"for a command{meant}, see --help; to watch the rest: {PROGRAM} {rest}"
-    for name in dict.fromkeys([streams[0], *(each for each in streams if each in hints)]):
-        if is_glob(name) or name.startswith("arn:"):
-            continue
-        try:
-            Clients(options.connection(values)).resolved(name)
-        except StreamError as error:
-            if repr(name) in str(error):
-                error.add(f"; {hints.get(name, other)}")
-                raise
-
-
-def _hint(streams: Sequence[str], error: str) -> str:
-    """Returns what an unknown table's name may have meant; or ""."""
-    near = synonyms.command_for("".join(streams), COMMANDS)
-    if near:
-        words = [PROGRAM, near.replace("watch", ""), "TABLE" * (near not in _ABOUT_NO_TABLE)]
-        return f"; or did you mean: {' '.join(filter(None, words))}"
-    blamed = [name for name in streams if repr(name) in error]
-    told = [synonyms.TASKS.get(name) or synonyms.of_name(name) for name in blamed]
-    return next((f"; {each}" for each in told if each), "")
-
-
-def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:
-    """Raises for an option after `--`, where all words are tables."""
-    for name in streams:
-        if name.startswith("--"):
-            raise UsageError(f"{name!r} is behind --, where only tables may stand: move it before")
+def _refuse_a_late_command(streams: Sequence[str], line: CommandLine) -> None:
+    """Raises for `--from 1h shards orders`, where a command stands behind options."""
+    name = "".join(streams[:1])
+    if name in COMMANDS and not line.is_named and "--" not in line.words:
+        raise UsageError(
+            f"{name} is a command, which stands first (a table: {PROGRAM} watch {name})"
+        )
 
 
 def _watch(
