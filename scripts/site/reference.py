@@ -122,13 +122,12 @@ def _spark() -> Iterator[str]:
 
 def _metrics() -> Iterator[str]:
     from watcher.observability.http_server import PrometheusCollector
-    from watcher.observability.instruments import LatestMetrics, VerifyMetrics
+    from watcher.observability.instruments import LatestMetrics
 
     yield "# Metrics\n\n| metric | type | meaning |\n| --- | --- | --- |"
-    for metrics in (LatestMetrics(), VerifyMetrics()):
-        for each in PrometheusCollector(metrics).collect():
-            name = f"{each.name}_total" if each.type == "counter" else each.name
-            yield f"| `{name}` | {each.type} | {each.documentation} |"
+    for each in PrometheusCollector(LatestMetrics()).collect():
+        name = f"{each.name}_total" if each.type == "counter" else each.name
+        yield f"| `{name}` | {each.type} | {each.documentation} |"
 
 
 def _troubleshooting() -> Iterator[str]:

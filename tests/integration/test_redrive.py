@@ -210,27 +210,6 @@ def test_a_dry_run_that_is_ended_shows_its_messages_again(
     assert not any("Traceback" in line for line in program.err)
 
 
-def test_verify_names_what_a_mapping_that_began_at_latest_never_had(
-    orders: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As the page says: between the mapping's making and its first poll."""
-    before = changes(orders, 3, "user-1")
-    orders.advance(60)
-    numbers = changes(orders, 4, "user-2")
-    Path("processed").write_text("".join(f"{number}\n" for number in numbers))
-    orders.advance(120)
-    assert "`verify orders --log FILE --from 2h`" in SECTION
-    assert main(["verify", "orders", "--log", "processed", "--from", "2h", "--lag", "0s"]) == 1
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "processed: 7 changes, 3 of them wrong"
-    assert all("PK=user-1" in line and "was missed" in line for line in printed[1:])
-    assert [line.split("change ")[1].split(" ")[0][-5:] for line in printed[1:]] == [
-        number[-5:] for number in before
-    ]
-    # From the first change that the log names on, which is the default, nothing is missing.
-    assert main(["verify", "orders", "--log", "processed", "--lag", "0s"]) == 0
-
-
 def test_dynamodb_s_own_shards_rotate_and_are_trimmed(
     fresh_dynamodb_local: DynamoDBLocal,
     sqs: str,

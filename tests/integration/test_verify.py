@@ -1,33 +1,28 @@
 """Every block of docs/verify.md runs as it is written."""
 
-import csv
 import errno
 import io
 import json
 import os
 import re
 import shlex
-import sqlite3
-import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("deltalake")
 
+import duckdb
 from deltalake import DeltaTable, write_deltalake
 
 from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
-from tests.support.program import Program
 from watcher.cli import main
 from watcher.errors import ResourceError
+from watcher.time_machine.sorted_lines import SortedLines
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "verify.md").read_text()
@@ -69,7 +64,7 @@ def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator]
 
 
 class _Full(io.BytesIO):
-    def write(self, data: object) -> int:
+    def writelines(self, lines: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -78,6 +73,7 @@ def test_a_full_disk_is_an_error_of_one_line(
 ) -> None:
     Path("copy.jsonl").write_text('{"PK": "eve", "SK": "order-9", "city": "Koeln"}\n')
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda *args, **options: _Full())
+    monkeypatch.setattr("watcher.time_machine.verify.SortedLines", lambda memory: SortedLines(1))
     assert main(["verify", "orders", "--with", "copy.jsonl"]) == ResourceError.exit_status
     assert capsys.readouterr().err.splitlines()[-1] == (
         "error: No space left on device: the folder of temporary files is full; "
@@ -106,7 +102,7 @@ def test_the_first_block_shows_what_is_printed(
 
     assert main(shlex.split(command)) == 1
     printed = capsys.readouterr().out
-    shown, _ = CONSOLE
+    (shown,) = CONSOLE
     first, *rest = shown.splitlines()
     assert first == f"$ python -m watcher {command}"
     assert pattern("\n".join(rest)) == pattern(printed.rstrip("\n"))
@@ -142,103 +138,30 @@ def pattern(text: str) -> str:
     return re.sub(r"version \d+: \d+", "version V: N", text)
 
 
-def test_a_consumers_log_is_compared_with_the_stream(
-    shop: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = shlex.split("orders --from trim-horizon --no-follow --print-json")
-    assert main(words) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    numbers = [row["dynamodb"]["SequenceNumber"] for row in rows]
-    of_ada = [at for at, row in enumerate(rows) if row["dynamodb"]["Keys"] == key("ada", 7)]
-    assert len(of_ada) == 2
-    ((of_3,), (of_5,)) = (
-        [at for at, row in enumerate(rows) if row["dynamodb"]["Keys"] == key("user", each)]
-        for each in (3, 5)
-    )
-    Path("processed.txt").write_text("\n".join(numbers))
-    assert main(["verify", "orders", "--log", "processed.txt"]) == 0
-    assert capsys.readouterr().out == "processed.txt: 34 changes, 0 of them wrong\n"
-
-    order = [*numbers, numbers[of_5]]
-    first, second = of_ada
-    order[first], order[second] = order[second], order[first]
-    del order[of_3]
-    Path("processed.txt").write_text("\n".join(order))
-    assert main(["verify", "orders", "--log", "processed.txt"]) == 1
-    printed = capsys.readouterr().out
-    _, shown = CONSOLE
-    assert sorted(log_pattern(shown).splitlines()[1:]) == sorted(log_pattern(printed).splitlines())
-    assert main(["verify", "orders", "--log", "processed.txt", "-o", "json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert [each["fault"] for each in found["faults"]].count("missed") == 1
-
-
-def test_a_counters_changes_that_explain_it_equally_well_are_counted(
-    shop: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for count in (5, 6, 7):
-        shop.put({**key("ada", 9), "n": {"N": str(count)}})
+def test_the_cost_is_told(shop: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
     make_copies(shop, capsys, wrong=False)
-    rows = Path("export.jsonl").read_text().replace('"n": 7.0', '"n": 8')
-    Path("export.jsonl").write_text(rows)
-    assert main(["verify", "orders", "--with", "./export.jsonl", "-o", "json"]) == 1
-    (found,) = json.loads(capsys.readouterr().out)["differences"]
-    assert (found["cause"], found["change"]["others_alike"]) == ("twice", 1)
-    assert found["reason"].endswith(
-        "was applied twice there; 1 other change would explain it as well"
-    )
-
-
-def test_a_sample_and_its_cost_are_told(
-    shop: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_copies(shop, capsys, wrong=False)
-    command = "verify orders --with ./export.jsonl --sample 50% --read-limit 0.5"
-    assert main(shlex.split(command)) == 0
-    printed = capsys.readouterr()
-    assert re.search(r"= export.jsonl: \d+ items in a sample of 50%, 0 differ\n$", printed.out)
-    first, *_ = printed.err.splitlines()
+    assert main(shlex.split("verify orders --with ./export.jsonl --read-limit 0.5")) == 0
+    first, *_ = capsys.readouterr().err.splitlines()
     assert first == (
         "Compares orders with export.jsonl; the table's scan takes 1 read unit: at 0.5 a second 2 s"
     )
 
 
-def test_it_goes_on_comparing_and_metrics_and_probe_tell_how_it_stands(
-    shop: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize("damage", ["a lost file", "a cut file", "a cut log"])
+def test_a_damaged_copy_is_trouble_and_no_difference(
+    shop: Simulator, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
-    make_copies(shop, capsys, wrong=False)
-    shop_url = {**shop.environment, "PYTHONUNBUFFERED": "1"}
-    words = ["verify", "orders", "--with", "./export.jsonl", "--every", "1s", "--metrics-port", "0"]
-    with Program(*words, env=shop_url, cwd=tmp_path) as program:
-        program.wait_for_status("Metrics: ")
-        (line,) = [each for each in program.err if "Metrics: " in each]
-        base = line.partition("Metrics: ")[2].removesuffix("/metrics")
-        program.wait_for(lambda: answered(f"{base}/readyz") == (200, "ok\n"))
-        assert "watcher_verify_differences{" in answered(f"{base}/metrics")[1]
-        make_copies(shop, capsys, wrong=True)
-        differs = (503, "orders differs from ./export.jsonl in 1 of 31 items\n")
-        program.wait_for(lambda: answered(f"{base}/readyz") == differs)
-        assert re.search(
-            r'^watcher_verify_differences{copy="./export.jsonl",table="orders"} 1.0$',
-            answered(f"{base}/metrics")[1],
-            re.MULTILINE,
-        )
-        assert answered(f"{base}/livez") == (200, "ok\n")
-        Path("export.jsonl").write_text("{")
-        program.wait_for_status("This comparison failed: can't read export.jsonl")
-        program.wait_for(lambda: "the last comparison of orders" in answered(f"{base}/readyz")[1])
-        assert program.end() == 0
-    assert any(each.endswith("31 items, 0 differ") for each in program.out)
-    assert any(each.endswith("31 items, 1 differ") for each in program.out)
-
-
-def answered(address: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(address) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    assert main(shlex.split("mirror orders --to mirror/orders --once")) == 0
+    ending, data = (".json", b"{") if damage == "a cut log" else (".parquet", b"PAR1")
+    for path in Path("mirror/orders").rglob(f"*{ending}"):
+        if damage == "a lost file":
+            path.unlink()
+        else:
+            path.write_bytes(data)
+    capsys.readouterr()
+    assert main(shlex.split("verify orders --with ./mirror/orders")) == 2
+    *before, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and not any(each.startswith(" ") for each in before)
 
 
 def test_the_other_table_may_be_of_another_account_and_region(
@@ -265,20 +188,10 @@ def test_the_other_table_may_be_of_another_account_and_region(
     assert "--with-region: it is for another table" in capsys.readouterr().err
 
 
-def test_an_archive_is_a_log_and_no_copy(
-    shop: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_archive_is_no_copy(shop: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
     Path("lake", "_spark_metadata").mkdir(parents=True)
     assert main(["verify", "orders", "--with", "./lake"]) == 2
-    assert "it holds changes, not items: compare it by --log ./lake" in capsys.readouterr().err
-    assert main(["verify", "orders", "--log", "./lake"]) == 1
-    assert capsys.readouterr().out.startswith("./lake: 34 changes, 34 of them wrong\n")
-
-
-def log_pattern(text: str) -> str:
-    """Without what is another each time, or depends on the shards' order."""
-    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+[+-]\d\d:\d\d", "TIME", text)
-    return re.sub(r"\d+…\d+|(?<=[ (]line )\d+|(?<=lines )\d+, \d+", "N", text)
+    assert "it holds changes, not items" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -307,56 +220,29 @@ def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: b
             numbers = {name: float(row[name]) for name in ("total", "n") if name in row}
             typed = {**row, **numbers}
             file.write(json.dumps(typed) + "\n")
-    with open("export.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["customer", "number", "total", "city"])
-        for row in rows:
-            writer.writerow([row["PK"], row["SK"], row.get("total"), row.get("city")])
-    Path("shop.db").unlink(missing_ok=True)
-    with sqlite3.connect("shop.db") as database:
-        database.execute("CREATE TABLE orders (PK TEXT, SK TEXT, total NUMERIC)")
-        for row in rows:
-            total = Decimal(row["total"]) if "total" in row else None
-            values = row["PK"], row["SK"], None if total is None else float(total)
-            database.execute("INSERT INTO orders VALUES (?, ?, ?)", values)
-    database.close()
+    duckdb.execute("COPY (FROM 'export.jsonl') TO 'export.parquet'")
     capsys.readouterr()
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("", "name a copy or a log"),
+        ("", "name a copy: "),
         ("--with ./x.jsonl --repair p", "only a table can be repaired"),
-        ("--with postgresql+psycopg://x/y", "give ?table=NAME"),
+        ("--with postgresql://x/y", "export a database to Parquet"),
+        ("--with ./x.csv", "give files of one kind"),
         ("--with ./nothing", "there is no such file"),
-        ("--with sqlite:///x.db", "give sqlite:///FILE?table=NAME"),
-        ("--with ./x.jsonl --map PK", "give ATTRIBUTE=COLUMN"),
         ("--with ./x.jsonl --read-limit 0", "more than 0 read units"),
-        ("--with ./x.jsonl --metrics-port 0", "give --every"),
-        ("--with ./x.jsonl --every soon", "soon"),
-        ("--with ./x.jsonl --every 1h --repair p", "leave out --every"),
-        ("--with ./x.jsonl --sample 1", "a part in percent"),
-        ("--with ./x.jsonl --sample 200%", "a part in percent"),
     ],
 )
 def test_what_can_not_be_compared_is_said_in_a_line(
     shop: Simulator, capsys: pytest.CaptureFixture[str], words: str, text: str
 ) -> None:
-    Path("x.jsonl").write_text("{}\n")
+    for name in ("x.jsonl", "x.csv"):
+        Path(name).write_text("{}\n")
     assert main(["verify", "orders", *shlex.split(words)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert text in line
-
-
-def test_a_database_takes_an_extra(
-    shop: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "watcher.time_machine.sql_copy", raising=False)
-    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
-    assert main(["verify", "orders", "--with", "postgresql://x/y?table=z"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "reading a database needs SQLAlchemy: pip install" in line
 
 
 def test_every_file_that_it_links_to_is_there() -> None:

@@ -28,8 +28,6 @@ from watcher.version import install
 
 # Imported by the work itself: it takes boto3, which help does not.
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from watcher.cli.command_line import CommandLine
     from watcher.delivery.handler import Handler
     from watcher.spark.jobs.run import JobTotals
@@ -274,40 +272,3 @@ def _refuse(choice: Choice, origins: options.Origins, values: Values) -> None:
         raise UsageError(text, "checkpoint")
     if choice.has_lambda:
         raise UsageError("--lambda is not for --engine spark: run it without --engine")
-
-
-# `as-of`, `history` and `verify` with --engine spark: archives, tables and copies of any size
-
-_ENGINE = options.option(
-    "engine",
-    str,
-    "here",
-    Parameter(
-        choices=("here", "spark"),
-        metavar="ENGINE",
-        group="spark",
-        help="where archives, or a copy and its table, are read: here (default), or by spark, of "
-        "any size",
-    ),
-)
-
-
-def is_on_spark(line: CommandLine) -> bool:
-    """Returns True with `--engine spark`."""
-    return line.peek(_ENGINE).last == "spark"
-
-
-def engine_options(line: CommandLine) -> list[inspect.Parameter]:
-    """Returns `--engine` and, for spark, the options of Spark's session."""
-    return [_ENGINE, *(session_options() if is_on_spark(line) else ())]
-
-
-def verified(compare: Callable[..., _Result], values: Values) -> _Result:
-    """Returns what `compare` makes of the sides that Spark reads: its keyword is `elsewhere`."""
-
-    def run(*, spark: SparkSession, connection: object) -> _Result:
-        from watcher.spark.verify import SparkSides
-
-        return compare(elsewhere=SparkSides(spark))
-
-    return _run(run, values=values)

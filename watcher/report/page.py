@@ -193,7 +193,6 @@ class ComparedCopy(msgspec.Struct):
     copy: str
     at: str
     items: int
-    sample: float
     differ: int
     differences: list[CopyDifference]
 
@@ -422,11 +421,10 @@ def _ttl(summary: Summary) -> Element:
 
 def _copy(compared: ComparedCopy) -> Element:
     section = element("section", element("h2", "Differences of the copy"))
-    of = "" if compared.sample == 1 else f" in a sample of {100 * compared.sample:g}%"
     section.append(
         _quiet(
             f"{compared.table} at {compared.at}, and {compared.copy}: {compared.items:,} items"
-            f"{of}, {compared.differ:,} differ. A cause follows from the changes; it is no proof."
+            f", {compared.differ:,} differ. A cause follows from the changes; it is no proof."
         )
     )
     if not compared.differences:

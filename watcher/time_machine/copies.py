@@ -1,41 +1,34 @@
-"""Copies of a table that can be compared with it: another table, files, SQLite."""
+"""Copies of a table that can be compared with it: another table, files, a mirror."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
-import sqlite3
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
 import msgspec
 
 from watcher.aws.json_text import mend, read
 from watcher.aws.model import WireItem
 from watcher.aws.tables import ReadPace
-from watcher.errors import UsageError
+from watcher.errors import UsageError, WatcherError, error_text
 from watcher.streams.checkpoint_format import Token
 from watcher.time_machine.copied_items import Form, plain_value
 from watcher.time_machine.sources import source_path
-from watcher.time_machine.table import TableHandle, TablePart
+from watcher.time_machine.table import TableHandle
 from watcher.version import install
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyarrow.parquet import ParquetFile
 
-_Value = TypeVar("_Value")
-
 _BATCH: Final = 2_000
 _BATCH_BYTES: Final = 4 * 1024 * 1024
-_LONGEST_CELL: Final = 2**31 - 1
 _item: Final = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 
@@ -70,7 +63,7 @@ class Copy(Protocol):
 
     @property
     def columns(self) -> frozenset[str] | None:
-        """The attributes that it can hold; None where that is any. Known once it is read."""
+        """The attributes that it can hold; None where that is any."""
 
     @property
     def position(self) -> CopyPosition:
@@ -82,8 +75,19 @@ class Copy(Protocol):
     def as_copied(self, item: WireItem) -> WireItem:
         """Returns an item of the table as this copy would have it."""
 
-    def parts(self, count: int) -> Sequence[Copy]:
-        """Returns at least one part, about so many where it has as many, for other processes."""
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Raises UsageError for whatever a damaged copy makes its libraries raise."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, WatcherError) and error.exit_status > 1:  # 1 says that they differ
+            raise
+        text = (error_text(error).splitlines() or [""])[0] or type(error).__name__
+        raise UsageError(f"can't read {name}: {text}", "with_") from error
 
 
 class TableCopy:
@@ -108,141 +112,78 @@ class TableCopy:
         """Returns the item."""
         return item
 
-    def parts(self, count: int) -> Sequence[Copy]:
-        """Returns the segments of a scan."""
-        parts = self.table.parts(count, self._read_limit)
-        return [_TableCopyPart(each, self.label) for each in parts]
-
-
-class _TableCopyPart(TableCopy):
-    """A segment of another table."""
-
-    def __init__(self, part: TablePart, label: str) -> None:
-        self.label = label
-        self._part = part
-
-    def items(self) -> Iterator[WireItem]:
-        """Yields its items."""
-        for page in self._part.pages():
-            yield from map(_item.decode, page)
-
-
-class AttributeNames:
-    """The attributes of a copy's columns; `columns` are those with another name there.
-
-    A column that only has the name of such an attribute is something else, and left out.
-    """
-
-    def __init__(self, columns: Mapping[str, str]) -> None:
-        self._attributes = {column: attribute for attribute, column in columns.items()}
-        self._others = columns.keys() - self._attributes.keys()
-
-    def attributes(self, row: Mapping[str, _Value]) -> dict[str, _Value]:
-        """Returns a row's values by the attributes' names."""
-        return {
-            self._attributes.get(name, name): value
-            for name, value in row.items()
-            if name not in self._others
-        }
-
 
 class FileCopy:
-    """A folder, or a file, of Parquet, JSON lines or CSV; JSON lines may be DynamoDB's own.
+    """A folder, or a file, of Parquet or JSON lines, which may be in DynamoDB's own JSON."""
 
-    `names` are the columns of attributes that have another name there.
-    """
-
-    def __init__(self, path: Path, names: Mapping[str, str], at: datetime | None) -> None:
+    def __init__(self, path: Path, at: datetime | None) -> None:
         self.label = str(path)
         self.position = CopyPosition(at=at)
         self.columns: frozenset[str] | None = None
-        self._names = AttributeNames(names)
-        self._files, self._kind = _files_of(path)
-        is_wire = self._kind == "jsonl" and _is_wire(self._files)
-        lines_form = Form.WIRE if is_wire else Form.JSON
-        self.form = lines_form if self._kind == "jsonl" else Form.TEXT
+        self._files, kind = _files_of(path)
+        self._is_parquet = kind == _PARQUET
+        self.form = Form.COLUMNS
+        if not self._is_parquet:
+            self.form = Form.WIRE if _is_wire(self._files) else Form.JSON
+            return
+        names = []
+        for each in self._files:
+            with readable(str(each)), _parquet(each) as file:
+                names += file.schema_arrow.names
+        self.columns = frozenset(names)
 
     def items(self) -> Iterator[WireItem]:
         """Yields its items."""
         for path in self._files:
-            try:
-                if self._kind == "parquet":
-                    yield from self._parquet(path)
-                elif self._kind == "csv":
-                    yield from self._csv(path)
-                else:
-                    with _opened(path) as file:
-                        yield from (self._line(line) for line in file if line.strip())
-            except (OSError, EOFError, ValueError, csv.Error) as error:
-                text = (str(error).splitlines() or [type(error).__name__])[0]
-                raise UsageError(f"can't read {path}: {text}", "with_") from None
+            with readable(str(path)):
+                yield from self._rows(path) if self._is_parquet else self._lines(path)
 
     def as_copied(self, item: WireItem) -> WireItem:
-        """Returns the item; a cell of CSV does not tell an empty text from nothing."""
-        if self._kind != "csv":
+        """Returns the item; in columns null is nothing."""
+        if self.columns is None:
             return item
         return {
             name: value
             for name, value in item.items()
-            if "" not in (value.get("S"), value.get("B"))
+            if name in self.columns and "NULL" not in value
         }
 
-    def parts(self, count: int) -> Sequence[Copy]:
-        """Returns parts of its files."""
-        parts = [copy(self) for _ in range(min(count, len(self._files)))]
-        for number, part in enumerate(parts):
-            part._files = [each.absolute() for each in self._files[number :: len(parts)]]
-        return parts
-
-    def _parquet(self, path: Path) -> Iterator[WireItem]:
-        try:
-            import pyarrow.parquet
-        except ImportError:
-            raise UsageError(f"reading Parquet needs pyarrow: {install('spark')}") from None
-        with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-            self._has(file.schema_arrow.names)
+    def _rows(self, path: Path) -> Iterator[WireItem]:
+        with _parquet(path) as file:
             for batch in parquet_batches(file):
-                yield from map(self._item, batch.to_pylist())
+                for row in batch.to_pylist():
+                    yield {
+                        name: plain_value(cell) for name, cell in row.items() if cell is not None
+                    }
 
-    def _csv(self, path: Path) -> Iterator[WireItem]:
-        csv.field_size_limit(_LONGEST_CELL)  # the whole process's: Python has no other
+    def _lines(self, path: Path) -> Iterator[WireItem]:
         with _opened(path) as file:
-            rows = csv.reader(file)
-            names = next(rows, [])
-            if twice := [name for name, count in Counter(names).items() if count > 1]:
-                raise ValueError(f"two columns are called {twice[0]}")
-            self._has(names)
-            for row in rows:
-                if len(row) > len(names):
-                    cells = f"{len(row)} cells, and the header {len(names)}"
-                    raise ValueError(f"line {rows.line_num} has {cells}")
-                if row:
-                    pairs = zip(names, row, strict=False)
-                    yield self._item({name: text for name, text in pairs if text})
-
-    def _has(self, columns: Iterable[str]) -> None:
-        names = self._names.attributes(dict.fromkeys(columns))
-        self.columns = frozenset(names) | (self.columns or frozenset())
+            for line in file:
+                if line.strip():
+                    yield self._line(line)
 
     def _line(self, line: str) -> WireItem:
         if "\\ud" in line.lower():  # half a surrogate pair: the table's is read without it, too
             line = mend(line.encode()).decode()
-        if self.form is not Form.WIRE:
-            row = json.loads(line, parse_float=Decimal, parse_int=Decimal)
-            if not isinstance(row, dict):
-                raise ValueError("a line is not an item: give one object a line")
-            if _is_wire_item(row):
-                raise ValueError(_TWO_FORMS)
-            return self._item(row)
-        try:
-            item = _item.decode(line)
-        except msgspec.ValidationError:
-            raise ValueError(_TWO_FORMS) from None
-        return self._names.attributes(item)
+        if self.form is Form.WIRE:
+            try:
+                return _item.decode(line)
+            except msgspec.ValidationError:
+                raise ValueError(_TWO_FORMS) from None
+        row = json.loads(line, parse_float=Decimal, parse_int=Decimal)
+        if not isinstance(row, dict):
+            raise ValueError("a line is not an item: give one object a line")
+        if _is_wire_item(row):
+            raise ValueError(_TWO_FORMS)
+        return {name: plain_value(value) for name, value in row.items()}
 
-    def _item(self, row: Mapping[str, object]) -> WireItem:
-        values = self._names.attributes(row)
-        return {name: plain_value(value) for name, value in values.items()}
+
+def _parquet(path: Path) -> ParquetFile:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError(f"reading Parquet needs pyarrow: {install('spark')}") from None
+    return pyarrow.parquet.ParquetFile(path, pre_buffer=False)
 
 
 def parquet_batches(file: ParquetFile) -> Iterator[RecordBatch]:
@@ -253,56 +194,10 @@ def parquet_batches(file: ParquetFile) -> Iterator[RecordBatch]:
     yield from file.iter_batches(max(1, min(_BATCH, fit)))
 
 
-class SqliteCopy:
-    """A table of a SQLite database: `sqlite:///file.db?table=orders`."""
-
-    form = Form.TEXT
-    position = CopyPosition()
-
-    def __init__(self, url: str, names: Mapping[str, str], at: datetime | None) -> None:
-        parts = urlsplit(url)
-        self._path = unquote(parts.path).removeprefix("/")
-        (self._table,) = parse_qs(parts.query).get("table", [""])
-        if not self._table or not self._path:
-            raise UsageError("give sqlite:///FILE?table=NAME", "with_", url)
-        self.label = f"table {self._table} of {self._path}"
-        self.position = CopyPosition(at=at)
-        self.columns: frozenset[str] | None = None
-        self._names = AttributeNames(names)
-
-    def items(self) -> Iterator[WireItem]:
-        """Yields its rows, all of one moment."""
-        if not Path(self._path).is_file():
-            raise UsageError(f"there is no {self._path}", "with_")
-        database = sqlite3.connect(f"{Path(self._path).absolute().as_uri()}?mode=ro", uri=True)
-        try:
-            table = self._table.replace('"', '""')
-            rows = database.execute(f'SELECT * FROM "{table}"')  # noqa: S608 (a quoted name)
-            names = [each[0] for each in rows.description]
-            self.columns = frozenset(self._names.attributes(dict.fromkeys(names)))
-            for row in rows:
-                values = self._names.attributes(dict(zip(names, row, strict=True)))
-                yield {name: plain_value(value) for name, value in values.items()}
-        except sqlite3.Error as error:
-            raise UsageError(f"can't read {self.label}: {error}", "with_") from None
-        finally:
-            database.close()
-
-    def as_copied(self, item: WireItem) -> WireItem:
-        """Returns the item."""
-        return item
-
-    def parts(self, count: int) -> Sequence[Copy]:
-        """Returns all of it, as only one statement reads one moment."""
-        part = copy(self)
-        part._path = str(Path(self._path).absolute())
-        return [part]
-
-
+_PARQUET: Final = "parquet"
 _KINDS: Final = {
     **dict.fromkeys((".jsonl", ".json", ".ndjson"), "jsonl"),
-    ".csv": "csv",
-    ".parquet": "parquet",
+    ".parquet": _PARQUET,
 }
 
 
@@ -319,7 +214,8 @@ def _files_of(path: Path) -> tuple[list[Path], str]:
         )
     kinds = {_kind(each) for each in files}
     if len(kinds) != 1 or None in kinds:
-        raise UsageError("give files of one kind: .parquet, .jsonl or .csv", "with_", str(path))
+        text = "give files of one kind, .parquet or .jsonl (DuckDB's COPY writes both)"
+        raise UsageError(text, "with_", str(path))
     return files, cast(str, kinds.pop())
 
 
@@ -367,12 +263,9 @@ def _is_wire_item(row: Mapping[str, object]) -> bool:
 
 def _is_wire(files: Iterable[Path]) -> bool:
     """Returns True where the first item that has attributes is in DynamoDB's own JSON."""
-    try:
-        for path in files:
-            with _opened(path) as file:
-                for row in map(json.loads, filter(str.strip, file)):
-                    if row:
-                        return isinstance(row, dict) and _is_wire_item(row)
-    except (OSError, EOFError, ValueError):
-        pass  # reading the items tells why
+    for path in files:
+        with readable(str(path)), _opened(path) as file:
+            for row in map(json.loads, filter(str.strip, file)):
+                if row:
+                    return isinstance(row, dict) and _is_wire_item(row)
     return False

@@ -17,16 +17,12 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of DynamoDB Local's times; the service's are seconds."""
     created_together: timedelta = timedelta(seconds=5)
     """The difference between the times of creation of a table and a stream made with it."""
-    partitions: int = 128
-    """The files of a comparison, of which memory holds one."""
-    partition_bytes: int = 16 * 1024 * 1024
-    """A larger file is split before it is read: as objects, small items take several times more."""
+    sorting_bytes: int = 8 * 1024 * 1024
+    """The lines that are sorted in memory, before they go to a temporary file."""
     max_differences: int = 10_000
     """The items that differ that are held in memory, each with its cause."""
     max_difference_bytes: int = 16 * 1024 * 1024
     """The most bytes of those items."""
-    history_bytes: int = 4 * 1024 * 1024
-    """The changes of an item that are looked through for a difference's cause: the newest."""
     writes_at_once: int = 25
     """The items that are logged, and written, before the next ones are read."""
     write_threads: int = 8

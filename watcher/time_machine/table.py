@@ -10,28 +10,12 @@ import msgspec
 
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
-from watcher.aws.tables import UNIT_BYTES, Description, ReadPace, TablesClient, for_task
+from watcher.aws.tables import UNIT_BYTES, Description, ReadPace, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.pull.call_pool import CallPool
 
 _PART_BYTES: Final = 128 * 1024 * 1024
 _PARTS_MAX: Final = 10_000
-
-
-class TablePart(NamedTuple):
-    """A segment of a table's scan, which another process can read."""
-
-    connection: AwsConfig
-    table: str
-    segment: int
-    segments: int
-    read_limit: float | None
-
-    def pages(self) -> Iterator[list[msgspec.Raw]]:
-        """Yields its items, page by page."""
-        pace = ReadPace(self.read_limit)
-        client = for_task(self.connection)
-        return client.scan(self.table, self.segment, self.segments, on_units=pace.on_units)
 
 
 class TableHandle(NamedTuple):
@@ -47,19 +31,6 @@ class TableHandle(NamedTuple):
     def read_units(self) -> int:
         """An estimate of the read units that a scan takes."""
         return max(1, -(-self.description.size // UNIT_BYTES))
-
-    def parts(self, least: int, read_limit: float | None) -> list[TablePart]:
-        """Returns the parts of a scan in other processes: at least so many, if there is no limit.
-
-        All may be read at once, so each has its share of the limit.
-        """
-        count = min(max(least, self.description.size // _PART_BYTES), _PARTS_MAX)
-        share = None
-        if read_limit is not None:
-            count = min(count, ReadPace(read_limit).segments(self.description.size))
-            share = read_limit / count
-        connection = self.tables.connection
-        return [TablePart(connection, self.name, part, count, share) for part in range(count)]
 
 
 def open_table(arn: str, connection: AwsConfig) -> TableHandle:

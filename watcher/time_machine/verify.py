@@ -8,34 +8,19 @@ not matter who writes meanwhile, to the table or, where its position is not know
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
-import zlib
-from collections import deque
-from collections.abc import (
-    Callable,
-    Collection,
-    Container,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-    Set,
-)
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
-from copy import copy as shallow_copy
 from datetime import datetime, timedelta
-from enum import Enum
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import IO, Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple
 
 import msgspec
 
 from watcher.aws.model import CLOCKS_APART, WireItem
 from watcher.aws.tables import ReadPace
 from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.files import temporary_folder
 from watcher.pull.call_pool import CallPool
 from watcher.records.diff import ABSENT, WireKey, number_text
 from watcher.records.record import Record
@@ -43,19 +28,16 @@ from watcher.records.wire import WireRecord
 from watcher.streams.lineage import RETENTION
 from watcher.time_machine.as_of import INEXACT_ARCHIVE
 from watcher.time_machine.copied_items import (
-    Cause,
-    CauseKind,
-    Change,
-    CopyDifference,
-    ItemHistory,
+    Value,
     copied_text,
-    copy_differences,
-    items_equal,
+    differing_names,
+    reads_as,
     wanted_text,
 )
-from watcher.time_machine.copies import Copy, item_of_image
+from watcher.time_machine.copies import Copy, item_of_image, readable
 from watcher.time_machine.item_keys import Identity, identity
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
+from watcher.time_machine.sorted_lines import SortedLines
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.table import TableHandle, scan_table
 from watcher.time_machine.undo_log import RunHeader, save_plan
@@ -65,15 +47,37 @@ LAG: Final = timedelta(minutes=1)
 """The default of the longest time that a copy without a position may be behind."""
 
 
+class Change(NamedTuple):
+    """A change that is missing in a copy."""
+
+    number: str
+    """The change's sequence number."""
+    kind: str
+    at: float | None
+    """The change's time in epoch seconds."""
+
+
+class CopyDifference(NamedTuple):
+    """One difference of a copy."""
+
+    attribute: str | None
+    """The attribute; None for an item that is only on one side, or several times in the copy."""
+    in_copy: Value = ABSENT
+    in_table: Value = ABSENT
+    missing: Change | None = None
+    """The change before which the table had what the copy has; None where none explains it."""
+
+
 class DifferentItem(msgspec.Struct, frozen=True):
     """An item whose copy differs."""
 
-    identity: Identity
     key: WireKey
     differences: list[CopyDifference]
     here: msgspec.Raw | None
     """The item as the table had it when it was read; None: it had none."""
-    there: WireItem | None
+    there: msgspec.Raw | None
+    copies: int
+    """The number of items of this key in the copy."""
 
 
 class Verification(msgspec.Struct, kw_only=True):
@@ -83,12 +87,10 @@ class Verification(msgspec.Struct, kw_only=True):
     """The service's time at the start of the reading, or the time as of which the copy is."""
     items: int = 0
     """The number of compared items."""
-    sample: float = 1.0
-    """Their share of all items."""
     differing: int = 0
     """The number of items that differ, also those that are not in `found`."""
     found: list[DifferentItem] = []
-    """The first items that differ: the memory for them is limited."""
+    """The first items that differ, by their keys: the memory for them is limited."""
     not_compared: frozenset[str] = frozenset()
     """Attributes of the table for which the copy has no column."""
 
@@ -103,430 +105,271 @@ class VerifyProgress(NamedTuple):
     """The scanned share of the table, by DynamoDB's approximate size."""
 
 
-class Part(Enum):
-    """The place that a line is from."""
-
-    COPY = "c"
-    TABLE = "t"
-    CHANGE = "r"
-    PAST = "p"
-
-
-_COPY: Final = ord(Part.COPY.value)
-_CHANGE: Final = ord(Part.CHANGE.value)
-
-
-class Line(msgspec.Struct, array_like=True):
-    """A state read of an item: in the table, in the copy, or in a change."""
-
-    item: Identity
-    image: msgspec.Raw
-    """The item, or what a change left of it."""
-    part: Part
-    change: str = ""
-    """A change's sequence number."""
-    kind: str = ""
-    at: float | None = None
-    old: msgspec.Raw = msgspec.Raw(b"null")
-
-
+# A line is the digest of its item's key, the letter of where it is from, for a change its number
+# with zeros before it, for an item the digest of its text, and then JSON. So sorted lines bring
+# together what belongs to an item: its copies, the scanned item, its changes in their order.
+_COPY: Final = b"0"
+_TABLE: Final = b"1"
+_CHANGE: Final = b"2"
+_KEY_BYTES: Final = 32
+_NUMBER_DIGITS: Final = 64  # the longest numbers, Kinesis's, have 56
+_PART: Final = slice(_KEY_BYTES, _KEY_BYTES + 1)
+_TEXT: Final = slice(_PART.stop, _PART.stop + _KEY_BYTES)
+_NUMBER: Final = slice(_PART.stop, _PART.stop + _NUMBER_DIGITS)
 _NO_ANSWER: Final = "no answer, as changes are missing: "
 _NOTHING: Final = b"null"
-_line: Final = msgspec.json.Decoder(Line)
-_encode: Final = msgspec.json.Encoder(order="sorted").encode
-_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_SPLIT: Final = 16
 _LONGEST_SECONDS: Final = 10 * RETENTION.total_seconds()
-_HASHES: Final = 2**32
-_KEY_BYTES: Final = 8
-_DIGEST_BYTES: Final = 16
-_KEY_END: Final = 2 * _KEY_BYTES
-_DIGEST_END: Final = _KEY_END + 2 * _DIGEST_BYTES
-NO_DIGEST: Final = b"-" * (2 * _DIGEST_BYTES)
-"""In place of the digest of a line that has to be looked at."""
+_encode: Final = msgspec.json.Encoder().encode
+_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
-def hash_of(item: Identity) -> int:
-    """Returns a number below 2**32 that is the same for an item on all sides, at any time."""
-    return zlib.crc32(repr(item).encode("utf-8", "surrogatepass"))
+class _ChangeLine(msgspec.Struct, array_like=True):
+    number: str
+    kind: str
+    at: float | None
+    old: msgspec.Raw
+    new: msgspec.Raw
 
 
-def _key_hash(item: Identity) -> bytes:
-    return hashlib.blake2b(_encode(item), digest_size=_KEY_BYTES).hexdigest().encode()
+_change: Final = msgspec.json.Decoder(_ChangeLine)
 
 
-def packed(line: Line, digest: bytes = b"") -> bytes:
-    """Returns the hash of the line's key, a digest of the item, the line's part, and the line."""
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=_KEY_BYTES // 2).hexdigest().encode()
+
+
+def _line(item: Identity, part: bytes, middle: bytes, text: bytes) -> bytes:
     # Line breaks between JSON's tokens mean nothing, and its strings hold none.
-    text = _encode(line).replace(b"\n", b" ")
-    head = _key_hash(line.item), digest or NO_DIGEST, line.part.value.encode()
-    return b"%b%b%b%b\n" % (*head, text)
+    return b"%b%b%b%b\n" % (_digest(_encode(item)), part, middle, text.replace(b"\n", b" "))
 
 
-def unpacked(line: bytes) -> Line:
-    """Returns the line."""
-    return _line.decode(line[_DIGEST_END + 1 :])
+def _change_line(record: Record) -> bytes:
+    change = record.wire.dynamodb
+    if record.images_missing:
+        view = change.StreamViewType or "none"
+        raise StreamError(
+            f"a {record.event_name} lacks an image (view type {view}); comparing a copy "
+            "needs NEW_AND_OLD_IMAGES"
+        )
+    made = _ChangeLine(
+        change.SequenceNumber,
+        record.event_name,
+        change.ApproximateCreationDateTime,
+        change.OldImage or msgspec.Raw(_NOTHING),
+        change.NewImage or msgspec.Raw(_NOTHING),
+    )
+    number = made.number.zfill(_NUMBER_DIGITS).encode()
+    return _line(identity(change.Keys), _CHANGE, number, _encode(made))
 
 
-class _Partition:
-    """The states of some of the items, a packed line each, in a temporary file.
+def _by_item(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Iterator[bytes]]]:
+    return groupby(lines, lambda line: line[:_KEY_BYTES])
 
-    Where the digests of both sides have one sum, and no line is without one, all items are equal.
-    """
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._first = b""
-        self.has_several = False
-        """True where it has more than one item."""
-        self._tables = self._copies = 0
-        """The sums of the digests."""
-        self._table_lines = 0
-        self._is_unknown = False
+class _Item:
+    """An item while its lines are read: whether its copy has one of the states that it may have."""
 
-    def add(self, line: bytes) -> None:
-        """Writes a packed line."""
-        self._file.write(line)
-        key, digest = line[:_KEY_END], line[_KEY_END:_DIGEST_END]
-        # Two threads: one reads the copy, and the other all else.
-        if digest == NO_DIGEST:
-            self._is_unknown = True
-        elif line[_DIGEST_END] == _COPY:
-            self._copies += int(digest, 16)
-        else:
-            self._tables += int(digest, 16)
-            self._table_lines += 1
-        if not self.has_several and self._first != key:
-            self.has_several = self._first != b""
-            self._first = key
+    def __init__(self, comparison: ItemComparison) -> None:
+        self._comparison = comparison
+        self.copies = 0
+        self.there: msgspec.Raw | None = None
+        self.here: msgspec.Raw | None = None
+        """The item in the table as the last line so far has it."""
+        self.nearest: msgspec.Raw | None = None
+        """The state that the copy's item differs least from; the newest of several."""
+        self.names: list[str] | None = None
+        """The attributes in which it does; empty where only one side has an item."""
+        self.until: int | None = None
+        """The number of the last change before that state; None where it is as the scan had it."""
+        self._is_equal = False
+
+    def take(self, lines: Iterable[bytes]) -> bool:
+        """Takes in all lines of the item; returns True where the copy is equal."""
+        has_changes = False
+        there: WireItem | None = None
+        for line in lines:
+            part = line[_PART]
+            if part == _CHANGE:
+                change = _change.decode(line[_NUMBER.stop :])
+                if not has_changes:
+                    self._allow(_image(change.old), there, int(change.number) - 1)
+                    has_changes = True
+                self.here = _image(change.new)
+                if self._comparison.may_have(change):
+                    self._allow(self.here, there, int(change.number))
+            elif part == _COPY:
+                self.copies += 1
+                self.there = msgspec.Raw(line[_TEXT.stop :])
+                there = self._comparison.as_read(self.there)
+            else:
+                self.here = msgspec.Raw(line[_TEXT.stop :])
+        if not has_changes:
+            self._allow(self.here, there, None)
+        return self._is_equal and self.copies < 2
+
+    def _allow(self, state: msgspec.Raw | None, there: WireItem | None, until: int | None) -> None:
+        """Takes in a state that the copy may have."""
+        if self._is_equal:
+            return
+        names = self._comparison.differing(state, there)
+        if names is None:
+            self._is_equal = True
+        elif not self.names or 0 < len(names) <= len(self.names):
+            self.nearest, self.names, self.until = state, names, until
 
     @property
     def size(self) -> int:
-        """The bytes of its file."""
-        return self._file.seek(0, os.SEEK_END)
+        """About how many bytes it takes to keep it."""
+        nearest = None if self.nearest is self.here else self.nearest
+        return sum(len(bytes(each)) for each in (self.there, self.here, nearest) if each)
 
-    @property
-    def equal_items(self) -> int | None:
-        """The number of its items, if the sums tell that they are equal."""
-        is_equal = self._tables == self._copies and not self._is_unknown
-        return self._table_lines if is_equal else None
+    def told(self, past: Iterable[bytes]) -> DifferentItem:
+        """Returns how the copy differs from that state, and which of the past changes it lacks."""
+        comparison = self._comparison
+        there = None if self.there is None else comparison.as_read(self.there)
+        differences = [CopyDifference(None)]
+        if self.copies < 2:
+            missing = self._missing(there, past)
+            differences = [CopyDifference(None, missing=missing.get(None))]
+            if self.names and self.nearest is not None:
+                here = comparison.as_copied(self.nearest)
+                values = (
+                    (name, (there or {}).get(name, ABSENT), here.get(name, ABSENT))
+                    for name in self.names
+                )
+                differences = [CopyDifference(*each, missing.get(each[0])) for each in values]
+        return DifferentItem(
+            comparison.key_in(self.there or self.here or self.nearest or msgspec.Raw(b"{}")),
+            differences,
+            self.here,
+            self.there,
+            self.copies,
+        )
 
-    def __iter__(self) -> Iterator[bytes]:
-        self._file.seek(0)
-        yield from self._file
-        self._file.seek(0, os.SEEK_END)
+    def _missing(self, there: WireItem | None, past: Iterable[bytes]) -> dict[str | None, Change]:
+        """Returns for each difference the last change that took away what the copy has."""
+        found: dict[str | None, Change] = {}
+        as_scanned: dict[str | None, Change] = {}
+        for line in past:
+            change = _change.decode(line[_NUMBER.stop :])
+            if self.until is not None and int(change.number) > self.until:
+                break
+            told = Change(change.number, change.kind, change.at)
+            found |= dict.fromkeys(self._taken_away(change, there), told)
+            # Changes behind the scanned state were made after it was read.
+            if self.until is None and _is_same(_image(change.new), self.here):
+                as_scanned = dict(found)
+        return as_scanned if self.until is None else found
 
-    def unlike(self) -> tuple[Set[bytes], int]:
-        """Returns the hashes of the keys whose digests don't tell, and the number of all others."""
-        there: dict[bytes, bytes] = {}
-        here: dict[bytes, bytes] = {}
-        found: set[bytes] = set()
-        for line in self:
-            key, digest = line[:_KEY_END], line[_KEY_END:_DIGEST_END]
-            side = there if line[_DIGEST_END] == _COPY else here
-            if digest == NO_DIGEST or key in side:
-                found.add(key)
-            else:
-                side[key] = digest
-        found |= {key for key, digest in here.items() if there.get(key) != digest}
-        found |= there.keys() - here.keys()
-        return found, len(here.keys() - found)
-
-    def lines(self, keys: Container[bytes]) -> Iterator[Line]:
-        """Yields the lines of these keys; those of a copy's items first."""
-        for is_copy in (True, False):
-            for line in self:
-                if (line[_DIGEST_END] == _COPY) is is_copy and line[:_KEY_END] in keys:
-                    yield unpacked(line)
-
-
-class _Partitions:
-    """The states of all items, in temporary files by their keys: memory holds one at a time.
-
-    One that is larger than `most` bytes is split before it is read, unless it is of one item.
-    """
-
-    def __init__(self, count: int, most: int, divisor: int = 1) -> None:
-        self._count = count
-        self._most = most
-        self._divisor = divisor
-        self._files = ExitStack()
-        self._parts: list[_Partition] = []
-
-    def __enter__(self) -> Self:
-        folder = temporary_folder()
-        self._parts = [
-            _Partition(self._files.enter_context(tempfile.TemporaryFile(dir=folder)))
-            for _ in range(self._count)
-        ]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._files.close()
-
-    def add(self, line: bytes) -> None:
-        """Writes a packed line to the partition of its key."""
-        # Other digits of the hash than those that brought them together in a file to split.
-        place = int(line[:_KEY_END], 16) // self._divisor % self._count
-        self._parts[place].add(line)
-
-    def changed(self) -> Iterator[Set[bytes]]:
-        """Yields the hashes of the keys of items that changed, partition by partition."""
-        for part in self._parts:
-            yield {line[:_KEY_END] for line in part if line[_DIGEST_END] == _CHANGE}
-
-    def __iter__(self) -> Iterator[_Partition]:
-        for part in self._parts:
-            is_large = part.size > self._most and part.has_several
-            if is_large and part.equal_items is None and self._divisor < _HASHES:
-                with _Partitions(_SPLIT, self._most, self._divisor * self._count) as smaller:
-                    for line in part:
-                        smaller.add(line)
-                    yield from smaller
-            else:
-                yield part
-
-
-class ComparedItem(msgspec.Struct):
-    """The present knowledge of an item while its lines are read."""
-
-    copied: int = 0
-    there: msgspec.Raw | None = None
-    here: msgspec.Raw | None = None
-    """The item in the table as the last line so far has it."""
-    changes: int = 0
-    is_equal: bool = False
-    """True where the copy has one of the states that it may have."""
-
-
-class _RecentStates:
-    """The newest of an item's changes, so many bytes of them."""
-
-    def __init__(self, most: int) -> None:
-        self.before: msgspec.Raw | None = None
-        self.changes: deque[Change] = deque()
-        self._left = most
-
-    def add(self, line: Line) -> None:
-        """Takes in a change, and drops the oldest for it."""
-        if not self.changes:
-            self.before = _image(line.old.copy())
-        after = _image(line.image.copy())  # without the rest of the line
-        self.changes.append(Change(line.change, line.kind, line.at, after))
-        self._left -= len(bytes(line.image))
-        while self._left < 0 and len(self.changes) > 1:
-            self.before = self.changes.popleft().after
-            self._left += len(bytes(self.before or _NOTHING))
-
-
-class _Evidence:
-    """The states of an item that differs."""
-
-    def __init__(self, most: int) -> None:
-        self.copied: list[msgspec.Raw] = []
-        self.here: msgspec.Raw | None = None
-        self.first = ""
-        """The number of its first change behind the copy's position; empty where there is none."""
-        self.states = _RecentStates(most)
-        """The changes behind the copy's position that it may have, or the first one."""
-        self.possible = 0
-        self.past = _RecentStates(most)
-        """All changes up to them that the sources hold."""
-
-    def take(self, line: Line, is_possible: bool) -> None:
-        """Takes in a line."""
-        match line.part:
-            case Part.COPY:
-                self.copied = [*self.copied[:1], line.image]
-            case Part.TABLE if not self.first:
-                self.here = line.image
-            case Part.CHANGE:
-                self.here = _image(line.image)
-                if not self.first or is_possible:
-                    self.states.add(line)
-                self.possible += is_possible
-                self.first = self.first or line.change
-            case Part.PAST:
-                own = self.states.changes
-                if not own or int(line.change) <= int(own[-1].number):
-                    self.past.add(line)
-
-    def history(
-        self, read: Callable[[msgspec.Raw], WireItem], keys: Collection[str], *, whole: bool
-    ) -> ItemHistory:
-        """Returns the item's states; `whole` with those before the copy's position."""
-        own, states = self.states.changes, self.past if whole else self.states
-        changes = [*states.changes]
-        if not own:
-            # What was changed after the scan had read it does not count.
-            read_at = [at for at, each in enumerate(changes) if _same(each.after, self.here)]
-            changes = changes[: read_at[-1] + 1] if read_at else []
-            before = states.before if changes else self.here
-            return ItemHistory(before, changes, len(changes), len(changes), read, keys=keys)
-        numbers = [each.number for each in changes]
-        if not {each.number for each in own} <= {*numbers}:  # they have left retention meanwhile
-            return self.history(read, keys, whole=False)
-        certain = numbers.index(self.first) if self.first in numbers else 0
-        possible = min(certain + self.possible, len(changes))
-        return ItemHistory(states.before, changes, certain, possible, read, keys=keys)
+    def _taken_away(self, change: _ChangeLine, there: WireItem | None) -> Iterator[str | None]:
+        """Yields those of the differences in which the copy is as the item was before a change."""
+        comparison = self._comparison
+        old, new = _image(change.old), _image(change.new)
+        if not self.names:
+            if comparison.differing(old, there) is None:
+                yield None
+        elif old is not None:
+            before = comparison.as_copied(old)
+            after = {} if new is None else comparison.as_copied(new)
+            for name in self.names:
+                in_copy = (there or {}).get(name, ABSENT)
+                was, became = (
+                    reads_as(each.get(name, ABSENT), in_copy, comparison.copy.form)
+                    for each in (before, after)
+                )
+                if was and not became:
+                    yield name
 
 
 class ItemComparison:
-    """Decides whether an item of a copy is equal to the table's; picklable, if its copy is.
+    """Decides whether an item of a copy is equal to the table's.
 
-    `types` are those of the key's attributes. `ignore` are attributes that do not count. A
-    `sample` is that part of the items, by a hash of their keys.
+    `types` are those of the key's attributes. `ignore` are attributes that do not count.
     """
 
     def __init__(
         self,
         copy: Copy,
-        types: Mapping[str, str],
+        types: dict[str, str],
         *,
         table: str,
         ignore: Iterable[str] = (),
-        sample: float = 1.0,
         limits: TimeMachineLimits = LIMITS,
     ) -> None:
         self.copy = copy
-        self.columns: frozenset[str] | None = None
-        """The attributes that the copy can hold; known once it is read."""
-        self.names: set[str] = set()
-        """Attributes of the table's items that were compared one by one."""
-        self.ignore = frozenset(ignore)
-        self.limits = limits
         self.types = types
+        self.not_compared: set[str] = set()
+        """Attributes of the table for which the copy has no column."""
+        self._ignore = frozenset(ignore)
         self._table = table
-        self._sampled_hashes = round(sample * _HASHES)
-        # Of several items only the digests' sums are compared: with a known hash, one who writes
-        # into the copy could look for items that have the same.
-        self._secret = os.urandom(_DIGEST_BYTES)
         position = copy.position
         self.has_position = position.token is not None or position.at is not None
+        self._copied_until = None
+        if position.copied_at is not None:
+            self._copied_until = (position.copied_at + limits.clock_error).timestamp()
 
-    def of_part(self, part: Copy) -> Self:
-        """Returns the same comparison with a part of the copy, for another process."""
-        made = shallow_copy(self)
-        made.copy, made.names = part, set()
-        return made
+    def copied(self, item: WireItem) -> bytes:
+        """Returns the line of an item of the copy."""
+        text = copied_text(self._without_ignored(item), self.copy.form)
+        return _line(self._identity(item, self.copy.label), _COPY, _digest(text), _encode(item))
 
-    def is_sampled(self, item: Identity) -> bool:
-        """Returns True for an item of the sample."""
-        return self._sampled_hashes == _HASHES or hash_of(item) < self._sampled_hashes
-
-    def copied(self, item: WireItem) -> bytes | None:
-        """Returns a packed line of an item of the copy; None where the sample lacks it."""
-        key = _key_in(item, self.types, self.copy.label)
-        if not self.is_sampled(key):
-            return None
-        digest = self._digest(copied_text(self._without_ignored(item), self.copy.form))
-        return packed(Line(key, msgspec.Raw(_encode(item)), Part.COPY), digest)
-
-    def scanned(self, image: bytes | msgspec.Raw) -> bytes | None:
-        """Returns a packed line of an item of the table; None where the sample lacks it."""
+    def scanned(self, image: bytes | msgspec.Raw) -> bytes:
+        """Returns the line of an item of the table."""
         item = item_of_image(image)
-        key = _key_in(item, self.types, self._table)
-        if not self.is_sampled(key):
-            return None
-        there = self._without_ignored(self.copy.as_copied(item))
-        digest = self._digest(wanted_text(there, self.copy.form))
-        return packed(Line(key, msgspec.Raw(image), Part.TABLE), digest)
+        if self.copy.columns is not None:
+            self.not_compared.update(item.keys() - self.copy.columns - self._ignore)
+        text = wanted_text(self._as_copied(item), self.copy.form)
+        return _line(self._identity(item, self._table), _TABLE, _digest(text), bytes(image))
 
-    def compare(self, found: ComparedItem, line: Line) -> None:
-        """Compares the copy's item with the state of a line."""
-        match line.part:
-            case Part.COPY:
-                found.copied += 1
-                found.there = line.image
-            case Part.TABLE if not found.changes:
-                found.here = line.image
-            case Part.CHANGE:
-                if not found.changes:
-                    found.is_equal = self._is_equal(_image(line.old), found.there)
-                if not found.is_equal and self.is_possible(line):
-                    found.is_equal = self._is_equal(_image(line.image), found.there)
-                found.changes += 1
-                found.here = _image(line.image)
+    def differing(self, state: msgspec.Raw | None, there: WireItem | None) -> list[str] | None:
+        """Returns the attributes that differ: none where only one side has an item.
 
-    def differs(self, found: ComparedItem) -> bool:
-        """Returns the answer for an item all of whose lines were compared."""
-        if found.here is not None and self.columns is not None:
-            self.names.update(_shallow.decode(found.here))
-        if not found.changes:
-            found.is_equal = self._is_equal(found.here, found.there)
-        return found.copied > 1 or not found.is_equal
+        None where both sides are equal.
+        """
+        if state is None or there is None:
+            return None if (state is None) is (there is None) else []
+        return differing_names(self.as_copied(state), there, self.copy.form) or None
 
-    def is_possible(self, change: Line) -> bool:
+    def may_have(self, change: _ChangeLine) -> bool:
         """Returns True for a change behind the copy's position that it may have nevertheless."""
         if not self.has_position:
             return True
-        copied_at = self.copy.position.copied_at
-        if copied_at is None or change.at is None:
+        if self._copied_until is None or change.at is None:
             return False
-        return change.at <= (copied_at + self.limits.clock_error).timestamp()
-
-    def differences(self, history: ItemHistory, there: WireItem | None) -> list[CopyDifference]:
-        """Returns how the copy's item differs from all states that it may have, and why."""
-        return copy_differences(history, there, self.copy.form, self._compared_names)
+        return change.at <= self._copied_until
 
     def as_copied(self, image: msgspec.Raw) -> WireItem:
         """Returns an item of the table as the copy would have it."""
-        return self._without_ignored(self.copy.as_copied(item_of_image(image)))
+        return self._as_copied(item_of_image(image))
 
     def as_read(self, there: msgspec.Raw) -> WireItem:
         """Returns the copy's item."""
         return self._without_ignored(msgspec.json.decode(there))
 
-    @property
-    def not_compared(self) -> frozenset[str]:
-        """Attributes of the table for which the copy has no column."""
-        columns = self.names if self.columns is None else self.columns
-        return frozenset(self.names) - columns - self.ignore
+    def key_in(self, image: msgspec.Raw) -> WireKey:
+        """Returns the key of an item of either side."""
+        names = dict(self._identity(msgspec.json.decode(image), self.copy.label))
+        return {name: {kind: names[name]} for name, kind in self.types.items()}
 
-    def _is_equal(self, state: msgspec.Raw | None, there: msgspec.Raw | None) -> bool:
-        if state is None or there is None:
-            return state is there
-        return state == there or items_equal(
-            self.as_copied(state), self.as_read(there), self.copy.form, self._compared_names
-        )
-
-    @property
-    def _compared_names(self) -> frozenset[str] | None:
-        return None if self.columns is None else self.columns - self.ignore
-
-    def _digest(self, text: bytes | None) -> bytes:
-        if text is None:
-            return NO_DIGEST
-        made = hashlib.blake2b(text, digest_size=_DIGEST_BYTES, key=self._secret)
-        return made.hexdigest().encode()
+    def _as_copied(self, item: WireItem) -> WireItem:
+        return self._without_ignored(self.copy.as_copied(item))
 
     def _without_ignored(self, item: WireItem) -> WireItem:
-        if not self.ignore:
+        if not self._ignore:
             return item
-        return {name: value for name, value in item.items() if name not in self.ignore}
+        return {name: value for name, value in item.items() if name not in self._ignore}
 
-
-class Tally(NamedTuple):
-    """Items that were compared elsewhere, and whose lines are not needed here."""
-
-    equal: int
-    differing: int
-    names: Collection[str] = ()
-    """See `ItemComparison.names`."""
-
-
-class Elsewhere(Protocol):
-    """An engine that reads both sides beyond this process, and compares what it can there."""
-
-    def read(
-        self, comparison: ItemComparison, table: TableHandle, read_limit: float | None
-    ) -> frozenset[str] | None:
-        """Reads both sides once, now; returns the copy's columns."""
-
-    def unlike(
-        self, comparison: ItemComparison, changed: Iterable[Set[bytes]]
-    ) -> Iterator[bytes | Tally]:
-        """Yields the packed lines of items that differ or have changed, and the others' number."""
+    def _identity(self, item: WireItem, label: str) -> Identity:
+        """Returns an item's identity. Raises UsageError where it lacks a part of the key."""
+        found = []
+        for name, kind in self.types.items():
+            value = item.get(name)
+            if value is None or "NULL" in value:
+                text = f"{label} has an item without the key attribute {name}"
+                raise UsageError(text, "with_")
+            (text,) = value.values()
+            found.append((name, number_text(str(text)) if kind == "N" else str(text)))
+        return tuple(sorted(found))
 
 
 class Verifier:
@@ -544,10 +387,8 @@ class Verifier:
         lag: timedelta = LAG,
         ignore: Iterable[str] = (),
         read_limit: float | None = None,
-        sample: float = 1.0,
         on_progress: Callable[[VerifyProgress], object] = lambda progress: None,
         limits: TimeMachineLimits = LIMITS,
-        elsewhere: Elsewhere | None = None,
     ) -> None:
         if sources.stream is None:
             raise UsageError("name the stream of the table to compare the copy with")
@@ -555,16 +396,16 @@ class Verifier:
         self._stream = sources.stream
         self.copy = copy
         self._lag = lag
-        self._sample = sample
         self._on_progress = on_progress
         self._limits = limits
-        self._elsewhere = elsewhere
         self._table = self._stream.table
         types = self._table.description.types
         self._comparison = ItemComparison(
-            copy, types, table=self.table, ignore=ignore, sample=sample, limits=limits
+            copy, types, table=self.table, ignore=ignore, limits=limits
         )
-        self._partitions = _Partitions(limits.partitions, limits.partition_bytes)
+        # Two threads: one reads the copy, and the other all else.
+        self._copy_lines = SortedLines(limits.sorting_bytes)
+        self._table_lines = SortedLines(limits.sorting_bytes)
         self._pace = ReadPace(read_limit, self._stream.clock)
         self._scanned = 0
         self._copy_reading: Future[None] = Future()
@@ -586,17 +427,15 @@ class Verifier:
         """Reads both sides and returns how they differ."""
         self._open()
         calls = CallPool(most=1)
-        with self._partitions:
-            try:
-                if self._elsewhere is None:
-                    (self._copy_reading,) = calls.start([self._read_copy], few=0)
-                self._read_table()
-            except DataLossError as error:
-                raise StreamError(_NO_ANSWER + str(error)) from error
-            finally:
-                self._is_broken_off = True
-                calls.close(wait=False)
-            return self._compared()
+        try:
+            (self._copy_reading,) = calls.start([self._read_copy], few=0)
+            self._read_table()
+        except DataLossError as error:
+            raise StreamError(_NO_ANSWER + str(error)) from error
+        finally:
+            self._is_broken_off = True
+            calls.close(wait=False)
+        return self._compared()
 
     # Reading
 
@@ -635,11 +474,13 @@ class Verifier:
             self._sources.open(self._since)
 
     def _read_copy(self) -> None:
-        for item in self.copy.items():
-            if self._is_broken_off:
+        items = self.copy.items()
+        while not self._is_broken_off:
+            with readable(self.copy.label):
+                item = next(items, None)
+            if item is None:
                 return
-            if line := self._comparison.copied(item):
-                self._partitions.add(line)
+            self._copy_lines.add(self._comparison.copied(item))
 
     def _read_table(self) -> None:
         """Reads the table and the stream, while the copy is read."""
@@ -651,12 +492,7 @@ class Verifier:
             # What leaves the stream during the scan has to be read before it.
             self._take(sources.records())
             self._check_covered()
-        if self._elsewhere is None:
-            scan_table(self, self._table, pace=self._pace)
-        else:
-            comparison, limit = self._comparison, self._pace.limit
-            comparison.columns = self._elsewhere.read(comparison, self._table, limit)
-            self._copy_reading.set_result(None)
+        scan_table(self, self._table, pace=self._pace)
         if not self._comparison.has_position:
             self._copy_reading.result()  # what came to it until it was read has to be known
         self._take(sources.newer_records())
@@ -689,8 +525,7 @@ class Verifier:
         if self._copy_reading.done():
             self._copy_reading.result()  # an error is told at once
         for image in images:
-            if line := self._comparison.scanned(image):
-                self._partitions.add(line)
+            self._table_lines.add(self._comparison.scanned(image))
             self._scanned += 1
         share = min(0.99, self._pace.units / self.read_units)
         self._on_progress(VerifyProgress(self._scanned, self._pace.units, share))
@@ -705,96 +540,51 @@ class Verifier:
                     raise StreamError("the changes have no times, so a second's end is unknown")
                 if change.ApproximateCreationDateTime < after:
                     continue
-            line = _line_of(record, Part.CHANGE)
-            if self._comparison.is_sampled(line.item):
-                self._partitions.add(packed(line))
+            self._table_lines.add(_change_line(record))
 
     # Comparing
 
     def _compared(self) -> Verification:
-        at = self.copy.position.at or self._sources.time
-        outcome = Verification(at=at, sample=self._sample)
-        comparison = self._comparison
-        if self._elsewhere is None:
-            comparison.columns = self.copy.columns
-        else:
-            self._take_unlike(self._elsewhere, outcome)
-        different: set[Identity] = set()
-        for part in self._partitions:
-            equal = part.equal_items
-            unlike: Set[bytes] = frozenset()
-            if equal is None:
-                unlike, equal = part.unlike()
-            outcome.items += equal
-            items: dict[Identity, ComparedItem] = {}
-            for line in part.lines(unlike) if unlike else ():
-                comparison.compare(items.setdefault(line.item, ComparedItem()), line)
-            for key, found in items.items():
-                outcome.items += found.here is not None or found.copied > 0
-                if comparison.differs(found):
-                    outcome.differing += 1
-                    if len(different) < self._limits.max_differences:
-                        different.add(key)
-        outcome.not_compared = comparison.not_compared
+        outcome = Verification(at=self.copy.position.at or self._sources.time)
+        different: dict[bytes, _Item] = {}
+        left = self._limits.max_difference_bytes
+        for digest, lines in _by_item(heapq.merge(self._copy_lines, self._table_lines)):
+            # Most often the copy's item and the table's, of one text.
+            some = list(islice(lines, 3))
+            outcome.items += 1
+            if len(some) == 2 and some[0][_TEXT] == some[1][_TEXT] and some[1][_PART] == _TABLE:
+                continue
+            item = _Item(self._comparison)
+            if item.take(chain(some, lines)):
+                outcome.items -= item.here is None and not item.copies
+                continue
+            outcome.differing += 1
+            left -= item.size
+            if left >= 0 and len(different) < self._limits.max_differences:
+                different[digest] = item
+        outcome.not_compared = frozenset(self._comparison.not_compared)
         if different:
-            outcome.found = sorted(self._explained(different), key=lambda each: each.identity)
+            outcome.found = sorted(self._told(different), key=lambda each: _encode(each.key))
         return outcome
 
-    def _take_unlike(self, elsewhere: Elsewhere, outcome: Verification) -> None:
-        for found in elsewhere.unlike(self._comparison, self._partitions.changed()):
-            if isinstance(found, Tally):
-                outcome.items += found.equal + found.differing
-                outcome.differing += found.differing
-                self._comparison.names.update(found.names)
-            else:
-                self._partitions.add(found)
-
-    def _explained(self, different: Set[Identity]) -> Iterator[DifferentItem]:
-        """Yields items that differ, with the causes that all retained changes tell."""
-        self._read_past(different)
-        left = self._limits.max_difference_bytes
-        keys = {_key_hash(each) for each in different}
-        for part in self._partitions:
-            items: dict[Identity, _Evidence] = {}
-            for line in part.lines(keys):
-                if line.item in different:
-                    found = items.setdefault(line.item, _Evidence(self._limits.history_bytes))
-                    found.take(line, self._comparison.is_possible(line))
-            for key, found in items.items():
-                left -= sum(len(bytes(each)) for each in (*found.copied, found.here or b""))
-                if left >= 0:
-                    yield self._different(key, found)
-
-    def _different(self, key: Identity, found: _Evidence) -> DifferentItem:
-        names, comparison = dict(key), self._comparison
-        there = comparison.as_read(found.copied[0]) if found.copied else None
-        if len(found.copied) > 1:
-            differences = [CopyDifference(None, ABSENT, ABSENT, Cause(CauseKind.REPEATED))]
-        else:
-            for whole in (True, False):
-                history = found.history(comparison.as_copied, comparison.types, whole=whole)
-                if differences := comparison.differences(history, there):
-                    break
-        return DifferentItem(
-            key,
-            {name: {kind: names[name]} for name, kind in comparison.types.items()},
-            differences,
-            None if found.here is None else found.here.copy(),
-            None if not found.copied else msgspec.json.decode(found.copied[0]),
-        )
-
-    def _read_past(self, wanted: Set[Identity]) -> None:
-        """Reads all that the sources hold of these items."""
+    def _told(self, different: dict[bytes, _Item]) -> Iterator[DifferentItem]:
+        """Yields items that differ, with the changes that they lack: all that are retained tell."""
 
         def matching(records: Sequence[WireRecord]) -> list[int]:
-            return [at for at, each in enumerate(records) if identity(each.dynamodb.Keys) in wanted]
+            keys = (_digest(_encode(identity(each.dynamodb.Keys))) for each in records)
+            return [at for at, key in enumerate(keys) if key in different]
 
         again = self._sources.again()
         again.open(None, matching)
+        past = SortedLines(self._limits.sorting_bytes)
         for record in again.records():
-            line = _line_of(record, Part.PAST)
-            if line.item in wanted:
-                self._partitions.add(packed(line))
+            line = _change_line(record)
+            if line[:_KEY_BYTES] in different:
+                past.add(line)
+        for digest, lines in _by_item(past):
+            yield different.pop(digest).told(lines)
+        for item in different.values():
+            yield item.told(())
 
 
 def save_repair(found: Verification, copy: TableHandle, like: str, path: Path) -> int:
@@ -806,53 +596,15 @@ def save_repair(found: Verification, copy: TableHandle, like: str, path: Path) -
     header = RunHeader(about.arn, about.identity, found.at, like=like)
     steps = []
     for each in found.found:
-        there = None if each.there is None else _encode(each.there)
-        here = None if each.here is None else bytes(each.here)
+        there, here = (each.there and bytes(each.there), each.here and bytes(each.here))
         steps.append(UndoStep(_encode(each.key), here, there, there, changes=0))
     save_plan(path, header, steps)
     return len(steps)
 
 
-def _line_of(record: Record, part: Part) -> Line:
-    change = record.wire.dynamodb
-    if record.images_missing:
-        view = change.StreamViewType or "none"
-        raise StreamError(
-            f"a {record.event_name} lacks an image (view type {view}); comparing a copy "
-            "needs NEW_AND_OLD_IMAGES"
-        )
-    return Line(
-        identity(change.Keys),
-        change.NewImage or msgspec.Raw(_NOTHING),
-        part,
-        change=change.SequenceNumber,
-        kind=record.event_name,
-        at=change.ApproximateCreationDateTime,
-        old=change.OldImage or msgspec.Raw(_NOTHING),
-    )
-
-
-def _same(one: msgspec.Raw | None, other: msgspec.Raw | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return bytes(one) == bytes(other) or is_same(bytes(one), bytes(other))
+def _is_same(one: msgspec.Raw | None, other: msgspec.Raw | None) -> bool:
+    return is_same(one and bytes(one), other and bytes(other))
 
 
 def _image(raw: msgspec.Raw) -> msgspec.Raw | None:
-    return None if bytes(raw) == _NOTHING else raw
-
-
-def _key_in(item: WireItem, types: Mapping[str, str], label: str) -> Identity:
-    """Returns an item's identity. Raises UsageError where it lacks a part of the key."""
-    found = []
-    for name, kind in types.items():
-        value = item.get(name)
-        if value is None or "NULL" in value:
-            raise UsageError(
-                f"{label} has an item without the key attribute {name}: where it has another "
-                f"name there, --map {name}=COLUMN",
-                "with_",
-            )
-        (text,) = value.values()
-        found.append((name, number_text(str(text)) if kind == "N" else str(text)))
-    return tuple(sorted(found))
+    return None if bytes(raw) == _NOTHING else raw.copy()

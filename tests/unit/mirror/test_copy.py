@@ -17,7 +17,6 @@ from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.copy import Format, MirrorCopy
 from watcher.mirror.table import MirrorLimits
-from watcher.time_machine.copied_items import CauseKind
 from watcher.time_machine.verify import Verification, Verifier
 
 
@@ -88,12 +87,14 @@ def test_a_row_that_somebody_has_changed_is_found(tmp_path: Path) -> None:
         table.delete("pk = 'b'")
         found = verified(ledger, to)
     causes = {
-        item.key["pk"]["S"]: [(each.attribute, each.cause.kind) for each in item.differences]
+        item.key["pk"]["S"]: [
+            (each.attribute, each.missing and each.missing.kind) for each in item.differences
+        ]
         for item in found.found
     }
     assert causes == {
-        "a": [("city", CauseKind.UNEXPLAINED)],
-        "b": [(None, CauseKind.MISSING)],
+        "a": [("city", None)],
+        "b": [(None, "INSERT")],
     }
 
 

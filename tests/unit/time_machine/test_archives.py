@@ -10,9 +10,7 @@ import pytest
 from tests.ledger.ledger import Ledger, by_key
 from watcher.errors import DataLossError, UsageError
 from watcher.stream import Stream
-from watcher.time_machine.archives import Archive
 from watcher.time_machine.as_of import items_as_of
-from watcher.time_machine.processed_log import ProcessedLog, archived_numbers, check_log
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.undo import plan_undo
 from watcher.time_machine.undo_plan import ChangeFilter
@@ -94,32 +92,3 @@ def test_an_undo_reads_on_from_an_archive(tmp_path: Path) -> None:
         plan = plan_undo(both(ledger, lake), choice, tmp_path / "undo.jsonl")
         list(plan.apply(rate=1e9))
         assert ledger.items() == expected
-
-
-def test_changes_that_an_archive_lacks_or_has_twice_are_named(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
-    with Ledger(12) as ledger:
-        ledger.write(120)
-        ledger.settle()
-        folder = archive(ledger, tmp_path / "lake")
-        first, *_ = sorted(folder.rglob("*.parquet"))
-
-        def check() -> list[tuple[str, str]]:
-            sources = ledger.sources(strict=False)
-            sources.open(None)
-            log = ProcessedLog(archived_numbers(Archive(folder), None))
-            found = check_log(log, sources.records(), None, sources.time)
-            assert (found.changes, found.unknown) == (120, 0)
-            return sorted((each.kind, each.change.number) for each in found.faults)
-
-        assert check() == []
-        rows = parquet.read_table(first, partitioning=None).to_pylist()
-        lost, twice = rows[3], rows[7]
-        rows = [each for each in rows if each is not lost] + [twice]
-        parquet.write_table(pa.Table.from_pylist(rows), first)
-        assert check() == [
-            ("missed", lost["sequence_number"]),
-            ("twice", twice["sequence_number"]),
-        ]
