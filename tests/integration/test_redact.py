@@ -85,8 +85,6 @@ COMMANDS = [
     ("report", "orders", "--who", "AWSLogs", "-o", "-"),
     ("report", "orders", "--key", f"pk={SECRET}", "--grep", SECRET, "-o", "-"),
     ("report", "RAW", "-o", "report.html"),
-    ("redrive", "FAILED", "--print-json"),
-    ("redrive", "FAILED", "--call", "failing:handle", "-v"),
 ]
 REFUSED = [
     ("undo", "orders", "--from", "2h"),
@@ -184,19 +182,6 @@ def at(simulator: Simulator) -> str:
     return datetime.fromtimestamp(simulator.now - 540, UTC).isoformat()
 
 
-def failed_batch(simulator: Simulator) -> dict[str, Any]:
-    """The message of a mapping that failed with both changes."""
-    client = boto3.client("dynamodbstreams", endpoint_url=simulator.endpoint)
-    (shard,) = client.describe_stream(StreamArn=simulator.stream_arn)["StreamDescription"]["Shards"]
-    place = {"StreamArn": simulator.stream_arn, "ShardId": shard["ShardId"]}
-    first = client.get_shard_iterator(**place, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
-    records = client.get_records(ShardIterator=first)["Records"]
-    numbers = [each["dynamodb"]["SequenceNumber"] for each in records]
-    batch = {"streamArn": place["StreamArn"], "shardId": place["ShardId"], "batchSize": 2}
-    batch |= {"startSequenceNumber": numbers[0], "endSequenceNumber": numbers[-1]}
-    return {"DDBStreamBatchInfo": batch}
-
-
 @pytest.mark.parametrize("redact", [EVERYTHING, BY_VALUE], ids=["paths", "values"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: " ".join(each)[:60].strip())
 def test_nothing_of_it_is_printed_written_or_sent(
@@ -210,13 +195,10 @@ def test_nothing_of_it_is_printed_written_or_sent(
         "AT": at(there),
         "WEBHOOK": f"http://127.0.0.1:{webhook.server_port}/",
         "RAW": str(tmp_path.parent / f"{tmp_path.name}.raw"),
-        "FAILED": "failed.json",
     }
     if "RAW" in command:
         _, raw, _ = run("watch", "orders", *WATCH, "--print-json")
         Path(words["RAW"]).write_text(raw)
-    if "FAILED" in command:
-        Path("failed.json").write_text(json.dumps(failed_batch(there)))
     command = tuple(words.get(word, word) for word in command)
     given = set(tmp_path.rglob("*"))
     status, out, err = run(*command, *redact)
