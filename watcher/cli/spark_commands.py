@@ -150,17 +150,17 @@ def replicate_command(line: CommandLine) -> Callable[..., int]:
 
 
 def mirror_command(line: CommandLine) -> Callable[..., int]:
-    """Keeps a Delta or Iceberg table equal to a table, until stopped or with `--once` up to now."""
+    """Keeps a Delta table equal to a table, until stopped or with `--once` up to now."""
     from watcher.formatting.text import counted
 
-    if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError(f"mirror needs delta-rs or PyIceberg: {install('mirror')}")
+    if importlib.util.find_spec("deltalake") is None:
+        raise UsageError(f"mirror needs delta-rs: {install('mirror')}")
     mirror = importlib.import_module("watcher.mirror.job").mirror
 
     def run(stream: options.Stream, /, **values: object) -> int:
         own = options.values(mirror, values)
         own.update((name, values[name]) for name in options.REDACT)
-        before = os.umask(0o077)  # neither library has an option for it
+        before = os.umask(0o077)  # delta-rs has no option for it
         try:
             done = mirror(stream, **own, connection=options.connection(values))
         finally:

@@ -265,8 +265,8 @@ def _other(given: _Comparison, connection: AwsConfig) -> AwsConfig:
 
 
 def _mirror(to: str) -> Copy:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError(f"reading a mirror needs delta-rs or PyIceberg: {install('mirror')}")
+    if importlib.util.find_spec("deltalake") is None:
+        raise UsageError(f"reading a mirror needs delta-rs: {install('mirror')}")
     with readable(to):
         from watcher.mirror.copy import MirrorCopy
 
