@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.dataset import FileSystemDataset
 
 from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
@@ -20,7 +18,7 @@ from watcher.mirror.versions import OWN, TO
 from watcher.records.diff import number_text
 from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
-from watcher.time_machine.copies import Copy, CopyPosition, parquet_batches
+from watcher.time_machine.copies import CopyPosition, parquet_batches
 
 _SMALL: Final = 4 * 1024 * 1024
 """A smaller file is read by few calls, which counts in S3."""
@@ -81,15 +79,6 @@ class MirrorCopy:
             if name in found and (cell := convert(dict(found[name]))) is not None:
                 found[name] = _value("", pa.scalar(cell, kind).as_py())
         return found
-
-    def parts(self, count: int) -> Sequence[Copy]:
-        """Returns parts of its files."""
-        files = list(self._rows.get_fragments())
-        parts = [copy(self) for _ in range(max(1, min(count, len(files))))]
-        for number, part in enumerate(parts):
-            some = files[number :: len(parts)]
-            part._rows = FileSystemDataset(some, self._rows.schema, self._rows.format)
-        return parts
 
 
 def _with_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
