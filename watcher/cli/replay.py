@@ -80,6 +80,8 @@ def _replay(name: str, choice: handler_flags.Choice, values: Values) -> int:
     aws = AwsConfig(values["region"], values["profile"])
     on_error = FailurePolicy.parse(values["on_error"] or "log", aws)
     with _open_source(name, on_error, aws) as (file, source):
+        if choice.has_lambda:
+            handler_flags.set_environment((), values)
         handlers = choice.load()
         if not handlers:
             raise UsageError("choose the handlers to replay to, such as --print-record")

@@ -129,7 +129,7 @@ def _watch(
     if "who" in origins.typed:  # a default is for other commands
         return _with_callers(streams, choice, values)
     if choice.has_lambda:
-        handler_flags.set_region(streams, values["region"])
+        handler_flags.set_environment(streams, values)
     from watcher.watching import watch  # not before: it needs boto3, which --help does not
 
     if is_live(values):

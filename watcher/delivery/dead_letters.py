@@ -121,7 +121,7 @@ class _Bucket:
         self.name = name
         self._bucket, _, prefix = place.partition("/")
         self._prefix = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
-        self._client = _client("s3", None, aws)
+        self._client = aws.boto3_session().client("s3")
 
     def put(self, letters: Sequence[DeadLetter]) -> None:
         for letter in letters:
@@ -151,29 +151,17 @@ def _fifo_parameters(letter: DeadLetter) -> dict[str, str]:
     }
 
 
-def _client(service: str, region: str | None, aws: AwsConfig) -> Client:
-    """Returns boto3's client with its own credentials and endpoint.
-
-    The endpoint of `--endpoint-url` is DynamoDB's.
-    """
-    import boto3
-
-    session: Any = boto3.Session(profile_name=aws.profile, region_name=region or aws.region)
-    session.get_credentials()  # now: a handler may change the environment later
-    return session.client(service)
-
-
 def _open_queue(place: str, aws: AwsConfig) -> tuple[Client, str]:
     """Returns a client for a queue, and the queue's URL, given its name, URL or ARN."""
     region = _QUEUE_REGION.match(place)
     if place.startswith(("http://", "https://")):
-        return _client("sqs", region and region[1], aws), place
+        return aws.boto3_session(region and region[1]).client("sqs"), place
     owner = {}
     arn_region = None
     if place.startswith("arn:"):
         _, _, _, arn_region, account, place = place.split(":", 5)
         owner = {"QueueOwnerAWSAccountId": account}
-    client = _client("sqs", arn_region, aws)
+    client = aws.boto3_session(arn_region).client("sqs")
     return client, client.get_queue_url(QueueName=place, **owner)["QueueUrl"]
 
 
@@ -208,7 +196,7 @@ def open_letters(place: str, aws: AwsConfig) -> LetterSource | None:
         if matched["kind"] == "sqs":
             return QueueLetters(*_open_queue(matched["place"], aws))
         bucket, _, prefix = matched["place"].partition("/")
-        return _BucketLetters(_client("s3", None, aws), bucket, prefix)
+        return _BucketLetters(aws.boto3_session().client("s3"), bucket, prefix)
 
 
 class QueueLetters:
