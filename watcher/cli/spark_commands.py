@@ -191,7 +191,7 @@ _NOT_HERE = {
     "reload": "executors load handlers once",
     "concurrency": "Spark's tasks run side by side",
     **dict.fromkeys(("processes", "workers"), "Spark's executors are its processes"),
-    **dict.fromkeys(("live", "live_web"), "leave --engine out"),
+    "live": "leave --engine out",
     "ready_lag": "it serves no /readyz",
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
