@@ -33,7 +33,7 @@ ROOMS = [
     ["records"],
     ["aws"],
     ["shutdown", "sockets", "process_start"],
-    ["files"],
+    ["files", "times"],
     ["clock", "declared", "errors", "retry", "safe_path", "version"],
 ]
 LEVEL = {name: -level for level, names in enumerate(ROOMS) for name in names}

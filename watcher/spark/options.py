@@ -18,6 +18,7 @@ from watcher.aws.model import AtTime, Latest, Position
 from watcher.errors import UsageError, blame
 from watcher.records.redaction import Redaction, redaction
 from watcher.streams.start_times import parse_start
+from watcher.times import parse_seconds
 
 ImageFormat = Literal["json", "dynamodb-json"]
 
@@ -180,12 +181,6 @@ def _bytes(text: str) -> int:
     return int(found[1]) * int(1024 ** " kmg".index(found[2] or " "))
 
 
-def _seconds(text: str) -> float:
-    if (found := _DURATION.fullmatch(text.strip())) is None:
-        raise UsageError("give a time like 30s, 1m or 2 hours", value=repr(text))
-    return int(found[1]) * _UNITS[found[2][0]]
-
-
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(each.strip() for each in text.split(","))
     if "" in names or len(set(names)) < len(names):
@@ -206,9 +201,7 @@ def _one_of(first: str, second: str) -> Callable[[str], str]:
     return parsed
 
 
-_DURATION = re.compile(r"(\d{1,9}) ?(s|m|h|seconds?|minutes?|hours?)", re.ASCII)
 _SIZE = re.compile(r"(\d{1,15})([kmg]?)b?", re.ASCII)
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 # Spark hands option names over in lower case; these are how people write them.
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "stream": ("stream", str),
@@ -217,8 +210,8 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "maxRecordsPerTrigger": ("max_records", _count),
     "maxBytesPerTrigger": ("max_bytes", _bytes),
     "minOffsetsPerTrigger": ("min_records", _count),
-    "maxTriggerDelay": ("max_trigger_delay", _seconds),
-    "maxEventTimeSkew": ("max_event_time_skew", _seconds),
+    "maxTriggerDelay": ("max_trigger_delay", parse_seconds),
+    "maxEventTimeSkew": ("max_event_time_skew", parse_seconds),
     "minPartitions": ("min_partitions", _count),
     "checkpointLocation": ("checkpoint", str),
     "failOnDataLoss": ("fail_on_data_loss", _boolean),

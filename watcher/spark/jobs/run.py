@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -25,11 +24,10 @@ from watcher.spark import jvm
 from watcher.spark.error_mapping import one_line, translating_errors
 from watcher.spark.timing import TIMING, Timing
 from watcher.streams.start_times import parse_start
+from watcher.times import parse_duration
 
 logger = logging.getLogger("watcher")
 
-_TIME = re.compile(r"(\d+)\s*(ms|s|m|h)")
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 _GETTING_OFFSETS = "Getting offsets from "
 
 
@@ -96,10 +94,10 @@ def triggered(
 
 def interval(text: str, option: str) -> str:
     """Returns `10s` in Spark's words. Raises UsageError, which names the option."""
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
+    found = parse_duration(text.strip())
+    if not found:
         raise UsageError(f"can't read {text!r} as a time: use 500ms, 10s, 1m, 1h", option)
-    return f"{found[1]} {_UNITS[found[2]]}"
+    return f"{found // timedelta(milliseconds=1)} milliseconds"
 
 
 def run(
