@@ -146,7 +146,7 @@ def test_a_failing_handler_is_told_and_the_watch_goes_on(
     (folder / "fails.py").write_text("def handle(record):\n    raise ValueError('no good')\n")
     start = ["orders", "--from", "trim-horizon", "--no-follow", "--fails", "-pj"]
     program = run(*start, env=sim.environment, cwd=tmp_path)
-    assert program.process.returncode == 0
+    assert program.process.returncode == 1
     assert len(program.out) == 20
     # Told once with its place, and how often it came again.
     (told,) = (line for line in program.err if "ValueError: no good" in line)

@@ -64,13 +64,34 @@ def test_with_a_checkpoint_a_database_that_is_away_costs_time_and_no_record(
     assert "HANDLED" not in program.err[-1] and "failure" not in program.err[-1]
 
 
-def test_without_one_the_last_line_says_how_many_were_not_handled(
+@pytest.mark.parametrize(
+    ("end", "more", "told"),
+    [
+        (["--no-follow"], [], "1 NOT HANDLED (see --on-error)"),
+        (["--no-follow", "--on-error", "retry:1,log"], [], "1 NOT HANDLED (see --on-error)"),
+        (["--no-follow", "--on-error", "dead-letter:dead"], [], "1 dead letter"),
+        (["--max-records", "20"], ["--concurrency", "2"], "1 NOT HANDLED (see --on-error)"),
+        (["--max-seconds", "5"], [], "1 NOT HANDLED (see --on-error)"),
+    ],
+)
+def test_a_watch_with_an_end_goes_on_behind_a_failed_record_and_ends_with_status_1(
+    sim: RemoteSimulator, place: Path, end: list[str], more: list[str], told: str
+) -> None:
+    """As `make -k`: the last line says how many failed."""
+    (place / "away").write_text("k5")
+    program = run(*ALL, *end, *more, env=sim.environment, cwd=place)
+    assert program.process.returncode == 1
+    assert len(program.out) == 19
+    assert program.err[-1].endswith(f", {told}")
+
+
+def test_a_watch_without_an_end_has_done_its_work_when_it_is_stopped(
     sim: RemoteSimulator, place: Path
 ) -> None:
     (place / "away").write_text("k5")
-    program = run(*ALL, "--no-follow", env=sim.environment, cwd=place)
-    assert program.process.returncode == 0
-    assert len(program.out) == 19
+    with Program(*ALL, env=sim.environment, cwd=place) as program:
+        program.wait_for_lines(19)
+        assert program.end(signal.SIGTERM) == 0
     assert program.err[-1].endswith(", 1 NOT HANDLED (see --on-error)")
 
 

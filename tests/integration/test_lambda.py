@@ -115,7 +115,7 @@ def test_bisecting_leaves_one_dead_letter_that_can_be_replayed(
     options = ["--lambda", "app:handler", "--bisect", "--retries", "1", "--no-follow"]
     policy = ["--on-error", "dead-letter:dead.jsonl"]
     program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
-    assert program.process.returncode == 0
+    assert program.process.returncode == 1
     assert sum("app:handler failed on record" in line for line in program.err) == 1
     assert program.err[-1] == "Done: 8 records (8 INSERT), 1 shard, 1 dead letter"
     (letter,) = (place / "dead.jsonl").read_text().splitlines()
@@ -235,7 +235,7 @@ def test_records_that_are_too_old_become_dead_letters(sim: RemoteSimulator, plac
     options = ["--lambda", "app.handler", "--max-age", "0.001", "--no-follow"]
     policy = ["--on-error", "dead-letter:dead.jsonl"]
     program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
-    assert program.process.returncode == 0, program.err
+    assert program.process.returncode == 1, program.err
     assert keys(place) == ["young"]
     letters = [json.loads(line) for line in (place / "dead.jsonl").read_text().splitlines()]
     assert [each["error"] for each in letters] == ["TooOld: older than 0.001 s"] * 8

@@ -82,11 +82,11 @@ class Runs:
         verdict = judge(self.sim.records, found)
         assert not verdict.lost and not verdict.unknown
 
-    def rest(self, *options: str, **more: Any) -> bytes:
+    def rest(self, *options: str, status: int = 0, **more: Any) -> bytes:
         """What a second watch prints, up to now."""
         with self.begin("--no-follow", *options, stdout=subprocess.PIPE, **more) as program:
             out, _ = program.communicate(timeout=60)
-        assert program.returncode == 0, self.said
+        assert program.returncode == status, self.said
         return bytes(out)
 
 
@@ -227,6 +227,7 @@ def test_a_line_that_a_crash_cut_off_is_ended_and_said(
     runs.rest(
         *("--jsonl-file", "all.jsonl", "--handlers", ".", "--fail"),
         *("--on-error", "dead-letter:dead.jsonl"),
+        status=1,
     )
     for name in ("all.jsonl", "dead.jsonl"):
         torn, *lines = (tmp_path / name).read_bytes().splitlines()
@@ -243,6 +244,7 @@ def test_what_is_written_is_its_owners_alone(sim: RemoteSimulator, tmp_path: Pat
         runs.rest(
             *("--jsonl-file", "all.jsonl", "--handlers", ".", "--fail"),
             *("--on-error", "dead-letter:dead.jsonl"),
+            status=1,
         )
         report = [sys.executable, "-m", "watcher", "report", "./all.jsonl", "--output", "all.html"]
         subprocess.run(report, cwd=tmp_path, env={**os.environ, **sim.environment}, check=True)

@@ -89,7 +89,7 @@ def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
         logger.warning(f"Stopped early: {done}; {rest}")
     else:
         logger.info(f"Done: {done}")
-    return status
+    return status or int(once and totals.unhandled > 0)
 
 
 def archive_command(line: CommandLine) -> Callable[..., int]:

@@ -42,6 +42,9 @@ See every change of a DynamoDB table, live and in order. To begin with:
   {PROGRAM} --help                    all that it can do
 """
 
+_ENDS = ("until", "max_records", "max_seconds")
+"""The options that give a watch an end, beside `--no-follow`."""
+
 _ENGINE = options.option(
     "engine",
     str,
@@ -156,7 +159,9 @@ def _watch(
                 logger.info(closing_line(error.totals))
             raise
     logger.info(closing_line(totals))
-    return 0
+    # Without an end of its own, a watch has done its work when it is stopped.
+    has_end = not values["follow"] or any(values[name] is not None for name in _ENDS)
+    return int(has_end and totals.failures > 0)
 
 
 def _with_callers(streams: Sequence[str], choice: handler_flags.Choice, values: Values) -> int:
