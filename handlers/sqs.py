@@ -18,15 +18,14 @@ client: Any = None
 queue_url = ""
 
 
-def configure(sqs: str) -> None:
-    """Opens the queue; boto3 finds credentials, region and endpoint: AWS_PROFILE, AWS_REGION, …"""
+def configure(sqs: str, session: Any) -> None:
+    """Opens the queue, with the watch's profile and region; a URL has a region of its own."""
     global client, queue_url
-    import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
     region = re.match(r"https?://sqs\.([\w-]+)\.", sqs)
     try:
-        client = boto3.client("sqs", region_name=region and region[1])
+        client = session.client("sqs", region_name=region and region[1])
         is_url = sqs.startswith(("http://", "https://"))
         queue_url = sqs if is_url else client.get_queue_url(QueueName=sqs)["QueueUrl"]
     except (BotoCoreError, ClientError) as error:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         WatcherError,
     )
     from watcher.observability.watch_stats import Totals
+    from watcher.pull.ranges import read_range
     from watcher.records.diff import ABSENT
     from watcher.records.record import Record, as_model
     from watcher.stream import Stream
@@ -47,6 +48,7 @@ __all__ = [
     "as_of",
     "history",
     "lambda_function",
+    "read_range",
     "undo",
     "watch",
 ]
@@ -71,6 +73,7 @@ _PLACES = {
     "as_of": "time_machine.as_of",
     "history": "time_machine.history",
     "lambda_function": "delivery.lambda_functions",
+    "read_range": "pull.ranges",
     "undo": "time_machine.undo",
     "watch": "watching",
 }

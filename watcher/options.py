@@ -299,8 +299,8 @@ class WatchOptions(ReadOptions):
             metavar="POLICY",
             group="failures",
             help="when a handler fails: retry (forever; default with --checkpoint), log (default "
-            "without: skip the record), stop, dead-letter:DEST (a DLQ: a file, sqs://, sns://, "
-            "s3://); or retry:N or retry:15m first, as in retry:15m,stop",
+            "without: skip the record), stop, dead-letter:DEST (a DLQ: a file, sqs://, s3://); "
+            "or retry:N or retry:15m first, as in retry:15m,stop",
         ),
     ] = None
     processes: Annotated[

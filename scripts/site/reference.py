@@ -136,7 +136,7 @@ def _troubleshooting() -> Iterator[str]:
     yield "\n## Exit status\n\n| status | meaning |\n| --- | --- |"
     for status, meaning in _STATUS.items():
         yield f"| {status} | {meaning} |"
-    yield "\nA signal ends `replay`, `redrive` and other commands with 128 and its number."
+    yield "\nA signal ends `replay` and other commands with 128 and its number."
     for name, (status, about, messages) in sorted(errors().items()):
         yield f"\n## {name}\n\n{about} Exit status {status}.\n"
         for message in sorted(messages, key=lambda text: text.strip("…: ").lower()):

@@ -461,3 +461,42 @@ def test_authorities_that_cannot_be_used_are_named_with_what_names_them(
             with pytest.raises(StreamError, match=f"^{variable}: can't use {file}: {words}$"):
                 make(AwsConfig())
             make(AwsConfig(endpoint_url="http://127.0.0.1:9"))  # it asks nobody for one
+
+
+class SignIn:
+    """The sign-in service of `aws login`: its stored keys, and others for its refresh token."""
+
+    def __init__(self, stored_expire_in: float) -> None:
+        self.renewed = 0
+        self._stored_until = datetime.now(UTC) + timedelta(seconds=stored_expire_in)
+
+    def __call__(self, **fetcher: object) -> "SignIn":
+        return self
+
+    def load_cached_credentials(self) -> dict[str, object]:
+        return self._keys("stored", self._stored_until)
+
+    def refresh_credentials(self) -> dict[str, object]:
+        self.renewed += 1
+        return self._keys(f"renewed {self.renewed}", datetime.now(UTC) + timedelta(minutes=15))
+
+    def _keys(self, name: str, until: datetime) -> dict[str, object]:
+        keys = dict.fromkeys(("secret_key", "token", "account_id"), "…")
+        return {**keys, "access_key": name, "expiry_time": until.isoformat()}
+
+
+@pytest.mark.parametrize("stored_expire_in", [-60.0, 10.0, 600.0])
+def test_keys_of_aws_login_are_renewed_though_its_provider_hands_out_the_stored_ones(
+    place: Place, monkeypatch: pytest.MonkeyPatch, stored_expire_in: float
+) -> None:
+    """https://github.com/aws/aws-cli/issues/9949: they live for 15 minutes."""
+    sign_in = SignIn(stored_expire_in)
+    monkeypatch.setattr(timing, "CREDENTIALS", timing.CredentialsTiming(refused_seconds=0.0))
+    monkeypatch.setattr("botocore.credentials.LoginCredentialFetcher", sign_in)
+    monkeypatch.setattr("botocore.credentials.EC", object())  # awscrt's; the service is played
+    place.config("[default]\nlogin_session = arn:aws:iam::123456789012:user/someone\n", "")
+    credentials = own_credentials(AwsConfig(), "us-east-1")
+    first = credentials.keys().access_key
+    assert first == ("stored" if stored_expire_in > 0 else "renewed 1")
+    credentials.renew()
+    assert credentials.keys().access_key == f"renewed {sign_in.renewed}" != first

@@ -12,9 +12,6 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
 from tests.support.terminal import Terminal
-from watcher.cli import watch
-from watcher.cli.command_line import CommandLine
-from watcher.cli.invocation import Invocation
 
 WATCH = [sys.executable, "-m", "watcher", "orders", "--from", "trim-horizon", "--live"]
 
@@ -34,9 +31,10 @@ def test_a_watch_is_looked_at_and_ended(sim: RemoteSimulator) -> None:
     with Terminal(*WATCH, env=sim.environment) as terminal:
         sees(terminal, "30 changes")
         terminal.press(b"\r")
+        sees(terminal, "╭─ orders")
         sees(terminal, "before:")
         terminal.press(b"q")
-        sees(terminal, "FOLLOWING")
+        terminal.wait_for(lambda: not any("╭─" in line for line in terminal.shown))
         terminal.press(b"q")
         assert terminal.end() == 0
     assert any("Done: 30 records" in line for line in terminal.shown)
@@ -116,8 +114,6 @@ def test_what_a_watch_can_not_be_is_said_when_the_view_has_gone(sim: RemoteSimul
     [
         (["--live"], "error: --live: it needs a terminal, and standard output is not one"),
         (["--live", "-ps"], "error: --live: the view shows the changes itself: leave out"),
-        (["--live-web", "x"], "error: --live-web x: give PORT, or HOST:PORT, such as 9464"),
-        (["--live-web", "8.8.8.8:1"], "error: --live-web 8.8.8.8:1: can't listen there"),
     ],
 )
 def test_what_can_not_be_is_said_in_a_line(
@@ -126,12 +122,3 @@ def test_what_can_not_be_is_said_in_a_line(
     program = run("orders", *words, env=sim.environment)
     assert program.process.returncode == 2
     assert program.err[-1].startswith(told)
-
-
-def test_what_a_browser_is_shown_is_a_view_also_where_a_variable_asks_for_the_browser(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("WATCHER_LIVE_WEB", "0")
-    words = watch.viewer_words(["orders", "--live-web", "0"])
-    values = Invocation(CommandLine("watch", words[words.index("watcher") + 1 :])).values
-    assert values["live"] and not values["live_web"]

@@ -326,13 +326,7 @@ def test_open_telemetry_is_told_by_the_environment_alone(
         assert delivered(receiver.metrics[-1]) == 500
         counts = [delivered(found) for found in receiver.metrics]
         assert counts == sorted(counts), "one process counts, no fork of it sends as well"
-        attributes = [each for span in receiver.spans for each in span.attributes]
-        assert {span.name for span in receiver.spans} == {"app.handler"}
-        batches = [each for each in attributes if each.key == "messaging.batch.message_count"]
-        assert sum(each.value.int_value for each in batches) == 500
         assert {each["service.name"] for each in receiver.resources} == {"orders"}
-        ids = {each["service.instance.id"] for each in receiver.resources}
-        assert len(ids) == 2, "metrics and spans, each from one place"
 
 
 def delivered(metrics: dict[tuple[str, ...], float]) -> float:

@@ -79,7 +79,7 @@ def test_the_time_machine_sees_one_item(numbers: str, capsys: pytest.CaptureFixt
     assert json.loads(out(capsys, "as-of", numbers, "0s", "-o", "json")) == []
 
 
-@pytest.mark.parametrize("words", [[], ["--history"], ["--image-schema", "id string"]])
+@pytest.mark.parametrize("words", [[], ["--history"], ["--columns", "id string"]])
 def test_a_mirror_has_one_row_of_the_item(
     words: list[str], numbers: str, fresh_dynamodb_local: DynamoDBLocal, tmp_path: Path
 ) -> None:

@@ -35,7 +35,6 @@ def others() -> Iterator[str]:
             "aws_secret_access_key": "here",
         }
         boto3.client("sqs", **there).create_queue(QueueName="dead")
-        boto3.client("sns", **there).create_topic(Name="dead")
         boto3.client("s3", **there).create_bucket(Bucket="dead")
         yield url
 
@@ -88,11 +87,6 @@ def allow(guard: GuardedEndpoint, capsys: pytest.CaptureFixture[str], policy: st
         ("--tag env=prod", ["--tag env=prod --from trim-horizon --no-follow"], SUCCESSOR),
         (f"orders {STORE}", [f"orders {STORE} --from trim-horizon --no-follow"], set()),
         ("orders --on-error dead-letter:sqs://dead", [f"orders {DEAD}sqs://dead"], set()),
-        (
-            "orders --on-error dead-letter:sns://arn:aws:sns:us-east-1:123456789012:dead",
-            [f"orders {DEAD}sns://arn:aws:sns:us-east-1:123456789012:dead"],
-            set(),
-        ),
         ("orders --on-error dead-letter:s3://dead/of", [f"orders {DEAD}s3://dead/of"], set()),
         ("orders --sqs dead", ["orders --sqs dead --from trim-horizon --no-follow"], set()),
         ("orders --for count", ["count orders --by kind"], set()),
@@ -129,30 +123,3 @@ def test_a_command_works_with_its_policy_and_calls_all_that_it_allows(
         assert (cli.main(each.split()), capsys.readouterr().err)[0] == failed, each
     assert not guarded.refused
     assert guarded.called == granted - more
-
-
-def test_redrive_works_with_its_policy(
-    guarded: GuardedEndpoint, others: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stream = boto3.client("dynamodbstreams", endpoint_url=guarded.places["dynamodb"])
-    arn = stream.list_streams()["Streams"][0]["StreamArn"]
-    (shard, *_) = stream.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]
-    at = {"StreamArn": arn, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
-    iterator = stream.get_shard_iterator(**at)["ShardIterator"]
-    first, *_ = stream.get_records(ShardIterator=iterator)["Records"]
-    number = first["dynamodb"]["SequenceNumber"]
-    batch = {"streamArn": arn, "shardId": shard["ShardId"], "batchSize": 1}
-    batch |= {"startSequenceNumber": number, "endSequenceNumber": number}
-    queues = boto3.client("sqs", endpoint_url=others)
-    queues.create_queue(QueueName="failed")
-    url = queues.get_queue_url(QueueName="failed")["QueueUrl"]
-    messages = [{"DDBStreamBatchInfo": batch}, {"unreadable": True}]
-    for each in messages:
-        queues.send_message(QueueUrl=url, MessageBody=json.dumps(each))
-    granted = allow(guarded, capsys, "orders --for redrive --queue failed")
-    # The message that names no range makes it 1, and is shown to others again.
-    assert cli.main(["redrive", "failed", "--print-json"]) == 1
-    assert json.loads(capsys.readouterr().out)["dynamodb"]["SequenceNumber"] == number
-    assert not guarded.refused
-    # A listing is asked for where a shard ends before its range does.
-    assert guarded.called == granted - {"dynamodb:DescribeStream"}

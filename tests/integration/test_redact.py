@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import json
@@ -20,7 +19,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import boto3
 import pytest
 
@@ -39,7 +37,6 @@ from tests.support.secret import (
 )
 from tests.support.terminal import Terminal
 from tests.support.trails import deliver, role
-from tests.unit.live.test_web import Served, serving, shows
 from watcher import Record, Stream, as_of, history, watch
 from watcher.cli import main
 from watcher.delivery import handler_modules
@@ -85,8 +82,6 @@ COMMANDS = [
     ("report", "orders", "--who", "AWSLogs", "-o", "-"),
     ("report", "orders", "--key", f"pk={SECRET}", "--grep", SECRET, "-o", "-"),
     ("report", "RAW", "-o", "report.html"),
-    ("redrive", "FAILED", "--print-json"),
-    ("redrive", "FAILED", "--call", "failing:handle", "-v"),
 ]
 REFUSED = [
     ("undo", "orders", "--from", "2h"),
@@ -184,19 +179,6 @@ def at(simulator: Simulator) -> str:
     return datetime.fromtimestamp(simulator.now - 540, UTC).isoformat()
 
 
-def failed_batch(simulator: Simulator) -> dict[str, Any]:
-    """The message of a mapping that failed with both changes."""
-    client = boto3.client("dynamodbstreams", endpoint_url=simulator.endpoint)
-    (shard,) = client.describe_stream(StreamArn=simulator.stream_arn)["StreamDescription"]["Shards"]
-    place = {"StreamArn": simulator.stream_arn, "ShardId": shard["ShardId"]}
-    first = client.get_shard_iterator(**place, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
-    records = client.get_records(ShardIterator=first)["Records"]
-    numbers = [each["dynamodb"]["SequenceNumber"] for each in records]
-    batch = {"streamArn": place["StreamArn"], "shardId": place["ShardId"], "batchSize": 2}
-    batch |= {"startSequenceNumber": numbers[0], "endSequenceNumber": numbers[-1]}
-    return {"DDBStreamBatchInfo": batch}
-
-
 @pytest.mark.parametrize("redact", [EVERYTHING, BY_VALUE], ids=["paths", "values"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: " ".join(each)[:60].strip())
 def test_nothing_of_it_is_printed_written_or_sent(
@@ -210,13 +192,10 @@ def test_nothing_of_it_is_printed_written_or_sent(
         "AT": at(there),
         "WEBHOOK": f"http://127.0.0.1:{webhook.server_port}/",
         "RAW": str(tmp_path.parent / f"{tmp_path.name}.raw"),
-        "FAILED": "failed.json",
     }
     if "RAW" in command:
         _, raw, _ = run("watch", "orders", *WATCH, "--print-json")
         Path(words["RAW"]).write_text(raw)
-    if "FAILED" in command:
-        Path("failed.json").write_text(json.dumps(failed_batch(there)))
     command = tuple(words.get(word, word) for word in command)
     given = set(tmp_path.rglob("*"))
     status, out, err = run(*command, *redact)
@@ -293,31 +272,15 @@ def test_the_live_view_shows_nothing_of_it(there: Simulator) -> None:
 
         sees("2 changes")
         terminal.press(b"\r")
+        sees("╭─ orders")
         sees("before:")
         terminal.press(b"q")
-        sees("FOLLOWING")
+        terminal.wait_for(lambda: not any("╭─" in line for line in terminal.shown))
         terminal.press(b"k")
         sees("pk is redacted")
-        terminal.press(b"q")
-        terminal.press(b"q")
+        terminal.press(b"qq")
         assert terminal.end() == 0
     refuse_traces(bytes(terminal.written))
-
-
-def test_the_live_view_in_a_browser_is_sent_nothing_of_it(there: Simulator) -> None:
-    async def look(server: Served) -> bytes:
-        headers = {"Origin": f"http://{server.host}"}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.ws_connect(server.socket, headers=headers) as socket,
-        ):
-            seen = await shows(socket, b"2 changes")
-            await socket.send_json(["stdin", "\r"])
-            return seen + await shows(socket, b"before:")
-
-    with serving(there, *EVERYTHING) as server:
-        _, page = server.get()
-        refuse_traces(asyncio.run(look(server)), page.encode())
 
 
 def test_a_queue_gets_nothing_of_it(there: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:

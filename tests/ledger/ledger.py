@@ -15,7 +15,7 @@ from tests.support.hand_clock import HandClock
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.model import WireItem
-from watcher.aws.tables import Condition, TablesClient, Written
+from watcher.aws.tables import Condition, Key, TablesClient, Written
 from watcher.records.record import native_item
 from watcher.streams.checkpoint_format import Token, TokenShard
 from watcher.time_machine.sources import Sources, StreamSource
@@ -182,6 +182,13 @@ class DisturbedTables(TablesClient):
         for page in super().scan(table, segment, segments, limit or 10, on_units=on_units):
             yield page
             self._happens()
+
+    def page(
+        self, table: str, after: Key | None, within: Key | None = None, **query: object
+    ) -> tuple[list[msgspec.Raw], Key | None, float]:
+        found = super().page(table, after, within, **{"Limit": 10, **query})
+        self._happens()
+        return found
 
     def put(self, table: str, item: WireItem, condition: Condition) -> Written | None:
         with self._lock:

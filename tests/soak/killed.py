@@ -16,13 +16,10 @@ import polars
 import pyarrow as pa
 import pyarrow.dataset
 from deltalake import DeltaTable
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import Table
 
 from tests.simulator import Written, judge
 from tests.simulator.control import Control
-from watcher.mirror.copy import CATALOG
+from watcher.mirror.versions import COPIED
 
 Rows = list[tuple[Any, ...]]
 _ITEMS: Final = 45_000
@@ -212,57 +209,6 @@ class MirrorFolder(Killed):
         return wrong
 
 
-class IcebergFolder(MirrorFolder):
-    """Of `mirror --format iceberg`, in its own catalog."""
-
-    def __init__(self, place: Path, *, history: bool) -> None:
-        super().__init__(place, history=history)
-        self.words += ["--format", "iceberg"]
-
-    def is_there(self) -> bool:
-        """Once the copy is complete: one that was killed begins with a new table."""
-        return "copied" in self.state()
-
-    def moments(self) -> dict[str, Callable[[], object]]:
-        """Rows are in files, then in a manifest, and then in the catalog."""
-        return {
-            "as files were written": lambda: _names(self.path / "data"),
-            "as a snapshot was written": lambda: _names(self.path / "metadata"),
-            "as a commit was made": lambda: _time(self.path / CATALOG),
-        }
-
-    def readers(self) -> dict[str, Callable[[tuple[str, ...]], Rows]]:
-        def in_arrow(columns: tuple[str, ...]) -> pa.Table:
-            # In the table's order: in that of the names, as others have them.
-            return self._table().scan(selected_fields=columns).to_arrow().select(list(columns))
-
-        return {
-            "duckdb": lambda columns: _in_duckdb(in_arrow(columns), columns),
-            "polars": lambda names: (
-                polars.scan_iceberg(self._table()).select(names).collect().rows()
-            ),
-            "pyiceberg": lambda columns: _tuples(in_arrow(columns)),
-        }
-
-    def state(self) -> str:
-        if not (self.path / CATALOG).exists():
-            return "no catalog"
-        try:
-            metadata = self._table().metadata
-        except NoSuchTableError:
-            return "no table"
-        states = [s.summary["watcher"] for s in metadata.snapshots if s.summary is not None]
-        copied = any(json.loads(state)["copied"] for state in states if state)
-        return f"{metadata.next_sequence_number() - 1} snapshots{', copied' if copied else ''}"
-
-    def _table(self) -> Table:
-        catalog = SqlCatalog("default", uri=f"sqlite:///{self.path / CATALOG}")
-        try:
-            return catalog.load_table(f"default.{self.path.name}")
-        finally:
-            catalog.close()
-
-
 _HANDLER: Final = '''"""Note each record's number."""
 import os
 
@@ -324,8 +270,6 @@ JOBS: Final[Mapping[str, Callable[[Path], Killed]]] = {
     "watch": HandledNumbers,
     "mirror": partial(MirrorFolder, history=False),
     "mirror-history": partial(MirrorFolder, history=True),
-    "mirror-iceberg": partial(IcebergFolder, history=False),
-    "mirror-iceberg-history": partial(IcebergFolder, history=True),
 }
 """By the names that `scripts/kills` takes."""
 
@@ -335,23 +279,27 @@ def _broken(rows: Rows, written: list[Written], remove_every: int) -> list[str]:
     changes: dict[str, list[Written]] = defaultdict(list)
     for each in written:
         changes[each.key].append(each)
-    found: dict[str, Counter[tuple[str | None, int]]] = defaultdict(Counter)
+    found: dict[str, Counter[tuple[str, int]]] = defaultdict(Counter)
     for key, version, number, _ in rows:
         found[key][number, int(version)] += 1
     wrong = []
     for key, versions in found.items():
         first = min(version for _, version in versions)
-        copied = [version for number, version in versions if number is None]
+        copied = [version for number, version in versions if number == COPIED]
         # Without a copy it was not there: its first version is the next after a removal.
         begins_well = copied == [first] or (not copied and first % remove_every == 1)
         expected = Counter(
-            (None if each.version in copied else each.sequence_number, each.version)
+            (COPIED if each.version in copied else _padded(each.sequence_number), each.version)
             for each in changes[key]
             if each.version >= first and each.version % remove_every
         )
         if not begins_well or versions != expected:
             wrong.append(f"{key}: {(versions - expected) or (expected - versions)}")
     return wrong
+
+
+def _padded(number: str) -> str:
+    return number.zfill(len(COPIED))
 
 
 def _event(change: Written, remove_every: int) -> str:

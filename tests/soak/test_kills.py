@@ -71,12 +71,12 @@ def test_versions_that_are_missing_or_there_twice_are_found(
     folder = MirrorFolder(tmp_path, history=True)
     with Simulator() as sim:
         sim.bulk(2, keys=1, remove_every=_EVERY)
-        numbers = [each.sequence_number for each in sim.records]
+        numbers = [each.sequence_number.zfill(40) for each in sim.records]
         table = {
             "pk": ["k0"] * len(versions),
             "v": [version for version, _, _ in versions],
             "_sequence_number": pa.array(
-                [numbers[version - 1] if known else None for version, known, _ in versions],
+                [numbers[version - 1] if known else "0" * 40 for version, known, _ in versions],
                 pa.string(),
             ),
             "_valid_to": pa.array([ended for _, _, ended in versions], pa.int64()),

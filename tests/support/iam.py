@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import urllib3
 
@@ -101,9 +101,6 @@ class _Call(BaseHTTPRequestHandler):
 
 def _asked(method: str, path: str, target: str | None, body: bytes) -> tuple[str, str]:
     """Returns the action and the resource that IAM would look for."""
-    if target is None and body.startswith(b"Action="):
-        form = parse_qs(body.decode())
-        return f"sns:{form['Action'][0]}", form.get("TopicArn", ["*"])[0]
     if target is None:
         return _OF_S3[method], f"arn:aws:s3:::{urlsplit(path).path.strip('/')}"
     service, _, operation = target.partition(".")

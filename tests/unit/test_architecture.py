@@ -33,7 +33,7 @@ ROOMS = [
     ["records"],
     ["aws"],
     ["shutdown", "sockets", "process_start"],
-    ["files"],
+    ["files", "times"],
     ["clock", "declared", "errors", "retry", "safe_path", "version"],
 ]
 LEVEL = {name: -level for level, names in enumerate(ROOMS) for name in names}
@@ -156,7 +156,7 @@ UNTYPED = {
     "cli/options.py:Value": "an option's value, whose type its declaration has",
     "mirror/copy.py:_Cell": "a cell of a table whose schema is known at run time",
     "records/diff.py:Content": "the content of a wire value, whose type its kind tells",
-    "records/expressions.py:_Value": "a wire value, or ABSENT, of whichever kind an item has",
+    "records/conditions.py:Value": "a wire value, or ABSENT, of whichever kind an item has",
     "records/record.py:Field": "a field of boto3's record dict, whose name tells the type",
     "records/record.py:NativeValue": "an item's value, whose type only the table's user knows",
     "spark/folders.py:JavaObject": "py4j finds an object's methods at run time",

@@ -20,12 +20,12 @@ def test_it_is_on_the_loopback_at_a_free_port(address: str) -> None:
 @pytest.mark.parametrize("address", ["x", "1.2.3.4", "70000", ":1", "a:b:1"])
 def test_what_is_no_address_is_refused_by_its_option(address: str) -> None:
     with pytest.raises(UsageError, match="give PORT, or HOST:PORT") as caught:
-        listening(address, "live_web")
-    assert caught.value.option == "live_web"
+        listening(address, "metrics_port")
+    assert caught.value.option == "metrics_port"
 
 
 def test_a_port_in_use_is_said() -> None:
-    with listening("0", "live_web") as made:
+    with listening("0", "metrics_port") as made:
         taken = str(made.getsockname()[1])
         with pytest.raises(UsageError, match=r"can't listen there .*choose another"):
-            listening(taken, "live_web")
+            listening(taken, "metrics_port")

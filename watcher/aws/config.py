@@ -14,6 +14,7 @@ from watcher.aws.arns import is_aws_region
 from watcher.errors import UsageError, error_text, refuse_other_than_text
 
 if TYPE_CHECKING:
+    import boto3
     from botocore.session import Session
 
 Client: TypeAlias = Any
@@ -80,6 +81,21 @@ class AwsConfig(msgspec.Struct, frozen=True):
         if name is None and isinstance(error, ValueError):
             name = "endpoint_url"
         return name if name and getattr(self, name) else None
+
+    def boto3_session(self, region: str | None = None) -> boto3.Session:
+        """Returns boto3's session of its profile and region, or of another region.
+
+        The endpoint of `--endpoint-url` is DynamoDB's; other services have boto3's. Raises
+        UsageError.
+        """
+        import boto3
+
+        try:
+            session = boto3.Session(profile_name=self.profile, region_name=region or self.region)
+            session.get_credentials()  # now: a handler may change the environment later
+        except boto.BotoCoreError as error:
+            raise UsageError(error_text(error), self.to_blame(error)) from None
+        return session
 
 
 @contextmanager

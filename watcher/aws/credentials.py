@@ -86,8 +86,8 @@ class Credentials(Protocol):
 class OwnCredentials:
     """The program's own credentials, renewed before they expire, by one thread at a time.
 
-    `load` gets the refused access key, if any, and True if it may ask the user (only the first
-    time).
+    `load` gets the access key that is to be replaced, if any, and True if it may ask the user (only
+    the first time).
     """
 
     def __init__(
@@ -104,7 +104,6 @@ class OwnCredentials:
         self._jitter = jitter
         self._lock = threading.Lock()
         self._keys: Keys | None = None
-        self._refused: str | None = None
         self._loaded_at = 0.0
         self._due = 0.0
         self._failures = 0
@@ -128,8 +127,6 @@ class OwnCredentials:
 
     def renew(self) -> None:
         """Has the next use load other keys, though not more often than every few seconds."""
-        if self._keys is not None:
-            self._refused = self._keys.access_key
         self._due = min(self._due, self._loaded_at + self._timing.refused_seconds)
 
     def renew_expiring(self) -> None:
@@ -172,14 +169,15 @@ class OwnCredentials:
         now = self._clock.time()
         try:
             with process_start.signals_of_program():  # it may run a `credential_process`
-                keys = self._load(self._refused, self._keys is None)
+                old = None if self._keys is None else self._keys.access_key
+                keys = self._load(old, self._keys is None)
         except Exception as error:
             if self._keys is None:
                 raise
             self._failed(error, now)
             return
         self._loaded_at = now = self._clock.time()
-        self._keys, self._refused, self._failures, self._error = keys, None, 0, ""
+        self._keys, self._failures, self._error = keys, 0, ""
         self._due = self._next_renewal(keys.expires, now)
 
     def _next_renewal(self, expires: float | None, now: float) -> float:
@@ -427,12 +425,12 @@ def handed_credentials(connection: AwsConfig, arn: str) -> HandedCredentials:
         return _handed.setdefault(connection, HandedCredentials(own))
 
 
-def _load(connection: AwsConfig, region: str | None, refused: str | None, may_ask: bool) -> Keys:
-    """Loads the currently configured credentials."""
+def _load(connection: AwsConfig, region: str | None, old: str | None, may_ask: bool) -> Keys:
+    """Loads the currently configured credentials, others than the `old` key where there are any."""
     boto_session = session(connection)
     boto_session.set_default_client_config(_CALLS)
     # With the aws CLI's cache, an MFA code serves all programs.
-    cache: Any = _AssumedRoleCache(refused)
+    cache: Any = _AssumedRoleCache(old)
     chain = create_credential_resolver(boto_session, cache=cache, region_name=region)
     assume_role: _Provider = chain.get_provider("assume-role")
     assume_role._prompter = functools.partial(_ask, connection.profile, may_ask)
@@ -444,8 +442,11 @@ def _load(connection: AwsConfig, region: str | None, refused: str | None, may_as
             loaded: Any = chain.load_credentials()
             if loaded is None:
                 raise boto.NoCredentialsError
-            # `get_frozen_credentials` would load keys again that expire within 15 minutes.
-            frozen = getattr(loaded, "_frozen_credentials", None) or loaded.get_frozen_credentials()
+            frozen = getattr(loaded, "_frozen_credentials", None)
+            # It loads keys again that expire within 15 minutes, which is of use only where a
+            # provider has handed out what it had stored, as that of `aws login` does.
+            if frozen is None or frozen.access_key == old or loaded.refresh_needed(refresh_in=0):
+                frozen = loaded.get_frozen_credentials()
     except (boto.BotoCoreError, boto.ClientError, CredentialsError):
         raise
     except Exception as error:  # a provider's program or file is missing, or not JSON
@@ -494,16 +495,16 @@ def _waiting(boto_session: Session, seconds: float) -> str | None:
 class _AssumedRoleCache(JSONFileCache):
     """The aws CLI's cache of assumed roles: same folder, same names, same format.
 
-    It ignores what AWS has `refused`, and a failed write (to a container's file system, usually).
+    It ignores the `old` key, and a failed write (to a container's file system, usually).
     """
 
-    def __init__(self, refused: str | None) -> None:
+    def __init__(self, old: str | None) -> None:
         super().__init__(str(Path.home() / ".aws" / "cli" / "cache"))
-        self._refused = refused
+        self._old = old
 
     def __contains__(self, key: str) -> bool:
         try:
-            return bool(self[key]["Credentials"]["AccessKeyId"] != self._refused)
+            return bool(self[key]["Credentials"]["AccessKeyId"] != self._old)
         except (KeyError, TypeError):  # missing, or of another form
             return False
 

@@ -12,6 +12,7 @@ from botocore import exceptions as boto
 from botocore.session import get_session
 
 from watcher.aws.config import ParsedAnswer
+from watcher.times import duration_text
 
 # "… is not authorized to perform: kms:Decrypt on resource: arn:… because no … policy allows it"
 _ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
@@ -63,7 +64,7 @@ def refused_credentials_hint(error: boto.ClientError, text: str) -> str:
     if ahead is None or abs(ahead) < _CLOCKS_MAY_DIFFER:
         return f"AWS refused the credentials ({text}); renew them, or choose another --profile"
     side = "ahead of" if ahead > timedelta() else "behind"
-    off = f"{_duration_text(abs(ahead))} {side} AWS's"
+    off = f"{duration_text(abs(ahead).total_seconds())} {side} AWS's"
     return f"AWS refused the signature ({text}): this clock is {off}; set it"
 
 
@@ -77,14 +78,6 @@ def _clock_ahead(error: boto.ClientError) -> timedelta | None:
         return datetime.now(UTC) - (theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC))
     except (KeyError, ValueError, OverflowError):
         return None
-
-
-def _duration_text(time: timedelta) -> str:
-    minutes = round(time.total_seconds() / 60)
-    days, minutes = divmod(minutes, 24 * 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
-    return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
 def html_page_hint(answer: ParsedAnswer) -> str | None:

@@ -42,15 +42,13 @@ _OF_TABLE = {
     "undo-apply": ("DescribeTimeToLive", "GetItem", "PutItem", "DeleteItem"),
     "mirror": ("Scan",),
     "replicate": ("Scan",),
-    "redrive": (),
     "streams": (),
     "shards": (),
 }
 _TARGET = ("CreateTable", "DescribeTable", "BatchWriteItem")
 _OF_LEASES = ("DescribeTable", "CreateTable", "GetItem", "PutItem")
-_OF_MESSAGES = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility")
 _QUEUE = re.compile(r"https://sqs\.([\w-]+)\.[^/]+/(\d+)/([\w.-]+)")
-_DEAD_LETTERS = re.compile(r"(?:.*,)?dead-letter:(?P<kind>sqs|sns|s3)://(?P<place>.+)")
+_DEAD_LETTERS = re.compile(r"(?:.*,)?dead-letter:(?P<kind>sqs|s3)://(?P<place>.+)")
 _STORE = re.compile(rf"{SCHEME}(?P<table>[\w.-]+)(?:/.*)?")
 _S3 = "s3://"
 _STORE_OBJECT = re.compile(r"s3://(?P<bucket>[^/]+)/(?P<key>.+)")
@@ -62,7 +60,7 @@ _For = Annotated[
         choices=tuple(_OF_TABLE),
         metavar="COMMAND",
         help="the command to be allowed: watch (default), history, as-of, verify, undo (its plan), "
-        "undo-apply, report, count, redrive, streams, shards, mirror, query, archive, "
+        "undo-apply, report, count, streams, shards, mirror, query, archive, "
         "replicate",
     ),
 ]
@@ -70,9 +68,6 @@ _Account = Annotated[
     str, Parameter(metavar="NUMBER", help="the account, where no ARN says it; default any")
 ]
 _To = Annotated[str | None, Parameter(metavar="TABLE", help="the table that replicate writes to")]
-_Queue = Annotated[
-    str | None, Parameter(metavar="QUEUE", help="the queue that redrive takes messages from")
-]
 
 
 def policy_command(line: CommandLine) -> Callable[..., int]:
@@ -86,7 +81,6 @@ def _policy(
     for_: _For = "watch",
     account: _Account = "*",
     to: _To = None,
-    queue: _Queue = None,
     **values: object,
 ) -> int:
     from watcher.formatting.text import write_json
@@ -96,7 +90,7 @@ def _policy(
     statements = [
         {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": resources}
         for sid, actions, resources in _statements(
-            streams or ("*",), for_, account, {**values, "to": to, "queue": queue}
+            streams or ("*",), for_, account, {**values, "to": to}
         )
     ]
     document = {"Version": "2012-10-17", "Statement": statements}
@@ -116,8 +110,8 @@ def _statements(
         of_table.add("dynamodb:Scan")
     if values["snapshot_export"]:
         of_table.add("dynamodb:DescribeTable")
-    # A listing of streams needs no table, and messages name streams by their ARNs.
-    names_streams = name in ("streams", "redrive") or all(map(is_stream, streams))
+    # A listing of streams needs no table.
+    names_streams = name == "streams" or all(map(is_stream, streams))
     if of_table or not names_streams:
         of_table.add("dynamodb:DescribeTable")
         yield "AskTheTable", [*of_table], tables
@@ -131,7 +125,7 @@ def _statements(
 
 
 def _statements_of_places(place: _Whereabouts, name: str, values: Values) -> Iterator[Statement]:
-    """Yields the statements for the places a command writes to or takes messages from."""
+    """Yields the statements for the places a command writes to."""
     if found := _STORE.fullmatch(str(values["checkpoint"] or "")):
         asks = [f"dynamodb:{each}" for each in _OF_LEASES]
         yield "KeepPositions", asks, [place.table(found["table"])]
@@ -148,8 +142,6 @@ def _statements_of_places(place: _Whereabouts, name: str, values: Values) -> Ite
         yield "SendMessages", *place.queue(queue, "SendMessage")
     if found := _DEAD_LETTERS.fullmatch(str(values["on_error"] or "")):
         yield "KeepDeadLetters", *place.dead_letters(found["kind"], found["place"])
-    if name == "redrive" and values["queue"]:
-        yield "TakeMessages", *place.queue(values["queue"].removeprefix("sqs://"), *_OF_MESSAGES)
     if name == "replicate":
         if values["to"] is None:
             raise UsageError("give the table that it writes to", "to")
@@ -184,8 +176,6 @@ class _Whereabouts:
 
     def dead_letters(self, kind: str, name: str) -> tuple[list[str], list[str]]:
         """Returns the actions for dead letters and their resources."""
-        if kind == "sns":
-            return ["sns:Publish"], [name]
         if kind == "s3":
             bucket, _, prefix = name.partition("/")
             prefix = f"{prefix.rstrip('/')}/" if prefix else ""

@@ -41,7 +41,6 @@ COMMANDS = {
     "verify": Command("prove that a copy is equal to its table, or name what it lacks", "verify"),
     "count": Command("count changes by kind, time, key, attribute or table", "history_commands"),
     "replay": Command("hand the records of a dead-letter file to handlers again", "replay"),
-    "redrive": Command("hand what a Lambda function failed on to handlers", "replay"),
     "positions": Command(
         "show, rewind, copy, compare checkpoints; ask for a snapshot", "positions"
     ),
@@ -59,7 +58,7 @@ COMMANDS = {
         "append every change to files, each exactly once, on Spark", "spark_commands"
     ),
     "mirror": Command(
-        "keep a Delta or Iceberg table equal to this one, or with every version", "spark_commands"
+        "keep a Delta table equal to this one, or with every version", "spark_commands"
     ),
     "replicate": Command("keep another table equal to this one, on Spark", "spark_commands"),
     "completion": Command(

@@ -276,10 +276,13 @@ class Choice:
                 except UsageError as error:
                     error.about = tuple(_OWN + key for key in error.about)
                     raise
-        return made or [load_handler(self._handlers[each]) for each in (default,) if each]
+        return made or [self._loaded(self._handlers[each], {}) for each in (default,) if each]
 
     def _loaded(self, handler: HandlerModule, own: Mapping[str, object]) -> Handler:
-        load = functools.partial(load_handler, handler, own)
+        from watcher.aws.config import AwsConfig  # not for help: it needs botocore
+
+        aws = AwsConfig(self._values.get("region"), self._values.get("profile"))
+        load = functools.partial(load_handler, handler, own, aws)
         if not self._values.get(_RELOAD.name) or handler.is_built_in:
             return load()
         from watcher.delivery.reloading import Reloading
@@ -287,9 +290,11 @@ class Choice:
         return Reloading(load, handler.path)
 
 
-def set_region(streams: Iterable[str], region: str | None) -> None:
-    """Sets AWS_REGION: Lambda functions create their clients when they are imported."""
+def set_environment(streams: Iterable[str], values: Values) -> None:
+    """Sets AWS_REGION and AWS_PROFILE for Lambda functions, which make their own clients."""
     named = (re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", stream) for stream in streams)
-    if region := region or next((each[1] for each in named if each), None):
+    if region := values["region"] or next((each[1] for each in named if each), None):
         for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
             os.environ.setdefault(name, region)
+    if values["profile"]:
+        os.environ["AWS_PROFILE"] = values["profile"]

@@ -64,7 +64,6 @@ _EXAMPLES = """\
 
 # Known by what they have in common, for the first page's sake.
 _TOGETHER = {
-    "hand dead letters, or failed Lambda batches, to handlers": ("replay", "redrive"),
     "a region's or a table's; a stream's; a store's": ("streams", "shards", "positions"),
     "on Spark, all but mirror": ("mirror", "query", "archive", "replicate"),
     "to set up": ("new-handler", "policy", "trust", "completion"),

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from watcher.cli import completers
 from watcher.declared import Parameter, declared
-from watcher.errors import UsageError
+from watcher.errors import UsageError, blame
+from watcher.times import duration_text, parse_seconds
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -34,7 +35,6 @@ Values: TypeAlias = Mapping[str, Value]
 Type: TypeAlias = Any
 """The type that an option is declared with: a class, `list[str]`, a Literal."""
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 AWS = ("region", "profile", "endpoint_url")
 FILTERS = ("filters", "key", "only", "grep")
 REDACT = ("redact", "redact_file", "redact_key_file")
@@ -92,9 +92,8 @@ Output = Annotated[
 
 
 def age(moment: datetime, now: datetime) -> str:
-    """Formats how long ago something was, to the minute."""
-    minutes = max(0, int((now - moment).total_seconds() // 60))
-    return f"{minutes // 60}h {minutes % 60}m" if minutes >= 60 else f"{minutes}m"
+    """Formats how long ago something was."""
+    return duration_text((now - moment).total_seconds())
 
 
 def option(name: str, kind: Type, default: object, declaration: Parameter) -> inspect.Parameter:
@@ -245,10 +244,8 @@ def with_options(
 
 def _seconds(kind: Callable[[str], float], tokens: Sequence[Token]) -> float:
     """Converts seconds, `30s` or `5m`."""
-    found = _TIME.fullmatch(tokens[0].value)
-    if found is None:
-        return _number(kind, tokens)
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+    with blame(tokens[0].keyword or ""):
+        return kind(str(parse_seconds(tokens[0].value)))
 
 
 def _number(kind: Callable[[str], float], tokens: Sequence[Token]) -> float:

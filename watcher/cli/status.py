@@ -10,6 +10,7 @@ from watcher.formatting import style
 from watcher.formatting.text import counted, grouped
 from watcher.observability.watch_stats import Display, Rate, WatchStats
 from watcher.records.record import creation_time
+from watcher.times import duration_text
 
 logger = logging.getLogger("watcher")
 
@@ -46,7 +47,7 @@ def _parts(now: WatchStats, rate: float) -> list[str]:
         parts = [f"{counted(shards.open, 'shard')} open, {shards.finished} finished"]
         if shards.waiting:
             parts[0] += f", {shards.waiting} waiting"
-        parts += [records, f"{rate:,.0f}/s", f"lag {duration(now.lag)}"]
+        parts += [records, f"{rate:,.0f}/s", f"lag {duration_text(now.lag)}"]
     else:
         total = shards.open + shards.finished + shards.waiting
         parts = [bar(now.done), records, f"{rate:,.0f}/s", f"{shards.finished}/{total} shards"]
@@ -68,10 +69,3 @@ def _parts(now: WatchStats, rate: float) -> list[str]:
         if count:
             parts.append(counted(count, what))
     return parts
-
-
-def duration(seconds: float) -> str:
-    """Formats a time for people, to about two digits."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

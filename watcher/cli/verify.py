@@ -7,7 +7,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +18,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.model import WireValue
 from watcher.cli import completers, options
 from watcher.cli.output import Line, status_line
-from watcher.cli.status import bar, duration
+from watcher.cli.status import bar
 from watcher.declared import Parameter
 from watcher.errors import UsageError, blame
 from watcher.formatting import style
@@ -29,7 +29,6 @@ from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
 from watcher.records.diff import Absent, differences
 from watcher.records.record import creation_time, native, wire_item
-from watcher.streams.start_times import parse_time
 from watcher.time_machine.archives import is_archive
 from watcher.time_machine.copies import (
     Copy,
@@ -49,6 +48,7 @@ from watcher.time_machine.verify import (
     VerifyProgress,
     save_repair,
 )
+from watcher.times import duration_text, parse_seconds
 from watcher.version import install
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
             text += f", the other table's {others:,}"
             units = max(units, others)
         if self.read_limit is not None and units > self.read_limit:
-            text += f": at {self.read_limit:g} a second {duration(units / self.read_limit)}"
+            text += f": at {self.read_limit:g} a second {duration_text(units / self.read_limit)}"
         return text
 
 
@@ -203,7 +203,7 @@ class _Progress:
             parts = [bar(now.share), grouped(now.items, "item"), f"{now.units:,.0f} read units"]
             passed = time.monotonic() - self._began
             if now.share:
-                parts.append(f"{duration(passed / now.share - passed)} left")
+                parts.append(f"{duration_text(passed / now.share - passed)} left")
             self._line.set(" | ".join(parts))
         elif now.items // _LOGGED_ITEMS > self._logged:
             self._logged = now.items // _LOGGED_ITEMS
@@ -219,9 +219,8 @@ def _save_repair(found: Verification, copy: TableCopy, table: str, path: str) ->
 
 
 def _age(text: str) -> timedelta:
-    now = datetime.now(UTC)
     with blame("lag"):
-        return now - parse_time(text, now).time
+        return timedelta(seconds=parse_seconds(text))
 
 
 def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
@@ -265,8 +264,8 @@ def _other(given: _Comparison, connection: AwsConfig) -> AwsConfig:
 
 
 def _mirror(to: str) -> Copy:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError(f"reading a mirror needs delta-rs or PyIceberg: {install('mirror')}")
+    if importlib.util.find_spec("deltalake") is None:
+        raise UsageError(f"reading a mirror needs delta-rs: {install('mirror')}")
     with readable(to):
         from watcher.mirror.copy import MirrorCopy
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import inspect
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from watcher import safe_path
 from watcher.cli import handler_flags, mistakes, options, output
 from watcher.cli.command_line import COMMANDS, PROGRAM
 from watcher.cli.options import Values, option
@@ -79,7 +76,7 @@ def every_option() -> list[inspect.Parameter]:
         *options.declared_by(style.set_prefix),
         *options.declared_by(output.status_line),
         *handler_flags.CALLS,
-        *_LIVE_OPTIONS,
+        LIVE,
         _ENGINE,
     ]
 
@@ -132,12 +129,11 @@ def _watch(
     if "who" in origins.typed:  # a default is for other commands
         return _with_callers(streams, choice, values)
     if choice.has_lambda:
-        handler_flags.set_region(streams, values["region"])
+        handler_flags.set_environment(streams, values)
     from watcher.watching import watch  # not before: it needs boto3, which --help does not
 
-    if is_live(values):
-        # In a browser's program the handlers are another process's.
-        own = [] if is_viewer() else choice.load()
+    if values["live"]:
+        own = choice.load()
         settings = options.values(WatchOptions, values)
 
         def run(handler: Handler, display: Display) -> Totals:
@@ -168,7 +164,7 @@ def _with_callers(streams: Sequence[str], choice: handler_flags.Choice, values: 
     """Prints past changes, each with its caller."""
     from watcher.cli import history_commands  # not before: they need boto3
 
-    if is_live(values):
+    if values["live"]:
         raise UsageError("not with --live: CloudTrail's logs come minutes later", "who")
     history_commands.refuse_who_unless_past(choice.chosen, values)
     choice.load()
@@ -202,7 +198,7 @@ def closing_line(totals: Totals) -> str:
     return "Done: " + ", ".join(parts)
 
 
-# `--live` and `--live-web`
+# `--live`
 
 LIVE = option(
     "live",
@@ -215,27 +211,6 @@ LIVE = option(
         "item's history, shards; ? shows its keys",
     ),
 )
-_LIVE_WEB = option(
-    "live_web",
-    str,
-    None,
-    Parameter(
-        metavar="[HOST:]PORT",
-        group="output",
-        help="the same view in a browser; default host 127.0.0.1",
-    ),
-)
-_LIVE_OPTIONS = (LIVE, _LIVE_WEB)
-
-
-def is_live(values: Values) -> bool:
-    """True if a command line asks for the view."""
-    return bool(values["live"] or values["live_web"])
-
-
-def is_viewer() -> bool:
-    """True in the process that shows one browser the watch of another process."""
-    return "TEXTUAL_WATCHER_DESCRIPTOR" in os.environ
 
 
 def view_live(
@@ -244,31 +219,18 @@ def view_live(
     watch: Callable[[Handler, Display], Totals],
     values: Values,
 ) -> Totals | None:
-    """Shows a watch until it ends; returns None if a browser showed it. Raises WatcherError.
+    """Shows a watch until it ends; None where it could not end in order. Raises WatcherError.
 
     `chosen` are the flags of the handlers beside the view; `watch` takes the view's handler and its
     display; `values` has the AWS options.
     """
-    _refuse_missing("textual")
+    if importlib.util.find_spec("textual") is None:
+        raise UsageError(f"this needs Textual: {install('live')}", "live")
     for flag in chosen:
         if flag.startswith("--print-"):
             raise UsageError(f"the view shows the changes itself: leave out {flag}", "live")
-    if values.get("live_web"):
-        _refuse_missing("textual_serve")
-        from watcher.live.watch_process import WatchProcess
-        from watcher.live.web import serve
-
-        title = ", ".join(streams) or "all streams"
-        return serve(
-            WatchProcess(watch), viewer_words(sys.argv[1:]), values["live_web"], title=title
-        )
-    if not (sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ):
+    if not sys.stdout.isatty():
         raise UsageError("it needs a terminal, and standard output is not one", "live")
-    if is_viewer():
-        from watcher.live.watch_process import DESCRIPTOR, run_shared
-
-        shared = functools.partial(run_shared, int(os.environ[DESCRIPTOR]))
-        return _shown(shared, streams, values)
     from watcher.live.watch_process import WatchProcess
 
     apart = WatchProcess(watch)
@@ -299,11 +261,6 @@ def _shown(watch: RunWatch, streams: Sequence[str], values: Values) -> Totals | 
     return totals
 
 
-def _refuse_missing(module: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        raise UsageError(f"this needs Textual: {install('live')}", "live")
-
-
 def _history(values: Values) -> Callable[[ChangeLine], Iterable[Record]]:
     def history(entry: ChangeLine) -> Iterable[Record]:
         from watcher.time_machine.history import history as item_history
@@ -328,21 +285,3 @@ def _listings(streams: Sequence[str], values: Values) -> Callable[[set[str]], li
         return [client.list_shards(arn) for client, arn in found]
 
     return listings
-
-
-def viewer_words(words: Sequence[str]) -> list[str]:
-    """Returns the command that shows one browser the watch of this command line."""
-    # The last one empties what a variable or a file of defaults may say.
-    own = [*_without_web(words), "--live", "--live-web="]
-    return [*safe_path.interpreter(), "-m", "watcher", *own]
-
-
-def _without_web(words: Sequence[str]) -> list[str]:
-    """Returns the words without `--live` and `--live-web`."""
-    left, kept = iter(words), []
-    for word in left:
-        if word == "--live-web":
-            next(left, None)
-        elif not word.startswith("--live-web=") and word != "--live":
-            kept.append(word)
-    return kept

@@ -1,4 +1,4 @@
-"""The destinations of dead letters, from which `replay` reads: files, SQS, SNS, S3, functions."""
+"""The destinations of dead letters, from which `replay` reads: files, SQS, S3, functions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from watcher.errors import UsageError, WatcherError
 from watcher.files import append_lines
 from watcher.records.record import Record
 
-_URL = re.compile(r"(?P<kind>sqs|sns|s3)://(?P<place>.+)")
+_URL = re.compile(r"(?P<kind>sqs|s3)://(?P<place>.+)")
 _OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _QUEUE_REGION = re.compile(r"https?://sqs\.([\w-]+)\.")
-# https://docs.aws.amazon.com/sns/latest/dg/large-message-payloads.html (and SQS's quotas)
-_SNS_BYTES = 256 * 1024
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 _SQS_BYTES = 1024 * 1024
 _AT_ONCE = 10  # messages in one call of SQS
 
@@ -60,7 +59,7 @@ def open_dead_letters(place: str | TakeDeadLetter, aws: AwsConfig) -> DeadLetter
         with blaming(place, "on_error"):
             return _KINDS[matched["kind"]](place, matched["place"], aws)
     if _OTHER_URL.match(place):
-        raise UsageError(f"{place}: use a file, sqs://, sns:// or s3://", "on_error")
+        raise UsageError(f"{place}: use a file, sqs:// or s3://", "on_error")
     return _File(place)
 
 
@@ -96,13 +95,6 @@ class TooLargeError(WatcherError):
     """Raised for a dead letter that is too large for its destination."""
 
 
-def _refuse_too_large(letter: DeadLetter, most: int, service: str) -> None:
-    if len(letter.line) > most:
-        raise TooLargeError(
-            f"this letter has {len(letter.line):,} bytes, and {service} takes {most:,}: use s3://"
-        )
-
-
 class _Queue:
     """An SQS queue, opened by its name, URL or ARN."""
 
@@ -112,29 +104,11 @@ class _Queue:
 
     def put(self, letters: Sequence[DeadLetter]) -> None:
         for letter in letters:
-            _refuse_too_large(letter, _SQS_BYTES, "SQS")
+            if (size := len(letter.line)) > _SQS_BYTES:
+                text = f"this letter has {size:,} bytes, and SQS takes {_SQS_BYTES:,}: use s3://"
+                raise TooLargeError(text)
             fifo = _fifo_parameters(letter) if self._url.endswith(".fifo") else {}
             self._client.send_message(QueueUrl=self._url, MessageBody=letter.line.decode(), **fifo)
-
-    def close(self) -> None:
-        self._client.close()
-
-
-class _Topic:
-    """An SNS topic, opened by its ARN."""
-
-    def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
-        self.name = name
-        if not place.startswith("arn:"):
-            raise ValueError("give the topic's ARN, as in sns://arn:aws:sns:…")
-        self._arn = place
-        self._client = _client("sns", place.split(":")[3], aws)
-
-    def put(self, letters: Sequence[DeadLetter]) -> None:
-        for letter in letters:
-            _refuse_too_large(letter, _SNS_BYTES, "SNS")
-            fifo = _fifo_parameters(letter) if self._arn.endswith(".fifo") else {}
-            self._client.publish(TopicArn=self._arn, Message=letter.line.decode(), **fifo)
 
     def close(self) -> None:
         self._client.close()
@@ -147,7 +121,7 @@ class _Bucket:
         self.name = name
         self._bucket, _, prefix = place.partition("/")
         self._prefix = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
-        self._client = _client("s3", None, aws)
+        self._client = aws.boto3_session().client("s3")
 
     def put(self, letters: Sequence[DeadLetter]) -> None:
         for letter in letters:
@@ -163,7 +137,6 @@ class _Bucket:
 
 _KINDS: dict[str, Callable[[str, str, AwsConfig], DeadLetters]] = {
     "sqs": _Queue,
-    "sns": _Topic,
     "s3": _Bucket,
 }
 
@@ -178,29 +151,17 @@ def _fifo_parameters(letter: DeadLetter) -> dict[str, str]:
     }
 
 
-def _client(service: str, region: str | None, aws: AwsConfig) -> Client:
-    """Returns boto3's client with its own credentials and endpoint.
-
-    The endpoint of `--endpoint-url` is DynamoDB's.
-    """
-    import boto3
-
-    session: Any = boto3.Session(profile_name=aws.profile, region_name=region or aws.region)
-    session.get_credentials()  # now: a handler may change the environment later
-    return session.client(service)
-
-
 def _open_queue(place: str, aws: AwsConfig) -> tuple[Client, str]:
     """Returns a client for a queue, and the queue's URL, given its name, URL or ARN."""
     region = _QUEUE_REGION.match(place)
     if place.startswith(("http://", "https://")):
-        return _client("sqs", region and region[1], aws), place
+        return aws.boto3_session(region and region[1]).client("sqs"), place
     owner = {}
     arn_region = None
     if place.startswith("arn:"):
         _, _, _, arn_region, account, place = place.split(":", 5)
         owner = {"QueueOwnerAWSAccountId": account}
-    client = _client("sqs", arn_region, aws)
+    client = aws.boto3_session(arn_region).client("sqs")
     return client, client.get_queue_url(QueueName=place, **owner)["QueueUrl"]
 
 
@@ -231,44 +192,42 @@ def open_letters(place: str, aws: AwsConfig) -> LetterSource | None:
     matched = _URL.fullmatch(place)
     if matched is None:
         return None
-    if matched["kind"] == "sns":
-        raise UsageError("SNS keeps nothing: replay the queue that is subscribed to it (sqs://…)")
     with blaming(place):
         if matched["kind"] == "sqs":
-            return _QueueLetters(HeldMessages.of(matched["place"], aws))
+            return QueueLetters(*_open_queue(matched["place"], aws))
         bucket, _, prefix = matched["place"].partition("/")
-        return _BucketLetters(_client("s3", None, aws), bucket, prefix)
+        return _BucketLetters(aws.boto3_session().client("s3"), bucket, prefix)
 
 
-class HeldMessages:
-    """A queue's messages, each received once, and hidden from other consumers until `close`."""
+class QueueLetters:
+    """A queue's messages, each received once, and hidden from other consumers meanwhile.
+
+    Successful ones are deleted; the others become visible again at the end.
+    """
 
     def __init__(self, client: Client, url: str, clock: Clock = CLOCK) -> None:
         self._client = client
         self._url = url
         self._clock = clock
+        self._yielded: list[str] = []
         self._held: dict[str, None] = {}
         self._seen: set[str] = set()
         self._due = 0.0
 
-    @classmethod
-    def of(cls, place: str, aws: AwsConfig) -> HeldMessages:
-        """Opens a queue by its name, URL or ARN."""
-        client, url = _open_queue(place, aws)
-        return cls(client, url)
-
-    def receive(self) -> Iterator[tuple[str, str]]:
-        """Yields the receipt handle and body of each message that was not received before."""
+    def __iter__(self) -> Iterator[bytes]:
         while messages := self._receive():
             for message in messages:
                 self._seen.add(message["MessageId"])
                 handle = message["ReceiptHandle"]
                 self._held[handle] = None
-                yield handle, message["Body"]
+                self._yielded.append(handle)
+                yield message["Body"].encode()
 
     def _receive(self) -> list[ParsedAnswer]:
         """Returns new messages, after a short wait: SQS may miss some in a single look."""
-        self.keep_hidden()
+        if self._clock.monotonic() >= self._due:
+            self._hide(HANDLER_TIMING.letter_hidden_seconds)
+            self._due = self._clock.monotonic() + HANDLER_TIMING.letter_hidden_seconds / 2
         answer = self._client.receive_message(
             QueueUrl=self._url,
             MaxNumberOfMessages=_AT_ONCE,
@@ -278,19 +237,20 @@ class HeldMessages:
         messages: list[ParsedAnswer] = answer.get("Messages", [])
         return [each for each in messages if each["MessageId"] not in self._seen]
 
-    def delete(self, handle: str) -> None:
-        """Deletes a message."""
-        del self._held[handle]
-        self._client.delete_message(QueueUrl=self._url, ReceiptHandle=handle)
+    def keep(self) -> None:
+        """See `LetterSource`."""
+        self._yielded.pop()
 
-    def keep_hidden(self) -> None:
-        """Extends the time for which held messages stay hidden, once half of it has passed."""
-        if self._clock.monotonic() >= self._due:
-            self._hide(HANDLER_TIMING.letter_hidden_seconds)
-            self._due = self._clock.monotonic() + HANDLER_TIMING.letter_hidden_seconds / 2
+    def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
+        """See `LetterSource`."""
+        finished = self._yielded[:-1] if but_last else self._yielded
+        self._yielded = self._yielded[len(finished) :]
+        for handle in finished if went_well else ():
+            del self._held[handle]
+            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=handle)
 
     def close(self) -> None:
-        """Makes the held messages visible to other consumers at once."""
+        """See `LetterSource`."""
         self._hide(0)
         self._client.close()
 
@@ -303,42 +263,6 @@ class HeldMessages:
                 for place, handle in enumerate(handles[first : first + _AT_ONCE])
             ]
             self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
-
-
-class _QueueLetters:
-    """Deletes successful messages; the others become visible again at the end."""
-
-    def __init__(self, messages: HeldMessages) -> None:
-        self._messages = messages
-        self._yielded: list[str] = []
-
-    def __iter__(self) -> Iterator[bytes]:
-        for handle, body in self._messages.receive():
-            self._yielded.append(handle)
-            yield _unwrapped(body)
-
-    def keep(self) -> None:
-        self._yielded.pop()
-
-    def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
-        finished = self._yielded[:-1] if but_last else self._yielded
-        self._yielded = self._yielded[len(finished) :]
-        for handle in finished if went_well else ():
-            self._messages.delete(handle)
-
-    def close(self) -> None:
-        self._messages.close()
-
-
-def _unwrapped(body: str) -> bytes:
-    """Returns a message without SNS's envelope, which raw delivery leaves out."""
-    try:
-        message = json.loads(body)
-    except ValueError:
-        return body.encode()
-    if isinstance(message, dict) and message.get("Type") == "Notification":
-        return str(message.get("Message", "")).encode()
-    return body.encode()
 
 
 class _BucketLetters:

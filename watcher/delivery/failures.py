@@ -23,6 +23,7 @@ from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import HandlerError, UsageError, error_text
 from watcher.formatting.values import printable_key
 from watcher.records.record import Record
+from watcher.times import parse_duration
 
 logger = logging.getLogger("watcher")
 
@@ -37,8 +38,7 @@ _UNWRITABLE = (
     errno.EBADF,
 )
 
-_RETRY = re.compile(r"retry(?::(?P<count>\d+)|:(?P<time>\d+(?:\.\d+)?)(?P<unit>[smhd]))?")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_RETRY = re.compile(r"retry(?::(?P<count>[0-9]+)|:(?P<time>[0-9.a-z]+))?")
 _FORMS = (
     "use log, stop, dead-letter:DEST or retry (forever); retry:N and retry:15m take one of the "
     "others behind them, as in retry:15m,stop"
@@ -55,7 +55,7 @@ class FailurePolicy(msgspec.Struct, frozen=True):
     seconds: float = math.inf
     """The time from the first failure until the record is given up."""
     dead_letters: str | TakeDeadLetter = ""
-    """The destination of dead letters: a file, `sqs://…`, `sns://…`, `s3://…`, or a function."""
+    """The destination of dead letters: a file, `sqs://…`, `s3://…`, or a function."""
     aws: AwsConfig = AwsConfig()
     """The connection to a destination at AWS."""
 
@@ -69,11 +69,11 @@ class FailurePolicy(msgspec.Struct, frozen=True):
             return cls("dead-letter", dead_letters=policy)
         first, _, rest = policy.partition(",")
         retry = _RETRY.fullmatch(first)
-        if retry is None:
-            first, rest = "", policy
+        time = None if retry is None else parse_duration(retry["time"] or "")
+        if retry is None or (retry["time"] and time is None):
+            retry, first, rest = None, "", policy
         retries = 0.0 if retry is None else float(retry["count"] or math.inf)
-        seconds = float(retry["time"]) * _UNITS[retry["unit"]] if retry and retry["time"] else None
-        is_endless = retries == math.inf and seconds is None
+        is_endless = retries == math.inf and time is None
         then, _, place = rest.partition(":")
         if (then == "dead-letter" and place) or (then in ("log", "stop") and ":" not in rest):
             is_good = not is_endless
@@ -81,7 +81,7 @@ class FailurePolicy(msgspec.Struct, frozen=True):
             is_good = retry is not None and policy == first
         if not is_good:
             raise UsageError(f"can't read {policy!r}: {_FORMS}", "on_error")
-        limit = math.inf if seconds is None else seconds
+        limit = math.inf if time is None else time.total_seconds()
         return cls(then or "log", retries, limit, place, aws or AwsConfig())
 
     @property

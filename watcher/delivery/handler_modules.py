@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import importlib.util
+import inspect
 import logging
 import os
 import sys
@@ -19,6 +20,7 @@ from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, error_text
 
 if TYPE_CHECKING:
+    from watcher.aws.config import AwsConfig
     from watcher.delivery.handler import Handler
 
 logger = logging.getLogger("watcher")
@@ -146,10 +148,15 @@ def _option(item: tuple[object, object]) -> tuple[str, Option]:
     raise ValueError("not as OPTIONS are written")
 
 
-def load(handler: HandlerModule, options: Mapping[str, object] | None = None) -> Handler:
+def load(
+    handler: HandlerModule,
+    options: Mapping[str, object] | None = None,
+    aws: AwsConfig | None = None,
+) -> Handler:
     """Imports a handler, and calls its `configure` with the given options.
 
-    Raises UsageError, naming the file, where it can't be used.
+    A `configure` with a parameter `session` gets boto3's session of `aws` too. Raises UsageError,
+    naming the file, where it can't be used.
     """
     if handler.hidden is not None:
         logger.warning(
@@ -176,7 +183,7 @@ def load(handler: HandlerModule, options: Mapping[str, object] | None = None) ->
     loaded = module_handler(module, handler.name, str(handler.path))
     if handler.is_built_in:
         loaded.handle_page = getattr(module, "handle_page", None)
-    _configure(handler, module, options or {})
+    _configure(handler, module, options or {}, aws)
     return loaded
 
 
@@ -231,7 +238,12 @@ def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[.
     return loaded
 
 
-def _configure(handler: HandlerModule, module: ModuleType, options: Mapping[str, object]) -> None:
+def _configure(
+    handler: HandlerModule,
+    module: ModuleType,
+    options: Mapping[str, object],
+    aws: AwsConfig | None,
+) -> None:
     """Calls `configure(**options)` of a module that declares options."""
     if not hasattr(module, "OPTIONS"):
         return
@@ -241,8 +253,13 @@ def _configure(handler: HandlerModule, module: ModuleType, options: Mapping[str,
     configure = getattr(module, "configure", None)
     if not callable(configure):
         raise UsageError(f"handler {handler.path} has OPTIONS, but no function configure")
+    more = {}
+    if "session" in inspect.signature(configure).parameters and "session" not in handler.options:
+        from watcher.aws.config import AwsConfig  # not for help: it needs botocore
+
+        more["session"] = (aws or AwsConfig()).boto3_session()
     try:
-        configure(**options)
+        configure(**options, **more)
     except OSError as error:
         text = f"can't open {error.filename}: {error.strerror}"
         about = [name for name, value in options.items() if value == error.filename]

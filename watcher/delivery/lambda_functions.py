@@ -12,11 +12,9 @@ from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handler_modules import function
 from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError
-from watcher.observability import telemetry
 
 # See watching.py: the command line reads the declaration alone.
 if TYPE_CHECKING:
-    from watcher.delivery.batches import BatchSettings
     from watcher.delivery.handler import Handler
     from watcher.records.record import Record
 
@@ -77,26 +75,13 @@ def lambda_function(
     checkpoint never passes a record whose batch has neither succeeded nor been given up. Raises
     UsageError.
     """
-    from watcher.delivery.batches import BatchSettings
+    from watcher.delivery.batches import Batches, BatchSettings
 
     settings = BatchSettings(
         size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
     )
-    return _batches(_runtime(handler), settings)
-
-
-def _batches(runtime: "_Runtime", settings: "BatchSettings") -> "Handler":
-    from watcher.delivery.batches import Batches
-
-    exporters = telemetry.exporters("traces")
-    if not exporters:
-        return Batches(runtime.name, runtime.call, settings)
-    from watcher.delivery.spans import Spans  # an extra
-
-    spans = Spans(exporters)
-    batches = Batches(runtime.name, spans.around(runtime.name, runtime.call), settings)
-    batches.close = spans.close
-    return batches
+    runtime = _runtime(handler)
+    return Batches(runtime.name, runtime.call, settings)
 
 
 def _runtime(handler: str | Callable[..., object]) -> "_Runtime":

@@ -15,6 +15,7 @@ from watcher.delivery.failures import FailureLog, FailurePolicy, failure_text, i
 from watcher.delivery.handler import Failure
 from watcher.delivery.timing import HANDLER_TIMING
 from watcher.records.record import Record
+from watcher.times import duration_text
 
 logger = logging.getLogger("watcher")
 
@@ -101,7 +102,8 @@ class Retries:
                 retry.times_logged += 1
             text = failure_text(retry.handler, retry.records, error)
             logger.error(
-                f"{text}; still, after {_span(lasted)} and {retry.tries} tries: its shard waits",
+                f"{text}; still, after {duration_text(lasted)} and {retry.tries} tries: "
+                "its shard waits",
                 extra=_about(retry),
             )
         created = retry.records[0].created_at
@@ -110,9 +112,10 @@ class Retries:
             if HANDLER_TIMING.warn_age_seconds <= age < HANDLER_TIMING.stale_age_seconds:
                 retry.is_age_logged = True
                 logger.warning(
-                    f"{which_of(retry.records)} is {_span(age)} old, and handler {retry.handler} "
-                    "still fails on it: after 24 h the stream loses what waits behind it. Mend the "
-                    "handler, or start again with --on-error retry:1h,dead-letter:…",
+                    f"{which_of(retry.records)} is {duration_text(age)} old, and handler "
+                    f"{retry.handler} still fails on it: after 24 h the stream loses what waits "
+                    "behind it. Mend the handler, or start again with "
+                    "--on-error retry:1h,dead-letter:…",
                     extra=_about(retry),
                 )
 
@@ -130,7 +133,7 @@ class Retries:
             lasted = self._clock.monotonic() - retry.since
             logger.info(
                 f"handler {retry.handler} has processed {which_of(retry.records)} after "
-                f"{_span(lasted)} and {retry.tries} tries",
+                f"{duration_text(lasted)} and {retry.tries} tries",
                 extra=_about(retry),
             )
 
@@ -141,13 +144,6 @@ class Retries:
         for retry in list(self.under_way.values()):
             current[retry.handler] = max(now - retry.since, current.get(retry.handler, 0.0))
         return current
-
-
-def _span(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes // 60} h" if minutes >= 60 else f"{minutes} min"
 
 
 def _about(retry: Retry) -> dict[str, str]:

@@ -57,8 +57,6 @@ class HandlerTiming:
     """The time that cancelled tasks get for their end."""
     look_for_edit_seconds: float = 0.2
     """The delay between `--reload`'s checks of handlers' files."""
-    spans_end_seconds: float = 5.0
-    """The time spent, at the end, on sending the last spans."""
     retry_backoff: Backoff = Backoff(longest_seconds=60.0, jitter=0.2)
     """The delays before a failed handler is retried: what it calls may be back any minute."""
     batch_backoff: Backoff = Backoff()

@@ -1,6 +1,6 @@
 """The live view: a watch in a thread, its changes in a list, its statistics in a line.
 
-Over the list stand screens: a change, an item's history, shards, tables, views, the keys.
+Over the list stand screens: a change, an item's history, the shards, the keys.
 """
 
 from __future__ import annotations
@@ -15,22 +15,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 
-import msgspec
 from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, Label, OptionList, SelectionList, Static, Tree
+from textual.widgets import Footer, Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
 from watcher.aws.arns import short_table_names, table_of
 from watcher.aws.model import Listing, ShardKey, opened_at
-from watcher.errors import UsageError, WatcherError
-from watcher.files import replace
+from watcher.errors import WatcherError
 from watcher.formatting.differences import change_lines, shortened, shown_item
 from watcher.formatting.text import counted, painted_alone, printable
 from watcher.live.changes import (
@@ -41,7 +38,6 @@ from watcher.live.changes import (
     Filters,
     parse_search,
 )
-from watcher.live.timing import LIVE_TIMING
 from watcher.observability.watch_stats import Display, Rate, Totals, WatchStats
 from watcher.records.record import Record
 
@@ -56,11 +52,9 @@ space      pause and follow again
 up, down   one by one; page up, page down; g first, G or End newest
 /          one more filter: text, NAME=VALUE of a key, or a filter pattern {…}
 1 to 9     a filter on and off
-w, v       save the filters under a name; show a saved view
 Enter      the change, attribute by attribute
 k          the history of this item
 s          shards, and how far behind each is
-t          tables on and off
 y          copy the wire JSON of this change
 q          end the watch
 Escape     back; in the list, clear the filters
@@ -86,16 +80,18 @@ class TextScreen(ModalScreen[None]):
         super().__init__()
         self._title = title
         self._copied = copied
+        # Made here: on a busy machine the screen is mounted before what is in its box.
+        self._text = Static(id="text")
 
     def compose(self) -> ComposeResult:
         """Builds the scrolled text."""
         with VerticalScroll() as box:
             box.border_title = Text(self._title)  # a key may be `[/]`, which is markup
-            yield Static(id="text")
+            yield self._text
 
     def show_text(self, text: str) -> None:
         """Shows a text in the colours of its escape sequences."""
-        self.query_one("#text", Static).update(Text.from_ansi(painted_alone(text)))
+        self._text.update(Text.from_ansi(painted_alone(text)))
 
     def action_copy(self) -> None:
         """Copies the wire JSON to the clipboard."""
@@ -255,65 +251,14 @@ def _clock(time: datetime) -> str:
     return time.astimezone().strftime("%H:%M")
 
 
-class TablesScreen(ModalScreen[set[str]]):
-    """The choice of tables to show; it returns the ARNs of the hidden ones."""
-
-    BINDINGS = [Binding("escape,q,t", "done", "Back")]
-    DEFAULT_CSS = """
-    TablesScreen { align: center middle; }
-    TablesScreen > SelectionList { width: 60%; height: 60%; border: round $accent; }
-    """
-
-    def __init__(self, tables: Mapping[str, str], hidden: set[str]) -> None:
-        super().__init__()
-        self._tables = tables
-        self._hidden = hidden
-
-    def compose(self) -> ComposeResult:
-        """Builds a box for each table."""
-        if not self._tables:
-            yield Label("no change has come yet")
-        rows = [
-            (Text(printable(name)), arn, arn not in self._hidden)
-            for arn, name in self._tables.items()
-        ]
-        yield SelectionList[str](*rows)
-
-    def action_done(self) -> None:
-        """Returns the tables that are off."""
-        on = {*self.query_one(SelectionList).selected}
-        self.dismiss({*self._tables} - on)
-
-
-class ViewsScreen(ModalScreen[list[str]]):
-    """The choice of saved views; it returns the filters of the chosen one."""
-
-    BINDINGS = [Binding("escape,q,v", "app.pop_screen", "Back")]
-    DEFAULT_CSS = """
-    ViewsScreen { align: center middle; }
-    ViewsScreen > OptionList { width: 80%; height: auto; border: round $accent; }
-    """
-
-    def __init__(self, views: Mapping[str, list[str]]) -> None:
-        super().__init__()
-        self._views = [*views.values()]
-        self._names = [*views]
-
-    def compose(self) -> ComposeResult:
-        """Builds a line for each view, with its filters."""
-        named = zip(self._names, self._views, strict=True)
-        yield OptionList(*(Text(printable(f"{name}: {', '.join(on)}")) for name, on in named))
-
-    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        """Returns the chosen view's filters."""
-        self.dismiss(self._views[message.option_index])
-
-
 logger = logging.getLogger("watcher")
 
 # From so many columns on, the change under the cursor is shown beside the list.
 _WIDE = 100
-_NAME = "a name for these filters"
+# The delay between two looks for something to draw: more a second look no smoother.
+_FRAME_SECONDS = 0.1
+# The time for which a note stays: long enough to read two lines.
+_NOTE_SECONDS = 10.0
 
 RunWatch = Callable[[Callable[[Record], None], Display, threading.Event], Totals | None]
 """Runs a watch with a handler and a display until the event is set."""
@@ -331,33 +276,6 @@ class LatestStats(Display):
 
     def close(self) -> None:
         """Does nothing: there is nothing to release."""
-
-
-class SavedViews:
-    """The user's views, each a name and its filters, in a file of the state folder."""
-
-    def __init__(self) -> None:
-        home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-        self._file = Path(home, "watcher", "views.json")
-
-    def load(self) -> dict[str, list[str]]:
-        """Returns the filters of each view. Raises UsageError for an unreadable file."""
-        try:
-            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, list[str]])
-        except FileNotFoundError:
-            return {}
-        except (OSError, msgspec.DecodeError) as error:
-            raise UsageError(f"can't read {self._file}: {error}") from error
-
-    def save(self, name: str, filters: Sequence[str]) -> None:
-        """Adds a view, or replaces the one of this name. Raises UsageError if it can't."""
-        views = {**self.load(), name: [*filters]}
-        content = msgspec.json.format(msgspec.json.encode(views), indent=2)
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            replace(self._file, content, self._file.with_suffix(".new"))
-        except OSError as error:
-            raise UsageError(f"can't write {self._file}: {error.strerror}") from error
 
 
 class LiveView(App[Totals | None]):
@@ -379,13 +297,10 @@ class LiveView(App[Totals | None]):
         Binding("slash", "search", "Filter"),
         Binding("k", "history", "History"),
         Binding("s", "shards", "Shards"),
-        Binding("t", "tables", "Tables"),
         Binding("y", "copy", "Copy"),
         Binding("question_mark", "keys", "Keys"),
         Binding("q,ctrl+c", "end", "End"),
         Binding("escape", "clear", "Clear", show=False),
-        Binding("v", "views", "Views", show=False),
-        Binding("w", "save_view", "Save the view", show=False),
         *(Binding(f"{n}", f"filter({n})", show=False) for n in range(1, MAX_FILTERS + 1)),
         Binding("ctrl+z", "suspend_process", "To the shell", show=False),
     ]
@@ -412,7 +327,6 @@ class LiveView(App[Totals | None]):
         self._totals: Totals | None = None
         self.watch_thread = threading.Thread(target=self._run_watch, name="watcher live")
         self._rate = Rate()
-        self._views = SavedViews()
         self._note = ""
         self._note_until = math.inf
         self.filters = Filters(lambda text: parse_search(text, lambda arn: self.buffer.tables[arn]))
@@ -428,7 +342,7 @@ class LiveView(App[Totals | None]):
             yield ChangeList(self.buffer)
             with VerticalScroll(id="beside", can_focus=False):
                 yield Static(id="change")
-        yield Input(id="search")
+        yield Input(id="search", placeholder='text, NAME=VALUE, or {"eventName": ["REMOVE"]}')
         yield Static(id="notes")
         yield Footer(compact=True)
 
@@ -437,7 +351,7 @@ class LiveView(App[Totals | None]):
         self.changes.focus()
         # After Ctrl-Z and fg the terminal is empty.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh())
-        self.set_interval(LIVE_TIMING.frame_seconds, self.draw)
+        self.set_interval(_FRAME_SECONDS, self.draw)
         self.watch_thread.start()
 
     @property
@@ -481,7 +395,7 @@ class LiveView(App[Totals | None]):
             f"{self._rate.at(self.buffer.taken):,.0f}/s",
             f"lag {now.lag:.0f} s",
         ]
-        if changes.test is not None or changes.hidden:
+        if changes.test is not None:
             parts.append(f"{changes.shown:,} match")
         if self.buffer.fallen:
             parts.append(f"{self.buffer.fallen:,} fell out of view")
@@ -506,7 +420,7 @@ class LiveView(App[Totals | None]):
         text = "" if entry is None else change_text(entry.record)
         self.query_one("#change", Static).update(Text.from_ansi(painted_alone(text)))
 
-    def note(self, text: str, seconds: float = LIVE_TIMING.note_seconds) -> None:
+    def note(self, text: str, seconds: float = _NOTE_SECONDS) -> None:
         """Shows a message in the line above the keys, for a while."""
         self._note_until = time.monotonic() + seconds
         if text != self._note:
@@ -523,13 +437,10 @@ class LiveView(App[Totals | None]):
         self.push_screen(ChangeScreen(self.buffer.tables[entry.table], entry.record))
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Adds a filter to the list, or saves the filters under a name."""
+        """Adds a filter to the list."""
         text = message.value.strip()
         try:
-            if text and self._box.placeholder == _NAME:
-                self._views.save(text, self.filters.on)
-                self.note(f"saved: {text} (v shows the views)")
-            elif text:
+            if text:
                 self.filters.add(text)
                 self._filter()
         except WatcherError as error:
@@ -563,43 +474,11 @@ class LiveView(App[Totals | None]):
         self._box.remove_class("open")
         self.changes.focus()
 
-    def _open_box(self, placeholder: str) -> None:
-        self._box.value, self._box.placeholder = "", placeholder
-        self._box.add_class("open")
-        self._box.focus()
-
     def action_search(self) -> None:
         """Opens the box for one more filter."""
-        self._open_box('text, NAME=VALUE, or {"eventName": ["REMOVE"]}')
-
-    def action_save_view(self) -> None:
-        """Opens the box for the name under which the filters are saved."""
-        if self.is_web:
-            self.note("error: a browser saves no views: save it in a terminal, with --live")
-        elif self.filters.on:
-            self._open_box(_NAME)
-        else:
-            self.note("error: no filter to save: / adds one")
-
-    def action_views(self) -> None:
-        """Opens the choice of saved views."""
-
-        def show(texts: list[str] | None) -> None:
-            if texts:
-                self.filters.clear()
-                for text in texts:
-                    self.filters.add(text)
-                self._filter()
-
-        try:
-            views = self._views.load()
-        except WatcherError as error:
-            self.note(f"error: {error}")
-            return
-        if views:
-            self.push_screen(ViewsScreen(views), show)
-        else:
-            self.note("no saved views: w saves the filters under a name")
+        self._box.value = ""
+        self._box.add_class("open")
+        self._box.focus()
 
     def action_pause(self) -> None:
         """Stops following, or follows again."""
@@ -618,15 +497,6 @@ class LiveView(App[Totals | None]):
         streams = {*self._streams}
         lags = self._latest.stats.lags
         self.push_screen(ShardsScreen(lambda: self._listings(streams), lambda: lags))
-
-    def action_tables(self) -> None:
-        """Opens the choice of tables."""
-        tables = dict(sorted(self.buffer.tables.items(), key=lambda table: table[1]))
-
-        def hide(hidden: set[str] | None) -> None:
-            self.changes.hide(hidden or set())
-
-        self.push_screen(TablesScreen(tables, self.changes.hidden), hide)
 
     def action_copy(self) -> None:
         """Copies the wire JSON of the change under the cursor."""

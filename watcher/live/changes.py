@@ -32,7 +32,9 @@ from watcher.records.filters import record_filter
 from watcher.records.record import Record
 
 MAX_CHANGES = 20_000
-"""The number of changes that a view keeps."""
+"""The number of changes that a view keeps, while they are small."""
+MAX_BYTES = 64_000_000
+"""The size of their wire JSON: 20,000 large items would take 16 GB."""
 MAX_FILTERS = 9
 """Each is turned on and off by one digit."""
 
@@ -63,8 +65,10 @@ class ChangeLine(msgspec.Struct, frozen=True, gc=False):
 class ChangeBuffer:
     """The latest changes; the watch's thread writes them, the view's reads them."""
 
-    def __init__(self, most: int = MAX_CHANGES) -> None:
-        self._lines: deque[ChangeLine] = deque(maxlen=most)
+    def __init__(self, most: int = MAX_CHANGES, most_bytes: int = MAX_BYTES) -> None:
+        self.most, self.most_bytes = most, most_bytes
+        self._lines: deque[ChangeLine] = deque()
+        self._bytes = 0
         self._lock = threading.Lock()
         self.taken = 0
         """The number of all changes so far."""
@@ -72,7 +76,7 @@ class ChangeBuffer:
         """The name shown for each table with a change, by the table's ARN."""
 
     def add(self, record: Record) -> None:
-        """Adds a change; the oldest falls out of a full buffer."""
+        """Adds a change; the oldest fall out of a full buffer."""
         kind = "TTL" if record.expired_by_ttl else record.event_name
         key = printable_key(record["dynamodb"]["Keys"])
         time, raw = shown_time(record.created_at), bytes(record.raw)
@@ -81,6 +85,9 @@ class ChangeBuffer:
         with self._lock:
             self.taken += 1
             self._lines.append(ChangeLine(self.taken, time, kind, key, raw, record.shard_key))
+            self._bytes += len(raw)
+            while len(self._lines) > self.most or self._bytes > self.most_bytes:
+                self._bytes -= len(self._lines.popleft().raw)
 
     def since(self, number: int) -> list[ChangeLine]:
         """Returns the changes after the one of this number, oldest first."""
@@ -202,9 +209,8 @@ class ChangeList(ScrollView, can_focus=True):
         self._lines: list[ChangeLine] = []
         self._seen = 0
         self._cursor = 0
+        self._bytes = 0
         self.test: LineTest | None = None
-        self.hidden: set[str] = set()
-        """The ARNs of the tables that are not shown."""
 
     @property
     def selected(self) -> ChangeLine | None:
@@ -227,22 +233,28 @@ class ChangeList(ScrollView, can_focus=True):
         if not new:
             return
         self._seen = new[-1].number
-        self._lines += [each for each in new if self._fits(each)]
-        if (surplus := len(self._lines) - MAX_CHANGES) > 0:
-            del self._lines[:surplus]
-            self._cursor = max(0, self._cursor - surplus)
-            if not self.following:
-                self.scroll_to(y=max(0, self.scroll_offset.y - surplus), animate=False, force=True)
+        fitting = [each for each in new if self._fits(each)]
+        self._lines += fitting
+        self._bytes += sum(len(each.raw) for each in fitting)
+        self._drop_oldest()
         self._arrange()
+
+    def _drop_oldest(self) -> None:
+        """Keeps to the buffer's bounds; with a filter, the list has older changes than it."""
+        surplus = 0
+        while (
+            len(self._lines) - surplus > self._buffer.most or self._bytes > self._buffer.most_bytes
+        ):
+            self._bytes -= len(self._lines[surplus].raw)
+            surplus += 1
+        del self._lines[:surplus]
+        self._cursor = max(0, self._cursor - surplus)
+        if surplus and not self.following:
+            self.scroll_to(y=max(0, self.scroll_offset.y - surplus), animate=False, force=True)
 
     def search(self, test: LineTest | None) -> None:
         """Shows only changes that pass a search (None: all), old ones and new ones."""
         self.test = test
-        self._rebuild()
-
-    def hide(self, tables: set[str]) -> None:
-        """Hides the changes of these tables."""
-        self.hidden = tables
         self._rebuild()
 
     def _rebuild(self) -> None:
@@ -250,6 +262,7 @@ class ChangeList(ScrollView, can_focus=True):
         every = self._buffer.since(0)
         self._seen = every[-1].number if every else self._seen
         self._lines = [each for each in every if self._fits(each)]
+        self._bytes = sum(len(each.raw) for each in self._lines)
         last = max(0, len(self._lines) - 1)
         number = selected.number if selected else math.inf
         fitting = (at for at, each in enumerate(self._lines) if each.number >= number)
@@ -257,7 +270,7 @@ class ChangeList(ScrollView, can_focus=True):
         self._arrange()
 
     def _fits(self, entry: ChangeLine) -> bool:
-        return entry.table not in self.hidden and (self.test is None or self.test(entry))
+        return self.test is None or self.test(entry)
 
     def _arrange(self) -> None:
         self.virtual_size = Size(1, len(self._lines))

@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
+from watcher.mirror.values import Converter, converter
 from watcher.records.diff import normal_key
-from watcher.records.typed_values import RESCUED, Converter, converter
 
+RESCUED: Final = "_rescued_data"
+"""The column of attributes that no other one holds, in DynamoDB's JSON."""
 KIND: Final = b"dynamodb"
 """The key, in a column's metadata, of the one attribute type that the column grew from."""
 _DECIMAL: Final = pa.decimal128(38, 18)
@@ -28,6 +30,12 @@ _GROWN: Final[Mapping[str, pa.DataType]] = {
 # What Parquet, Delta and SQL take as a column's name.
 _NAME: Final = re.compile(r"[^ ,;{}()\n\t=.\"'`]{1,255}")
 _OWN: Final = "__watcher_"
+_OF_KEYS: Final = (
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_integer,
+    pa.types.is_decimal,
+)
 _COLUMNS_MAX: Final = 1_000
 
 _item: Final[msgspec.json.Decoder[WireItem]] = msgspec.json.Decoder(WireItem)
@@ -55,11 +63,16 @@ class MirrorColumns:
         for name, kind in types.items():
             if not self._may_be_column(name):
                 raise UsageError(f"the key {name!r} can't be a column's name")
-            self._add(given.field(name) if name in given.names else _grown(name, kind))
+            field = given.field(name) if name in given.names else _grown(name, kind)
+            if not any(may_hold(field.type) for may_hold in _OF_KEYS):
+                # Two texts of one time would be one row of two items.
+                text = "a key's column is a string, a binary, an integer or a decimal"
+                raise UsageError(text, "columns", f"{name} {field.type}")
+            self._add(field)
         for field in given:
             if field.name not in self._fields:
                 if not self._may_be_column(field.name):
-                    raise UsageError("can't be a column's name", "image_schema", field.name)
+                    raise UsageError("can't be a column's name", "columns", field.name)
                 self._add(field)
 
     @property
@@ -117,7 +130,7 @@ class MirrorColumns:
                 elif name in self.keys:
                     raise UsageError(
                         f"the key {name}={next(iter(value.values()))} does not fit in its column, "
-                        f"{self._fields[name].type}: give --image-schema '{name} string'"
+                        f"{self._fields[name].type}: give --columns '{name} string'"
                     )
                 else:
                     rest[name] = value
@@ -177,5 +190,5 @@ def given_columns(text: str) -> pa.Schema:
             fields.append(pa.field(name, _SIMPLE[kind]))
         else:
             possible = ", ".join([*_SIMPLE, "decimal(12,2)"])
-            raise UsageError(f"give NAME TYPE, …; types are {possible}", "image_schema", part)
+            raise UsageError(f"give NAME TYPE, …; types are {possible}", "columns", part)
     return pa.schema(fields)

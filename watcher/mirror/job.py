@@ -3,14 +3,14 @@
 The parameters of `mirror` declare the command's options.
 """
 
-import functools
-import itertools
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, NamedTuple, TypeAlias
+from functools import partial
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -18,14 +18,21 @@ import pyarrow as pa
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
-from watcher.aws.model import CLOCKS_APART, AtTime, Listing, Position, Service, WireItem
-from watcher.aws.tables import Description, TablesClient
+from watcher.aws.model import (
+    CLOCKS_APART,
+    AtTime,
+    Listing,
+    Position,
+    Service,
+    TrimHorizon,
+    WireItem,
+)
+from watcher.aws.tables import Description, ReadPace, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Parameter
 from watcher.errors import StreamError, StreamGoneError, UsageError
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of
-from watcher.mirror.copy import Format, open_mirror
-from watcher.mirror.table import MirrorState, MirrorTable
+from watcher.mirror.table import LAYOUT, MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
@@ -33,10 +40,29 @@ from watcher.pull.shard_pool import PullOptions
 from watcher.records.redaction import Redaction, redaction
 from watcher.shutdown import Shutdown
 from watcher.streams import checkpoint_format
-from watcher.streams.checkpoint_format import Token
+from watcher.streams.checkpoint_format import Token, TokenSegment, TokenSnapshot
 from watcher.streams.losses import Losses
 
 logger = logging.getLogger("watcher")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorLimits:
+    """Sizes and pauses of a mirror."""
+
+    items: int = 20_000
+    """The most changes of a commit (and items, by a page of each segment more) …"""
+    image_bytes: int = 32 * 1024 * 1024
+    """… and their most bytes."""
+    poll_seconds: float = 0.2
+    """Between two looks for a change, where there was none."""
+    idle_commit_seconds: float = 600.0
+    """A position is stored by then, though nothing changes: the stream keeps a day."""
+
+
+LIMITS: Final = MirrorLimits()
+_REMEDY: Final = "; --no-fail-on-data-loss copies the items again"
+_REMEDY_OF_HISTORY: Final = "; --no-fail-on-data-loss goes on without them"
 
 
 class MirrorJob:
@@ -62,6 +88,7 @@ class MirrorJob:
         fail_on_data_loss: bool = True,
         calls: CallPool | None = None,
         clock: Clock = CLOCK,
+        limits: MirrorLimits = LIMITS,
     ) -> None:
         self._arn = arn
         self._service = service
@@ -75,12 +102,18 @@ class MirrorJob:
         types = _redacted_types(description.types, redaction)
         self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own)
         self._mirror = mirror
-        self._losses = Losses(is_error=fail_on_data_loss, clock=clock)
+        remedy = _REMEDY_OF_HISTORY if history else _REMEDY
+        self._losses = Losses(is_error=fail_on_data_loss, remedy=remedy, clock=clock)
         self._calls = calls or CallPool()
         self._clock = clock
-        self._limits = mirror.limits
-        self._refuse_other()
-        self._stream = self._reader()
+        self._limits = limits
+        self._hides_keys = redaction is not None and any(map(redaction.hides, description.types))
+        self._enabled: datetime | None = None
+        self._copied: TokenSnapshot | None = None
+        if mirror.state is not None:
+            self._continue(mirror.state)
+        else:
+            self._stream = self._begun()
         self._committed_at = clock.monotonic()
         self.items = 0
         """The number of items that this run has copied."""
@@ -92,18 +125,48 @@ class MirrorJob:
 
         Raises StreamError, DataLossError, WatcherError.
         """
-        self._copy(stopped)
         while not stopped():
+            if self._has_gaps:
+                logger.warning(f"Copying {self._table} again: changes are lost")
+                self._losses.lines.clear()
+                self._copied, self._stream = None, self._begun()
+            self._copy(stopped)
+            if stopped():
+                return
             changes, is_all = self._gather(every, stopped)
+            if self._has_gaps:
+                continue
             if changes or self._is_commit_due():
                 self._apply(changes)
             if is_all:
                 return
 
-    def _refuse_other(self) -> None:
-        state, to = self._mirror.state, self._mirror.to
-        if state is None:
-            return
+    @property
+    def _has_gaps(self) -> bool:
+        """True where rows may be of items that are gone: the changes that tell of it are lost."""
+        return bool(self._losses.lines) and not self._history
+
+    # The start
+
+    def _continue(self, state: MirrorState) -> None:
+        self._refuse_other(state)
+        self._columns.adopt(self._mirror.schema)
+        self._mirror.grow(self._columns.schema)
+        token = checkpoint_format.from_json(state.token)
+        listing = self._service.list_shards(self._arn)
+        self._enabled = listing.created
+        self._copied = token.snapshot or TokenSnapshot()
+        start: Position | Token = token
+        if state.enabled and listing.created and state.enabled != listing.created:
+            # An emulator, or a table put in another's place.
+            self._losses.report(
+                f"the position in {self._arn}", f"the stream began anew at {listing.created}"
+            )
+            start = TrimHorizon()
+        self._stream = self._reader(start)
+
+    def _refuse_other(self, state: MirrorState) -> None:
+        to = self._mirror.to
         if state.stream != self._arn:
             raise UsageError(f"{to} mirrors {state.stream}, not {self._arn}: give another folder")
         if state.history != self._history:
@@ -116,24 +179,20 @@ class MirrorJob:
                 f"{to} was created with other rules or another key: give those, or another folder",
                 "redact",
             )
-        if state.copied:
-            self._columns.adopt(self._mirror.schema)
-            self._mirror.grow(self._columns.schema)
 
     @property
     def _fingerprint(self) -> str:
         return "" if self._redaction is None else self._redaction.fingerprint
 
-    def _reader(self) -> MergedShards:
-        state = self._mirror.state
-        start: Position | Token
-        if state is not None and state.copied:
-            start = checkpoint_format.from_json(state.token)
-        else:
-            listing = self._service.list_shards(self._arn)
-            self._refuse_view(listing)
-            # Fixed before the first item is read: a change from here on is in the stream.
-            start = AtTime((listing.time - CLOCKS_APART).replace(microsecond=0))
+    def _begun(self) -> MergedShards:
+        """Returns the stream from now on, for a new copy."""
+        listing = self._service.list_shards(self._arn)
+        self._refuse_view(listing)
+        self._enabled = listing.created
+        # Fixed before the first item is read: a change from here on is in the stream.
+        return self._reader(AtTime((listing.time - CLOCKS_APART).replace(microsecond=0)))
+
+    def _reader(self, start: Position | Token) -> MergedShards:
         return MergedShards(
             self._service,
             self._arn,
@@ -162,47 +221,47 @@ class MirrorJob:
     # The copy
 
     def _copy(self, stopped: Callable[[], bool]) -> None:
-        state = self._mirror.state
-        if state is not None and state.copied:
-            return
-        if state is not None:
-            logger.info("An earlier run was stopped while it copied: the copy starts again")
-        state = self._state(copied=False)
-        self._mirror.create(self._whole_schema, state)
-        for items in self._batched(self._scan()):
-            if stopped():
-                return
+        """Copies the items that are left; each commit stores how far it is."""
+        if self._copied is None or (self._hides_keys and not self._copied.done):
+            self._copied = TokenSnapshot()
+            self._mirror.create(self._whole_schema, self._state())
+        while not (stopped() or self._copied.done):
+            items, copied = self._next_items(self._copied)
             self._columns.grow(items)
             self._mirror.grow(self._columns.schema)
-            self._mirror.append(self._rows.items(self._columns, items), state)
+            self._copied = copied
+            self._mirror.append(self._rows.items(self._columns, items), self._state())
             self.items += len(items)
-            logger.info(f"copied: {self.items} items")
-        done = msgspec.structs.replace(state, copied=True, copied_at=self._clock.now())
-        self._mirror.append(self._whole_schema.empty_table(), done)
+            logger.info(f"copied: {copied.items} items")
+            if copied.done:
+                self._mirror.compact()
 
-    def _scan(self) -> Iterator[msgspec.Raw]:
-        """Yields all items; a page of each segment at a time."""
-        segments = min(self._limits.segments, 1 + self._size // self._limits.segment_bytes)
-        parts = [self._tables.scan(self._table, each, segments) for each in range(segments)]
-        while parts:
-            reads = [functools.partial(next, part, None) for part in parts]
-            pages = [answer.result() for answer in self._calls.start(reads)]
-            parts = [part for part, page in zip(parts, pages, strict=True) if page is not None]
-            yield from itertools.chain.from_iterable(page for page in pages if page)
-
-    def _batched(self, images: Iterable[msgspec.Raw]) -> Iterator[list[WireItem]]:
+    def _next_items(self, copied: TokenSnapshot) -> tuple[list[WireItem], TokenSnapshot]:
+        """Returns the items of a commit, by pages of all segments, and the progress behind them."""
+        segments = copied.split(ReadPace(None).segments(self._size))
         found: list[WireItem] = []
         size = 0
-        for image in images:
-            if self._redaction is not None:
-                image = msgspec.Raw(self._redaction.item(image))
-            found.append(item_of(image))
-            size += len(bytes(image))
-            if self._is_full(found, size):
-                yield found
-                found, size = [], 0
-        if found:
-            yield found
+        while not self._is_full(found, size):
+            left = [number for number, each in enumerate(segments) if not each.done]
+            if not left:
+                break
+            pages = self._calls.start(
+                [partial(self._page, segments[number], number, len(segments)) for number in left]
+            )
+            for number, answer in zip(left, pages, strict=True):
+                images, last, _ = answer.result()
+                segments[number] = TokenSegment(last, last is None)
+                size += sum(len(bytes(image)) for image in images)
+                found += map(self._item, images)
+        return found, TokenSnapshot.of(segments, copied.items + len(found))
+
+    def _page(
+        self, segment: TokenSegment, number: int, count: int
+    ) -> tuple[list[msgspec.Raw], dict[str, dict[str, str]] | None, float]:
+        return self._tables.page(self._table, segment.after, Segment=number, TotalSegments=count)
+
+    def _item(self, image: msgspec.Raw) -> WireItem:
+        return item_of(image if self._redaction is None else self._redaction.item(image))
 
     def _is_full(self, gathered: Sequence[object], size: int) -> bool:
         return len(gathered) >= self._limits.items or size >= self._limits.image_bytes
@@ -240,26 +299,33 @@ class MirrorJob:
         return found, False
 
     def _apply(self, changes: list[ItemChange]) -> None:
-        state = self._state(copied=True)
         if changes:
             self._columns.grow(self._rows.attributes(changes))
             self._mirror.grow(self._columns.schema)
-            self._mirror.merge(self._rows.merge(self._columns, changes), state)
+            self._mirror.merge(self._rows.merge(self._columns, changes), self._state())
         else:
-            self._mirror.append(self._mirror.schema.empty_table(), state)
+            self._mirror.append(self._mirror.schema.empty_table(), self._state())
         self._committed_at = self._clock.monotonic()
         self.changes += len(changes)
-        self._mirror.tidy(datetime.now(UTC))
+        self._mirror.tidy()
 
-    def _state(self, *, copied: bool) -> MirrorState:
+    def _state(self) -> MirrorState:
+        """Returns the state behind all that is copied and applied."""
+        assert self._copied is not None
+        before, is_copied = self._mirror.state, self._copied.done
+        # A hidden key may be in no file: such a copy can't be continued, and begins again.
+        progress = TokenSnapshot() if self._hides_keys and not is_copied else self._copied
+        token = msgspec.structs.replace(self._stream.token, snapshot=progress)
+        was_copied_at = before.copied_at if before is not None else None
         return MirrorState(
+            layout=LAYOUT,
             stream=self._arn,
+            enabled=self._enabled,
             history=self._history,
-            token=checkpoint_format.to_dict(self._stream.token),
-            copied=copied,
-            copied_at=self._mirror.state.copied_at if copied and self._mirror.state else None,
             redaction=self._fingerprint,
-            tidied=datetime.now(UTC),
+            token=checkpoint_format.to_dict(token),
+            copied_at=(was_copied_at or self._clock.now()) if is_copied else None,
+            vacuumed=datetime.now(UTC),
         )
 
 
@@ -290,22 +356,12 @@ class MirrorTotals(NamedTuple):
 
 
 To: TypeAlias = Annotated[
-    str, Parameter(metavar="PATH", help="the mirror's folder, or NAMESPACE.TABLE with --catalog")
+    str, Parameter(metavar="PATH", help="the Delta table's folder, or s3://BUCKET/FOLDER")
 ]
 History: TypeAlias = Annotated[
     bool, Parameter(help="keep a row for every version of an item, with the time it was valid")
 ]
-FormatOption: TypeAlias = Annotated[
-    Format, Parameter(metavar="FORMAT", help="delta (default) or iceberg, which needs PyIceberg")
-]
-Catalog: TypeAlias = Annotated[
-    str | None,
-    Parameter(
-        metavar="NAME",
-        help="a catalog of .pyiceberg.yaml for --format iceberg; default a file in the folder",
-    ),
-]
-ImageSchema: TypeAlias = Annotated[
+Columns: TypeAlias = Annotated[
     str | None,
     Parameter(
         metavar="COLUMNS",
@@ -319,7 +375,7 @@ Every: TypeAlias = Annotated[
 FailOnDataLoss: TypeAlias = Annotated[
     bool,
     Parameter(
-        help="warn and continue if changes expired before they were read",
+        help="warn and copy the items again if changes expired (with --history only warn)",
     ),
 ]
 
@@ -329,9 +385,7 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     *,
     to: To,
     history: History = False,
-    format: FormatOption = "delta",  # noqa: A002 (the option's name)
-    catalog: Catalog = None,
-    image_schema: ImageSchema = None,
+    columns: Columns = None,
     once: Once = False,
     every: Every = "10s",
     fail_on_data_loss: FailOnDataLoss = True,
@@ -340,13 +394,13 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     redact_key_file: str | None = None,
     connection: AwsConfig = _HERE,
 ) -> MirrorTotals:
-    """Keeps a Delta or Iceberg table equal to the stream's table, until stopped.
+    """Keeps a Delta table equal to the stream's table, until stopped.
 
     It may be killed at any time, and continues with the same command: rows and the position in
     the stream are one commit. Raises UsageError, StreamError, DataLossError, WatcherError.
     """
     rules = redaction(redact, redact_file, redact_key_file)
-    given = given_columns(image_schema) if image_schema else None
+    given = given_columns(columns) if columns else None
     seconds = _seconds(every)
     service, arn = connect(stream, connection)
     service.use_fast_path(arn)
@@ -359,7 +413,7 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
         tables=tables,
         table=name,
         description=description,
-        mirror=open_mirror(to, form=format, catalog=catalog),
+        mirror=MirrorTable(to),
         history=history,
         once=once,
         given=given,

@@ -8,18 +8,23 @@ from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
+from deltalake.table import TableMerger
 
 from watcher.aws.model import WireItem
 from watcher.errors import StreamError
 from watcher.mirror.columns import MirrorColumns, item_of
-from watcher.mirror.table import Applied, Merge
+from watcher.mirror.table import Merge
 from watcher.records.diff import key_of
 from watcher.records.record import Record
 
 FROM: Final = "_valid_from"
 TO: Final = "_valid_to"
 NUMBER: Final = "_sequence_number"
+AT: Final = "_at"
+OWN: Final = (NUMBER, AT, FROM, TO)
+"""The columns that are no attributes."""
+COPIED: Final = "0" * 40
+"""The sequence number of a copied item."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 # Of the rows to merge, not of the table.
 _GONE: Final = "__watcher_gone"
@@ -34,6 +39,7 @@ class ItemChange(NamedTuple):
     key: str
     at: datetime
     number: str
+    """The sequence number, in 40 digits: sorted as text it has the numbers' order."""
     kind: str
     keys: WireItem
     new: WireItem | None
@@ -50,7 +56,7 @@ def change_of(record: Record) -> ItemChange:
     return ItemChange(
         msgspec.json.encode(keys, order="sorted").decode(),
         record.created_at,
-        record.sequence_number,
+        record.sequence_number.zfill(len(COPIED)),
         record.event_name,
         keys,
         item_of(new) if new else None,
@@ -61,11 +67,11 @@ def change_of(record: Record) -> ItemChange:
 class LastVersion:
     """A row for each item, as its last change has left it."""
 
-    own: tuple[pa.Field, ...] = ()
+    own: tuple[pa.Field, ...] = (pa.field(NUMBER, pa.string()), pa.field(AT, _TIME))
 
     def items(self, columns: MirrorColumns, items: Sequence[WireItem]) -> pa.Table:
         """Returns the rows of items that are there when it begins."""
-        return pa.table(columns.rows(items))
+        return pa.table({**columns.rows(items), **_copied(self.own, len(items))})
 
     def attributes(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
         """Returns the items whose attributes need columns."""
@@ -75,34 +81,38 @@ class LastVersion:
         """Returns how these changes, in their order, are merged into the table."""
         last = {change.key: change for change in changes}.values()
         made = columns.rows([change.new or change.keys for change in last])
+        made[NUMBER] = pa.array([change.number for change in last], pa.string())
+        made[AT] = pa.array([change.at for change in last], _TIME)
+        every = _assignments(made)
         made[_GONE] = pa.array([change.new is None for change in last])
 
-        def apply(before: pa.Table, changed: pa.Table) -> Applied:
-            indexes, _ = _matches(before, changed, columns.keys)
-            there = changed.filter(pc.invert(changed[_GONE])).select(before.column_names)
-            return Applied(pa.concat_tables([_without(before, indexes), there]))
+        def clauses(merger: TableMerger) -> TableMerger:
+            return (
+                merger.when_matched_delete(f"source.{_GONE}")
+                .when_matched_update(every)
+                .when_not_matched_insert(every, f"NOT source.{_GONE}")
+            )
 
-        return Merge(pa.table(made), columns.keys, apply)
+        return Merge(pa.table(made), _same_key(columns), clauses)
 
 
 class EveryVersion:
     """A row for each version of an item, with the time that it was valid.
 
-    The items that are there at the beginning have rows without a beginning, and without a number.
-    The old image of the first change to one of them counts more than the copy, which may have been
+    The items that are there at the beginning have rows without a beginning, and the number 0. The
+    old image of the first change to one of them counts more than the copy, which may have been
     later.
     """
 
     own: tuple[pa.Field, ...] = (
+        pa.field(NUMBER, pa.string()),
         pa.field(FROM, _TIME),
         pa.field(TO, _TIME),
-        pa.field(NUMBER, pa.string()),
     )
 
     def items(self, columns: MirrorColumns, items: Sequence[WireItem]) -> pa.Table:
         """Returns the rows of items that are there when it begins."""
-        none = {field.name: pa.nulls(len(items), field.type) for field in self.own}
-        return pa.table({**columns.rows(items), **none})
+        return pa.table({**columns.rows(items), **_copied(self.own, len(items))})
 
     def attributes(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
         """Returns the items whose attributes need columns."""
@@ -116,73 +126,46 @@ class EveryVersion:
             by_key.setdefault(change.key, []).append(change)
         rows = [row for each in by_key.values() for row in _versions(each)]
         made = columns.rows([row.item for row in rows])
+        made[NUMBER] = pa.array([row.number for row in rows], pa.string())
         made[FROM] = pa.array([row.begins for row in rows], _TIME)
         made[TO] = pa.array([row.ends for row in rows], _TIME)
-        made[NUMBER] = pa.array([row.number for row in rows], pa.string())
+        every = _assignments(made)
         made[_CLOSES] = pa.array([row.closes for row in rows])
         made[_INSERTS] = pa.array([row.inserts for row in rows])
         made[_KNOWN] = pa.array([row.is_known for row in rows])
-        return Merge(
-            pa.table(made),
-            columns.keys,
-            lambda before, changed: _applied(before, changed, columns.keys),
-            has_ended=lambda rows: pc.is_valid(rows[TO]),
-        )
+        is_copied = f"target.{NUMBER} = '{COPIED}'"
+
+        def clauses(merger: TableMerger) -> TableMerger:
+            return (
+                # The item was not there before its first change: the copy has seen it later.
+                merger.when_matched_delete(f"source.{_INSERTS} AND {is_copied}")
+                .when_matched_update(every, f"source.{_KNOWN} AND {is_copied}")
+                .when_matched_update({f"`{TO}`": f"source.`{TO}`"})
+                .when_not_matched_insert(every, f"NOT source.{_CLOSES} OR source.{_KNOWN}")
+            )
+
+        open_rows = f"source.{_CLOSES} AND target.{TO} IS NULL"
+        return Merge(pa.table(made), f"{_same_key(columns)} AND {open_rows}", clauses)
 
 
-def _applied(before: pa.Table, changed: pa.Table, keys: Sequence[str]) -> Applied:
-    """Returns the valid rows of a part, and those that end."""
-    names = before.column_names
-    closing = changed.filter(changed[_CLOSES])
-    new = changed.filter(pc.invert(changed[_CLOSES])).select(names)
-    indexes, by = _matches(before, closing, keys)
-    found, ends = before.take(indexes), closing.take(by)
-    is_copied = pc.is_null(found[NUMBER])
-    # The item was not there before its first change: the copy has seen it later.
-    is_too_early = pc.and_(is_copied, ends[_INSERTS])
-    is_known = pc.and_(is_copied, ends[_KNOWN])
-    is_as_found = pc.invert(pc.or_(is_too_early, is_known))
-    ended = found.set_column(names.index(TO), before.schema.field(TO), ends[TO])
-    unseen = pa.array(sorted({*range(closing.num_rows)} - {*by.to_pylist()}), pa.int64())
-    never_seen = closing.take(unseen)
-    rows = [
-        ended.filter(is_as_found),
-        ends.filter(pc.and_(is_known, pc.invert(is_too_early))).select(names),
-        never_seen.filter(never_seen[_KNOWN]).select(names),
-        new.filter(pc.is_valid(new[TO])),
-    ]
-    valid = pa.concat_tables([_without(before, indexes), new.filter(pc.is_null(new[TO]))])
-    return Applied(valid, pa.concat_tables(rows))
+def _copied(own: Iterable[pa.Field], count: int) -> dict[str, pa.Array]:
+    found = {field.name: pa.nulls(count, field.type) for field in own}
+    return {**found, NUMBER: pa.array([COPIED] * count, pa.string())}
 
 
-def _matches(rows: pa.Table, others: pa.Table, keys: Sequence[str]) -> tuple[pa.Array, pa.Array]:
-    """Returns the places of equal keys, in `rows` and in `others`."""
-    by_key = {key: index for index, key in enumerate(_keys(others, keys))}
-    possible = pc.is_in(rows[keys[0]], value_set=others[keys[0]].combine_chunks())
-    indexes = pc.indices_nonzero(possible)
-    found = [
-        (index, by_key[key])
-        for index, key in zip(indexes.to_pylist(), _keys(rows.take(indexes), keys), strict=True)
-        if key in by_key
-    ]
-    ours, theirs = (pa.array([pair[side] for pair in found], pa.int64()) for side in (0, 1))
-    return ours, theirs
+def _assignments(names: Iterable[str]) -> dict[str, str]:
+    return {f"`{name}`": f"source.`{name}`" for name in names}
 
 
-def _keys(rows: pa.Table, keys: Sequence[str]) -> list[tuple[object, ...]]:
-    return list(zip(*(rows[name].to_pylist() for name in keys), strict=True))
-
-
-def _without(rows: pa.Table, indexes: pa.Array) -> pa.Table:
-    every = pa.array(range(rows.num_rows), pa.int64())
-    return rows.filter(pc.invert(pc.is_in(every, value_set=indexes)))
+def _same_key(columns: MirrorColumns) -> str:
+    return " AND ".join(f"target.`{name}` = source.`{name}`" for name in columns.keys)
 
 
 class _Version(NamedTuple):
     item: WireItem
     begins: datetime | None
     ends: datetime | None
-    number: str | None
+    number: str
     closes: bool = False
     """True where it ends the row that is open now, if there is one."""
     inserts: bool = False
@@ -198,7 +181,7 @@ def _versions(changes: Sequence[ItemChange]) -> Iterable[_Version]:
         first.old or first.keys,
         None,
         first.at,
-        None,
+        COPIED,
         closes=True,
         inserts=first.kind == "INSERT",
         is_known=first.old is not None,

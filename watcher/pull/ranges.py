@@ -8,10 +8,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from watcher.aws.model import AfterSequence, AtSequence, Position, Service, TrimHorizon
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect, for_worker
+from watcher.aws.model import AfterSequence, AtSequence, Position, Service, ShardKey, TrimHorizon
 from watcher.clock import CLOCK, Clock, DueQueue, MachineTime
-from watcher.errors import TransientError
+from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
 from watcher.pull.timing import TIMING, Timing
+from watcher.records.record import Record
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
@@ -69,6 +72,56 @@ def described(position: Position) -> str:
         case TrimHorizon():
             return "its trim horizon"
     return str(msgspec.to_builtins(position))
+
+
+def read_range(
+    stream: str,
+    shard_id: str,
+    *,
+    first: str | None = None,
+    after: str | None = None,
+    last: str,
+    region: str | None = None,
+    profile: str | None = None,
+    endpoint_url: str | None = None,
+) -> Iterator[Record]:
+    """Yields one shard's records from sequence number `first` to `last`, both included.
+
+    Instead of `first`, `after` names the record before the range. `stream` is a stream or a table,
+    as for `watch()`. Raises DataLossError where the stream no longer holds all of the range (it
+    keeps 24 hours), StreamError where it can't be read, UsageError for other than one beginning.
+    """
+    if (first is None) == (after is None):
+        raise UsageError("give one beginning: first or after", "first")
+    for name, number in (("first", first), ("after", after), ("last", last)):
+        if number is not None and not (number.isascii() and number.isdigit()):
+            raise UsageError("give a sequence number", name, repr(number))
+    begin = first or after or ""
+    if int(begin) > int(last):
+        raise UsageError(f"it is before the beginning, {begin}", "last", last)
+    if after is not None and int(after) == int(last):
+        return iter(())
+    start = AtSequence(begin) if after is None else AfterSequence(begin)
+    between = Range(shard_id, start, last, closed=False, known=False)
+    connection = AwsConfig.here(region, profile, endpoint_url)
+    return _records(stream, between, connection, first)
+
+
+def _records(
+    stream: str, between: Range, connection: AwsConfig, first: str | None
+) -> Iterator[Record]:
+    try:
+        _, arn = connect(stream, connection)
+        losses = Losses(is_error=True, clock=CLOCK)
+        reader = RangeReader(arn, for_worker(connection, arn), losses)
+        for page in reader.read(between):
+            for record in page.opened(ShardKey(arn, between.shard_id)):
+                if first is not None and int(record.sequence_number) != int(first):
+                    raise DataLossError(f"{between}: it begins at {record.sequence_number}")
+                first = None
+                yield record
+    except ServiceError as error:
+        raise StreamError(str(error)) from error
 
 
 class RangeReader:

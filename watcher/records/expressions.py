@@ -14,36 +14,32 @@ from __future__ import annotations
 import base64
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from watcher.errors import UsageError, WatcherError
+from watcher.records.conditions import (
+    All,
+    AnyOf,
+    Bound,
+    Computed,
+    Condition,
+    Constant,
+    Not,
+    Operand,
+    Place,
+    Range,
+    Test,
+    Texts,
+    Value,
+    union,
+)
 from watcher.records.diff import ABSENT, Content, same
-from watcher.records.wire import WireRecord
-
-_Value: TypeAlias = Any
-"""A value as the wire has it, `{"N": "5"}`; ABSENT where an item lacks it."""
-
-
-class _Item(NamedTuple):
-    """The images that a condition tests."""
-
-    new: Mapping[str, _Value]
-    old: Mapping[str, _Value]
-    key: Mapping[str, _Value]
-    item: Mapping[str, _Value]
-    """The item after the change; of a removed one, before; where there are no images, its key."""
-
-
-_Condition: TypeAlias = Callable[[_Item], bool]
-_Operand: TypeAlias = Callable[[_Item], _Value]
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:
-        (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+        (?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.]))
       | (?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
       | (?P<quoted>`[^`]+`)
       | (?P<word>[^\W\d][\w-]*)
@@ -66,53 +62,13 @@ _SIDES: Final = ("new", "old", "key")
 _CONSTANTS: Final = {"true": {"BOOL": True}, "false": {"BOOL": False}, "null": {"NULL": True}}
 _RESERVED: Final = ("and", "or", "not", "between", "in")
 
-_attributes: Final = msgspec.json.Decoder(dict[str, Any])
+_DEEPEST: Final = 100
+"""So many parentheses and nots may stand in one another."""
 
 
-def compile_expression(text: str) -> Callable[[WireRecord], bool]:
-    """Returns the test whether a record meets a condition. Raises UsageError with the place."""
-    condition = _Parser(text).parse()
-    return lambda record: condition(_item(record))
-
-
-def contains_text(text: str) -> Callable[[WireRecord], bool]:
-    """Returns the test whether a text stands in a record's key or images: in a name or a value."""
-
-    def test(record: WireRecord) -> bool:
-        change = record.dynamodb
-        images = (change.Keys, change.NewImage, change.OldImage)
-        return any(_holds(text, _attributes.decode(raw)) for raw in images if raw)
-
-    return test
-
-
-def _holds(text: str, item: Mapping[str, _Value]) -> bool:
-    return any(text in name or _value_holds(text, value) for name, value in item.items())
-
-
-def _value_holds(text: str, value: _Value) -> bool:
-    ((kind, content),) = value.items()
-    match kind:
-        case "M":
-            return _holds(text, content)
-        case "L":
-            return any(_value_holds(text, each) for each in content)
-        case "SS" | "NS":
-            return any(text in each for each in content)
-        case "S" | "N":
-            return text in content
-        case "BOOL":
-            return text == str(content).lower()
-    return False
-
-
-def _item(record: WireRecord) -> _Item:
-    change = record.dynamodb
-    new, old, key = (
-        _attributes.decode(raw) if raw else {}
-        for raw in (change.NewImage, change.OldImage, change.Keys)
-    )
-    return _Item(new, old, key, new or old or key)
+def parse_expression(text: str) -> Condition:
+    """Returns the condition that a text says. Raises UsageError with the place of a mistake."""
+    return _Parser(text).parse()
 
 
 class _Token(NamedTuple):
@@ -133,8 +89,9 @@ class _Parser:
         self._text = text
         self._tokens = self._tokenized()
         self._at = 0
+        self._depth = 0
 
-    def parse(self) -> _Condition:
+    def parse(self) -> Condition:
         """Returns the whole condition."""
         condition = self._any_of()
         if self._next.kind != "end":
@@ -189,30 +146,35 @@ class _Parser:
 
     # Conditions
 
-    def _any_of(self) -> _Condition:
+    def _any_of(self) -> Condition:
         parts = [self._all_of()]
         while self._take("or"):
             parts.append(self._all_of())
-        return parts[0] if len(parts) == 1 else lambda item: any(part(item) for part in parts)
+        return AnyOf(tuple(parts))
 
-    def _all_of(self) -> _Condition:
+    def _all_of(self) -> Condition:
         parts = [self._negated()]
         while self._take("and"):
             parts.append(self._negated())
-        return parts[0] if len(parts) == 1 else lambda item: all(part(item) for part in parts)
+        return All(tuple(parts))
 
-    def _negated(self) -> _Condition:
-        if self._take("not"):
-            inner = self._negated()
-            return lambda item: not inner(item)
-        if self._take("("):
+    def _negated(self) -> Condition:
+        is_negated = self._take("not") is not None
+        if not is_negated and self._take("(") is None:
+            name = self._function()
+            if name and name != "size":
+                return self._called(name)
+            return self._compared(self._operand())
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise UsageError(f"more than {_DEEPEST} parentheses and nots stand in one another")
+        if is_negated:
+            inner: Condition = Not(self._negated())
+        else:
             inner = self._any_of()
             self._need(")")
-            return inner
-        name = self._function()
-        if name and name != "size":
-            return self._called(name)
-        return self._compared(self._operand())
+        self._depth -= 1
+        return inner
 
     def _function(self) -> str | None:
         token, behind = self._tokens[self._at : self._at + 2] if self._next.word else (None, None)
@@ -223,65 +185,54 @@ class _Parser:
             raise self._wrong(f"one of {', '.join(_FUNCTIONS)}")
         return token.word
 
-    def _called(self, name: str) -> _Condition:
+    def _called(self, name: str) -> Condition:
         self._at += 2
         operands = [self._operand()]
         while len(operands) < _FUNCTIONS[name]:
             self._need(",")
             operands.append(self._value())
         self._need(")")
-        first, last = operands[0], operands[-1]
-        match name:
-            case "attribute_exists":
-                return lambda item: first(item) is not ABSENT
-            case "attribute_not_exists":
-                return lambda item: first(item) is ABSENT
-            case "attribute_type":
-                return lambda item: _type(first(item)) == _content(last(item))
-            case "begins_with":
-                return lambda item: _begins_with(first(item), last(item))
-        return lambda item: _contains(first(item), last(item))
+        bound = None
+        if name == "begins_with" and isinstance(equal := _equal_to(operands[1]), Texts):
+            bound = equal._replace(whole=False)
+        return Test(_TESTS[name], tuple(operands), bound)
 
-    def _compared(self, left: _Operand) -> _Condition:
+    def _compared(self, left: Operand) -> Condition:
         if sign := self._take("=", "<>", *_ORDER):
             right = self._value()
-            if sign in _ORDER:
-                return lambda item: _is_ordered(left(item), sign, right(item))
-            is_equal = sign == "="
-            return lambda item: _is_same(left(item), right(item)) is is_equal
+            if sign == "<>":
+                return Not(Test(_is_same, (left, right)))
+            if sign == "=":
+                return Test(_is_same, (left, right), _equal_to(right))
+            return _ordered(left, sign, right)
         if self._take("between"):
             low = self._value()
             self._need("and")
-            high = self._value()
-            return lambda item: (
-                _is_ordered(left(item), ">=", low(item))
-                and _is_ordered(left(item), "<=", high(item))
-            )
+            return All((_ordered(left, ">=", low), _ordered(left, "<=", self._value())))
         if self._take("in"):
             self._need("(")
             values = [self._value()]
             while self._take(","):
                 values.append(self._value())
             self._need(")")
-            return lambda item: any(_is_same(left(item), value(item)) for value in values)
+            return Test(_is_among, (left, *values), union([*map(_equal_to, values)]))
         raise self._wrong("a comparison (= <> < <= > >= between in)")
 
     # Operands
 
-    def _operand(self) -> _Operand:
+    def _operand(self) -> Operand:
         if self._function() == "size":
             self._at += 2
             inner = self._operand()
             self._need(")")
-            return lambda item: _size(inner(item))
+            return Computed(_size, inner)
         token = self._next
         if token.kind in ("number", "string") or token.word in _CONSTANTS:
             self._at += 1
-            value = _literal(token)
-            return lambda item: value
+            return Constant(_literal(token))
         return self._path()
 
-    def _value(self) -> _Operand:
+    def _value(self) -> Operand:
         """An operand that is compared with: a word alone would be an attribute; it is none."""
         word, behind = self._next, self._tokens[self._at + 1 : self._at + 2]
         is_alone = word.word and word.word not in (*_CONSTANTS, *_RESERVED)
@@ -292,22 +243,22 @@ class _Parser:
             )
         return self._operand()
 
-    def _path(self) -> _Operand:
-        side, steps = "item", [self._name()]
+    def _path(self) -> Place:
+        image, steps = "item", [self._name()]
         if steps[0] in _SIDES and self._tokens[self._at - 1].kind == "word" and self._take("."):
-            side, steps = steps[0], [self._name()]
+            image, steps = steps[0], [self._name()]
         names: list[str | int] = list(steps)
         while sign := self._take(".", "["):
             if sign == ".":
                 names.append(self._name())
                 continue
             index = self._next
-            if not index.text.isdecimal():
+            if not (index.text.isascii() and index.text.isdigit()):
                 raise self._wrong("the index of a list")
             self._at += 1
             self._need("]")
             names.append(int(index.text))
-        return lambda item: _at(getattr(item, side), names)
+        return Place(image, tuple(names))
 
     def _name(self) -> str:
         token = self._next
@@ -317,7 +268,7 @@ class _Parser:
         raise self._wrong("an attribute or a value")
 
 
-def _literal(token: _Token) -> _Value:
+def _literal(token: _Token) -> Value:
     if token.kind == "number":
         return {"N": token.text}
     if token.kind == "string":
@@ -325,29 +276,38 @@ def _literal(token: _Token) -> _Value:
     return _CONSTANTS[token.word]
 
 
+def _equal_to(operand: Operand) -> Bound | None:
+    """Returns the bound of what equals a number or a text that the condition has."""
+    match operand:
+        case Constant({"N": digits}):
+            return Range(float(digits), float(digits))
+        case Constant({"S": text}):
+            return Texts("S", (text,), whole=True)
+    return None
+
+
+def _ordered(left: Operand, sign: str, right: Operand) -> Test:
+    compare = _ORDER[sign]
+    bound = _equal_to(right)
+    if isinstance(bound, Range):
+        bound = Range(low=bound.low) if sign in (">", ">=") else Range(high=bound.high)
+    else:
+        bound = None
+    return Test(lambda one, other: _is_ordered(one, compare, other), (left, right), bound)
+
+
 # Values
 
 
-def _at(attributes: Mapping[str, _Value], names: list[str | int]) -> _Value:
-    value: _Value = {"M": attributes}
-    for name in names:
-        content = value.get("M" if isinstance(name, str) else "L")
-        try:
-            value = content[name]
-        except (KeyError, IndexError, TypeError):
-            return ABSENT
-    return value
-
-
-def _type(value: _Value) -> str | None:
+def _type(value: Value) -> str | None:
     return None if value is ABSENT else next(iter(value))
 
 
-def _content(value: _Value) -> Content:
+def _content(value: Value) -> Content:
     return None if value is ABSENT else next(iter(value.values()))
 
 
-def _is_same(left: _Value, right: _Value) -> bool:
+def _is_same(left: Value, right: Value) -> bool:
     if left is ABSENT or right is ABSENT:
         return False
     try:
@@ -356,50 +316,73 @@ def _is_same(left: _Value, right: _Value) -> bool:
         return False
 
 
-def _is_ordered(left: _Value, sign: str, right: _Value) -> bool:
+def _is_among(value: Value, *others: Value) -> bool:
+    return any(_is_same(value, other) for other in others)
+
+
+def _is_ordered(left: Value, compare: Callable[[Any, Any], bool], right: Value) -> bool:
     """True for numbers, texts and bytes that are in order; values of two types are in none."""
     kind = _type(left)
     if kind != _type(right) or kind not in ("N", "S", "B"):
         return False
     try:
-        return _ORDER[sign](_sortable(left), _sortable(right))
+        if kind == "N":
+            return compare(Decimal(_content(left)), Decimal(_content(right)))
+        return compare(_bytes(left), _bytes(right))
     except (InvalidOperation, ValueError):
         return False
 
 
-def _sortable(value: _Value) -> Decimal | bytes:
-    ((kind, content),) = value.items()
-    if kind == "N":
-        return Decimal(content)
-    if kind == "B":
+def _bytes(value: Value) -> bytes:
+    """Returns the bytes of a text or of a binary value. Raises ValueError for an emulator's."""
+    content = _content(value)
+    if _type(value) == "B":
         return base64.b64decode(content)
-    text: bytes = content.encode("utf-8", "surrogatepass")
-    return text
+    encoded: bytes = content.encode("utf-8", "surrogatepass")
+    return encoded
 
 
-def _begins_with(value: _Value, start: _Value) -> bool:
-    return _type(value) == _type(start) == "S" and _content(value).startswith(_content(start))
+def _begins_with(value: Value, start: Value) -> bool:
+    if _type(value) != _type(start) or _type(value) not in ("S", "B"):
+        return False
+    try:
+        return _bytes(value).startswith(_bytes(start))
+    except ValueError:
+        return False
 
 
-def _contains(value: _Value, part: _Value) -> bool:
+def _contains(value: Value, part: Value) -> bool:
     match _type(value):
-        case "S":
-            return _type(part) == "S" and _content(part) in _content(value)
-        case "SS" | "NS" | "BS":
-            kind = str(_type(value))[0]
-            return any(_is_same({kind: each}, part) for each in _content(value))
+        case "S" | "B" as kind if kind == _type(part):
+            try:
+                return _bytes(part) in _bytes(value)
+            except ValueError:
+                return False
+        case "SS" | "NS" | "BS" as kind:
+            return any(_is_same({kind[0]: each}, part) for each in _content(value))
         case "L":
             return any(_is_same(each, part) for each in _content(value))
     return False
 
 
-def _size(value: _Value) -> _Value:
-    """DynamoDB's `size`: of a text its bytes, of bytes theirs, else the number of elements."""
+def _size(value: Value) -> Value:
+    """DynamoDB's `size`: the units of UTF-16 of a text, bytes, or the number of elements."""
     kind, content = _type(value), _content(value)
     if kind == "S":
-        content = content.encode("utf-8", "surrogatepass")
+        length = len(content.encode("utf-16-le", "surrogatepass")) // 2
     elif kind == "B":
-        content = base64.b64decode(content)
-    elif kind not in ("SS", "NS", "BS", "M", "L"):
+        length = len(_bytes(value))
+    elif kind in ("SS", "NS", "BS", "M", "L"):
+        length = len(content)
+    else:
         return ABSENT
-    return {"N": str(len(content))}
+    return {"N": str(length)}
+
+
+_TESTS: Final[dict[str, Callable[..., bool]]] = {
+    "attribute_exists": lambda value: value is not ABSENT,
+    "attribute_not_exists": lambda value: value is ABSENT,
+    "attribute_type": lambda value, kind: _type(value) == _content(kind),
+    "begins_with": _begins_with,
+    "contains": _contains,
+}

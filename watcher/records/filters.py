@@ -12,10 +12,22 @@ from pathlib import Path
 
 import msgspec
 
+from watcher.aws.model import WireValue
 from watcher.errors import UsageError, blame, refuse_other_than_text, texts
+from watcher.records.conditions import (
+    All,
+    AnyOf,
+    Condition,
+    OfRecord,
+    Place,
+    Prefilter,
+    Test,
+    Value,
+    compiled,
+)
 from watcher.records.diff import to_number
-from watcher.records.expressions import compile_expression, contains_text
-from watcher.records.filter_patterns import Prefilter, compile_patterns, refuse
+from watcher.records.expressions import parse_expression
+from watcher.records.filter_patterns import parse_pattern, refuse
 from watcher.records.record import Record
 from watcher.records.wire import (
     KINDS,
@@ -79,24 +91,24 @@ class RecordFilter:
         self.keys = keys
         """The accepted values, as the wire has them, by the key attribute's name."""
         self._new = partial(RecordFilter, grep=grep, is_ttl=is_ttl)
-        parts: list[WireFilter] = []
+        parts: list[Condition] = []
         if kinds:
-            parts.append(_only(kinds, is_ttl))
+            parts.append(_of_kinds(kinds, is_ttl))
         if keys:
-            parts.append(_key(keys))
-        of_lambda = [each for each in patterns if not isinstance(each, str)]
-        conditions = [compile_expression(each) for each in patterns if isinstance(each, str)]
-        if of_lambda:
-            conditions.append(compile_patterns(of_lambda))
-        if conditions:
-            parts.append(_any_of(conditions))
+            parts.append(_of_key(keys))
+        if patterns:
+            several = [
+                parse_expression(each) if isinstance(each, str) else parse_pattern(each)
+                for each in patterns
+            ]
+            parts.append(AnyOf(tuple(several)))
         if grep:
-            parts.append(contains_text(grep))
-        self.matches_wire: WireFilter = (
-            parts[0] if len(parts) == 1 else lambda record: all(part(record) for part in parts)
-        )
+            images = Place("key"), Place("new"), Place("old")
+            parts.append(Test(partial(_contain_text, grep), images))
+        condition = All(tuple(parts))
+        self.matches_wire: WireFilter = compiled(condition)
         # A key that the table does not have is an error, whatever a pattern leaves out before.
-        self._prefilter = Prefilter([] if keys or len(of_lambda) < len(patterns) else of_lambda)
+        self._prefilter = Prefilter(All(()) if keys else condition)
 
     def matching_indexes(self, records: Sequence[WireRecord]) -> list[int]:
         """Returns the indexes of the matching records."""
@@ -112,10 +124,6 @@ class RecordFilter:
         return self._new, (_plain(patterns), *rest)
 
 
-def _any_of(parts: Sequence[WireFilter]) -> WireFilter:
-    return parts[0] if len(parts) == 1 else lambda record: any(part(record) for part in parts)
-
-
 def words(only: str | Iterable[str] | None) -> set[str]:
     """Returns the kinds of change that `only` names, in lower case."""
     named = [only] if isinstance(only, str) else only or ()
@@ -129,10 +137,10 @@ def _kinds(only: str | Iterable[str]) -> set[str]:
     return kinds
 
 
-def _only(kinds: set[str], is_ttl: WireFilter) -> WireFilter:
+def _of_kinds(kinds: set[str], is_ttl: WireFilter) -> OfRecord:
     if _TTL not in kinds:
-        return lambda record: record.eventName in kinds
-    return lambda record: record.eventName in kinds or is_ttl(record)
+        return OfRecord(lambda record: record.eventName in kinds, frozenset(kinds))
+    return OfRecord(lambda record: record.eventName in kinds or is_ttl(record))
 
 
 def _accepted(key: KeyValues) -> dict[str, set[str]]:
@@ -145,22 +153,43 @@ def _accepted(key: KeyValues) -> dict[str, set[str]]:
     return accepted
 
 
-def _key(accepted: Mapping[str, set[str]]) -> WireFilter:
-    """Returns the filter of records whose every named attribute has one of its values."""
+def _of_key(accepted: Mapping[str, set[str]]) -> OfRecord:
+    """Returns the condition that each named attribute of a key has one of its values."""
     decode = msgspec.json.Decoder(dict[str, dict[str, str]]).decode
 
-    def matches(record: WireRecord) -> bool:
-        keys = decode(record.dynamodb.Keys)
+    def holds(record: WireRecord) -> bool:
+        key = decode(record.dynamodb.Keys)
         for name, values in accepted.items():
-            if name not in keys:
-                text = f"no such key attribute; the table has {', '.join(sorted(keys))}"
+            if name not in key:
+                text = f"no such key attribute; the table has {', '.join(sorted(key))}"
                 raise UsageError(text, "key", name)
-            ((kind, text),) = keys[name].items()
+            ((kind, text),) = key[name].items()
             if text not in values and not (kind == "N" and _is_among(text, values)):
                 return False
         return True
 
-    return matches
+    return OfRecord(holds)
+
+
+def _contain_text(text: str, *images: Value) -> bool:
+    """Returns True where a text stands in one of the images: in a name or a value."""
+    return any(_holds(text, image) for image in images if image)
+
+
+def _holds(text: str, value: WireValue) -> bool:
+    ((kind, content),) = value.items()
+    match kind:
+        case "M":
+            return any(text in name or _holds(text, each) for name, each in content.items())
+        case "L":
+            return any(_holds(text, each) for each in content)
+        case "SS" | "NS":
+            return any(text in each for each in content)
+        case "S" | "N":
+            return text in content
+        case "BOOL":
+            return text == str(content).lower()
+    return False
 
 
 def _pair(text: str) -> tuple[str, str]:

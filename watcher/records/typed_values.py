@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import decimal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -18,24 +19,65 @@ from watcher.records.plain_json import plain
 from watcher.records.record import NativeItem, NativeValue
 
 Converter = Callable[[WireValue], Any]
+_MakeConverter = Callable[[pa.DataType], Converter]
 
 SETS: Final = {"SS": "S", "NS": "N", "BS": "B"}
 RESCUED: Final = "_rescued_data"
 """The column of attributes that no other one holds, in DynamoDB's JSON."""
 
 
+class DoesNotFitError(Exception):
+    """A value that a type can't hold, or not all of it."""
+
+
 def converter(kind: pa.DataType) -> Converter:
     """Returns the conversion of an attribute value to a type; a value that can't be is None."""
+    return _conversion(kind, converter)
+
+
+def strict_converter(kind: pa.DataType, *, whole: bool) -> Converter:
+    """Returns the same conversion; it raises DoesNotFitError for a value that it would lose.
+
+    That is one that becomes None and is not NULL, or has a part that does; with `whole` also one
+    that has a part for which a struct has no field.
+    """
+    convert = _conversion(kind, partial(strict_converter, whole=whole), whole=whole)
+
+    def converted(value: WireValue) -> object:
+        found = convert(value)
+        if found is None and value and "NULL" not in value:
+            raise DoesNotFitError
+        return found
+
+    return converted
+
+
+def _conversion(kind: pa.DataType, of_part: _MakeConverter, *, whole: bool = False) -> Converter:
     if pa.types.is_struct(kind):
-        return _struct(kind)
+        return _struct(kind, of_part, whole=whole)
     if pa.types.is_map(kind):
-        return _map(converter(kind.item_type))
+        return _map(of_part(kind.item_type))
     if pa.types.is_list(kind):
-        return _list(converter(kind.value_type))
+        return _list(of_part(kind.value_type))
     for is_kind, make in _CONVERTERS.items():
         if is_kind(kind):
             return make(kind)
     raise AssertionError(f"{kind} is refused before")
+
+
+_KEY_TYPES: Final[Mapping[str, Sequence[Callable[[pa.DataType], bool]]]] = {
+    "S": (pa.types.is_string, pa.types.is_timestamp, pa.types.is_date),
+    "B": (pa.types.is_string, pa.types.is_binary),
+    "N": (
+        *(pa.types.is_string, pa.types.is_timestamp, pa.types.is_date),
+        *(pa.types.is_integer, pa.types.is_decimal, pa.types.is_floating),
+    ),
+}
+
+
+def may_hold_key(kind: pa.DataType, key_type: str) -> bool:
+    """True where a column's type may hold a table's key attribute, S, N or B."""
+    return any(is_kind(kind) for is_kind in _KEY_TYPES[key_type])
 
 
 def _string(value: WireValue) -> str | None:
@@ -109,15 +151,18 @@ def _timestamp(kind: pa.DataType) -> Converter:
     return convert
 
 
-def _struct(kind: pa.StructType) -> Converter:
+def _struct(kind: pa.StructType, of_part: _MakeConverter, *, whole: bool) -> Converter:
     """Returns the conversion of a map to a struct; an absent attribute is null."""
-    fields = [(field.name, converter(field.type)) for field in kind]
+    fields = [(field.name, of_part(field.type)) for field in kind]
 
     def convert(value: WireValue) -> NativeItem | None:
         item = value.get("M")
         if item is None:
             return None
-        return {name: field(item[name]) for name, field in fields if name in item}
+        made = {name: field(item[name]) for name, field in fields if name in item}
+        if whole and len(made) < len(item):
+            raise DoesNotFitError
+        return made
 
     return convert
 

@@ -31,6 +31,7 @@ from watcher.report.summary import Busiest, Key, Summary
 from watcher.time_machine import archives
 from watcher.time_machine.archives import ArchiveRow
 from watcher.time_machine.callers import Answer
+from watcher.times import duration_text
 
 _LATEST: Final = 20
 MOST_CHANGES: Final = 200
@@ -265,7 +266,7 @@ def _head(report: Report) -> list[Element]:
     if first is not None and last is not None:
         form = second if last - first < _SHORT else minute
         end = f" to {form(last)}" if form(first) != form(last) else ""
-        span = f" ({_span(last - first)})" if round(last - first) else ""
+        span = f" ({duration_text(last - first)})" if round(last - first) else ""
         parts.append(element("p", f"{form(first)}{end} UTC{span}"))
     parts += [element("p", note, class_="quiet") for note in report.notes]
     if summary.untimed:
@@ -510,12 +511,3 @@ def _width(seconds: int) -> str:
         if seconds % unit == 0:
             return name if seconds == unit else f"{seconds // unit} {name}s"
     return f"{seconds} seconds"
-
-
-def _span(seconds: float) -> str:
-    """Formats a span of time: `1 h 20 min`."""
-    days, rest = divmod(round(seconds), 86400)
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    units = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
-    return " ".join([f"{number} {unit}" for number, unit in units if number][:2])

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyspark
@@ -25,6 +25,8 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError, WatcherError
 from watcher.spark import offsets
 from watcher.spark.offsets import OffsetJson
+from watcher.spark.picklable import SparkPicklable
+from watcher.spark.timing import TIMING, Timing
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -105,6 +107,15 @@ def refuse_snapshot() -> None:
         )
 
 
+def refuse_several() -> None:
+    """Raises UsageError where a Spark can't read several streams as one."""
+    if not HAS_ADMISSION_CONTROL:
+        raise UsageError(
+            f"several streams in one read need Spark 4.2, and this is {pyspark.__version__}: "
+            "read each, and union them"
+        )
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Returns Spark's schema as Arrow's, its timestamps in UTC."""
     # Up to 4.1 that is the default, and the parameter has another name.
@@ -128,14 +139,7 @@ class Spark42Reader(Protocol):
     def stop(self) -> None: ...
 
 
-# The first micro-batch ends after so long without news, as a shard is read every second; …
-_QUIET_SECONDS: Final = 1.5
-_QUIET_POLL_SECONDS: Final = 0.25
-# … at the latest after this.
-_FIRST_BATCH_SECONDS: Final = 30.0
-
-
-class Spark40Reader(DataSourceStreamReader):
+class Spark40Reader(SparkPicklable, DataSourceStreamReader):
     """The streaming read as Spark 4.0 and 4.1 call it.
 
     `checkpoint` is the query's: its offsets tell where this process's first micro-batch begins.
@@ -146,8 +150,10 @@ class Spark40Reader(DataSourceStreamReader):
         reader: Spark42Reader,
         checkpoint: str,
         clock: Clock = CLOCK,
+        timing: Timing = TIMING,
     ) -> None:
         self._clock = clock
+        self._timing = timing
         self._reader = reader
         self._checkpoint = checkpoint
         self._end: OffsetJson | None = None
@@ -189,11 +195,11 @@ class Spark40Reader(DataSourceStreamReader):
             if self._reader.awaits_others:
                 began = quiet_since = now
             elif now >= min(
-                began + _FIRST_BATCH_SECONDS,
-                quiet_since + _QUIET_SECONDS,
+                began + self._timing.first_batch_seconds,
+                quiet_since + self._timing.quiet_seconds,
             ):
                 return end
-            self._clock.sleep(_QUIET_POLL_SECONDS)
+            self._clock.sleep(self._timing.quiet_poll_seconds)
             grown = self._reader.latestOffset(start, limit)
             if grown != end:
                 end, quiet_since = grown, now
@@ -231,7 +237,7 @@ def adapted_reader(reader: _Reader, checkpoint: str | None) -> _Reader | Spark40
     return Spark40Reader(reader, checkpoint)
 
 
-class _RefusedReader(DataSourceStreamReader):
+class _RefusedReader(SparkPicklable, DataSourceStreamReader):
     """Stands for a reader that could not be made; raises the cause where Spark shows it."""
 
     def __init__(self, error: WatcherError) -> None:

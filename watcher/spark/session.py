@@ -49,6 +49,9 @@ LOCAL_DEFAULTS: Final = {
     "spark.hadoop.fs.permissions.umask-mode": "077",
 }
 
+# The optimizing compiler pays after a minute or so.
+_SHORT = "-XX:TieredStopAtLevel=1"
+
 
 def start(
     *,
@@ -71,8 +74,9 @@ def start(
             help="Maven packages to add, as spark-submit takes them",
         ),
     ] = None,
+    short: bool = False,
 ) -> SparkSession:
-    """Starts a session with `dynamodb_streams` registered.
+    """Starts a session with `dynamodb_streams` registered; `short` for work of seconds.
 
     Raises UsageError for a wrong setting.
     """
@@ -84,7 +88,7 @@ def start(
     if packages:
         logger.info(f"Fetching {packages}")
         own_settings = {"spark.jars.packages": packages, **own_settings}
-    settings = _settings(master or "local[*]") | own_settings
+    settings = _settings(master or "local[*]", short=short) | own_settings
     if SparkContext._gateway is None:
         # The start takes some seconds without any other output.
         logger.info(f"Starting Spark ({settings['spark.master']})")
@@ -106,13 +110,13 @@ def start(
     return spark
 
 
-def _settings(master: str) -> dict[str, str]:
+def _settings(master: str, *, short: bool) -> dict[str, str]:
     """Returns the settings that only `--conf` overrides."""
     return {
         "spark.app.name": "watcher",
         "spark.master": master,
         # Not extraJavaOptions: those are the user's.
-        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.driver.defaultJavaOptions": " ".join(_java_options(short)),
         # spark-submit takes this program for a shell, and would switch the bar on.
         "spark.ui.showConsoleProgress": "false",
     }
@@ -173,6 +177,11 @@ def _refuse_connect(master: str | None, conf: dict[str, str]) -> None:
                 "JVM they manage: leave it out, or use the source there: "
                 "watcher.spark.register(spark), then format('dynamodb_streams')"
             )
+
+
+def _java_options(short: bool) -> list[str]:
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
+    return options + jvm.class_archive_options(may_make=short)
 
 
 def stop(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeAlias
@@ -90,15 +90,10 @@ class Archive:
         for path in self.files:
             yield from _rows(path, columns)
 
-    def days(self, between: tuple[date, date] | None = None) -> Iterator[Iterator[ArchiveRow]]:
-        """Yields the rows of each day, which has a folder of its own. Raises UsageError.
-
-        `between` are the first and the last (UTC) of those to read; None for all.
-        """
-        named = None if between is None else tuple(f"date={each}" for each in between)
-        for folder, paths in itertools.groupby(self.files, lambda path: path.parent):
-            if named is None or named[0] <= folder.name <= named[1]:
-                yield (row for path in paths for row in _rows(path, ALL_COLUMNS))
+    def days(self) -> Iterator[Iterator[ArchiveRow]]:
+        """Yields the rows of each day, which has a folder of its own. Raises UsageError."""
+        for _, paths in itertools.groupby(self.files, lambda path: path.parent):
+            yield (row for path in paths for row in _rows(path, ALL_COLUMNS))
 
 
 def is_archive(path: Path) -> bool:

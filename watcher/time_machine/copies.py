@@ -236,8 +236,8 @@ def copy_path(text: str) -> Path | None:
 
 
 def is_mirror(path: Path) -> bool:
-    """Returns True for the folder of a mirror, in Delta's or Iceberg's format."""
-    return (path / "_delta_log").is_dir() or (path / "catalog.db").is_file()
+    """Returns True for the folder of a mirror, a Delta table."""
+    return (path / "_delta_log").is_dir()
 
 
 def _opened(path: Path) -> IO[str]:

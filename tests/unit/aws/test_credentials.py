@@ -40,8 +40,8 @@ class Source:
         self.may_go = threading.Event()
         self.may_go.set()
 
-    def __call__(self, refused: str | None, may_ask: bool) -> Keys:
-        self.asked.append((refused, may_ask))
+    def __call__(self, old: str | None, may_ask: bool) -> Keys:
+        self.asked.append((old, may_ask))
         self.may_go.wait(10)
         if self.error is not None:
             raise self.error
@@ -82,7 +82,7 @@ def test_they_are_renewed_some_minutes_before_their_end_or_after_half_of_a_short
     assert credentials.keys().access_key == "key 1"
     clock.sleep(0.2)
     assert credentials.keys().access_key == "key 2"
-    assert source.asked == [(None, True), (None, False)], "a person is asked at the start only"
+    assert source.asked == [(None, True), ("key 1", False)], "a person is asked at the start only"
 
 
 def test_programs_that_began_together_renew_one_after_the_other(clock: HandClock) -> None:

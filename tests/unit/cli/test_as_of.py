@@ -95,7 +95,7 @@ def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
         (["orders"], "name a stream and a time: as-of orders 14:05"),
         (
             ["orders", "soon"],
-            ": TIME: can't read 'soon' as a time: use an age like 2h, or a time like",
+            ": TIME: can't read 'soon' as a time: use an age like 2h or 1h30m, or a time like",
         ),
         (["orders", "2099-01-01"], "is in the future"),
         (["orders", "30h"], "is before what orders holds, which begins"),

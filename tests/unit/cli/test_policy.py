@@ -61,7 +61,6 @@ def test_tables_are_named_as_far_as_they_are_known(
     [
         ("sqs://dead", ["sqs:GetQueueUrl", "sqs:SendMessage"], "arn:aws:sqs:*:*:dead"),
         ("sqs://arn:aws:sqs:eu-west-1:1:q", None, "arn:aws:sqs:eu-west-1:1:q"),
-        ("sns://arn:aws:sns:eu-west-1:1:t", ["sns:Publish"], "arn:aws:sns:eu-west-1:1:t"),
         ("s3://dead/of/orders", ["s3:PutObject"], "arn:aws:s3:::dead/of/orders/*"),
         ("s3://dead", ["s3:PutObject"], "arn:aws:s3:::dead/*"),
     ],
@@ -165,28 +164,3 @@ def test_what_can_not_be_is_said(
 ) -> None:
     assert cli.main(["policy", *words]) == UsageError.exit_status
     assert capsys.readouterr().err.startswith(f"error: {told}")
-
-
-@pytest.mark.parametrize(
-    ("queue", "resource", "asks"),
-    [
-        ("failed", "arn:aws:sqs:*:*:failed", True),
-        ("sqs://failed", "arn:aws:sqs:*:*:failed", True),
-        ("arn:aws:sqs:eu-west-1:1:failed", "arn:aws:sqs:eu-west-1:1:failed", True),
-        (
-            "https://sqs.eu-west-1.amazonaws.com/1/failed",
-            "arn:aws:sqs:eu-west-1:1:failed",
-            False,
-        ),
-    ],
-)
-def test_redrive_takes_messages_out_of_its_queue_and_asks_no_table(
-    queue: str, resource: str, asks: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    statements = policy(capsys, "orders", "--for", "redrive", "--queue", queue)
-    assert [*statements] == ["ReadTheStream", "TakeMessages"]
-    taken = statements["TakeMessages"]
-    assert taken["Resource"] == [resource]
-    calls = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}
-    assert set(taken["Action"]) == calls | ({"sqs:GetQueueUrl"} if asks else set())
-    assert [*policy(capsys, "orders", "--for", "redrive")] == ["ReadTheStream"]

@@ -193,3 +193,20 @@ def test_filters_mean_what_they_mean_for_a_watch(
     assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (2, 3)]
     assert "Done: 2 replayed, 1 filtered out, 0 failed" in printed.err.splitlines()[-1]
     assert main(["replay", str(letters), "--print-json", "--only", "x"]) == 2
+
+
+def test_a_lambda_function_makes_its_clients_in_the_region_and_of_the_profile(
+    letters: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(letters.parent)
+    monkeypatch.syspath_prepend(letters.parent)
+    (letters.parent / "where.py").write_text(
+        "import os\nwhere = os.environ['AWS_REGION'], os.environ['AWS_PROFILE']\n"
+        "def handler(event, context):\n    print(*where)\n"
+    )
+    options = "--region", "eu-west-1", "--profile", "there"
+    assert main(["replay", str(letters), "--lambda", "where.handler", *options]) == 0
+    assert capsys.readouterr().out == "eu-west-1 there\n"

@@ -35,9 +35,9 @@ def test_a_lineage_of_any_length_is_a_tree(count: int) -> None:
 @pytest.mark.parametrize(
     ("columns", "shown"),
     [
-        (200, "shardId-00000001795330388569-5ee6d958  closed  100..200  opened 3h 40m ago"),
-        (80, "shardId-00000001795330388569-5ee6d958  closed  opened 3h 40m ago"),
-        (60, "shardId-…-5ee6d958  closed  opened 3h 40m ago"),
+        (200, "shardId-00000001795330388569-5ee6d958  closed  100..200  opened 3 h 40 min ago"),
+        (80, "shardId-00000001795330388569-5ee6d958  closed  opened 3 h 40 min ago"),
+        (60, "shardId-…-5ee6d958  closed  opened 3 h 40 min ago"),
         (40, "shardId-…-5ee6d958  closed"),
     ],
 )

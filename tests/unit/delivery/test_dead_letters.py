@@ -14,7 +14,7 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST, record, wire
 from watcher.cli import main
-from watcher.delivery.dead_letters import HeldMessages
+from watcher.delivery.dead_letters import QueueLetters
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Failure, Handler
@@ -139,20 +139,6 @@ def test_a_fifo_queue_has_a_shards_letters_in_their_order_each_once(aws: Any) ->
     assert [each["record"] for each in bodies(queues, url)] == [wire(1), wire(2)]
 
 
-def test_a_topic_gets_letters_that_are_replayed_from_its_queue(
-    aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    topic = aws("sns").create_topic(Name="dead")["TopicArn"]
-    aws("sqs").create_queue(QueueName="dead")
-    queue = "arn:aws:sqs:us-east-1:123456789012:dead"
-    aws("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)
-    dead(f"dead-letter:sns://{topic}")
-    assert replay("sqs://dead", folder=tmp_path) == 0
-    assert capsys.readouterr().out.split() == [str(FIRST + number) for number in (1, 2)]
-    assert replay(f"sns://{topic}", folder=tmp_path) == 2
-    assert "SNS keeps nothing" in capsys.readouterr().err
-
-
 def test_a_bucket_has_an_object_for_each_letter_in_the_order_of_the_records(
     aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,10 +155,10 @@ def test_a_bucket_has_an_object_for_each_letter_in_the_order_of_the_records(
 
 
 def test_a_letter_that_a_place_does_not_take_stops_before_its_record(aws: Any) -> None:
-    topic = aws("sns").create_topic(Name="dead")["TopicArn"]
-    made = Dispatcher([Handler("o", fail)], FailurePolicy.parse(f"dead-letter:sns://{topic}"))
-    large = json.dumps(wire(1, size=300_000)).encode()
-    with pytest.raises(HandlerError, match=r"SNS takes 262,144: use s3://; stopped before it"):
+    aws("sqs").create_queue(QueueName="dead")
+    made = Dispatcher([Handler("o", fail)], FailurePolicy.parse("dead-letter:sqs://dead"))
+    large = json.dumps(wire(1, size=1_100_000)).encode()
+    with pytest.raises(HandlerError, match=r"SQS takes 1,048,576: use s3://; stopped before it"):
         made.deliver(Record.from_json(large, "shard-0"))
     assert made.given_up.dead_letter_count == 0
 
@@ -181,8 +167,7 @@ def test_a_letter_that_a_place_does_not_take_stops_before_its_record(aws: Any) -
     ("place", "reason"),
     [
         ("sqs://none", "sqs://none: .*does not exist"),
-        ("sns://dead", "give the topic's ARN"),
-        ("kafka://dead", "use a file, sqs://, sns:// or s3://"),
+        ("kafka://dead", "use a file, sqs:// or s3://"),
     ],
 )
 def test_a_place_that_cannot_be_is_refused_at_the_start(aws: Any, place: str, reason: str) -> None:
@@ -199,26 +184,19 @@ def test_a_queue_that_is_not_there_is_not_replayed(
 
 def test_messages_stay_hidden_until_they_are_deleted_or_given_back() -> None:
     clock, queue = HandClock(), HiddenMessages(12)
-    held = HeldMessages(queue, "url", clock)
-    received = [handle for handle, _ in held.receive()]
-    assert received == [f"handle-{number}" for number in range(12)]
-    for handle in received[:9]:
-        held.delete(handle)
-    clock.sleep(400)
-    held.keep_hidden()
+    letters = QueueLetters(queue, "url", clock)
+    for number, _ in enumerate(letters):
+        if number < 9:
+            letters.acknowledge(went_well=True)
     assert queue.hidden == []
-    clock.sleep(100)
-    held.keep_hidden()
-    held.keep_hidden()
-    assert queue.hidden == [(handle, 900) for handle in received[9:]]
-    held.close()
-    assert queue.hidden[3:] == [(handle, 0) for handle in received[9:]]
+    letters.close()
+    assert queue.hidden == [(f"handle-{number}", 0) for number in range(9, 12)]
 
 
 def test_what_takes_long_to_receive_is_hidden_meanwhile() -> None:
     clock = HandClock()
     queue = HiddenMessages(35, on_receive=lambda: clock.sleep(200))
-    assert len(list(HeldMessages(queue, "url", clock).receive())) == 35
+    assert len(list(QueueLetters(queue, "url", clock))) == 35
     assert queue.hidden[:20] == [(f"handle-{number}", 900) for number in range(20)]
 
 

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from textual.widgets import Input, Static, Tree
 from textual.widgets._footer import FooterKey
 
 from tests.support.wire import DIGITS, ODD_VALUES, odd_changes
-from watcher.aws.arns import table_of
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.model import Listing, Shard, ShardKey
 from watcher.errors import StreamError
@@ -224,30 +222,21 @@ def test_a_message_goes_after_a_while_and_a_filter_stays() -> None:
     case.run(play)
 
 
-def test_filters_add_up_are_turned_off_and_on_and_saved_as_a_view(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def test_filters_add_up_and_are_turned_off_and_on() -> None:
     case = Case()
 
     async def play(pilot: Pilot[Any]) -> None:
         case.give(record(1), record(2, note="Fox"), record(3, note="fox hole"))
         notes = case.view.query_one("#notes", Static)
-        await pilot.press("v")
-        assert "no saved views" in str(notes.content)
         await pilot.press("slash", *"fox", "enter", "slash", *"hole", "enter")
         assert case.view.changes.shown == 1
         await pilot.press("2")
         assert case.view.changes.shown == 2
         assert "only 1 fox, 2 hole (off)" in str(notes.content)
-        await pilot.press("w", *"foxes", "enter", "escape")
-        assert case.view.changes.shown == 3
-        await pilot.press("v", "enter")
-        assert case.view.changes.shown == 2
-        assert "only 1 fox (" in str(notes.content)
+        await pilot.press("2")
+        assert case.view.changes.shown == 1
 
     case.run(play)
-    assert json.loads((tmp_path / "watcher" / "views.json").read_text()) == {"foxes": ["fox"]}
 
 
 @pytest.mark.parametrize(("columns", "is_beside"), [(80, False), (100, True)])
@@ -359,15 +348,14 @@ def test_s_shows_the_lineage_with_the_lag() -> None:
     case.run(play)
 
 
-def test_t_takes_tables_out_of_sight_and_y_copies() -> None:
+def test_a_tables_name_filters_and_y_copies() -> None:
     case = Case()
 
     async def play(pilot: Pilot[Any]) -> None:
         case.give(record(1), record(2, "users"), record(3))
         await pilot.pause()
         assert "users" in case.line(1)
-        await pilot.press("t", "space", "escape")
-        assert case.view.changes.hidden == {table_of(ARN.format("orders"))}
+        await pilot.press("slash", *"users", "enter")
         assert case.view.changes.shown == 1
         await pilot.press("y")
         assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
@@ -394,9 +382,6 @@ def test_two_tables_of_one_name_are_two_and_called_by_their_regions() -> None:
         assert case.view.changes.shown == 1
         await pilot.press("enter")
         assert case.view.screen.query_one(VerticalScroll).border_title == "us-east-1/orders"
-        await pilot.press("escape", "slash", "enter", "t", "space", "escape")
-        assert case.view.changes.hidden == {table_of(ARN.format("orders"))}
-        assert case.view.changes.shown == 1 and "us-east-1/orders" in case.line(0)
 
     case.run(play)
 
@@ -460,6 +445,22 @@ def test_what_falls_out_of_view_is_counted() -> None:
         case.give(*(record(number) for number in range(25)))
         assert "15 fell out of view" in case.figures
         assert case.view.changes.shown == 10
+
+    case.run(play)
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_large_items_fall_out_of_view_by_their_size(filtered: bool) -> None:
+    case = Case(ChangeBuffer(most_bytes=100_000))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        if filtered:
+            await pilot.press("slash", *"modify", "enter")
+        for number in range(10):
+            case.give(record(number, note="x" * 30_000))
+        assert "7 fell out of view" in case.figures
+        assert case.view.changes.shown == 3
+        assert case.view.changes.selected is case.view.changes.newest
 
     case.run(play)
 

@@ -25,7 +25,7 @@ def test_a_table_is_mirrored_and_read_by_others(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     to = "lake/orders"
-    mirror = ["mirror", "orders", "--to", to, "--once", "--image-schema", "total decimal(12,2)"]
+    mirror = ["mirror", "orders", "--to", to, "--once", "--columns", "total decimal(12,2)"]
     with Ledger(21) as ledger:
         for name, value in ledger.simulator.environment.items():
             monkeypatch.setenv(name, value)
@@ -52,7 +52,7 @@ def test_a_table_is_mirrored_and_read_by_others(
     ("options", "text"),
     [
         (["--every", "soon"], "--every: can't read 'soon' as a time"),
-        (["--image-schema", "a b c"], "--image-schema a b c: give NAME TYPE"),
+        (["--columns", "a b c"], "--columns a b c: give NAME TYPE"),
     ],
 )
 def test_what_can_not_be_is_said_in_a_line(

@@ -15,8 +15,8 @@ from tests.ledger.ledger import DisturbedTables, Ledger
 from tests.unit.mirror.test_job import job, run
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
-from watcher.mirror.copy import Format, MirrorCopy
-from watcher.mirror.table import MirrorLimits
+from watcher.mirror.copy import MirrorCopy
+from watcher.mirror.job import MirrorLimits
 from watcher.time_machine.verify import Verification, Verifier
 
 
@@ -26,23 +26,16 @@ def verified(ledger: Ledger, to: Path) -> Verification:
 
 
 @pytest.mark.parametrize(
-    ("form", "history", "columns"),
-    [
-        ("delta", False, ""),
-        ("delta", True, "a decimal(12,2), b string, c timestamp, d float"),
-        ("iceberg", True, "a decimal(12,2), b string, c timestamp, d float"),
-    ],
+    ("history", "columns"),
+    [(False, ""), (True, "a decimal(12,2), b string, c timestamp, d float")],
 )
-def test_no_difference_is_made_up(
-    tmp_path: Path, form: Format, history: bool, columns: str
-) -> None:
-    pytest.importorskip("pyiceberg")
+def test_no_difference_is_made_up(tmp_path: Path, history: bool, columns: str) -> None:
     given = given_columns(columns) if columns else None
     to = tmp_path / "orders"
     with Ledger(31) as ledger:
         ledger.write(200)
         disturbed = DisturbedTables(ledger, lambda: ledger.write(15))
-        run(job(ledger, to, disturbed, form=form, history=history, given=given))
+        run(job(ledger, to, disturbed, history=history, given=given))
         for _ in range(2):
             assert verified(ledger, to).found == []
             ledger.write(60)
@@ -50,7 +43,7 @@ def test_no_difference_is_made_up(
             found = verified(ledger, to)
             assert found.found == []
             assert found.items > 10
-            run(job(ledger, to, form=form, history=history, given=given))
+            run(job(ledger, to, history=history, given=given))
 
 
 def test_a_mirror_that_is_still_catching_up_is_not_wrong(tmp_path: Path) -> None:

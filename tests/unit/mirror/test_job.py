@@ -2,8 +2,9 @@
 
 import base64
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,23 +13,26 @@ import pytest
 
 pytest.importorskip("deltalake")
 
+import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from tests.ledger.ledger import DisturbedTables, Item, Ledger
 from watcher.aws.arns import table_of
 from watcher.aws.client import StreamsClient
+from watcher.aws.model import Listing
 from watcher.aws.tables import TablesClient
-from watcher.errors import StreamError, UsageError, WatcherError
+from watcher.errors import DataLossError, StreamError, UsageError, WatcherError
+from watcher.mirror import table
 from watcher.mirror.columns import given_columns
-from watcher.mirror.copy import Format, open_mirror
-from watcher.mirror.delta_table import DeltaMirror
-from watcher.mirror.job import MirrorJob
-from watcher.mirror.table import LIMITS, MirrorLimits
+from watcher.mirror.job import MirrorJob, MirrorLimits
+from watcher.mirror.table import MirrorTable
+from watcher.mirror.versions import COPIED, OWN
 from watcher.pull.call_pool import CallPool
 from watcher.records.plain_json import plain_json
+from watcher.records.redaction import redaction
 
-NOT_ATTRIBUTES = ("_valid_from", "_valid_to", "_sequence_number", "_rescued_data")
+NOT_ATTRIBUTES = (*OWN, "_rescued_data")
 
 
 def job(
@@ -36,19 +40,18 @@ def job(
     to: Path,
     tables: TablesClient | None = None,
     *,
-    form: Format = "delta",
-    limits: MirrorLimits = LIMITS,
+    service: StreamsClient | None = None,
     **more: Any,
 ) -> MirrorJob:
     tables = tables or TablesClient(ledger.connection)
-    table, description = tables.named(table_of(ledger.simulator.stream_arn))
+    name, description = tables.named(table_of(ledger.simulator.stream_arn))
     return MirrorJob(
         arn=ledger.simulator.stream_arn,
-        service=StreamsClient(ledger.connection),
+        service=service or StreamsClient(ledger.connection),
         tables=tables,
-        table=table,
+        table=name,
         description=description,
-        mirror=open_mirror(str(to), limits, form=form),
+        mirror=MirrorTable(str(to)),
         once=True,
         calls=CallPool(threads=False),
         clock=ledger.clock,
@@ -104,7 +107,7 @@ def expected(item: Item) -> dict[str, Any]:
 
 
 def schema_of(to: Path) -> pa.Schema:
-    return open_mirror(str(to)).schema
+    return MirrorTable(str(to)).schema
 
 
 def current(to: Path) -> dict[str, Any]:
@@ -122,7 +125,7 @@ def versions(to: Path) -> dict[str, list[tuple[float | None, float | None, Any]]
     """Each item's, in their order."""
     schema = schema_of(to)
     found: dict[str, list[Any]] = defaultdict(list)
-    for row in sorted(rows(to), key=lambda row: int(row["_sequence_number"] or 0)):
+    for row in sorted(rows(to), key=lambda row: row["_sequence_number"]):
         span = [row[name] and row[name].timestamp() for name in ("_valid_from", "_valid_to")]
         found[row["pk"]].append((*span, item_in(row, schema)))
     return found
@@ -204,22 +207,23 @@ def test_killed_at_every_commit_it_goes_on_exactly_once(
         for number in range(1, 10):
             with monkeypatch.context() as patched:
                 appending, merging = Dying(number), Dying(number)
-                patched.setattr(DeltaMirror, "create", appending.wrapped(DeltaMirror.create))
-                patched.setattr(DeltaMirror, "append", appending.wrapped(DeltaMirror.append))
-                patched.setattr(DeltaMirror, "merge", merging.wrapped(DeltaMirror.merge))
+                patched.setattr(MirrorTable, "create", appending.wrapped(MirrorTable.create))
+                patched.setattr(MirrorTable, "append", appending.wrapped(MirrorTable.append))
+                patched.setattr(MirrorTable, "merge", merging.wrapped(MirrorTable.merge))
                 try:
                     run(job(ledger, to, history=history, limits=few))
                 except Killed:
                     kills += 1
             if number < 7:
-                ledger.write(4)
+                ledger.write(20)
                 ledger.settle()
         run(job(ledger, to, history=history, limits=few))
         run(job(ledger, whole, history=history, limits=few))
         assert kills >= 4
         assert current(to) == current(whole) == now(ledger)
         numbers = [row["_sequence_number"] for row in rows(to)] if history else []
-        assert len([n for n in numbers if n]) == len({n for n in numbers if n})
+        made = [number for number in numbers if number != COPIED]
+        assert len(made) == len({*made})
 
 
 class Dying:
@@ -242,6 +246,137 @@ class Dying:
         return dies
 
 
+def test_a_copy_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    to = tmp_path / "orders"
+    with Ledger(16, keys=60) as ledger:
+        ledger.write(300)
+        ledger.settle()
+        disturbed = DisturbedTables(ledger, lambda: ledger.write(5))
+        first = job(ledger, to, disturbed, limits=MirrorLimits(items=1))
+        first.run(1.0, lambda: first.items >= 20)
+        there = {*now(ledger)}
+        for key in sorted(there)[:10]:
+            ledger.simulator.remove(key)
+            ledger.note(key, None)
+        second = run(job(ledger, to, disturbed, limits=MirrorLimits(items=1)))
+        assert first.items == 20
+        assert 0 < second.items <= len(there) - 5, "not all of them again"
+        ledger.settle()
+        run(job(ledger, to))
+        assert current(to) == now(ledger)
+
+
+def test_a_copy_of_hidden_keys_begins_again_and_stores_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "orders"
+    monkeypatch.setenv("WATCHER_REDACT_KEY", "0123456789abcdef" * 4)
+    rules = redaction(["pk=hash"], None, None)
+    with Ledger(17) as ledger:
+        ledger.write(100)
+        ledger.settle()
+        disturbed = DisturbedTables(ledger)
+        first = job(ledger, to, disturbed, limits=MirrorLimits(items=1), redaction=rules)
+        first.run(1.0, lambda: first.items >= 10)
+        log = [each.read_text() for each in to.rglob("*.json")]
+        assert log and "item-" not in "".join(log)
+        second = run(job(ledger, to, disturbed, redaction=rules))
+        assert second.items == len(ledger.now) == len(rows(to))
+
+
+@pytest.mark.parametrize("cause", ["age", "begun anew"])
+def test_after_a_loss_it_copies_again_what_the_table_has(tmp_path: Path, cause: str) -> None:
+    to = tmp_path / "orders"
+    with Ledger(19) as ledger:
+        ledger.write(100)
+        ledger.settle()
+        run(job(ledger, to))
+        anew = None
+        if cause == "age":
+            ledger.clock.sleep(25 * 3600)
+        else:
+            anew = Restarted(ledger)
+        ledger.write(30)
+        ledger.settle()
+        with pytest.raises(DataLossError, match="; --no-fail-on-data-loss copies the items again"):
+            run(job(ledger, to, service=anew))
+        again = run(job(ledger, to, service=anew, fail_on_data_loss=False))
+        assert again.items == len(ledger.now)
+        assert current(to) == now(ledger)
+        ledger.write(10)
+        ledger.settle()
+        assert run(job(ledger, to, service=anew)).items == 0
+        assert current(to) == now(ledger)
+
+
+class Restarted(StreamsClient):
+    """An emulator that was started again: the same ARN, enabled now."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger.connection)
+        self._enabled = datetime.fromtimestamp(ledger.clock.time(), UTC)
+
+    def list_shards(self, *arguments: Any, **options: Any) -> Listing:
+        found = super().list_shards(*arguments, **options)
+        return msgspec.structs.replace(found, created=self._enabled)
+
+
+def test_others_optimize_and_vacuum_beside_it(tmp_path: Path) -> None:
+    to = tmp_path / "orders"
+    with Ledger(20) as ledger:
+        ledger.write(40)
+        run(job(ledger, to))
+        for _ in range(3):
+            ledger.change(f"new-{ledger.second}", None)
+            ledger.settle()
+            late = job(ledger, to)  # it has opened the table as it is
+            other = DeltaTable(str(to))
+            write_deltalake(other, other.to_pyarrow_table().slice(0, 0), mode="append")
+            other.optimize.compact()
+            other.optimize.z_order(["pk"])
+            other.vacuum(dry_run=False)
+            run(late)
+            assert current(to) == now(ledger)
+
+
+def test_it_compacts_and_vacuums_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "orders"
+    monkeypatch.setattr(table, "COMMITS_TO_COMPACT", 5)
+    monkeypatch.setattr(table, "VACUUM_AFTER", timedelta(0))
+    with Ledger(23, keys=1_000) as ledger:
+        run(job(ledger, to))
+        DeltaTable(str(to)).alter.set_table_properties(
+            {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+        )
+        for number in range(12):
+            ledger.change(f"new-{number}")
+            ledger.settle()
+            run(job(ledger, to))
+        done = Counter(each["operation"] for each in DeltaTable(str(to)).history())
+        assert done["OPTIMIZE"] >= 2
+        assert done["VACUUM END"] >= 5
+        live = {Path(each).name for each in DeltaTable(str(to)).file_uris()}
+        assert len({each.name for each in to.glob("*.parquet")} - live) < 6
+        assert current(to) == now(ledger)
+
+
+def test_a_removal_of_what_is_not_there_moves_the_position(tmp_path: Path) -> None:
+    to = tmp_path / "orders"
+    with Ledger(24) as ledger:
+        ledger.change("a")
+        ledger.settle()
+        run(job(ledger, to))
+        ledger.change("b", {"pk": {"S": "b"}})
+        ledger.simulator.remove("b")
+        ledger.note("b", None)
+        ledger.settle()
+        assert run(job(ledger, to)).changes == 2
+        assert run(job(ledger, to)).changes == 0
+        assert current(to) == now(ledger)
+
+
 def test_columns_grow_and_what_fits_in_none_is_rescued(tmp_path: Path) -> None:
     to = tmp_path / "orders"
     with Ledger(14) as ledger:
@@ -254,9 +389,10 @@ def test_columns_grow_and_what_fits_in_none_is_rescued(tmp_path: Path) -> None:
         ledger.settle()
         run(job(ledger, to, given=given))
 
-        found = {row.pop("pk"): row for row in rows(to)}
+        found = {row["pk"]: row for row in rows(to)}
+        attributes = ("total", "new", "_rescued_data")
 
-        assert found["a"] == {
+        assert {name: found["a"][name] for name in attributes} == {
             "total": None,
             "new": "x",
             "_rescued_data": '{"total": {"N": "0.001"}}',
@@ -290,6 +426,15 @@ def test_what_it_can_not_do_is_said(tmp_path: Path) -> None:
         write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
         with pytest.raises(UsageError, match="that mirror has not made"):
             job(ledger, tmp_path / "theirs")
+        earlier = CommitProperties(custom_metadata={"watcher": '{"stream": "arn", "copied": true}'})
+        rows_of_theirs = pa.table({"a": [1]})
+        write_deltalake(str(tmp_path / "earlier"), rows_of_theirs, commit_properties=earlier)
+        with pytest.raises(UsageError, match="of another version of watcher: give another folder"):
+            job(ledger, tmp_path / "earlier")
+        (tmp_path / "files").mkdir()
+        (tmp_path / "files" / "mine.txt").touch()
+        with pytest.raises(UsageError, match="files that are no Delta table"):
+            run(job(ledger, tmp_path / "files"))
 
 
 def test_a_view_type_without_old_images_has_no_history(tmp_path: Path) -> None:

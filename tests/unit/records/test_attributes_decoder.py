@@ -8,12 +8,13 @@ import threading
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.odd_pages import pages
 from tests.support.wire import body
-from watcher.records.filter_patterns import compile_patterns
+from watcher.records import conditions
 from watcher.records.filters import record_filter
 from watcher.records.page import decode
 
@@ -54,10 +55,12 @@ def test_a_filter_finds_the_same_in_what_it_names_as_in_all(
 ) -> None:
     records = decode(body).Records
     test = record_filter(patterns)
-    plain = compile_patterns(patterns, decoder=lambda names: msgspec.json.decode)
-    assert test is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conditions, "attributes_decoder", lambda names: msgspec.json.decode)
+        plain = record_filter(patterns)
+    assert test is not None and plain is not None
     found = [test.matches_wire(record) for record in records]
-    assert found == [plain(record) for record in records]
+    assert found == [plain.matches_wire(record) for record in records]
     handed_on = pickle.loads(pickle.dumps(test))
     assert [handed_on.matches_wire(record) for record in records] == found
 

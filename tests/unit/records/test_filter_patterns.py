@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watcher import Record, UsageError
-from watcher.records.filter_patterns import compile_patterns
+from watcher.records import conditions
 from watcher.records.filters import record_filter
 
 WIRE: dict[str, Any] = {
@@ -61,9 +61,9 @@ def matches(pattern: dict[str, Any], wire: dict[str, Any] = WIRE) -> bool:
     return test(record(wire))
 
 
-def new(name: str, *accepted: Any) -> dict[str, Any]:
-    """A pattern for one attribute of the new image: `new("total.N", …)`."""
-    inner: Any = list(accepted)
+def new(name: str, *accepted: Any, **fields: Any) -> dict[str, Any]:
+    """A pattern for one attribute of the new image: `new("total.N", …)`, or with fields there."""
+    inner: Any = fields or list(accepted)
     for part in reversed(name.split(".")):
         inner = {part: inner}
     return {"dynamodb": {"NewImage": inner}}
@@ -128,6 +128,11 @@ def new(name: str, *accepted: Any) -> dict[str, Any]:
         (new("mixed.L.S", {"exists": False}), False),
         (new("mixed.L.BOOL", {"exists": False}), True),
         (new("mixed.L.M.qty", {"exists": False}), True),
+        (new("mixed.L", S=["x"], BOOL=[{"exists": False}]), True),
+        (new("mixed.L", S=["x"], N=[{"exists": False}]), False),
+        (new("mixed.L", S=["x"], N=["5"]), False),  # of two elements
+        (new("lines.L.M", qty={"N": ["1"]}, sku=[{"exists": False}]), True),
+        (new("lines.L", **{"$or": [{"S": ["1"]}, {"M": {"qty": {"N": [9]}}}]}), True),
         (new("total.N", {"numeric": ["<", Decimal("100.5000000000000000000000001")]}), True),
         (new("total.N", Decimal("100.5000000000000000000000001")), False),
         (new("ship.M.city.S", "Delft"), True),
@@ -199,16 +204,14 @@ def test_a_bad_pattern_is_refused_with_its_place(
     assert "\n" not in str(caught.value)
 
 
-def test_what_no_filter_looks_at_is_not_decoded() -> None:
+def test_what_no_filter_looks_at_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[bytes] = []
 
-    def decode(raw: msgspec.Raw) -> Any:
+    def decode(raw: msgspec.Raw) -> dict[str, Any]:
         decoded.append(bytes(raw))
-        return msgspec.json.decode(raw)
+        return {**msgspec.json.decode(raw)}
 
-    def matches(pattern: Any) -> bool:
-        return compile_patterns([pattern], decoder=lambda names: decode)(record().wire)
-
+    monkeypatch.setattr(conditions, "attributes_decoder", lambda names: decode)
     assert matches({"eventName": ["MODIFY"]})
     assert decoded == []
     keys = {"Keys": {"pk": {"S": ["user-42"]}}}
@@ -223,8 +226,10 @@ def reference(pattern: Any, value: Any, numeral: bool = False) -> bool:
     if isinstance(pattern, list):
         return any(accepts(each, value, numeral) for each in pattern)
     if isinstance(value, list) and value:
-        every = all if asks_for_absence(pattern) else any
-        return every(reference(pattern, element, numeral) for element in value)
+        absent, present = asking(pattern, True), asking(pattern, False)
+        return all(reference(absent, element) for element in value) and any(
+            reference(present, element) for element in value
+        )
     members = value if isinstance(value, dict) else {}
     return all(
         any(reference(each, value) for each in part)
@@ -234,10 +239,18 @@ def reference(pattern: Any, value: Any, numeral: bool = False) -> bool:
     )
 
 
-def asks_for_absence(pattern: Any) -> bool:
-    while isinstance(pattern, dict) and len(pattern) == 1:
-        (pattern,) = pattern.values()
-    return bool(pattern == [{"exists": False}])
+def asking(pattern: Any, for_absence: bool) -> Any:
+    """The part of a pattern that asks for absences, or the other one."""
+    found = {}
+    for name, part in pattern.items():
+        if isinstance(part, dict):
+            part = asking(part, for_absence)
+            is_wanted = bool(part)
+        else:
+            is_wanted = (name != "$or" and part == [{"exists": False}]) is for_absence
+        if is_wanted:
+            found[name] = part
+    return found
 
 
 def accepts(each: Any, value: Any, numeral: bool) -> bool:
@@ -324,6 +337,7 @@ VALUES: st.SearchStrategy[Any] = st.deferred(
         st.fixed_dictionaries({"BOOL": several(st.booleans())}),
         st.fixed_dictionaries({"M": st.dictionaries(WORDS, VALUES, min_size=1, max_size=1)}),
         st.fixed_dictionaries({"L": VALUES}),
+        st.fixed_dictionaries({"L": st.builds(lambda one, other: one | other, VALUES, VALUES)}),
     )
 )
 FIELDS = st.dictionaries(WORDS, st.one_of(several(EXISTS), VALUES), min_size=1, max_size=2)

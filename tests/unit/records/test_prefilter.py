@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from tests.support.odd_pages import pages
 from tests.unit.records import test_attributes_decoder
-from watcher.records.filter_patterns import Prefilter
+from watcher.records.conditions import Prefilter
+from watcher.records.expressions import parse_expression
+from watcher.records.filter_patterns import parse_pattern
 from watcher.records.filters import record_filter
 from watcher.records.page import decode
 
@@ -93,20 +95,62 @@ ITEMS = [
         ({"pk": {"S": [{"suffix": "1"}]}}, [0, 1, 2, 3]),
         ({"n": {"N": [{"exists": False}]}}, [0, 1, 2, 3]),
         ({"n": {"N": [True, 10]}}, [0, 1, 2, 3]),
-        ({"$or": [{"pk": {"S": ["user-2"]}}]}, [0, 1, 2, 3]),
+        ({"$or": [{"pk": {"S": ["user-2"]}}]}, [1]),
+        ({"$or": [{"pk": {"S": ["user-2"]}}, {"n": {"N": [10]}}]}, [0, 1, 2, 3]),
     ],
 )
 def test_one_condition_leaves_few(image: Any, expected: list[int]) -> None:
     records = decode(page_of(ITEMS)).Records
-    found = Prefilter([{"dynamodb": {"NewImage": image}}])(records)
+    found = Prefilter(parse_pattern({"dynamodb": {"NewImage": image}}))(records)
     assert list(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("pk = 'user-2'", [1]),
+        ("new.pk in ('user-2', 'order-1') and eventName <> 'x'", [1, 2]),
+        ("begins_with(key.pk, 'user-') and not n = 10", [0, 1]),
+        ("n = 10", [0, 1]),
+        ("n < 0", [2]),
+        ("n between 9 and 10.5", [0, 1]),
+        ("`in`.city = 'Delft'", [1]),
+        ("n > 5 or n < 0", [0, 1, 2, 3]),
+        ("pk in ('user-2', 10)", [0, 1, 2, 3]),
+        ("old.n = 10", []),
+    ],
+)
+def test_a_condition_in_one_line_leaves_few(text: str, expected: list[int]) -> None:
+    records = decode(page_of(ITEMS)).Records
+    assert list(Prefilter(parse_expression(text))(records)) == expected
+
+
+@given(
+    body=pages(),
+    name=NAMES.filter(str.isalpha),
+    rest=st.sampled_from(
+        [
+            *("= 'a'", "in ('a', 'b')", "in (1, 'a')", "= 1", "< 12.5", ">= 1", "between 1 and 9"),
+            *(".b = 'x'", ".b > 3", "[0] = 'a'", "<> 'a'"),
+        ]
+    ),
+    image=st.sampled_from(["new.", "old.", "key.", ""]),
+)
+def test_a_condition_in_one_line_finds_in_a_page_what_it_finds_one_by_one(
+    body: bytes, name: str, rest: str, image: str
+) -> None:
+    records = decode(body).Records
+    test = record_filter([f"{image}`{name}`{rest if rest[0] in '.[' else f' {rest}'}"])
+    assert test is not None
+    one_by_one = [place for place, record in enumerate(records) if test.matches_wire(record)]
+    assert test.matching_indexes(records) == one_by_one
 
 
 def test_what_is_no_value_of_dynamodbs_is_left_to_the_test() -> None:
     items = [{"pk": {"S": "a"}, "n": {"N": number}} for number in ("1", 5, "many")]
     records = decode(page_of(items)).Records
     pattern = {"dynamodb": {"NewImage": {"n": {"N": [1]}}}}
-    assert list(Prefilter([pattern])(records)) == [0, 1, 2]
+    assert list(Prefilter(parse_pattern(pattern))(records)) == [0, 1, 2]
     test = record_filter([pattern])
     assert test is not None and test.matching_indexes(records) == [0]
 

@@ -1,4 +1,3 @@
-import re
 import time
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -29,10 +28,10 @@ def test_trim_horizon_as_the_aws_cli_and_boto3_spell_it(text: str) -> None:
         ("2h", timedelta(hours=2)),
         ("1.5h", timedelta(minutes=90)),
         ("1d", timedelta(days=1)),
-        ("2 hours ago", timedelta(hours=2)),
-        ("an hour ago", timedelta(hours=1)),
-        ("2h 30m", timedelta(minutes=150)),
-        ("1 day, 2 hours and 5 mins ago", timedelta(hours=26, minutes=5)),
+        ("500ms", timedelta(milliseconds=500)),
+        ("30000ms", timedelta(seconds=30)),
+        (" 2h30m ", timedelta(minutes=150)),
+        ("1d2h5m", timedelta(hours=26, minutes=5)),
     ],
 )
 def test_an_age_is_a_moment_before_now(text: str, age: timedelta) -> None:
@@ -89,74 +88,46 @@ def test_now_is_a_moment_that_has_passed() -> None:
         parse_time("latest", NOW)
 
 
-def test_today_and_yesterday_are_midnights_or_the_days_of_a_time() -> None:
-    midnight = NOW.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
-    assert parse_start("today", NOW) == AtTime(midnight)
-    assert parse_start("Yesterday", NOW) == AtTime(midnight - timedelta(days=1))
-    assert parse_start("yesterday 14:00", NOW) == AtTime(midnight - timedelta(hours=10))
-    assert parse_start("yesterday at 14:00", NOW) == AtTime(midnight - timedelta(hours=10))
-
-
 @pytest.mark.parametrize(
     "text",
     [
         *("", "soon", "2x", "-2h", "999999999d", "2026-13-45", "08:00 EST", "0001-01-01"),
-        *("2", "2m3", "hours ago", "1 month", "yesterday noon", "yesterday 2026-01-01"),
+        *("2", "2m3", "hours ago", "1 month", "yesterday", "2 hours ago", "2h 30m", "an hour ago"),
+        *("5M", "5ss", "3hs", "3H", "30m2h", "1h1h", "h", "1.h", ".5h", "1e3s", "+1h", "1h\n2m"),
+        *(
+            "\N{ARABIC-INDIC DIGIT FIVE}h",
+            "\N{FULLWIDTH DIGIT TWO}h",
+            "20\N{ARABIC-INDIC DIGIT ONE}",
+        ),
+        *("14:05 EST", "14:05", "08:00-09:00", "10.11.2026", "22/11/2026", "2026-11", "12:00 5"),
+        *("2026", "Nov 20", "20 Nov 2026 10:00", "2026-11-20 8pm", "2026-W47", "2026-325", "14"),
+        *("2026-11-20T24:30", "2026-11-20T10", "2026-11-20 9:30", "2026-11-20T08:00 UTC"),
+        *("20261121", "2026-11-20T08:00:00.1234567891Z", "2026-11-20x08:00", "2026-11-20T08:00z"),
+        *("123456789", "12345678901", "17952480001234", "1795248000.5"),
     ],
 )
 def test_anything_else_is_refused_with_the_forms_there_are(text: str) -> None:
-    with pytest.raises(UsageError, match=r"latest|24 hours"):
-        parse_start(text, NOW)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("14:05 EST", "14:05 CEST", "08:00-09:00-10:00", "10.11.2026", "22/11/2026", "11/10/2026"),
-        *("2026-11", "12:00 5", "2026", "Nov 20", "20 Nov 2026 10:00", "2026-11-20 8pm"),
-        *("2026-W47", "2026-11-20T24:30", "1:2", "2026-11-20T10", "12:00 Europe/Berlin"),
-    ],
-)
-def test_what_could_mean_two_moments_or_is_half_a_time_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="can't read"):
-        parse_start(text, NOW)
-
-
-MEANT = {
-    "14:05 EST": "give the offset behind date and time",
-    "2026-11-20 14:05 CEST": "give the offset behind date and time",
-    "08:00-09:00": "from 08:00 to 09:00, or 08:00 at an offset of -09:00?",
-    "8:00 - 9:00": "from 8:00 to 9:00",
-    "yesterday 08:00-09:00": "as in 2026-11-21T08:00-09:00",
-    "10.11.2026": "2026-10-11 or 2026-11-10",
-    "22/11/2026": "year-month-day: 2026-11-22",
-    "2026-11": "which day? Give one, as in 2026-11-01",
-    "14": "an hour has minutes: 14:00",
-    "8am": "an hour has minutes: 08:00",
-    "12 p.m.": "an hour has minutes: 12:00",
-    "2026-11-21T14": "an hour has minutes: 2026-11-21T14:00",
-    "2026-W47-1": "a date is year-month-day: 2026-11-16",
-    "2026-325": "a date is year-month-day: 2026-11-21",
-    "20261121": "a date is year-month-day: 2026-11-21",
-    "12:00 5": "a day stands before its time",
-}
-
-
-def test_why_a_time_is_refused_is_said() -> None:
-    for text, meant in MEANT.items():
-        for parse in (parse_start, parse_time):
-            with pytest.raises(UsageError, match=re.escape(meant)):
-                parse(text, NOW)
+    for parse in (parse_start, parse_time):
+        with pytest.raises(UsageError, match=r"an age like 2h or 1h30m, or a time like|24 hours"):
+            parse(text, NOW)
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
         *(("2026-11-21T08:00:30Z", 30), ("2026-11-21 08:00:30+00:00", 30)),
-        *(("2026-11-21T08:00:30,5Z", 30), ("2026-11-21 09:00 +01:00", 0)),
-        *(("2026-11-21 08:00 UTC", 0), ("2026-11-21T080030Z", 30), ("20261121T0800Z", 0)),
-        *(("8:00Z", 0), ("2026-11-21 8:00Z", 0)),
-        *(("08:00Z", 0), ("08:00:30+0000", 30), ("1795248000", 0), ("1795248030250", 30)),
+        *(("2026-11-21T08:00:30,5Z", 30), ("2026-11-21 09:00+01:00", 0)),
+        *(
+            ("2026-11-21T080030Z", 30),
+            ("20261121T0800Z", 0),
+            ("2026-11-21T08:00:30.123456789Z", 30),
+        ),
+        *(
+            ("1795248000", 0),
+            ("1795248030250", 30),
+            ("1795248030250999", 30),
+            ("2026-11-21T08:00:30.123456789Z", 30),
+        ),
     ],
 )
 def test_forms_with_one_meaning_are_read(text: str, seconds: int) -> None:
