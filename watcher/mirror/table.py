@@ -154,10 +154,8 @@ class MirrorTable:
     def grow(self, columns: Iterable[pa.Field]) -> None:
         """Adds the columns that it lacks, null in all its rows."""
         has = {field.name for field in self._opened.schema().fields}
-        new = [Field.from_arrow(each) for each in columns if each.name not in has]
-        if new:
-            with self._translated_errors():
-                self._opened.alter.add_columns(new)
+        if new := [Field.from_arrow(each) for each in columns if each.name not in has]:
+            self._retry(lambda: self._opened.alter.add_columns(new))
 
     def tidy(self) -> None:
         """Compacts the files after many commits, and deletes replaced ones once a day.
@@ -184,21 +182,32 @@ class MirrorTable:
             state = msgspec.structs.replace(
                 state, number=before.number + 1, vacuumed=before.vacuumed
             )
+        self._retry(lambda: write(_properties(state)))
+        self.state = state
+
+    def _retry(self, write: Callable[[], None]) -> None:
+        """Writes, and again after others' commits, but not after another mirror's."""
         for pause in (*_PAUSES, None):
+            self._refuse_other_mirror()
             try:
                 with self._translated_errors():
-                    write(_properties(state))
-                break
+                    return write()
             except CommitFailedError as error:
-                self._table = DeltaTable(self.to, storage_options=self._options)
-                if (self._table.transaction_version(_APP) or 0) >= state.number or pause is None:
+                if pause is None:
                     raise WatcherError(
-                        f"{self.to} was changed by another program at the same time: run one "
-                        "mirror a table; the same command continues"
+                        f"{self.to}: other programs change it all the time"
                     ) from error
                 logger.debug(f"Another program has changed {self.to}: {error}")
                 time.sleep(pause)
-        self.state = state
+                self._table = DeltaTable(self.to, storage_options=self._options)
+
+    def _refuse_other_mirror(self) -> None:
+        number = self.state.number if self.state else 0
+        if self._table and (self._table.transaction_version(_APP) or 0) > number:
+            raise WatcherError(
+                f"{self.to} was changed by another mirror at the same time: run one a table; "
+                "the same command continues"
+            )
 
     def _append(self, rows: pa.Table, properties: CommitProperties) -> None:
         write_deltalake(self._opened, rows, mode="append", commit_properties=properties)

@@ -415,8 +415,16 @@ def test_what_it_can_not_do_is_said(tmp_path: Path) -> None:
         ledger.settle()
         late = job(ledger, to)
         run(job(ledger, to))
-        with pytest.raises(WatcherError, match="was changed by another program"):
+        with pytest.raises(WatcherError, match="was changed by another mirror"):
             run(late)
+        slow = MirrorTable(str(to))
+        assert slow.state
+        ledger.change("a")
+        ledger.settle()
+        run(job(ledger, to))
+        slow.compact()  # so that it has read the other's commits
+        with pytest.raises(WatcherError, match="was changed by another mirror"):
+            slow.append(slow.schema.empty_table(), slow.state)
         with pytest.raises(UsageError, match="was created without --history"):
             job(ledger, to, history=True)
         ledger.clock.sleep(60)
