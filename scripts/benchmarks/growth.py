@@ -17,7 +17,7 @@ from watcher.aws.model import WireItem
 from watcher.mirror.columns import MirrorColumns
 from watcher.mirror.job import LIMITS
 from watcher.mirror.table import LAYOUT, MirrorState, MirrorTable
-from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion
+from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows
 
 _SIZES = (1_000, 100_000, 1_000_000)
 _CHANGES = 100
@@ -43,7 +43,7 @@ def growth(_: Replay) -> Iterator[Row]:
 class _Mirror:
     """A table of so many items in a folder."""
 
-    def __init__(self, folder: Path, size: int, rows: LastVersion | EveryVersion) -> None:
+    def __init__(self, folder: Path, size: int, rows: Rows) -> None:
         self._folder = folder / "orders"
         self._size = size
         self._random = random.Random(size)

@@ -59,7 +59,6 @@ class MirrorColumns:
         self._converters: dict[str, Converter] = {}
         self._reserved = {field.name.lower() for field in own} | {RESCUED}
         self._used_names = set(self._reserved)
-        self._given = given
         for name, kind in types.items():
             if not self._may_be_column(name):
                 raise UsageError(f"the key {name!r} can't be a column's name")
@@ -76,11 +75,6 @@ class MirrorColumns:
                 self._add(field)
 
     @property
-    def names(self) -> list[str]:
-        """Returns the names of the attributes' columns."""
-        return list(self._fields)
-
-    @property
     def schema(self) -> pa.Schema:
         """Returns the attributes' columns, and the one for values that fit in none."""
         return pa.schema([*self._fields.values(), pa.field(RESCUED, pa.string())])
@@ -93,16 +87,13 @@ class MirrorColumns:
         for field in existing:
             if field.name.lower() in self._reserved:
                 continue
-            ours = self._fields.get(field.name)
-            if ours is None:
-                self._add(field)
-            elif ours.type != field.type:
+            ours = self._fields.get(field.name, field)
+            if ours.type != field.type:
                 raise UsageError(
                     f"column {field.name} is {field.type} in the mirror, and can't become "
                     f"{ours.type}: a schema can only grow; give another folder"
                 )
-            else:
-                self._add(field)
+            self._add(field)
 
     def grow(self, items: Iterable[WireItem]) -> None:
         """Adds columns for attributes that have none."""
@@ -113,13 +104,13 @@ class MirrorColumns:
                     if kind != "NULL" and len(self._fields) < _COLUMNS_MAX:
                         self._add(_grown(name, kind))
 
-    def rows(self, items: Sequence[WireItem | None]) -> dict[str, pa.Array]:
-        """Returns the items' values by column; all null for one that is None."""
+    def rows(self, items: Sequence[WireItem]) -> dict[str, pa.Array]:
+        """Returns the items' values by column."""
         values: dict[str, list[Any]] = {name: [None] * len(items) for name in self._fields}
         rescued: list[str | None] = [None] * len(items)
         for index, item in enumerate(items):
             rest: dict[str, WireValue] = {}
-            for name, value in (item or {}).items():
+            for name, value in item.items():
                 if "NULL" in value:
                     continue
                 if name in self.keys:

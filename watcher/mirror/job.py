@@ -33,7 +33,7 @@ from watcher.declared import Parameter
 from watcher.errors import StreamError, StreamGoneError, UsageError
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of
 from watcher.mirror.table import LAYOUT, MirrorState, MirrorTable
-from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
+from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows, change_of
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
@@ -97,7 +97,7 @@ class MirrorJob:
         self._size = description.size
         self._history = history
         self._once = once
-        self._rows = EveryVersion() if history else LastVersion()
+        self._rows: Rows = EveryVersion() if history else LastVersion()
         self._redaction = redaction
         types = _redacted_types(description.types, redaction)
         self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own)
@@ -110,11 +110,11 @@ class MirrorJob:
         self._hides_keys = redaction is not None and any(map(redaction.hides, description.types))
         self._enabled: datetime | None = None
         self._copied: TokenSnapshot | None = None
+        self._committed_at = clock.monotonic()
         if mirror.state is not None:
             self._continue(mirror.state)
         else:
             self._stream = self._begun()
-        self._committed_at = clock.monotonic()
         self.items = 0
         """The number of items that this run has copied."""
         self.changes = 0
@@ -156,6 +156,8 @@ class MirrorJob:
         listing = self._service.list_shards(self._arn)
         self._enabled = listing.created
         self._copied = token.snapshot or TokenSnapshot()
+        if token.saved_at is not None:  # also short runs without a change store a position
+            self._committed_at -= (listing.time - token.saved_at).total_seconds()
         start: Position | Token = token
         if state.enabled and listing.created and state.enabled != listing.created:
             # An emulator, or a table put in another's place.

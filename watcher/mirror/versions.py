@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from deltalake.table import TableMerger
 
 from watcher.aws.model import WireItem
 from watcher.errors import StreamError
@@ -64,39 +64,56 @@ def change_of(record: Record) -> ItemChange:
     )
 
 
-class LastVersion:
-    """A row for each item, as its last change has left it."""
+class Rows(ABC):
+    """How items and changes become rows."""
 
-    own: tuple[pa.Field, ...] = (pa.field(NUMBER, pa.string()), pa.field(AT, _TIME))
+    own: ClassVar[tuple[pa.Field, ...]]
+    """The columns beside those of attributes."""
 
     def items(self, columns: MirrorColumns, items: Sequence[WireItem]) -> pa.Table:
         """Returns the rows of items that are there when it begins."""
-        return pa.table({**columns.rows(items), **_copied(self.own, len(items))})
+        nulls = {field.name: pa.nulls(len(items), field.type) for field in self.own}
+        copied = {NUMBER: pa.array([COPIED] * len(items), pa.string())}
+        return pa.table({**columns.rows(items), **nulls, **copied})
+
+    @abstractmethod
+    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
+        """Yields the items whose attributes need columns."""
+
+    @abstractmethod
+    def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
+        """Returns how these changes, in their order, are merged into the table."""
+
+
+class LastVersion(Rows):
+    """A row for each item, as its last change has left it."""
+
+    own = (pa.field(NUMBER, pa.string()), pa.field(AT, _TIME))
 
     def attributes(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
-        """Returns the items whose attributes need columns."""
+        """Yields the new images."""
         return (change.new for change in changes if change.new is not None)
 
     def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
-        """Returns how these changes, in their order, are merged into the table."""
+        """Returns the merge of each item's last change."""
         last = {change.key: change for change in changes}.values()
         made = columns.rows([change.new or change.keys for change in last])
         made[NUMBER] = pa.array([change.number for change in last], pa.string())
         made[AT] = pa.array([change.at for change in last], _TIME)
         every = _assignments(made)
         made[_GONE] = pa.array([change.new is None for change in last])
-
-        def clauses(merger: TableMerger) -> TableMerger:
-            return (
+        return Merge(
+            pa.table(made),
+            _same_key(columns),
+            lambda merger: (
                 merger.when_matched_delete(f"source.{_GONE}")
                 .when_matched_update(every)
                 .when_not_matched_insert(every, f"NOT source.{_GONE}")
-            )
+            ),
+        )
 
-        return Merge(pa.table(made), _same_key(columns), clauses)
 
-
-class EveryVersion:
+class EveryVersion(Rows):
     """A row for each version of an item, with the time that it was valid.
 
     The items that are there at the beginning have rows without a beginning, and the number 0. The
@@ -104,23 +121,15 @@ class EveryVersion:
     later.
     """
 
-    own: tuple[pa.Field, ...] = (
-        pa.field(NUMBER, pa.string()),
-        pa.field(FROM, _TIME),
-        pa.field(TO, _TIME),
-    )
-
-    def items(self, columns: MirrorColumns, items: Sequence[WireItem]) -> pa.Table:
-        """Returns the rows of items that are there when it begins."""
-        return pa.table({**columns.rows(items), **_copied(self.own, len(items))})
+    own = (pa.field(NUMBER, pa.string()), pa.field(FROM, _TIME), pa.field(TO, _TIME))
 
     def attributes(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
-        """Returns the items whose attributes need columns."""
+        """Yields all images."""
         for change in changes:
             yield from (item for item in (change.old, change.new) if item is not None)
 
     def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
-        """Returns how these changes, in their order, are merged into the table."""
+        """Returns the merge of all changes, and for each item of the row that they end."""
         by_key: dict[str, list[ItemChange]] = {}
         for change in changes:
             by_key.setdefault(change.key, []).append(change)
@@ -134,23 +143,17 @@ class EveryVersion:
         made[_INSERTS] = pa.array([row.inserts for row in rows])
         made[_KNOWN] = pa.array([row.is_known for row in rows])
         is_copied = f"target.{NUMBER} = '{COPIED}'"
-
-        def clauses(merger: TableMerger) -> TableMerger:
-            return (
+        return Merge(
+            pa.table(made),
+            f"{_same_key(columns)} AND source.{_CLOSES} AND target.{TO} IS NULL",
+            lambda merger: (
                 # The item was not there before its first change: the copy has seen it later.
                 merger.when_matched_delete(f"source.{_INSERTS} AND {is_copied}")
                 .when_matched_update(every, f"source.{_KNOWN} AND {is_copied}")
                 .when_matched_update({f"`{TO}`": f"source.`{TO}`"})
                 .when_not_matched_insert(every, f"NOT source.{_CLOSES} OR source.{_KNOWN}")
-            )
-
-        open_rows = f"source.{_CLOSES} AND target.{TO} IS NULL"
-        return Merge(pa.table(made), f"{_same_key(columns)} AND {open_rows}", clauses)
-
-
-def _copied(own: Iterable[pa.Field], count: int) -> dict[str, pa.Array]:
-    found = {field.name: pa.nulls(count, field.type) for field in own}
-    return {**found, NUMBER: pa.array([COPIED] * count, pa.string())}
+            ),
+        )
 
 
 def _assignments(names: Iterable[str]) -> dict[str, str]:

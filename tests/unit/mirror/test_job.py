@@ -362,6 +362,21 @@ def test_it_compacts_and_vacuums_now_and_then(
         assert current(to) == now(ledger)
 
 
+def test_a_quiet_day_of_runs_up_to_now_is_no_loss(tmp_path: Path) -> None:
+    to = tmp_path / "orders"
+    with Ledger(25) as ledger:
+        ledger.change("a")
+        ledger.settle()
+        for _ in range(6):
+            run(job(ledger, to))
+            ledger.clock.sleep(5 * 3600)
+            ledger.simulator.rotate("all")  # as AWS does it about every four hours
+        ledger.change("a")
+        ledger.settle()
+        run(job(ledger, to))
+        assert current(to) == now(ledger)
+
+
 def test_a_removal_of_what_is_not_there_moves_the_position(tmp_path: Path) -> None:
     to = tmp_path / "orders"
     with Ledger(24) as ledger:
