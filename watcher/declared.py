@@ -2,10 +2,9 @@
 
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Concatenate,
     Generic,
@@ -16,10 +15,6 @@ from typing import (
     get_origin,
     get_type_hints,
 )
-
-if TYPE_CHECKING:
-    from cyclopts import Token
-    from cyclopts.completion import CompletionContext
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _Options = TypeVar("_Options")
@@ -38,8 +33,7 @@ _O = TypeVar("_O")
 class Parameter:
     """How the command line names and shows an annotated parameter.
 
-    The fields are those of Cyclopts' `Parameter`, which `cli/invocation.py` makes of them to parse
-    a command line. Importing watcher, `--help` and completion don't need Cyclopts.
+    `cli/parser.py` makes an argparse parser of them.
     """
 
     name: str | tuple[str, ...] = ()
@@ -51,8 +45,8 @@ class Parameter:
     group: str | None = None
     help: str | None = None
     choices: tuple[str, ...] | None = None
-    completer: "Callable[[CompletionContext], Iterable[str]] | None" = None
-    converter: "Callable[[Callable[[str], float], Sequence[Token]], float] | None" = None
+    completer: Callable[[str], Iterable[str]] | None = None
+    """Returns values that begin like this, for a shell's TAB."""
     parse: bool = True
     """False for a parameter that is no option."""
     show: bool = True

@@ -1,7 +1,7 @@
 """All exceptions that watcher raises, with their exit statuses and the options to blame."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,6 +110,24 @@ def blame(option: str) -> Iterator[None]:
     except UsageError as error:
         error.option = error.option or option
         raise
+
+
+def blamed(error: WatcherError, flag: str | None, origins: Mapping[str, str | None]) -> str:
+    """Returns an error's text with the option to blame and the sources of options' values."""
+    parts = [
+        f"from {origin}" if name == flag else f"{name} is from {origin}"
+        for name, origin in origins.items()
+        if origin
+    ]
+    return f"{error.blaming(flag)} ({', '.join(parts)})" if parts else error.blaming(flag)
+
+
+def did_you_mean(word: str, names: Iterable[str], what: str = "") -> str:
+    """Returns a question for the name that is nearest to a word; "" where none is near."""
+    import difflib  # only for an error
+
+    near = difflib.get_close_matches(word, [*names], 1)
+    return f"; did you mean {what}{near[0]}?" if near else ""
 
 
 def texts(given: object, option: str) -> list[str]:

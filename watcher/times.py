@@ -3,8 +3,6 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from dateutil import tz
-
 from watcher.errors import UsageError
 
 _UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -68,6 +66,8 @@ def parse_written_time(text: str) -> datetime | None:
         time = datetime.fromisoformat(text.replace(",", "."))
     except ValueError:
         return None
+    from dateutil import tz  # not for a shell's TAB
+
     if time.tzinfo is None and tz.datetime_ambiguous(time, tz.tzlocal()):
         raise UsageError(
             f"{text!r} comes twice here, as clocks are put back then; {offset_hint(time)}"

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from watcher.cli import completers
 from watcher.cli.defaults import Defaults, PeekedOption
-from watcher.cli.options import declaration, flags_of, names_of, negatives_of, option
+from watcher.cli.options import declaration, flags_of, names_of, negatives_of, option, plain
+from watcher.cli.parser import read
 from watcher.declared import Parameter
 from watcher.errors import UsageError
 
@@ -145,16 +146,13 @@ class CommandLine:
 
         The parse reports invalid texts, and an option that the command does not have.
         """
-        flags = flags_of(parameter)
-        words = iter(list(itertools.takewhile(lambda word: word != "--", self.words)))
-        texts = []
-        for word in words:
-            flag, equals, text = word.partition("=")
-            if word.startswith("--") and flag.replace("_", "-") in flags:
-                texts.append(text if equals else next(words, ""))
+        try:
+            texts = [str(text) for _, text in read([parameter], self.words).given]
+        except UsageError:
+            texts = []
         if texts or not self.has_defaults:
             return PeekedOption(texts)
-        (flag,) = flags
+        (flag,) = flags_of(parameter)
         return self.defaults.peek(flag.removeprefix("--"), declaration(parameter).metavar)
 
 
@@ -173,7 +171,7 @@ def command(line: CommandLine) -> tuple[Callable[..., int], list[inspect.Paramet
     make = getattr(module, f"{line.name.replace('-', '_')}_command")
     run: Callable[..., int] = make(line)
     own = inspect.signature(run, eval_str=True).parameters.values()
-    return run, [*own, *OF_ALL]
+    return run, [*map(plain, own), *OF_ALL]
 
 
 def parameters(line: CommandLine) -> list[inspect.Parameter]:

@@ -9,26 +9,22 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cyclopts.completion import CompletionContext
-
-Completer = Callable[["CompletionContext"], Iterable[str]]
+Completer = Callable[[str], Iterable[str]]
+"""Returns the values for what is typed of one; those that begin otherwise are left out."""
 
 
 def of(name: str, metavar: str | None) -> Completer | None:
     """Returns the completer for a parameter's name, or for its metavar."""
-    complete = _BY_NAME.get(name) or _BY_METAVAR.get(metavar or "")
-    return None if complete is None else lambda context: complete(context.incomplete)
+    return _BY_NAME.get(name) or _BY_METAVAR.get(metavar or "")
 
 
 def words(*candidates: str) -> Completer:
     """Returns a completer that offers these words; the user may type others."""
-    return lambda context: candidates
+    return lambda begun: candidates
 
 
-def _paths(begun: str, folders_only: bool = False) -> Iterator[str]:
+def files(begun: str, folders_only: bool = False) -> Iterator[str]:
     """Yields files that begin like this; folders end in a slash, ready for the next TAB."""
     head, tail = os.path.split(begun)
     with contextlib.suppress(OSError), os.scandir(os.path.expanduser(head) or ".") as entries:
@@ -42,13 +38,8 @@ def _paths(begun: str, folders_only: bool = False) -> Iterator[str]:
                 yield os.path.join(head, entry.name)
 
 
-def files(context: CompletionContext) -> Iterable[str]:
-    """Completes to a file."""
-    return _paths(context.incomplete)
-
-
 def _folders(begun: str) -> Iterator[str]:
-    return _paths(begun, folders_only=True)
+    return files(begun, folders_only=True)
 
 
 def _start(begun: str) -> Iterable[str]:
@@ -64,17 +55,17 @@ def _policies(begun: str) -> Iterable[str]:
     before, comma, last = begun.rpartition(",") if begun.startswith("retry:") else ("", "", begun)
     policy, colon, file = last.partition(":")
     if policy == "dead-letter" and colon:
-        return [f"{before}{comma}{policy}:{path}" for path in _paths(file)]
+        return [f"{before}{comma}{policy}:{path}" for path in files(file)]
     words = ["log", "stop", "dead-letter:", *([] if comma else ["retry", "retry:"])]
     return [before + comma + word for word in words]
 
 
 def _pattern(begun: str) -> Iterable[str]:
     """Completes `--filter @FILE`."""
-    return [f"@{path}" for path in _paths(begun[1:])] if begun[:1] == "@" else ["@"]
+    return [f"@{path}" for path in files(begun[1:])] if begun[:1] == "@" else ["@"]
 
 
-def _functions(separator: str) -> Callable[[str], Iterable[str]]:
+def _functions(separator: str) -> Completer:
     """Completes `app.changes:handle` from the working folder's modules without running them."""
 
     def complete(begun: str) -> Iterable[str]:
@@ -148,7 +139,7 @@ def _regions(begun: str) -> Iterable[str]:
     return [name for part in parts for name in part["regions"] if "global" not in name]
 
 
-_BY_NAME: dict[str, Callable[[str], Iterable[str]]] = {
+_BY_NAME: dict[str, Completer] = {
     "start": _start,
     "only": _kinds,
     "on_error": _policies,
@@ -159,8 +150,8 @@ _BY_NAME: dict[str, Callable[[str], Iterable[str]]] = {
     "region": _regions,
     "to_region": _regions,
 }
-_BY_METAVAR: dict[str, Callable[[str], Iterable[str]]] = {
-    "FILE": _paths,
-    "PATH": _paths,
+_BY_METAVAR: dict[str, Completer] = {
+    "FILE": files,
+    "PATH": files,
     "DIR": _folders,
 }

@@ -8,14 +8,22 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from watcher.errors import UsageError
+from watcher.cli.options import (
+    declaration,
+    is_switch,
+    kind_of,
+    names_of,
+    negatives_of,
+    read_value,
+)
+from watcher.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from cyclopts import App, Argument, ArgumentCollection, Token
+    from inspect import Parameter as Option
 
 PROJECT_FILE = "watcher.toml"
 """The file of the working folder; anybody may have put it there."""
@@ -167,7 +175,7 @@ class PeekedOption(NamedTuple):
 
 
 class Defaults:
-    """Gives Cyclopts the values of options that the command line leaves out.
+    """Gives the values of options that the command line leaves out.
 
     `commands` are the tables that a file may have. `others` returns the options of all commands,
     or None if they are unknown.
@@ -188,9 +196,9 @@ class Defaults:
         self.untrusted: list[str] = []
         """The parameters that it gives without being trusted."""
 
-    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-        """Sets the arguments that have no value yet. Raises UsageError."""
-        names = keys(arguments)
+    def values(self, options: Sequence[Option], typed: Container[str]) -> dict[str, Any]:
+        """Returns the values of options that the line has not `typed`. Raises UsageError."""
+        names = {key: each for each in options for key in _keys(each)}
         found: dict[str, Default] = {}
         written = self._written()
         if self._mistake is not None:
@@ -201,21 +209,21 @@ class Defaults:
                 found[names[default.key].name] = default
             else:
                 self._refuse_unknown(default, names)
-        refused = []
-        for default in found.values():
-            argument = names[default.key]
-            tokens = list(_tokens(argument, default))
-            if not tokens or argument.has_tokens:
+        refused, values = [], {}
+        for name, default in found.items():
+            option = names[default.key]
+            value = _value(option, default)
+            if value == [] or name in typed:
                 continue
-            metavar = None if argument.is_flag() else argument.parameter.metavar
+            metavar = None if is_switch(option) else declaration(option).metavar
             if default.is_untrusted and not is_harmless(metavar, default.value):
                 refused.append(default.key)
                 continue
-            for token in tokens:
-                argument.append(token)
-            self._took(argument.field_info.name, default)
+            values[name] = value
+            self._took(name, default)
         if refused:
             raise not_trusted(refused)
+        return values
 
     def peek(self, key: str, metavar: str | None) -> PeekedOption:
         """Returns an option's texts before the parse, and their source.
@@ -229,10 +237,6 @@ class Defaults:
         if last.is_untrusted and not is_harmless(metavar, last.value):
             return PeekedOption()
         return PeekedOption(_several(last.value), last.origin)
-
-    def given_keys(self) -> list[str]:
-        """Returns the options that have a default, as files and variables call them."""
-        return [each.key for each in self._written()]
 
     def _took(self, name: str, default: Default) -> None:
         self.origins[name] = default.origin
@@ -262,14 +266,16 @@ class Defaults:
             yield Default(key, value, f"[{self._command}] in {file}", True, is_untrusted)
         for key, value in table.items():
             if isinstance(value, dict) and key not in self._commands:
-                raise UsageError(f"{file}: [{key}] is no command{_near(key, self._commands)}")
+                raise UsageError(
+                    f"{file}: [{key}] is no command{did_you_mean(key, self._commands)}"
+                )
 
     def _refuse_unknown(self, default: Default, names: Iterable[str]) -> None:
         """Raises for an option that no command has; other programs have WATCHER_ variables too."""
         near = difflib.get_close_matches(default.key, list(names), 1, _NEAR)
         if default.required:
             raise UsageError(
-                f"{default.origin}: no option {default.key}{_near(default.key, names)}"
+                f"{default.origin}: no option {default.key}{did_you_mean(default.key, names)}"
             )
         if default.variable and not near:
             return
@@ -277,21 +283,16 @@ class Defaults:
         if everywhere is None or default.key in everywhere:
             return
         if not default.variable:
-            advice = _near(default.key, everywhere)
+            advice = did_you_mean(default.key, everywhere)
             raise UsageError(f"{default.origin}: no option {default.key}{advice}")
         name = _PREFIX + near[0].upper().replace("-", "_")
         logger.warning(f"{default.origin} sets no option; did you mean {name}?")
 
 
-def keys(arguments: ArgumentCollection) -> dict[str, Argument]:
-    """Returns the options by the names that files and variables use: without dashes."""
-    names = {
-        name[2:]: argument
-        for argument in arguments.filter_by(parse=True)
-        for name in argument.names
-        if name.startswith("--")
-    }
-    return {name: argument for name, argument in names.items() if name not in _ONLY_TYPED}
+def _keys(option: Option) -> list[str]:
+    """Returns an option's names as files and variables have them: without dashes."""
+    names = [*names_of(option), *negatives_of(option)] if option.name not in _ONLY_TYPED else ()
+    return [name[2:] for name in names if name.startswith("--")]
 
 
 def _files() -> list[Path]:
@@ -320,30 +321,20 @@ def _table(file: Path) -> tuple[Table, bool]:
     return table(file, content), is_untrusted
 
 
-def _near(word: str, words: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(words), 1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def _tokens(argument: Argument, default: Default) -> Iterator[Token]:
-    """Yields a default's value as tokens of a command line. Raises UsageError."""
-    from cyclopts import Token  # it is loaded: the parse asks for these
-
+def _value(option: Option, default: Default) -> Any:
+    """Returns the value that a default gives an option. Raises UsageError."""
     value, where = default.value, default.where
-    if argument.is_flag():
+    if is_switch(option):
         on = _WORDS.get(str(value).lower()) if default.variable else value
         if not isinstance(on, bool):
             either = "1 or 0" if default.variable else "true or false"
             raise UsageError(f"{where}: {value!r}: give {either}")
-        meant = on is (f"--{default.key}" not in argument.negatives)
-        yield Token(keyword=default.key, source=where, implicit_value=meant)
-    elif argument.token_count()[1]:
-        for index, text in enumerate(_several(value)):
-            yield Token(keyword=default.key, value=text, source=where, index=index)
-    elif isinstance(value, bool | list | dict):
+        return on is (f"--{default.key}" not in negatives_of(option))
+    if kind_of(option) is list:
+        return _several(value)
+    if isinstance(value, bool | list | dict):
         raise UsageError(f"{where}: {value!r}: give one value, such as a text in quotes")
-    else:
-        yield Token(keyword=default.key, value=str(value), source=where)
+    return read_value(option, str(value), f"{where}: {str(value)!r}")
 
 
 def _several(value: object) -> list[str]:

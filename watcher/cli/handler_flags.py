@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watcher.cli import mistakes, options
+from watcher.cli import options
 from watcher.cli.command_line import OF_ALL, CommandLine
 from watcher.cli.defaults import not_trusted
 from watcher.cli.options import Origins, Values, flag, names_of, negatives_of, option
@@ -18,7 +18,7 @@ from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule, find, function
 from watcher.delivery.handler_modules import load as load_handler
 from watcher.delivery.lambda_functions import lambda_function
-from watcher.errors import UsageError, blame
+from watcher.errors import UsageError, blame, blamed
 
 if TYPE_CHECKING:
     from inspect import Parameter as Option
@@ -106,7 +106,7 @@ def find_handlers(line: CommandLine) -> dict[str, HandlerModule]:
     try:
         return find(map(Path, folders))
     except UsageError as error:
-        raise UsageError(mistakes.blamed(error, "--handlers", {"--handlers": origin})) from None
+        raise UsageError(blamed(error, "--handlers", {"--handlers": origin})) from None
 
 
 def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterator[Option]:

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from watcher.cli import completers
 from watcher.declared import Parameter, declared
-from watcher.errors import UsageError, blame
+from watcher.errors import UsageError
 from watcher.times import duration_text, parse_seconds
 
 if TYPE_CHECKING:
-    from cyclopts import Token
-
     from watcher.aws.config import AwsConfig
     from watcher.records.filters import RecordFilter
     from watcher.records.redaction import Redaction
@@ -29,7 +27,7 @@ logger = logging.getLogger("watcher")
 _Result = TypeVar("_Result")
 
 Value: TypeAlias = Any
-"""An option's value: the declaration has its type, which Cyclopts converts the words to."""
+"""An option's value: the declaration has its type of it."""
 Values: TypeAlias = Mapping[str, Value]
 """The options of a command by name; one that was not given has its default."""
 Type: TypeAlias = Any
@@ -98,15 +96,47 @@ def age(moment: datetime, now: datetime) -> str:
 
 def option(name: str, kind: Type, default: object, declaration: Parameter) -> inspect.Parameter:
     """Returns an option as a parameter of a command."""
-    if kind in (int, float):
-        convert = _seconds if declaration.metavar == "SECONDS" else _number
-        declaration = replace(declaration, converter=convert)
-    if completer := completers.of(name, declaration.metavar):
-        declaration = replace(declaration, completer=declaration.completer or completer)
-    # Where pydantic is loaded, Cyclopts has it look at defaults, too.
-    hint: Type = Annotated[kind | None if default is None else kind, declaration]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, keyword, default=default, annotation=hint)
+    keyword, hint = inspect.Parameter.KEYWORD_ONLY, Annotated[kind, declaration]
+    return plain(inspect.Parameter(name, keyword, default=default, annotation=hint))
+
+
+def plain(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Returns an option or operand with the one type that the command line makes of its words.
+
+    It is a class: of several, the first; `list` for an option that can be repeated.
+    """
+    kind, declared = *typing.get_args(parameter.annotation)[:1], declaration(parameter)
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) is Literal:
+        kind, declared = str, replace(declared, choices=typing.get_args(kind))
+    elif typing.get_origin(kind) is list:  # a text may hold several, with commas
+        kind = list
+    completer = declared.completer or completers.of(parameter.name, declared.metavar)
+    hint: Type = Annotated[kind, replace(declared, completer=completer)]
+    return parameter.replace(annotation=hint)
+
+
+def kind_of(parameter: inspect.Parameter) -> Type:
+    """Returns the type of a plain parameter."""
+    return typing.get_args(parameter.annotation)[0]
+
+
+def read_value(parameter: inspect.Parameter, text: str, given: str) -> Value:
+    """Returns an option's value for a text, which errors show as `given`. Raises UsageError."""
+    kind, declared = kind_of(parameter), declaration(parameter)
+    if declared.choices and text not in declared.choices:
+        *others, last = declared.choices
+        raise UsageError(f"{given}: use {', '.join(others)}{' or ' * bool(others)}{last}")
+    try:
+        if kind is float and declared.metavar == "SECONDS":
+            return parse_seconds(text)
+        return kind(text) if kind in (int, float) else text
+    except UsageError as error:
+        raise UsageError(f"{given}: {error.args[0]}") from None
+    except ValueError:
+        number = "a number" if kind is float else "a whole number"
+        raise UsageError(f"{given} is not {number}") from None
 
 
 def flag(name: str) -> str:
@@ -123,8 +153,7 @@ def declaration(parameter: inspect.Parameter) -> Parameter:
 def flags_of(parameter: inspect.Parameter) -> list[str]:
     """Returns an option's names without its aliases; an operand's name."""
     named = _several(declaration(parameter).name)
-    is_option = parameter.kind is parameter.KEYWORD_ONLY
-    return named or [flag(parameter.name) if is_option else parameter.name.upper()]
+    return named or [parameter.name.upper() if is_operand(parameter) else flag(parameter.name)]
 
 
 def names_of(parameter: inspect.Parameter) -> list[str]:
@@ -148,8 +177,12 @@ def shown_names(parameter: inspect.Parameter) -> list[str]:
 
 def is_switch(parameter: inspect.Parameter) -> bool:
     """True for an option that takes no value."""
-    kind = typing.get_args(parameter.annotation)[:1]
-    return kind == (bool,) and parameter.kind is parameter.KEYWORD_ONLY
+    return not is_operand(parameter) and kind_of(parameter) is bool
+
+
+def is_operand(parameter: inspect.Parameter) -> bool:
+    """True for a word that stands without an option's name."""
+    return parameter.kind is not parameter.KEYWORD_ONLY
 
 
 def _several(names: str | tuple[str, ...]) -> list[str]:
@@ -168,12 +201,6 @@ def declared_by(
         if not is_option or (names and name not in names):
             continue
         kind, declaration = typing.get_args(parameter.annotation)
-        if typing.get_origin(kind) in (types.UnionType, typing.Union):
-            kind = typing.get_args(kind)[0]
-        if typing.get_origin(kind) is Literal:
-            kind, declaration = str, replace(declaration, choices=typing.get_args(kind))
-        elif typing.get_origin(kind) is list:  # a text may hold several, with commas
-            kind = list[str]
         if name in own:
             text = re.sub("default .*", f"default {own[name]}", declaration.help or "")
             declaration = replace(declaration, help=text)
@@ -240,14 +267,3 @@ def with_options(
     parameters = [*own, *(each for part in parts for each in part)]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return command
-
-
-def _seconds(kind: Callable[[str], float], tokens: Sequence[Token]) -> float:
-    """Converts seconds, `30s` or `5m`."""
-    with blame(tokens[0].keyword or ""):
-        return kind(str(parse_seconds(tokens[0].value)))
-
-
-def _number(kind: Callable[[str], float], tokens: Sequence[Token]) -> float:
-    """Converts a number; Cyclopts' own converter would round 1.7 to 2 and accept `none`."""
-    return kind(tokens[0].value)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import signal
 from collections.abc import Sequence
 
 from watcher import version
 from watcher.cli import command_line, logs, output
 from watcher.cli.command_line import LOG_FORMAT, CommandLine
+from watcher.cli.invocation import Invocation
 from watcher.errors import ResourceError, WatcherError
 from watcher.shutdown import ending_process
 
@@ -18,10 +20,10 @@ logger = logging.getLogger("watcher")
 
 def run(words: Sequence[str]) -> int:
     """Runs a command; returns the exit status: 0, or that of the error (see errors.py)."""
-    if words and words[0] == "__complete":
+    if "_ARGCOMPLETE" in os.environ:
         from watcher.cli import completion
 
-        return completion.answer(*words[1:])
+        completion.answer()
     line = command_line.command_line(words)
     # A watch ends by its own handler, once it has it; until then there is nothing to put in order.
     quietly = signal.SIG_DFL if line.name == "watch" else signal.default_int_handler
@@ -45,19 +47,13 @@ def _run(line: CommandLine) -> int:
     set_level()
     logs.set_up(line.peek(LOG_FORMAT).last or "text")
     try:
-        text = _text_asked_for(line)
-        if text is None:
-            from watcher.cli.invocation import Invocation  # not for help: Cyclopts is slow
-
-            invocation = Invocation(line)
-            set_level(invocation.values["verbose"], invocation.values["quiet"])
-            if topic := invocation.values["help"]:  # -hs may have been a handler's
-                text = _help(line, topic)
-        status = 0
-        if text is not None:
-            print(text, end="")
-        elif invocation is not None:
-            status = invocation.run()
+        invocation = Invocation(line)
+        if invocation.asked:
+            topic = invocation.asked.get("help")
+            print(version.LINE + "\n" if topic is None else _help(line, str(topic)), end="")
+            return int(not output.flush_stdout())
+        set_level(invocation.values["verbose"], invocation.values["quiet"])
+        status = invocation.run()
         return status if output.flush_stdout() else 1
     except OSError as error:
         if isinstance(error, BrokenPipeError):
@@ -83,23 +79,6 @@ def _log_full_disk(error: OSError) -> int:
     text = f"{error.strerror}: {full} is full; free some space, or set TMPDIR to another folder"
     logger.error(text, extra={"exit_status": ResourceError.exit_status})
     return ResourceError.exit_status
-
-
-def _text_asked_for(line: CommandLine) -> str | None:
-    """Returns what `--help` or `--version` asks for, wherever it stands."""
-    for index, word in enumerate(line.words):
-        if word == "--":
-            return None
-        option, equals, topic = word.partition("=")
-        if option in ("--version", "-V"):
-            return f"{version.LINE}\n"
-        if option in ("--help", "-h"):
-            if not equals:
-                topic = "".join(line.words[index + 1 : index + 2])
-            return _help(line, topic if topic[:1] != "-" else "")
-        if word.startswith("-h") and word[2:] in (*command_line.TOPICS, *command_line.COMMANDS):
-            return _help(line, word[2:])
-    return None
 
 
 def _help(line: CommandLine, topic: str) -> str:

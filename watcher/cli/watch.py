@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from watcher.cli import handler_flags, mistakes, options, output
+from watcher.cli import handler_flags, options, output
 from watcher.cli.command_line import COMMANDS, PROGRAM
 from watcher.cli.options import Values, option
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule
-from watcher.errors import StreamError, UsageError
+from watcher.errors import StreamError, UsageError, did_you_mean
 from watcher.formatting import style
 from watcher.options import WatchOptions
 from watcher.version import install
@@ -100,7 +100,7 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
         except StreamError as error:
             first = "".join(streams[:1])
             if f"no table {first!r}" in str(error):
-                error.add(mistakes.did_you_mean(first, COMMANDS, "the command "))
+                error.add(did_you_mean(first, COMMANDS, "the command "))
             raise
 
     return options.with_options(run, handler_flags.flags(handlers.values(), parts), parts)

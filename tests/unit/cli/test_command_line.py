@@ -16,9 +16,8 @@ import pytest
 from tests.simulator import Simulator
 from watcher.cli import main
 from watcher.cli.command_line import COMMANDS, CommandLine, command_line, parameters
-from watcher.cli.completion import candidates
-from watcher.cli.invocation import Invocation, app, arguments
-from watcher.cli.options import flags_of
+from watcher.cli.invocation import Invocation
+from watcher.cli.options import declaration, flags_of, names_of, negatives_of
 from watcher.errors import UsageError
 from watcher.records.record import Record
 
@@ -87,13 +86,17 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
         ("orders --frm=1h", "unknown --frm; did you mean --from?"),
         ("orders --print-sumary", "unknown --print-sumary; did you mean --print-summary?"),
         ("orders --no-max-records", "unknown --no-max-records; did you mean --max-records?"),
-        ("orders -v5", "unknown -v5; did you mean -v?"),
+        ("orders -v5", "--verbose: it takes no value"),
+        ("orders -psv", "unknown -psv; did you mean -ps?"),
+        ("orders -p", "unknown -p; "),
+        ("orders --grep --help", "--grep: give a value (TEXT)"),
+        ("orders --region us-esat-1 --nofollow", "unknown --nofollow; did you mean --no-follow?"),
         ("orders --from", "--from: give a value (START)"),
         ("orders --from -2h", "--from: give a value (START)"),
         ("orders --max-records 1.7", "--max-records 1.7 is not a whole number"),
         ("orders --max-records -", "--max-records - is not a whole number"),
         ("orders --poll-max soon", "--poll-max soon is not a number"),
-        ("orders --utc=maybe", "--utc maybe is not yes or no"),
+        ("orders --utc=maybe", "--utc: it takes no value"),
         ("orders --engine flink", "--engine flink: use processes or spark"),
     ],
 )
@@ -207,10 +210,20 @@ def test_one_word_too_many_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
     offered = 0
-    for option in ("--from", "--only", "--on-error", "--color", "--engine", "--log-format", "-o"):
-        for value, _ in candidates(["orders", option, ""]):
+    options = {flags_of(each)[0]: declaration(each) for each in parameters(CommandLine("watch"))}
+    for name in (
+        "--from",
+        "--only",
+        "--on-error",
+        "--color",
+        "--engine",
+        "--log-format",
+        "--output",
+    ):
+        declared = options[name]
+        for value in declared.completer("") if declared.completer else declared.choices or ():
             word = value + {"retry:": "3", "dead-letter:": "x"}.get(value, "")
-            assert Invocation(CommandLine("watch", ["orders", option, word]))
+            assert Invocation(CommandLine("watch", ["orders", name, word]))
             offered += 1
     assert offered == 27
 
@@ -223,7 +236,8 @@ def test_every_command_stands_where_the_table_says(name: str) -> None:
 
 def test_no_two_options_of_a_command_have_a_name_together() -> None:
     for name in ("watch", "streams", "shards", "report", "replay", "demo"):
-        names = [each for argument in arguments(app(CommandLine(name))) for each in argument.names]
+        known = parameters(CommandLine(name))
+        names = [name for each in known for name in (*names_of(each), *negatives_of(each))]
         assert len(names) == len(set(names)), name
 
 
@@ -264,9 +278,9 @@ def test_a_word_that_is_no_table_is_told_the_nearest_name(
     ("program", "absent"),
     [
         ("main(['--version'])", {"logging", "inspect", "watcher.cli.program"}),
-        ("main(['--help'])", {"cyclopts", "msgspec", "botocore", "rich", "multiprocessing"}),
+        ("main(['--help'])", {"argcomplete", "msgspec", "botocore", "rich", "multiprocessing"}),
         ("main(['--wrong'])", {"msgspec", "boto3", "botocore", "rich"}),
-        ("import watcher.stream", {"cyclopts", "boto3", "rich"}),
+        ("import watcher.stream", {"argparse", "boto3", "rich"}),
     ],
 )
 def test_a_start_imports_only_what_it_needs(program: str, absent: set[str]) -> None:

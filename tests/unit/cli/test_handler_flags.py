@@ -103,11 +103,6 @@ def test_a_setting_of_lambda_that_changes_nothing_needs_no_function(folder: Path
         names("-ps", "--bisect")
 
 
-def test_an_underscore_is_a_dash(folder: Path) -> None:
-    (folder / "plain_one.py").write_text("def handle(record): ...")
-    assert names("--plain_one", "--print_summary") == ["--plain-one", "--print-summary"]
-
-
 @pytest.mark.parametrize(
     "words", ["-ps --region us-east-1", "--only=insert -ps", "--no-follow -ps"]
 )

@@ -98,7 +98,8 @@ def test_each_commands_help_fits_a_screen(command: str) -> None:
         (["orders", "-vh", "filters"], ["--help", "filters"]),
         (["shards", "--help=aws"], ["shards", "--help", "aws"]),
         (["shards", "x", "--help="], ["shards", "--help"]),
-        (["orders", "--version=1"], ["--version"]),
+        (["orders", "--version"], ["--version"]),
+        (["orders", "--from", "1h", "--no-such", "--help"], ["--help"]),
     ],
 )
 def test_there_are_several_ways_to_ask(one: list[str], other: list[str]) -> None:

@@ -9,9 +9,9 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
 from watcher import Stream, as_of, undo, watch
 from watcher.cli import defaults, main
-from watcher.cli.command_line import COMMANDS, CommandLine
+from watcher.cli.command_line import CommandLine
 from watcher.cli.handler_flags import Choice
-from watcher.cli.invocation import Invocation, app, arguments
+from watcher.cli.invocation import Invocation
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 
@@ -65,26 +65,6 @@ def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
         Choice(find(), line.origins, line.values).load()
     text = words.format(level=5)
     assert line.explain(caught.value) == f"handler cfg: {text} (--level is from watcher.toml)"
-
-
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_a_program_that_has_loaded_pydantic_can_leave_out_any_option(
-    folder: Path, name: str
-) -> None:
-    """Cyclopts has it look at defaults, too."""
-    pytest.importorskip("pydantic")
-    (folder / "handlers").mkdir()
-    (folder / "handlers" / "own.py").write_text(
-        'OPTIONS = {"much": ("N", "how much"), "loud": (None, "loud")}\n'
-        "def configure(much=None, loud=None): ...\ndef handle(record): ..."
-    )
-    words: list[str] = []
-    for each in arguments(app(CommandLine(name))):
-        if each.required:
-            flag = each.names[:1] if each.index is None else ()
-            words += [*flag, *(each.get_choices() or ["x"])[:1]]
-    line = Invocation(CommandLine(name, words))
-    assert set(line.origins.typed) <= {"to", "checkpoint"}
 
 
 @pytest.mark.parametrize("word", ["none", "null"])

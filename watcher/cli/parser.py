@@ -1,0 +1,99 @@
+"""Reads the words of a command line with argparse: which options they give, and the operands."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from inspect import Parameter as Option
+from typing import Any, NamedTuple, NoReturn
+
+from watcher.cli.options import declaration, is_switch, names_of, negatives_of
+from watcher.errors import UsageError, did_you_mean
+
+
+class Words(NamedTuple):
+    """What the words of a line give."""
+
+    given: list[tuple[str, str | bool]]
+    """Each option's parameter with its text, or with what its switch says, in the line's order."""
+    rest: list[str]
+    """The operands, and options that are unknown."""
+    operands: list[str]
+    """The words behind `--`."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError in place of ending the program."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UsageError."""
+        raise UsageError(message)
+
+
+class Taking(argparse.Action):
+    """Notes what a line gives, so that its order is known, too."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None
+    ) -> None:
+        """Notes an option."""
+        namespace.given.append((self.dest, self.const if self.nargs == 0 else values))
+
+
+def parser(options: Iterable[Option]) -> Parser:
+    """Returns a parser of these options; the operands are left over."""
+    made = Parser(prog="watcher", add_help=False, allow_abbrev=False, exit_on_error=False)
+    for each in options:
+        declared, dest = declaration(each), each.name
+        about = (declared.help or "").replace("%", "%%")
+        if is_switch(each):
+            for names, value in ((names_of(each), True), (negatives_of(each), False)):
+                if names:
+                    made.add_argument(
+                        *names, dest=dest, action=Taking, nargs=0, const=value, help=about
+                    )
+        else:
+            # The topic of --help may be left out.
+            nargs = "?" if (declared.metavar or "").startswith("[GROUP") else None
+            made.add_argument(
+                *names_of(each), dest=dest, action=Taking, nargs=nargs, const="", help=about
+            )
+    return made
+
+
+def read(options: Sequence[Option], words: Sequence[str]) -> Words:
+    """Returns what the words give. Raises UsageError for an option without its value."""
+    end = words.index("--") if "--" in words else len(words)
+    known = {name: each for each in options for name in _names(each)}
+    for word in words[:end]:
+        # argparse would take the beginning of a name with one dash for the name.
+        begins = any(each[:2] != "--" and each.startswith(word) for each in known)
+        if begins and word[1:] and word not in known and word[:2] not in known:
+            refuse_unknown(options, [word])
+    namespace = argparse.Namespace(given=[])
+    try:
+        _, rest = parser(options).parse_known_args(words[:end], namespace)
+    except argparse.ArgumentError as error:
+        flag = (error.argument_name or "").split("/")[0]
+        if is_switch(known[flag]):
+            raise UsageError("it takes no value", flag) from None
+        raise UsageError(f"give a value ({declaration(known[flag]).metavar})", flag) from None
+    return Words(namespace.given, rest, [*words[end + 1 :]])
+
+
+def refuse_unknown(options: Sequence[Option], words: Iterable[str]) -> None:
+    """Raises UsageError for an option that is none of these."""
+    for word in words:
+        name = word.partition("=")[0]
+        # A dash alone is a file, and SQL may begin with a comment.
+        if word[:1] == "-" and word != "-" and " " not in name.strip():
+            known = [each for option in options for each in _names(option)]
+            dashes = name[: len(name) - len(name.lstrip("-"))]
+            # Without them: they would make any two names alike.
+            bare = [each.removeprefix(dashes) for each in known if each.startswith(dashes)]
+            advice = did_you_mean(name.removeprefix(dashes), bare, dashes)
+            raise UsageError(f"unknown {name}{advice or '; --help lists the options'}")
+
+
+def _names(option: Option) -> list[str]:
+    return [*names_of(option), *negatives_of(option)]
