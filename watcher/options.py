@@ -270,7 +270,6 @@ class WatchOptions(ReadOptions):
     max_records: Annotated[
         int | None,
         Parameter(
-            alias="--limit",
             metavar="N",
             group="start",
             help="end after N records (those that a filter drops don't count)",

@@ -147,7 +147,7 @@ class CommandLine:
         The parse reports invalid texts, and an option that the command does not have.
         """
         try:
-            texts = [str(text) for _, text in read([parameter], self.words).given]
+            texts = [str(each.value) for each in read([parameter], self.words).given]
         except UsageError:
             texts = []
         if texts or not self.has_defaults:

@@ -19,6 +19,7 @@ from watcher.cli.options import (
     read_value,
     shown_names,
 )
+from watcher.cli.parser import Given
 from watcher.errors import HandlerError, UsageError, WatcherError, blamed
 
 
@@ -31,26 +32,26 @@ class Invocation:
         self._takes_origins = "origins" in {each.name for each in declared}
         options = [each for each in self._known.values() if not is_operand(each)]
         given, rest, behind = parser.read(options, line.words)
-        self.asked = {name: value for name, value in given if name in ("help", "version")}
+        self.asked = {
+            each.parameter: each.value for each in given if each.parameter in ("help", "version")
+        }
         """`help` with its topic, and `version`, if the line asks for them."""
         self.values: dict[str, Any] = {each.name: each.default for each in options}
         """The options by their parameters' names."""
-        self.origins = Origins([name for name, _ in given], {})
+        self.origins = Origins([each.parameter for each in given], {})
         self.operands = [*rest, *behind]
         if not self.asked:
             parser.refuse_unknown(options, rest)
             self._read_operands()
             self._read_options(given, line.defaults if line.has_defaults else None)
 
-    def _read_options(
-        self, given: Sequence[tuple[str, str | bool]], defaults: Defaults | None
-    ) -> None:
+    def _read_options(self, given: Sequence[Given], defaults: Defaults | None) -> None:
         """Sets the values of options, and raises UsageError for bad and missing ones."""
         typed: dict[str, Any] = {}
-        for name, value in given:
+        for name, flag, value in given:
             option = self._known[name]
             if not is_switch(option):
-                value = read_value(option, str(value), f"{flags_of(option)[0]} {value}")
+                value = read_value(option, str(value), f"{flag} {value}")
             typed[name] = [*typed.get(name, ()), value] if kind_of(option) is list else value
         if defaults is not None:
             options = [self._known[name] for name in self.values]

@@ -11,11 +11,21 @@ from watcher.cli.options import declaration, is_switch, names_of, negatives_of
 from watcher.errors import UsageError, did_you_mean
 
 
+class Given(NamedTuple):
+    """One option of a line."""
+
+    parameter: str
+    typed: str
+    """The option's name as it stands there."""
+    value: str | bool
+    """Its text, or what its switch says."""
+
+
 class Words(NamedTuple):
     """What the words of a line give."""
 
-    given: list[tuple[str, str | bool]]
-    """Each option's parameter with its text, or with what its switch says, in the line's order."""
+    given: list[Given]
+    """The options, in the line's order."""
     rest: list[str]
     """The operands, and options that are unknown."""
     operands: list[str]
@@ -34,10 +44,11 @@ class Taking(argparse.Action):
     """Notes what a line gives, so that its order is known, too."""
 
     def __call__(
-        self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None
+        self, parser: object, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         """Notes an option."""
-        namespace.given.append((self.dest, self.const if self.nargs == 0 else values))
+        value = self.const if self.nargs == 0 else values
+        namespace.given.append(Given(self.dest, option or "", value))
 
 
 def parser(options: Iterable[Option]) -> Parser:

@@ -27,7 +27,6 @@ from watcher.records.record import Record
     [
         ("--since=2h -f", "--from=2h --follow"),
         ("-n 3 --once", "--tail 3 --no-follow"),
-        ("--limit 3", "--max-records 3"),
         ("--where total", "--filter total"),
     ],
 )

@@ -197,7 +197,7 @@ def test_on_the_command_line(here: Path) -> None:
 
 
 def test_no_file_of_the_folder_stands_in_for_another_module(here: Path) -> None:
-    for name in ("boto3", "signal", "logging", "cyclopts", "msgspec", "handlers/__init__"):
+    for name in ("boto3", "signal", "logging", "argparse", "msgspec", "handlers/__init__"):
         (here / f"{name}.py").write_text('open("ran", "w").close()\nraise SystemExit(77)\n')
     (here / "app.py").write_text("import beside\ndef f(record): print(beside.word)")
     (here / "beside.py").write_text('word = "called"')
@@ -211,7 +211,7 @@ def test_no_file_of_the_folder_stands_in_for_another_module(here: Path) -> None:
             assert program.process.returncode == 0, program.err
             assert out is None or program.out == out
         assert not Path("ran").exists()
-        for name in ("boto3", "signal", "logging", "cyclopts", "msgspec"):
+        for name in ("boto3", "signal", "logging", "argparse", "msgspec"):
             os.unlink(here / f"{name}.py")
         program = run(*words, "--call", "app:f", env=sim.environment, cwd=here)
         assert program.out == ["called"]
