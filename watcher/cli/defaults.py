@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from watcher.cli.options import (
+    Value,
     declaration,
     is_switch,
     kind_of,
@@ -321,7 +322,7 @@ def _table(file: Path) -> tuple[Table, bool]:
     return table(file, content), is_untrusted
 
 
-def _value(option: Option, default: Default) -> Any:
+def _value(option: Option, default: Default) -> Value:
     """Returns the value that a default gives an option. Raises UsageError."""
     value, where = default.value, default.where
     if is_switch(option):

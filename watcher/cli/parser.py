@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from inspect import Parameter as Option
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
-from watcher.cli.options import declaration, is_switch, names_of, negatives_of
+from watcher.cli.options import Value, declaration, is_switch, names_of, negatives_of
 from watcher.errors import UsageError, did_you_mean
 
 
@@ -22,7 +22,7 @@ class Given(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What the words of a line give."""
+    """A line's options, operands, and unknown options."""
 
     given: list[Given]
     """The options, in the line's order."""
@@ -44,7 +44,11 @@ class Taking(argparse.Action):
     """Notes what a line gives, so that its order is known, too."""
 
     def __call__(
-        self, parser: object, namespace: argparse.Namespace, values: Any, option: str | None = None
+        self,
+        parser: object,
+        namespace: argparse.Namespace,
+        values: Value,
+        option: str | None = None,
     ) -> None:
         """Notes an option."""
         value = self.const if self.nargs == 0 else values
@@ -93,7 +97,7 @@ def read(options: Sequence[Option], words: Sequence[str]) -> Words:
 
 
 def refuse_unknown(options: Sequence[Option], words: Iterable[str]) -> None:
-    """Raises UsageError for an option that is none of these."""
+    """Raises UsageError for a word that is an option, but not one of these."""
     for word in words:
         name = word.partition("=")[0]
         # A dash alone is a file, and SQL may begin with a comment.
