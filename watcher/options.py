@@ -224,7 +224,7 @@ class ReadOptions:
 @own_options_first
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions(ReadOptions):
-    """The options of a watch, for the command line, `watch()`, the environment and `watcher.toml`.
+    """The options of a watch, for the command line, `watch()`, variables and the file of defaults.
 
     The shared ones are those of `ReadOptions`.
     """

@@ -23,7 +23,6 @@ _SHOW = r"""show() { printf '%s\n' "$READLINE_LINE" > shown; }; bind -x '"\C-x\C
 
 COMPLETED = {
     "watcher arch": "watcher archive ",
-    "watcher new-h": "watcher new-handler ",
     "watcher orders --max-re": "watcher orders --max-records ",
     "watcher orders --big-o": "watcher orders --big-orders ",
     "watcher orders --at-le": "watcher orders --at-least ",

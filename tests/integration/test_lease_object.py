@@ -13,7 +13,7 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.moto_server import moto_server
 from tests.support.moto_server import patient_leases as patient_leases
-from tests.support.program import Program, run
+from tests.support.program import Program
 from watcher.aws.config import AwsConfig
 from watcher.aws.lease_object import LeaseObject
 from watcher.aws.lease_table import LeaseRecord
@@ -120,11 +120,3 @@ def test_a_watch_takes_over_from_one_that_was_killed_where_that_had_saved(
         # What was delivered and not saved yet may come once more before it.
         third.wait_for(lambda: any('"last"' in line for line in third.out))
     assert not any('"before"' in line for line in [*second.out, *third.out])
-
-
-def test_the_policy_names_what_it_takes(s3: Any) -> None:
-    arn = "arn:aws:dynamodb:us-east-1:1:table/orders/stream/2026-11-21T08:00:00.000"
-    told = json.loads("".join(run("policy", arn, "--checkpoint", URL, env={}).out))
-    asked = {name: each["Resource"] for each in told["Statement"] for name in each["Action"]}
-    assert asked["s3:PutObject"] == ["arn:aws:s3:::positions/watches/orders.json"]
-    assert asked["s3:ListBucket"] == ["arn:aws:s3:::positions"]

@@ -92,7 +92,6 @@ def test_a_watchs_lines_name_stream_shard_and_observer(
         (("streams", *NOWHERE), 3, ""),
         (("shards", "orders", *NOWHERE), 3, ""),
         (("replay", "/nowhere", "--print-json"), 2, "can't read /nowhere"),
-        (("new-handler", "not a name"), 2, ""),
         (("demo", "--seconds", "long"), 2, "--seconds long is not a number"),
     ],
 )

@@ -1,8 +1,8 @@
-"""A command works with what its policy allows, and calls all that it allows."""
+"""A command works with what the table of docs/aws.md allows it, and calls all of it."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,11 @@ DEAD = "--from trim-horizon --no-follow --failing --on-error dead-letter:"
 SUCCESSOR = {"dynamodb:DescribeTable"}
 # Of a global table alone: a replica's stream does not say what expired.
 REPLICA = {"dynamodb:DescribeTimeToLive"}
-STORE = "--checkpoint dynamodb://leases/orders"
 
 
 @pytest.fixture(scope="module")
 def others() -> Iterator[str]:
-    """A queue, a topic and a bucket."""
+    """A queue and a bucket."""
     with moto_server() as url:
         there: dict[str, Any] = {
             "endpoint_url": url,
@@ -70,54 +69,98 @@ def guarded(
         yield guard
 
 
-def allow(guard: GuardedEndpoint, capsys: pytest.CaptureFixture[str], policy: str) -> set[str]:
-    """Puts the printed policy in charge, and returns its actions."""
-    capsys.readouterr()
-    assert cli.main(["policy", *policy.split()]) == 0
-    guard.statements = json.loads(capsys.readouterr().out)["Statement"]
-    return {action for each in guard.statements for action in each["Action"]}
+PAGE = (Path(__file__).parents[2] / "docs" / "aws.md").read_text()
+ROWS = {
+    what: {*re.findall(r"\w+:\w+", actions)}
+    for what, actions in re.findall(r"^\| (.+?) \| (`\w+:.+?) \|", PAGE, re.MULTILINE)
+}
+
+
+def allow(guard: GuardedEndpoint, *rows: str) -> set[str]:
+    """Allows the actions of the table's rows that have these texts between their commas."""
+    granted = set[str]()
+    for text in rows:
+        found = [actions for what, actions in ROWS.items() if text in re.split(", |; ", what)]
+        assert found, text
+        granted.update(*found)
+    guard.statements = [{"Action": granted, "Resource": ["*"]}]
+    return granted
+
+
+READ = "a command that reads a stream"
+TABLE = "a table named by its name or ARN"
+POSITIONS = "--checkpoint dynamodb://leases/orders"
 
 
 @pytest.mark.parametrize(
-    ("policy", "commands", "more"),
+    ("rows", "commands", "more"),
     [
-        ("orders", ["orders --from trim-horizon --no-follow"], set()),
-        ("orders --snapshot", ["orders --snapshot --no-follow"], set()),
-        ("ord*", ["ord* --from trim-horizon --no-follow"], SUCCESSOR),
-        ("--tag env=prod", ["--tag env=prod --from trim-horizon --no-follow"], SUCCESSOR),
-        (f"orders {STORE}", [f"orders {STORE} --from trim-horizon --no-follow"], set()),
-        ("orders --on-error dead-letter:sqs://dead", [f"orders {DEAD}sqs://dead"], set()),
-        ("orders --on-error dead-letter:s3://dead/of", [f"orders {DEAD}s3://dead/of"], set()),
-        ("orders --sqs dead", ["orders --sqs dead --from trim-horizon --no-follow"], set()),
-        ("orders --for count", ["count orders --by kind"], set()),
-        ("orders --for report", ["report orders --from 5h -o page.html"], set()),
-        ("orders --for history", ["history orders --key PK=a --key SK=1"], set()),
-        ("orders --for as-of", ["as-of orders 3h", "as-of orders 3h --key PK=a --key SK=1"], set()),
-        ("orders --for undo", ["undo orders --from 3h --to plan"], REPLICA),
+        ((), ["orders --from trim-horizon --no-follow"], set()),
+        (("`--snapshot`",), ["orders --snapshot --no-follow"], set()),
+        (("a glob",), ["ord* --from trim-horizon --no-follow"], SUCCESSOR),
+        (("`--tag`",), ["--tag env=prod --from trim-horizon --no-follow"], SUCCESSOR),
         (
-            "orders --for undo-apply",
+            ("`--checkpoint dynamodb://…`",),
+            [f"orders {POSITIONS} --from trim-horizon --no-follow"],
+            set(),
+        ),
+        (("`dead-letter:sqs://…`",), [f"orders {DEAD}sqs://dead"], set()),
+        (("`dead-letter:s3://…`",), [f"orders {DEAD}s3://dead/of"], set()),
+        (("`--sqs`",), ["orders --sqs dead --from trim-horizon --no-follow"], set()),
+        ((), ["count orders --by kind"], set()),
+        ((), ["report orders --from 5h -o page.html"], set()),
+        (("`history`",), ["history orders --key PK=a --key SK=1"], set()),
+        (("`as-of`",), ["as-of orders 3h"], set()),
+        (("`as-of` of one item",), ["as-of orders 3h --key PK=a --key SK=1"], set()),
+        (("`undo`",), ["undo orders --from 3h --to plan"], REPLICA),
+        (
+            ("`undo`", "`undo --apply`"),
             ["undo orders --from 3h --to plan", "undo --apply plan", "undo --revert plan"],
             REPLICA,
         ),
-        ("* --for streams", ["streams"], set()),
-        ("orders --for streams", ["streams --table orders"], set()),
-        ("orders --for shards", ["shards orders"], set()),
-        ("orders --for mirror", ["mirror orders --to mirrored --once"], set()),
+        (("`mirror`",), ["mirror orders --to mirrored --once"], set()),
         (
-            "orders --for verify",
+            ("`verify`",),
             ["mirror orders --to mirrored --once", "verify orders --with ./mirrored"],
             set(),
         ),
     ],
 )
-def test_a_command_works_with_its_policy_and_calls_all_that_it_allows(
-    policy: str,
+def test_a_command_that_reads_a_stream_calls_what_its_rows_allow(
+    rows: tuple[str, ...],
     commands: list[str],
     more: set[str],
     guarded: GuardedEndpoint,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    granted = allow(guarded, capsys, policy)
+    works(guarded, capsys, (READ, TABLE, *rows), commands, more)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ((READ, "`streams`"), "streams"),
+        ((READ, "`streams`"), "streams --table orders"),
+        ((TABLE, "`shards`"), "shards orders"),
+    ],
+)
+def test_a_listing_calls_what_its_rows_allow(
+    rows: tuple[str, ...],
+    words: str,
+    guarded: GuardedEndpoint,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    works(guarded, capsys, rows, [words], set())
+
+
+def works(
+    guarded: GuardedEndpoint,
+    capsys: pytest.CaptureFixture[str],
+    rows: tuple[str, ...],
+    commands: list[str],
+    more: set[str],
+) -> None:
+    granted = allow(guarded, *rows)
     for each in commands:
         failed = "dead-letter" in each
         assert (cli.main(each.split()), capsys.readouterr().err)[0] == failed, each

@@ -1,8 +1,5 @@
-"""The fixtures for handler authors, and the handler that `new-handler` writes."""
+"""The fixtures for handler authors."""
 
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +8,6 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.support.program import run
 from watcher import Record, lambda_function
 from watcher.errors import UsageError
 from watcher.records.filters import record_filter
@@ -122,44 +118,3 @@ def test_what_a_handler_raises_is_raised(watched_table: WatchedTable) -> None:
 
 def test_the_handlers_own_calls_reach_the_embedded_service(watched_table: WatchedTable) -> None:
     assert watched_table.name in boto3.client("dynamodb").list_tables()["TableNames"]
-
-
-# new-handler
-
-
-def test_a_new_handler_and_its_test_work_at_once(tmp_path: Path) -> None:
-    made = run("new-handler", "big-orders", env={}, cwd=tmp_path)
-    assert made.process.returncode == 0, made.err
-    assert made.out == ["handlers/big_orders.py", "tests/test_big_orders.py"]
-    assert "Try it: python -m watcher STREAM --big-orders" in made.err
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "tests"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
-    help_text = "\n".join(run("--help", "handlers", env={}, cwd=tmp_path).out)
-    assert "--big-orders, -bo" in help_text
-    assert "Print what became of each item." in help_text
-    assert "--big-orders-prefix TEXT" in help_text
-    demo = run("demo", "--seconds", "1", "--big-orders", env={}, cwd=tmp_path)  # PK and SK
-    assert demo.process.returncode == 0, demo.err
-    assert demo.out[0] == "INSERT ada order-1001" and demo.out[-1] == "60 changes"
-    again = run("new-handler", "big_orders", env={}, cwd=tmp_path)
-    assert again.process.returncode == 2
-    assert "big_orders.py already exists" in again.err[-1]
-
-
-@pytest.mark.parametrize(
-    "name", ["_hidden", "9lives", "class", "a.b", "filter", "max-records", "jmespath", "print-json"]
-)
-def test_a_name_that_cannot_be_a_handlers_is_refused(tmp_path: Path, name: str) -> None:
-    refused = run("new-handler", name, env={}, cwd=tmp_path)
-    assert refused.process.returncode == 2
-    assert len(refused.err) == 1
-    assert list(tmp_path.iterdir()) == []

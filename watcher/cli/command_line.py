@@ -45,14 +45,6 @@ COMMANDS = {
     "positions": Command(
         "show, rewind, copy, compare checkpoints; ask for a snapshot", "positions"
     ),
-    "policy": Command(
-        "print the least that a command has to be allowed, as an IAM policy", "admin_commands"
-    ),
-    "new-handler": Command("write a handler module to begin with, and its test", "admin_commands"),
-    "trust": Command(
-        "let this folder's watcher.toml run code, write files and choose endpoints",
-        "admin_commands",
-    ),
     "demo": Command("watch a small shop on an embedded DynamoDB; no AWS account needed", "demo"),
     "query": Command("ask the changes of the last 24 hours by SQL, on Spark", "spark_commands"),
     "archive": Command(
@@ -67,7 +59,7 @@ COMMANDS = {
     ),
     "help": Command("help on a command or a group of options", "help"),
 }
-WITHOUT_DEFAULTS = ("completion", "help", "trust")
+WITHOUT_DEFAULTS = ("completion", "help")
 """Commands without options: they work where a file of defaults is broken."""
 GROUPS = {
     "handlers": "what to do with each change; each module in handlers/ is an option",
@@ -153,7 +145,7 @@ class CommandLine:
         if texts or not self.has_defaults:
             return PeekedOption(texts)
         (flag,) = flags_of(parameter)
-        return self.defaults.peek(flag.removeprefix("--"), declaration(parameter).metavar)
+        return self.defaults.peek(flag.removeprefix("--"))
 
 
 def command_line(words: Sequence[str]) -> CommandLine:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from watcher.cli import options
 from watcher.cli.command_line import OF_ALL, CommandLine
-from watcher.cli.defaults import not_trusted
 from watcher.cli.options import Origins, Values, flag, names_of, negatives_of, option
 from watcher.declared import Parameter
 from watcher.delivery.handler_modules import HandlerModule, find, function
@@ -184,7 +183,6 @@ class Choice:
             for name, value in values.items()
             if name.startswith(_OWN) and name in (*origins.typed, *origins.defaults)
         }
-        self._origins = origins
         choosing = (_CHOSEN, _OWN, _OUTPUT.name, _CALL.name, _LAMBDA.name)
         # If the command line says what to do, a default need not.
         is_typed = any(name.startswith(choosing) for name in origins.typed)
@@ -192,7 +190,6 @@ class Choice:
         for name in self._own:
             if not is_typed or _OWN + name in origins.typed:
                 self._choose_owner(name)
-        self._refuse_untrusted()
         if not self.has_lambda:
             for each in options.declared_by(lambda_function):
                 if each.name in origins.typed and values[each.name] != each.default:
@@ -212,18 +209,6 @@ class Choice:
             names[name] + value if name in names else self._handlers[value].flag
             for name, value in self._chosen
         ]
-
-    def _refuse_untrusted(self) -> None:
-        """Raises if an untrusted file of the folder chose a module that the user did not type."""
-        untrusted = self._origins.untrusted
-        for name, value in self._chosen:
-            if name != _CHOSEN or self._handlers[value].is_built_in:
-                continue
-            choosing = [name + value, *(_OWN + own for own in self._handlers[value].options)]
-            refused = [each for each in choosing if each in untrusted]
-            if refused and not any(each in self._origins.typed for each in choosing):
-                names = (each.removeprefix(_OWN).removeprefix(_CHOSEN) for each in refused)
-                raise not_trusted([each.replace("_", "-") for each in names])
 
     def _in_order(self, origins: Origins, is_typed: bool) -> Iterator[tuple[str, str]]:
         """Yields the chosen handlers in the order of the line, or of files and the environment."""
@@ -254,11 +239,6 @@ class Choice:
         """Returns the chosen handlers with their options; the default handler if none is chosen."""
         from watcher.delivery.handler import Handler
 
-        self._origins.log_from_folder(
-            os.path.relpath(handler.path)
-            for name, value in self._chosen
-            if name == _CHOSEN and (handler := self._handlers[value]).is_here
-        )
         made = []
         for name, value in self._chosen:
             if name == _CALL.name:

@@ -34,12 +34,11 @@ Where an option is not given, its value comes from the first that has one of:
 
   1. the environment: WATCHER_ and the option's name, as in WATCHER_FROM=1h,
      WATCHER_ENDPOINT_URL=http://localhost:8000, WATCHER_UTC=1
-  2. watcher.toml in the folder you work in (see: python -m watcher help trust)
-  3. ~/.config/watcher/config.toml (or $XDG_CONFIG_HOME/watcher/config.toml)
+  2. ~/.config/watcher/config.toml (or $XDG_CONFIG_HOME/watcher/config.toml);
+     WATCHER_CONFIG=FILE is read in its place
 
-WATCHER_CONFIG=FILE is read in place of 2 and 3. A file has the options' names
-without their dashes, and tables for one command each ([watch] is the default
-command's):
+The file has the options' names without their dashes, and tables for one command
+each ([watch] is the default command's):
 
   from = "1h"
   region = "eu-west-1"
@@ -66,7 +65,7 @@ _EXAMPLES = """\
 _TOGETHER = {
     "a region's or a table's; a stream's; a store's": ("streams", "shards", "positions"),
     "on Spark, all but mirror": ("mirror", "query", "archive", "replicate"),
-    "to set up": ("new-handler", "policy", "trust", "completion"),
+    "to set up": ("completion",),
 }
 # The built-in handlers that the first page has room for, beside whatever is dropped in.
 _FIRST = ("--print-diff", "--print-json", "--print-record", "--print-summary")

@@ -488,7 +488,6 @@ def _count(
     csv_raw: CsvRaw = False,
     **values: options.Value,
 ) -> int:
-    origins.log_from_folder()
     options.call(style.set_up, values)
     if top < 0:
         raise UsageError("give 0 (all) or more", "top", str(top))

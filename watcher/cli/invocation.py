@@ -56,9 +56,7 @@ class Invocation:
         if defaults is not None:
             options = [self._known[name] for name in self.values]
             self.values.update(defaults.values(options, typed))
-            self.origins = Origins(
-                self.origins.typed, defaults.origins, defaults.of_folder, defaults.untrusted
-            )
+            self.origins = Origins(self.origins.typed, defaults.origins)
         self.values.update(typed)
         missing = [name for name, value in self.values.items() if value is Option.empty]
         _refuse_missing([flags_of(self._known[name])[0] for name in missing])
@@ -83,8 +81,6 @@ class Invocation:
     def run(self) -> int:
         """Calls the command; returns its exit status."""
         general = [each.name for each in OF_ALL]
-        if not self._takes_origins:
-            self.origins.log_from_folder()
         options = {name: value for name, value in self.values.items() if name not in general}
         if self._takes_origins:
             options["origins"] = self.origins

@@ -46,16 +46,6 @@ class Origins(NamedTuple):
     """The parameters that the command line gives, in its order and as often as it does."""
     defaults: Mapping[str, str]
     """The parameters that a file or a variable gives, and where that is."""
-    from_folder: Sequence[str] = ()
-    """The options that the working folder's file gives, as it calls them."""
-    untrusted: Sequence[str] = ()
-    """The parameters that it gives without being trusted (see `cli/defaults.py`)."""
-
-    def log_from_folder(self, modules: Iterable[str] = ()) -> None:
-        """Logs the options and modules from the working folder."""
-        parts = [f"watcher.toml ({', '.join(self.from_folder)})"] if self.from_folder else []
-        if parts := [*parts, *modules]:
-            logger.info(f"From this folder: {', '.join(parts)}")
 
 
 OriginsArgument = Annotated[Origins, Parameter(parse=False)]

@@ -100,7 +100,6 @@ def _report(
     verify: _Verify = None,
     **values: object,
 ) -> int:
-    origins.log_from_folder()
     compared = None if verify is None else _compared(verify, values)
     target, hidden = _checked_target(output), options.redaction(values)
     paths = [each for each in (source, *others) if source_path(each)]

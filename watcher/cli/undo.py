@@ -145,7 +145,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
     options.refuse_redaction(values, "an undo writes items back as they were")
     connection = options.connection(values)
     _refuse_untyped(origins)
-    # A default for watches, such as `from` in watcher.toml, is not meant for this.
+    # A default for watches, such as `from` in a file, is not meant for this.
     start, until = (
         each if name in origins.typed else None
         for name, each in (("start", start), ("until", until))

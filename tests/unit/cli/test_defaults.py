@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
-from watcher.cli import defaults, handler_flags
+from watcher.cli import handler_flags
 from watcher.cli.command_line import LOG_FORMAT, CommandLine
 from watcher.cli.handler_flags import Choice
 from watcher.cli.invocation import Invocation
@@ -24,25 +24,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WATCHER_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return tmp_path
 
 
 @pytest.fixture
-def project(folder: Path) -> Callable[[str], None]:
+def written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Writes the file of defaults."""
+
     def write(text: str) -> None:
         (folder / "watcher.toml").write_text(text)
-        defaults.trust(Path("watcher.toml"), text.encode())
-
-    return write
-
-
-@pytest.fixture
-def user(folder: Path) -> Callable[[str], None]:
-    def write(text: str) -> None:
-        place = folder / "home" / "watcher"
-        place.mkdir(parents=True)
-        (place / "config.toml").write_text(text)
+        monkeypatch.setenv("WATCHER_CONFIG", "watcher.toml")
 
     return write
 
@@ -54,28 +45,32 @@ def parsed(*arguments: str) -> SimpleNamespace:
     return SimpleNamespace(**line.values, chosen=Choice(handlers, line.origins, line.values).chosen)
 
 
-def test_the_command_line_wins_over_the_environment_the_project_and_the_user(
-    project: Callable[[str], None],
-    user: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+    written: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert parsed().start == "latest"
-    user('from = "1h"\npoll-max = 3\n')
-    assert parsed().start == "1h"
-    project('from = "2h"\n')
-    assert (parsed().start, parsed().poll_max) == ("2h", 3.0)
+    written('from = "1h"\npoll-max = 3\n')
+    assert (parsed().start, parsed().poll_max) == ("1h", 3.0)
     monkeypatch.setenv("WATCHER_FROM", "3h")
     assert parsed().start == "3h"
     assert parsed("--from", "4h").start == "4h"
 
 
-def test_one_file_may_be_named_in_place_of_the_others(
-    project: Callable[[str], None], folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_users_own_file_is_read_where_no_other_is_named(
+    written: Callable[[str], None], folder: Path
 ) -> None:
-    project('from = "2h"\npoll-max = 3')
-    (folder / "mine.toml").write_text('from = "5h"')
-    monkeypatch.setenv("WATCHER_CONFIG", "mine.toml")
+    place = folder / "home" / "watcher"
+    place.mkdir(parents=True)
+    (place / "config.toml").write_text('from = "2h"\npoll-max = 3')
+    assert (parsed().start, parsed().poll_max) == ("2h", 3.0)
+    written('from = "5h"')
     assert (parsed().start, parsed().poll_max) == ("5h", None)
+
+
+def test_a_file_of_the_folder_sets_nothing(folder: Path) -> None:
+    """Anybody may have put it there."""
+    (folder / "watcher.toml").write_text('from = "2h"\ncall = "app:bad"')
+    assert (parsed().start, parsed().chosen) == ("latest", [])
 
 
 @pytest.mark.parametrize(
@@ -107,13 +102,13 @@ def test_one_file_may_be_named_in_place_of_the_others(
     ],
 )
 def test_a_file_has_the_options_names(
-    project: Callable[[str], None],
+    written: Callable[[str], None],
     text: str,
     arguments: tuple[str, ...],
     dest: str,
     value: object,
 ) -> None:
-    project(text)
+    written(text)
     assert getattr(parsed(*arguments), dest) == value
 
 
@@ -159,9 +154,9 @@ def test_a_variable_has_the_options_name_in_capitals(
     ],
 )
 def test_a_mistake_in_a_file_names_the_file_the_key_and_the_nearest_name(
-    project: Callable[[str], None], text: str, words: str
+    written: Callable[[str], None], text: str, words: str
 ) -> None:
-    project(text)
+    written(text)
     with pytest.raises(UsageError, match=words):
         parsed()
 
@@ -195,20 +190,20 @@ def test_a_variable_that_resembles_an_option_is_told_and_others_are_left_alone(
     ]
 
 
-def test_a_required_option_may_be_a_default(project: Callable[[str], None]) -> None:
+def test_a_required_option_may_be_a_default(written: Callable[[str], None]) -> None:
     pytest.importorskip("pyspark")
-    project('[archive]\nto = "./lake"\nevery = "1m"')
+    written('[archive]\nto = "./lake"\nevery = "1m"')
     made = Invocation(CommandLine("archive", ["orders"])).values
     assert (made["to"], made["every"]) == ("./lake", "1m")
     assert Invocation(CommandLine("archive", ["orders", "--every", "2m"])).values["every"] == "2m"
 
 
 def test_the_folders_of_handlers_may_be_a_default(
-    project: Callable[[str], None], folder: Path
+    written: Callable[[str], None], folder: Path
 ) -> None:
     (folder / "more").mkdir()
     (folder / "more" / "extra.py").write_text('"""More."""')
-    project('handlers = ["more"]\nextra = true')
+    written('handlers = ["more"]\nextra = true')
     assert parsed().chosen == ["--extra"]
 
 
@@ -225,19 +220,19 @@ def loaded(*arguments: str) -> list[str]:
 
 
 def test_a_default_for_a_handlers_option_chooses_it_only_where_nothing_else_is_chosen(
-    project: Callable[[str], None], folder: Path, capsys: pytest.CaptureFixture[str]
+    written: Callable[[str], None], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "handlers").mkdir()
     (folder / "handlers" / "counters.py").write_text(OUT)
-    project('out-file = "counters.txt"')
+    written('out-file = "counters.txt"')
     assert loaded() == ["counters"]
     assert loaded("--counters") == ["counters"]
     assert capsys.readouterr().out == "configured counters.txt\n" * 2
     assert loaded("--print-summary") == ["print_summary"]
 
 
-def test_a_default_that_this_run_has_no_use_for_is_no_error(project: Callable[[str], None]) -> None:
-    project("batch-size = 10")  # a setting of --lambda
+def test_a_default_that_this_run_has_no_use_for_is_no_error(written: Callable[[str], None]) -> None:
+    written("batch-size = 10")  # a setting of --lambda
     assert loaded("--print-summary") == ["print_summary"]
 
 
@@ -250,7 +245,8 @@ def sim() -> Iterator[RemoteSimulator]:
 
 def test_a_watch_goes_by_them(sim: RemoteSimulator, folder: Path) -> None:
     (folder / "watcher.toml").write_text('from = "trim-horizon"\nfollow = false\nprint-json = true')
-    program = run("orders", env={**sim.environment, "WATCHER_ONLY": "modify"}, cwd=folder)
+    variables = {"WATCHER_ONLY": "modify", "WATCHER_CONFIG": "watcher.toml"}
+    program = run("orders", env={**sim.environment, **variables}, cwd=folder)
     assert program.process.returncode == 0
     assert program.err[-1] == "Done: 0 records, 5 filtered out, 1 shard"
 
@@ -286,9 +282,9 @@ def test_an_error_about_a_value_says_where_it_comes_from(
 
 
 def test_an_error_about_a_value_of_the_command_line_says_no_more(
-    project: Callable[[str], None],
+    written: Callable[[str], None],
 ) -> None:
-    project("max-records = 5")
+    written("max-records = 5")
     error = UsageError("no", "max_records", 5)
     typed = Invocation(CommandLine("watch", ["orders", "--max-records", "5"]))
     assert typed.explain(error) == "--max-records 5: no"
@@ -306,9 +302,9 @@ def test_a_default_is_not_blamed_for_what_only_sounds_like_it(
 
 
 def test_the_folder_of_a_default_that_is_not_there_is_said_with_where_it_stands(
-    project: Callable[[str], None],
+    written: Callable[[str], None],
 ) -> None:
-    project('handlers = ["nowhere"]')
+    written('handlers = ["nowhere"]')
     with pytest.raises(UsageError, match=r"^--handlers nowhere: .* \(from watcher.toml\)$"):
         parsed()
 
@@ -316,17 +312,18 @@ def test_the_folder_of_a_default_that_is_not_there_is_said_with_where_it_stands(
 def test_help_documents_them() -> None:
     program = run("--help", "defaults", env={})
     text = "\n".join(program.out)
-    assert "watcher.toml" in text
+    assert "~/.config/watcher/config.toml" in text
     assert "WATCHER_FROM=1h" in text
 
 
 def test_help_and_completion_are_there_where_a_file_is_broken(tmp_path: Path) -> None:
     (tmp_path / "watcher.toml").write_text("x = [")
     for command in (["--help", "defaults"], ["--version"], ["completion", "bash"]):
-        program = run(*command, env={}, cwd=tmp_path)
+        program = run(*command, env={"WATCHER_CONFIG": "watcher.toml"}, cwd=tmp_path)
         assert (program.process.returncode, program.err) == (0, []), command
         assert program.out
-    json_line = run("orders", env={"WATCHER_LOG_FORMAT": "json"}, cwd=tmp_path).err[0]
+    variables = {"WATCHER_CONFIG": "watcher.toml", "WATCHER_LOG_FORMAT": "json"}
+    json_line = run("orders", env=variables, cwd=tmp_path).err[0]
     assert json.loads(json_line)["message"].startswith("watcher.toml is not TOML")
 
 

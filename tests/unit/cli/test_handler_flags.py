@@ -1,10 +1,13 @@
 """Options that handler modules declare, and how their values get there."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.simulator import Simulator
+from tests.support.program import run
 from watcher.cli.command_line import CommandLine
 from watcher.cli.handler_flags import Choice
 from watcher.cli.invocation import Invocation
@@ -118,3 +121,29 @@ def test_an_empty_name_of_a_function_is_shown(folder: Path, option: str) -> None
     with pytest.raises(UsageError) as caught:
         Choice(handler_modules.find(), line.origins, line.values).load()
     assert line.explain(caught.value).startswith(f"{option}: '': give MODULE")
+
+
+def test_no_file_of_the_folder_stands_in_for_another_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = tmp_path
+    (here / "handlers").mkdir()
+    for name in ("boto3", "signal", "logging", "argparse", "msgspec", "handlers/__init__"):
+        (here / f"{name}.py").write_text('open("ran", "w").close()\nraise SystemExit(77)\n')
+    (here / "app.py").write_text("import beside\ndef f(record): print(beside.word)")
+    (here / "beside.py").write_text('word = "called"')
+    (here / "handlers" / "mine.py").write_text("import beside\ndef handle(record): print('mine')")
+    assert run("--help", env={}, cwd=here).process.returncode == 0
+    with Simulator(table="orders") as sim:
+        sim.write("a")
+        words = ("orders", "--from", "trim-horizon", "--no-follow")
+        for more, out in ((["-pj"], None), (["--mine"], ["mine"])):
+            program = run(*words, *more, env=sim.environment, cwd=here)
+            assert program.process.returncode == 0, program.err
+            assert out is None or program.out == out
+        assert not Path("ran").exists()
+        for name in ("boto3", "signal", "logging", "argparse", "msgspec"):
+            os.unlink(here / f"{name}.py")
+        program = run(*words, "--call", "app:f", env=sim.environment, cwd=here)
+        assert program.out == ["called"]

@@ -8,7 +8,7 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
 from watcher import Stream, as_of, undo, watch
-from watcher.cli import defaults, main
+from watcher.cli import main
 from watcher.cli.command_line import CommandLine
 from watcher.cli.handler_flags import Choice
 from watcher.cli.invocation import Invocation
@@ -22,7 +22,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WATCHER_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return tmp_path
 
 
@@ -41,9 +40,8 @@ def test_the_streams_of_an_endpoint_that_does_not_answer(folder: Path) -> None:
 
 def test_a_watch_that_a_default_stops_says_which(sim: RemoteSimulator, folder: Path) -> None:
     (folder / "app.py").write_text("def bad(record): 1 / 0")
-    (folder / "watcher.toml").write_text('from = "trim-horizon"')
     environment = {**sim.environment, "WATCHER_ON_ERROR": "stop", "WATCHER_CALL": "app:bad"}
-    program = run("orders", "--no-follow", env=environment, cwd=folder)
+    program = run("orders", "--from", "trim-horizon", "--no-follow", env=environment, cwd=folder)
     assert program.process.returncode == 1
     origins = "(--on-error is from WATCHER_ON_ERROR, --call is from WATCHER_CALL)"
     assert program.err[-1].endswith(f"stopped before it {origins}")
@@ -51,7 +49,7 @@ def test_a_watch_that_a_default_stops_says_which(sim: RemoteSimulator, folder: P
 
 @pytest.mark.parametrize("words", ["no good: {level}", "--level {level}: no"])
 def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
-    folder: Path, words: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     (folder / "handlers").mkdir()
     (folder / "handlers" / "cfg.py").write_text(
@@ -59,7 +57,7 @@ def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
         f"def configure(level): raise ValueError(f'{words}')\ndef handle(record): ..."
     )
     (folder / "watcher.toml").write_text("level = 5")
-    defaults.trust(Path("watcher.toml"), b"level = 5")
+    monkeypatch.setenv("WATCHER_CONFIG", "watcher.toml")
     line = Invocation(CommandLine("watch", ["orders"]))
     with pytest.raises(UsageError) as caught:
         Choice(find(), line.origins, line.values).load()
