@@ -77,7 +77,7 @@ class ReadOptions:
             "scan",
         ),
     ] = False
-    snapshot_limit: Annotated[
+    read_limit: Annotated[
         float | None,
         Parameter(
             metavar="UNITS",
@@ -189,7 +189,7 @@ class ReadOptions:
                 refuse_text_for_bool(each.name, getattr(self, each.name))
         for name in ("poll_max_seconds", "record_filter", "redaction"):
             getattr(self, name)  # computed once; raises for a bad value
-        refuse_bad_limit(self.snapshot_limit)
+        refuse_bad_limit("read_limit", self.read_limit)
         if self.on_stale not in get_args(OnStale):
             text = "give fail, trim-horizon or snapshot"
             raise UsageError(text, "on_stale", repr(self.on_stale))
@@ -507,10 +507,14 @@ def refuse_bad_seconds(option: str, value: object) -> None:
         raise UsageError("give more than 0 seconds", option, text)
 
 
-def refuse_bad_limit(units: float | None) -> None:
-    """Raises UsageError for a number that can't be a limit."""
-    if units is not None and not units > 0:
-        raise UsageError("give more than 0 read units a second", "snapshot_limit", f"{units:g}")
+def refuse_bad_limit(option: str, units: object) -> None:
+    """Raises UsageError, which names the parameter, for a limit that is not positive; None is none.
+
+    A limit is one of capacity units a second.
+    """
+    if units is not None and not (isinstance(units, int | float) and units > 0):
+        text = f"{units:g}" if isinstance(units, int | float) else repr(units)
+        raise UsageError("give more than 0 capacity units a second", option, text)
 
 
 def price(dollars: float) -> float:

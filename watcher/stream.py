@@ -154,7 +154,7 @@ class Stream:
             poll_max_seconds=options.poll_max_seconds,
             stream_count=len(found),
             on_stale=options.on_stale,
-            snapshot_limit=options.snapshot_limit,
+            read_limit=options.read_limit,
             page_filter=None if test is None else test.matching_indexes,
         )
         self._set_up(

@@ -34,7 +34,7 @@ def verify(_: Replay) -> Iterator[Row]:
         _fill(database)
         environment = {**os.environ, **database.environment}
         mirror = str(Path(folder, "mirror"))
-        _run(environment, "mirror", "orders", "--to", mirror, "--once")
+        _run(environment, "mirror", "orders", "--to", mirror, "--no-follow")
         database.dilate_time(1.0)  # nothing is new
         theirs, ours, most = [], [], []
         for _run_number in range(_RUNS):

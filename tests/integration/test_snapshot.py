@@ -285,7 +285,7 @@ def test_a_running_watch_takes_up_a_request_and_a_killed_one_s_successor_goes_on
             put(number % 40, number)
 
     def start() -> Program:
-        options = ["--print-json", "--checkpoint", store, "--snapshot-limit", "256"]
+        options = ["--print-json", "--checkpoint", store, "--read-limit", "256"]
         program = Program(table, *options, env=server.environment)
         program.wait_for_status("Watching")
         return program

@@ -232,7 +232,7 @@ def make_copies(shop: Simulator, capsys: pytest.CaptureFixture[str], *, wrong: b
         ("--with postgresql://x/y", "export a database to Parquet"),
         ("--with ./x.csv", "give files of one kind"),
         ("--with ./nothing", "there is no such file"),
-        ("--with ./x.jsonl --read-limit 0", "more than 0 read units"),
+        ("--with ./x.jsonl --read-limit 0", "more than 0 capacity units"),
     ],
 )
 def test_what_can_not_be_compared_is_said_in_a_line(

@@ -51,16 +51,16 @@ def _run(line: CommandLine) -> int:
         if invocation.asked:
             topic = invocation.asked.get("help")
             print(version.LINE + "\n" if topic is None else _help(line, str(topic)), end="")
-            return int(not output.flush_stdout())
+            return 0 if output.flush_stdout() else ResourceError.exit_status
         set_level(invocation.values["verbose"], invocation.values["quiet"])
         status = invocation.run()
-        return status if output.flush_stdout() else 1
+        return status if output.flush_stdout() else ResourceError.exit_status
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         if output.is_of_stdout(error):
             output.log_unwritten(error)
-            return 1
+            return ResourceError.exit_status
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         return _log_full_disk(error)

@@ -100,7 +100,7 @@ def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
 
 
 def archive_command(line: CommandLine) -> Callable[..., int]:
-    """Appends every change to files, until stopped or with `--once` up to now."""
+    """Appends every change to files, until stopped or with `--no-follow` up to now."""
     function, parts = _job("archive")
 
     def run(stream: options.Stream, /, *others: options.Others, **values: options.Value) -> int:
@@ -138,7 +138,7 @@ def query_command(line: CommandLine) -> Callable[..., int]:
 
 
 def replicate_command(line: CommandLine) -> Callable[..., int]:
-    """Keeps another table equal to the stream's, until stopped or with `--once` up to now."""
+    """Keeps another table equal to the stream's, until stopped or with `--no-follow` up to now."""
     function, parts = _job("replicate")
 
     def run(stream: options.Stream, /, **values: options.Value) -> int:
@@ -150,7 +150,7 @@ def replicate_command(line: CommandLine) -> Callable[..., int]:
 
 
 def mirror_command(line: CommandLine) -> Callable[..., int]:
-    """Keeps a Delta table equal to a table, until stopped or with `--once` up to now."""
+    """Keeps a Delta table equal to a table, until stopped or with `--no-follow` up to now."""
     from watcher.formatting.text import counted
 
     if importlib.util.find_spec("deltalake") is None:
@@ -186,7 +186,7 @@ _NOT_HERE = {
     "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude", "yes"), "name the tables, or globs of them"),
     "strict": "on Spark, each name needs a stream anyway",
-    **dict.fromkeys(("snapshot_limit", "snapshot_export", "on_stale"), "run it without --engine"),
+    **dict.fromkeys(("read_limit", "snapshot_export", "on_stale"), "run it without --engine"),
     "poll_max": "Spark paces its own reads",
     "reload": "executors load handlers once",
     "concurrency": "Spark's tasks run side by side",

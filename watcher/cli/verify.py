@@ -26,7 +26,7 @@ from watcher.formatting.differences import path_text, shortened, shown_pair
 from watcher.formatting.style import paint, shown_time, time_text
 from watcher.formatting.text import grouped, printable, write_json, write_text
 from watcher.formatting.values import printable_key
-from watcher.options import WatchOptions
+from watcher.options import WatchOptions, refuse_bad_limit
 from watcher.records.diff import Absent, differences
 from watcher.records.record import creation_time, native, wire_item
 from watcher.time_machine.archives import is_archive
@@ -138,8 +138,7 @@ class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Verifier:
         """Opens both sides. Raises UsageError, StreamError."""
         limit = self.read_limit
-        if limit is not None and not limit > 0:
-            raise UsageError("give more than 0 read units a second", "read_limit", f"{limit:g}")
+        refuse_bad_limit("read_limit", limit)
         return Verifier(
             copy=_copy(self, connection),
             sources=Sources.named(sources, connection, strict=True),

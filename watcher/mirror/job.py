@@ -370,7 +370,15 @@ Columns: TypeAlias = Annotated[
         help="types of columns: 'total decimal(12,2), placed timestamp'; values set the others",
     ),
 ]
-Once: TypeAlias = Annotated[bool, Parameter(help="end when everything up to now is done")]
+Once: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--no-follow",
+        alias="--once",
+        negative="--follow",
+        help="end when everything up to now is done",
+    ),
+]
 Every: TypeAlias = Annotated[
     str, Parameter(metavar="TIME", help="the interval between commits: 1s, 1m; default 10s")
 ]

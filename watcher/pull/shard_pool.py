@@ -38,7 +38,7 @@ class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
     """True to end once all records that existed at the start are read; see `end_detector`."""
     page_filter: PageFilter | None = None
     """Returns the indexes of the matching records; the others may be left out."""
-    snapshot_limit: float | None = None
+    read_limit: float | None = None
     """The largest number of read units a second for a table's items."""
     timing: Timing = TIMING
 

@@ -53,7 +53,7 @@ class SnapshotReader(MergedShards):
             stored = TokenSnapshot(done=True)
         elif self._restarts_snapshot:
             stored = None
-        pace = ReadPace(options.snapshot_limit, clock)
+        pace = ReadPace(options.read_limit, clock)
         self._items = TableSnapshot(
             arn, items, stored, clock, redaction=redaction, pace=pace, calls=calls
         )

@@ -263,7 +263,7 @@ class WatchedStream:
             self._clock,
             chosen=chosen,
             redaction=None if options.checkpoint is None else options.redaction,
-            pace=ReadPace(options.snapshot_limit, self._clock),
+            pace=ReadPace(options.read_limit, self._clock),
             calls=self._calls,
         )
 

@@ -40,12 +40,6 @@ def test_what_stands_behind_dashes_is_no_option() -> None:
         Invocation(CommandLine("shards", ["orders", "--", "--since"]))
 
 
-def test_a_commands_own_option_wins_over_another_tools() -> None:
-    pytest.importorskip("pyspark")
-    line = Invocation(CommandLine("archive", ["orders", "--to", "x", "--once"]))
-    assert line.values["once"] is True
-
-
 @pytest.mark.parametrize(
     ("words", "name", "value"),
     [
@@ -310,3 +304,14 @@ def test_a_signal_ends_any_watch_with_0(
         simulator.bulk(20)
         handlers = [] if "--who" in options else ["--call", "stopped_by:one"]
         assert main(["orders", "--from", "trim-horizon", *options.split(), *handlers]) == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["watch", "mirror", *(pytest.param(each, marks=pytest.mark.spark) for each in ("archive",))],
+)
+@pytest.mark.parametrize("flag", ["--no-follow", "--once"])
+def test_every_command_ends_at_now_by_the_same_option(name: str, flag: str) -> None:
+    pytest.importorskip("pyarrow")
+    values = Invocation(CommandLine(name, ["orders", *["--to=x"] * (name != "watch"), flag])).values
+    assert values.get("once", True) and not values.get("follow")

@@ -122,7 +122,7 @@ def test_a_version_that_can_not_be_written_is_an_error_in_a_line() -> None:
         command = [sys.executable, "-m", "watcher", "--version"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     told = "error: can't write standard output: No space left on device\n"
-    assert (done.returncode, done.stderr) == (1, told)
+    assert (done.returncode, done.stderr) == (3, told)
 
 
 def test_choices_are_in_the_help() -> None:

@@ -144,7 +144,7 @@ def test_a_segment_that_is_refused_is_asked_for_again_and_the_others_come() -> N
 
 def test_a_limit_keeps_the_scan_to_so_many_read_units_a_second() -> None:
     table, told, counts = Table(20), Told(), list[int]()
-    made = play(table, told, snapshot_limit=0.5)
+    made = play(table, told, read_limit=0.5)
     made.run(*[each for _ in range(5) for each in (4.0, lambda: counts.append(len(told.lines)))])
     assert counts == [6, 10, 14, 18, 20] or counts == [4, 8, 12, 16, 20]
 
@@ -462,7 +462,7 @@ def test_a_cancelled_request_ends_behind_what_was_read(progress: TokenSnapshot |
         if len(told.items) == 3:
             store.request = SnapshotRequest("two", cancels=True)
 
-    play(table, handle, store=store, snapshot=False, snapshot_limit=1).run(*[1.0] * 20)
+    play(table, handle, store=store, snapshot=False, read_limit=1).run(*[1.0] * 20)
     count = len(told.items)
     assert 3 < count < 20
     ended = SnapshotRequest("two", cancels=True, progress=TokenSnapshot(items=count, done=True))

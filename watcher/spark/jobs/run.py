@@ -85,7 +85,7 @@ def triggered(
 ) -> DataStreamWriter:
     """Returns a writer that runs once, at an interval, or else whenever there are records."""
     if once and every:
-        raise UsageError("--once and --every can't be combined")
+        raise UsageError("--no-follow and --every can't be combined")
     if once:
         return writer.trigger(availableNow=True)
     every = every or default

@@ -38,7 +38,15 @@ Checkpoint: TypeAlias = Annotated[
     str | None,
     Parameter(metavar="PATH", help="save progress here, to resume after a crash"),
 ]
-Once: TypeAlias = Annotated[bool, Parameter(help="end when everything up to now is done")]
+Once: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--no-follow",
+        alias="--once",
+        negative="--follow",
+        help="end when everything up to now is done",
+    ),
+]
 Every: TypeAlias = Annotated[
     str | None, Parameter(metavar="TIME", help="the interval between micro-batches: 10s, 1m")
 ]
