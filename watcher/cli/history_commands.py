@@ -23,7 +23,7 @@ from watcher.declared import Parameter
 from watcher.delivery.handler import Handler
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
-from watcher.formatting.differences import attribute_lines, change_lines, path_text, summary_line
+from watcher.formatting.differences import attribute_lines, change_lines, summary_line
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.text import counted, grouped, write_json, write_text
@@ -31,6 +31,7 @@ from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions, end, start_position
 from watcher.records.diff import ABSENT, Absent, changed_values, differences
 from watcher.records.filters import record_filter
+from watcher.records.paths import path_text
 from watcher.records.plain_json import Plain, plain, plain_json
 from watcher.records.record import Record
 from watcher.time_machine import counts
@@ -214,7 +215,15 @@ def _cells(found: History) -> Iterator[tuple[str, ...]]:
         if isinstance(each, _State):
             nobody = ("", "") if found.answers else ()
             for name, value in sorted((each.item or {}).items()):
-                yield time_text(each.time), each.kind, "False", name, "", _cell(value), *nobody
+                yield (
+                    time_text(each.time),
+                    each.kind,
+                    "False",
+                    path_text((name,)),
+                    "",
+                    _cell(value),
+                    *nobody,
+                )
             continue
         record, answer = each
         who = () if answer is None else (answer.names, answer.certainty.value)

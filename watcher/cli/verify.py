@@ -22,12 +22,13 @@ from watcher.cli.status import bar
 from watcher.declared import Parameter
 from watcher.errors import UsageError, blame
 from watcher.formatting import style
-from watcher.formatting.differences import path_text, shortened, shown_pair
+from watcher.formatting.differences import shortened, shown_pair
 from watcher.formatting.style import paint, shown_time, time_text
 from watcher.formatting.text import grouped, printable, write_json, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions, refuse_bad_limit
 from watcher.records.diff import Absent, differences
+from watcher.records.paths import path_text
 from watcher.records.record import creation_time, native, wire_item
 from watcher.time_machine.archives import is_archive
 from watcher.time_machine.copies import (

@@ -27,6 +27,7 @@ from watcher.records.diff import (
     differences,
 )
 from watcher.records.page import RecordPage
+from watcher.records.paths import path_text
 from watcher.records.plain_json import plain_json
 from watcher.records.record import Record, binary_of, native
 
@@ -153,7 +154,7 @@ def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:
     old, new = pair
     for each in differences(old, new, (name,)):
         mark, text = _described(each)
-        yield "  " + paint(f"{mark} {path_text(each.path)}: {text}", _MARKS[mark])
+        yield "  " + paint(f"{mark} {printable(path_text(each.path))}: {text}", _MARKS[mark])
 
 
 class DescribedDifference(NamedTuple):
@@ -175,7 +176,7 @@ def described(record: Record) -> Iterator[DescribedDifference]:
     for name, (old, new) in sorted((values or {}).items()):
         for each in differences(old, new, (name,)) if name not in keys else ():
             mark, text = _described(each)
-            yield DescribedDifference(mark, path_text(each.path), text)
+            yield DescribedDifference(mark, printable(path_text(each.path)), text)
 
 
 def change_text(record: Record) -> str:
@@ -200,12 +201,6 @@ def plain_differences(record: Record) -> tuple[str, str]:
 def _only(image: str, names: Iterable[str]) -> str:
     values = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
     return msgspec.json.encode({each: values[each] for each in names if each in values}).decode()
-
-
-def path_text(path: tuple[str | int, ...]) -> str:
-    """Formats the path of a difference: `lines[2].qty`."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in path)
-    return "".join(parts)[1:]
 
 
 def _without_comparison(record: Record) -> Iterator[str]:

@@ -19,37 +19,40 @@ _JOINER = re.compile(r"(?<=[^\x00-\x7f])\\u200d(?=[^\x00-\x7f])")
 
 def printable_key(keys: WireItem) -> str:
     """Formats a record's `Keys` (boto3's form) in the table's order: `PK=test, SK=item`."""
-    return ", ".join(f"{printable(name)}={_key_text(keys[name])}" for name in in_order((*keys,)))
+    return printable(_text_of(keys))
+
+
+def _text_of(keys: WireItem) -> str:
+    return ", ".join(f"{name}={_content(keys[name])}" for name in in_order((*keys,)))
+
+
+def _content(attribute: WireValue) -> str:
+    """Formats one key attribute; keys are strings, numbers or binary."""
+    ((kind, value),) = attribute.items()
+    return base64.b64encode(value).decode() if kind == "B" else str(value)
 
 
 class _Key(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    S: str | msgspec.UnsetType = msgspec.UNSET
-    N: str | msgspec.UnsetType = msgspec.UNSET
+    S: str | None = None
+    N: str | None = None
 
 
 _keys = msgspec.json.Decoder(dict[str, _Key])
 
 
-def printable_wire_key(raw: msgspec.Raw) -> str:
-    """Formats a record's `Keys` in wire JSON as `printable_key` does, in a third of the time."""
+def key_text(raw: msgspec.Raw) -> str:
+    """Formats a record's `Keys` in wire JSON without escapes, in a third of the time."""
     try:
         keys = _keys.decode(raw)
     except msgspec.DecodeError:  # binary keys
-        return printable_key(wire_item(raw))
+        return _text_of(wire_item(raw))
     texts = []
     for name in in_order((*keys,)):
-        key = keys[name]
-        text, number = key.S, key.N
-        if isinstance(text, str) is isinstance(number, str):  # not a key of DynamoDB
-            return printable_key(wire_item(raw))
-        texts.append(f"{name}={text if number is msgspec.UNSET else number}")
-    return printable(", ".join(texts))
-
-
-def _key_text(attribute: WireValue) -> str:
-    """Formats one key attribute; keys are strings, numbers or binary."""
-    ((kind, value),) = attribute.items()
-    return base64.b64encode(value).decode() if kind == "B" else printable(value)
+        text, number = keys[name].S, keys[name].N
+        if (text is None) is (number is None):  # not a key of DynamoDB
+            return _text_of(wire_item(raw))
+        texts.append(f"{name}={number if text is None else text}")
+    return ", ".join(texts)
 
 
 def ordered(elements: Iterable[Any]) -> list[Any]:

@@ -36,13 +36,14 @@ from watcher.records.conditions import (
     union,
 )
 from watcher.records.diff import ABSENT, Content, same
+from watcher.records.paths import QUOTED, WORD, unquoted
 
 _TOKEN: Final = re.compile(
-    r"""\s*(?:
+    rf"""\s*(?:
         (?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.]))
       | (?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
-      | (?P<quoted>`[^`]+`)
-      | (?P<word>[^\W\d][\w-]*)
+      | (?P<quoted>{QUOTED})
+      | (?P<word>{WORD})
       | (?P<sign><>|<=|>=|!=|==|[=<>(),.\[\]])
     )""",
     re.VERBOSE,
@@ -264,7 +265,7 @@ class _Parser:
         token = self._next
         if token.kind == "quoted" or (token.kind == "word" and token.word not in _RESERVED):
             self._at += 1
-            return token.text.strip("`")
+            return unquoted(token.text)
         raise self._wrong("an attribute or a value")
 
 

@@ -21,6 +21,7 @@ from watcher.aws.json_text import read
 from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError, blame, texts
 from watcher.records.diff import number_text
+from watcher.records.paths import INDEX, QUOTED, unquoted
 from watcher.records.record import Record
 from watcher.records.wire import NO_IMAGE, WireRecord
 
@@ -43,6 +44,8 @@ _OF_TYPE: Final[Mapping[str, Any]] = {
     "M": {},
 }
 _SETS: Final = ("SS", "NS", "BS")
+_MEMBER: Final = -1
+"""The index of every member of a set."""
 _IMAGES: Final = ("Keys", "NewImage", "OldImage")
 _NULL: Final = b"null"
 _LEAST_KEY: Final = 16
@@ -72,13 +75,13 @@ class _Name(NamedTuple):
 
 
 class _Index(NamedTuple):
-    """A step into a list or a set: to one member, or to all (None)."""
+    """A step into a list or a set: to one element, or to all (None); a set has no order."""
 
     place: int | None
 
     def after(self, step: str | int) -> Iterator[int]:
         """Yields as `_Name.after`."""
-        if isinstance(step, int) and self.place in (None, step):
+        if isinstance(step, int) and (self.place in (None, step) or step == _MEMBER):
             yield 1
 
 
@@ -271,9 +274,9 @@ class Redaction:
         """Redacts a set's members; it becomes a set of texts if one of them becomes a text."""
         ((kind, content),) = value.items()
         kept: list[WireValue] = []
-        for at, member in enumerate(content):
-            one = {kind[0]: member}
-            made = self._redacted(one, self._after(states, at)[0], frozenset())
+        method, _ = self._after(states, _MEMBER)
+        for member in content:
+            made = self._redacted({kind[0]: member}, method, frozenset())
             if made is not None:
                 kept.append(made)
         if not kept and content:
@@ -374,12 +377,12 @@ def _ordered_value(value: object) -> object:
 
 
 _STEP: Final = re.compile(
-    r"""
+    rf"""
     (?P<dot>\.)?
-    (?: "(?P<quoted>[^"]+)"
-      | \[ (?P<index>\*|\d+) \]
+    (?: (?P<quoted>{QUOTED})
+      | \[ (?P<index>\*|{INDEX}) \]
       | (?P<deep>\*\*) (?=[.\[=,\s]|$)
-      | (?P<name>[^\s.,=\["]+) )
+      | (?P<name>[^\s.,=\["`]+) )
     """,
     re.VERBOSE,
 )
@@ -397,15 +400,31 @@ def redaction(
     Raises UsageError with the place of a mistake.
     """
     with blame("redact"):
-        lines = [line for each in texts(redact, "redact") for line in each.splitlines()]
+        lines = [line for each in texts(redact, "redact") for line in each.split("\n")]
         rules = [rule for line in lines for rule in _rules(line)]
     if redact_file is not None:
         with blame("redact_file"):
             rules += _of_file(redact_file)
     if not rules:
         return None
+    _refuse_moving_elements(rules)
     needs_key = any(each.method == "hash" for each in rules)
     return Redaction(rules, _key(redact_key_file) if needs_key else b"")
+
+
+def _refuse_moving_elements(rules: Iterable[Rule]) -> None:
+    """Raises UsageError where a rule drops elements, and one names an element by its index.
+
+    A second redaction, as of a replay, would find another element there.
+    """
+    steps = [step for each in rules for step in each.path]
+    if not any(isinstance(step, _Index) and step.place is not None for step in steps):
+        return
+    for each in rules:
+        named = [step for step in each.path if not isinstance(step, _Deep)]
+        if each.method == "drop" and (each.pattern or (named and isinstance(named[-1], _Index))):
+            text = "dropping an element moves those behind it, and a rule has an index: mask it"
+            raise UsageError(f"{each.text!r}: {text}", "redact")
 
 
 def _rules(text: str) -> Iterator[Rule]:
@@ -450,7 +469,7 @@ def _step(found: re.Match[str]) -> _Name | _Index | _Deep:
     if (index := found["index"]) is not None:
         return _Index(None if index == "*" else int(index))
     if found["quoted"]:
-        return _Name(found["quoted"])
+        return _Name(unquoted(found["quoted"]))
     name = found["name"]
     is_pattern = any(sign in name for sign in "*?")
     return _Name(re.compile(fnmatch.translate(name), re.DOTALL) if is_pattern else name)
@@ -480,7 +499,7 @@ def _method(given: str | None, text: str) -> str:
 
 def _of_file(file: str | os.PathLike[str]) -> Iterator[Rule]:
     """Yields the rules of a file: as in the option, in lines; `#` begins a comment."""
-    for number, line in enumerate(_read(file).splitlines(), 1):
+    for number, line in enumerate(_read(file).split("\n"), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             try:
                 yield from _rules(line)

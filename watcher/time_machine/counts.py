@@ -14,8 +14,7 @@ import msgspec
 
 from watcher.errors import UsageError
 from watcher.formatting.style import time_text
-from watcher.formatting.text import printable
-from watcher.formatting.values import printable_wire_key
+from watcher.formatting.values import key_text
 from watcher.records.diff import changed_attributes, normal_keys
 from watcher.records.record import Record, creation_time
 from watcher.records.redaction import Redaction
@@ -133,7 +132,7 @@ def _kind(record: Record) -> Iterator[str]:
 
 def _key(record: Record) -> Iterator[str]:
     (keys,) = normal_keys([record.wire.dynamodb.Keys])
-    yield printable_wire_key(msgspec.Raw(keys))
+    yield key_text(msgspec.Raw(keys))
 
 
 def _attributes(record: Record) -> Iterable[str]:
@@ -142,7 +141,7 @@ def _attributes(record: Record) -> Iterable[str]:
     if changed is None:
         return ("(not known)",)
     keys = record["dynamodb"]["Keys"]
-    return [printable(name) for name in changed if name not in keys]
+    return [name for name in changed if name not in keys]
 
 
 CALLER: Final = "caller"

@@ -58,6 +58,28 @@ def test_a_change_of_two_attributes_counts_for_both_and_its_key_for_none() -> No
     assert rows("attribute", change("MODIFY", "a")) == [("(not known)", "1")]
 
 
+def test_what_programs_get_has_no_escapes(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text on a terminal has; a tab in a name is a tab for a program."""
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    one = {"N": "1"}
+    simulator.put({"pk": {"S": "a\tb"}, "x\ty": one, "a.b": one, "a": {"M": {"b": one}}})
+    simulator.advance(60)
+
+    def rows_of(*words: str) -> list[dict[str, object]]:
+        assert main([*words, "-o", "json"]) == 0
+        return list(json.loads(capsys.readouterr().out))
+
+    assert [row["key"] for row in rows_of("count", "orders", "--by", "key")] == ["pk=a\tb"]
+    names = {row["attribute"] for row in rows_of("count", "orders", "--by", "attribute")}
+    assert names >= {"x\ty", "a.b", "a"}
+    (inserted, *_) = rows_of("history", "orders", "--key", "pk=a\tb")
+    assert isinstance(inserted["differences"], list)
+    assert {each["attribute"] for each in inserted["differences"]} >= {"`x\ty`", "`a.b`", "a"}
+
+
 @pytest.mark.parametrize(("by", "says"), [("shape", "there are kind, key"), ("key,key", "once")])
 def test_what_can_t_be_counted_by_is_refused(by: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
