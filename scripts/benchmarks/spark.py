@@ -43,11 +43,6 @@ _TIMES = 25
 _IDLE_SECONDS = 10.0
 _GIVE_UP_SECONDS = 600.0
 _WIRE = {"imageFormat": "dynamodb-json"}
-_SCHEMA = (
-    "customer string, `order` string, status string, quantity int, total decimal(12,2), "
-    "paid boolean, tags array<string>"
-)
-_TYPED = {"imageSchema": _SCHEMA}
 _CHANGED = {"changedAttributes": "true"}
 
 
@@ -160,7 +155,6 @@ def _images(replay: Replay) -> Iterator[Row]:
         "wire images, noop": (_WIRE, "noop", _MANY_PAGES, 50),
         "plain JSON images, noop": ({}, "noop", _MANY_PAGES, 35),
         "plain JSON images, Parquet": ({}, "parquet", _PAGES, None),
-        "imageSchema of seven, noop": (_TYPED, "noop", _PAGES, None),
         "plain JSON, changedAttributes, noop": (_CHANGED, "noop", _PAGES, None),
     }
     slow: list[float] = []
@@ -184,7 +178,6 @@ def _columns(replay: Replay) -> Iterator[Row]:
         ("plain JSON", {}, None),
         ("imageFormat=dynamodb-json", _WIRE, None),
         ("wireRecords", {"wireRecords": "true"}, None),
-        ("imageSchema of seven", _TYPED, 1.5),
         ("plain JSON, changedAttributes", _CHANGED, 1.5),
         ("columns=keys,event_name", {"columns": "keys,event_name"}, None),
     ):

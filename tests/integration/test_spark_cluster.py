@@ -44,7 +44,7 @@ def play(master: str, stream: str, endpoint: str) -> None:
     settings = [
         "spark.archives=bare.tar.gz#bare,environment.tar.gz#environment",
         "spark.executor.memory=512m",
-        f"spark.executor.extraJavaOptions={home.java_options()}",
+        f"spark.executor.extraJavaOptions={home.JAVA}",
         # Executors go after a job and come with the next. The start of one costs 5 CPU s.
         "spark.dynamicAllocation.enabled=true",
         "spark.dynamicAllocation.shuffleTracking.enabled=true",
@@ -132,7 +132,7 @@ def master(tmp_path: Path) -> Iterator[str]:
     env |= {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": home.java_options(),
+        "SPARK_DAEMON_JAVA_OPTS": home.JAVA,
     }
     env.pop("PYTHONPATH", None)
     with ExitStack() as started, open(tmp_path / "daemons.log", "wb") as log:
@@ -191,7 +191,7 @@ def test_workers_read_with_the_environment_that_came_packed_or_name_what_they_la
         written = [each.sequence_number for each in simulator.records]
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("Spark's worker on this machine can't import dynamodb-watcher")
+    assert done.stdout.startswith("Spark's workers can't import dynamodb-watcher")
     assert "send a packed environment with --archives" in done.stdout
     assert done.stdout.count("\n") == 1
     workers = {path.name for path in tmp_path.glob("worker-*") if list(path.glob("app-*/*"))}

@@ -221,7 +221,7 @@ def test_a_tree_of_shards_shows_what_an_endpoint_calls_them() -> None:
 OTHERS = {
     "handlers/print_template.py",
     "handlers/print_json.py",
-    "watcher/spark/handlers_sink.py",
+    "watcher/spark/jobs/watch.py",
 }
 
 

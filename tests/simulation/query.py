@@ -29,7 +29,6 @@ from watcher.spark.planner import Planner
 from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.stream_reader import StreamReader
 from watcher.spark.tasks import range_reader
-from watcher.spark.timing import Timing
 
 _READ_SECONDS = 10.0
 _EXECUTORS = 2
@@ -250,11 +249,10 @@ class Query(Program):
 
     def _planner(self, options: SourceOptions, life: Life) -> Planner:
         client = self._client(life)
-        timing = Timing(behind_seconds=self._scenario.behind_seconds)
         arn = options.stream
         if not is_stream(arn):
             arn = retry_at_start(lambda: client.latest_stream(arn), life)
-        ahead = ReadAhead(arn, life, timing=timing)
+        ahead = ReadAhead(arn, life, behind_seconds=self._scenario.behind_seconds)
         step = Step(ahead, life, self._scheduler, self._universe.client)
         return Planner(options, arn, client, step, clock=life)
 

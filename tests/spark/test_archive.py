@@ -1,7 +1,6 @@
 """An archive holds every change exactly once, whatever has killed the job that writes it."""
 
 import csv
-import functools
 import io
 import itertools
 import json
@@ -34,7 +33,6 @@ from watcher.cli import main
 from watcher.errors import UsageError, WatcherError
 from watcher.spark.folders import Folder
 from watcher.spark.jobs.archive import count_rows
-from watcher.spark.timing import Timing
 from watcher.stream import Stream
 from watcher.time_machine.archives import Archive, read_records
 
@@ -434,38 +432,10 @@ def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
         archived(spark, sim, tmp_path / "lake")
 
 
-def test_typed_images_lose_nothing_of_an_archive(
-    command: Run, sim: RemoteSimulator, tmp_path: Path
-) -> None:
-    sim.put({"pk": {"S": "a"}, "n": {"N": "1"}})
-    sim.put({"pk": {"S": "b"}, "n": {"N": "1.25"}, "more": {"BOOL": True}})
-    sim.advance(2)
-    archive = ["archive", sim.stream_arn, "--endpoint-url", sim.endpoint, "--region", "us-east-1"]
-    archive += ["--to", str(tmp_path / "lake"), "--once", "--image-schema"]
-
-    refused = command(*archive, "pk int")
-    assert refused.status == 2
-    assert "the key pk has DynamoDB's type S" in refused.err.splitlines()[-1]
-    assert not (tmp_path / "lake").exists()
-
-    done = command(*archive, "pk string, n bigint")
-    assert done.status == 0, done.err
-    assert "1 change with what --image-schema does not hold: _rescued_data" in done.err
-    found = pyarrow.dataset.dataset(tmp_path / "lake").to_table().to_pylist()
-    kept = {row["new_image"]["pk"]: (row["new_image"]["n"], row["_rescued_data"]) for row in found}
-    assert kept.pop("a") == (1, None)
-    number, rest = kept.pop("b")
-    assert (number, json.loads(rest)) == (
-        None,
-        {"new_image": {"n": {"N": "1.25"}, "more": {"BOOL": True}}},
-    )
-
-
 def test_one_archive_has_one_job_one_folder_and_one_format(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once = functools.partialmethod(Folder.locked, Timing(lock_seconds=0.0))
-    monkeypatch.setattr(Folder, "locked", at_once)
+    monkeypatch.setattr("watcher.spark.folders.LOCK_SECONDS", 0.0)
     lake, checkpoint = tmp_path / "lake", tmp_path / "lake.checkpoint"
     sim.bulk(10, keys=5)
     archived(spark, sim, lake)

@@ -22,7 +22,7 @@ from tests.spark.conftest import PATIENCE, options
 from tests.spark.played import PlayedQuery, PlayedStream
 from tests.support.hand_clock import HandClock
 from tests.support.wire import created
-from watcher.spark.timing import LIMITS, SourceLimits
+from watcher.spark.micro_batch import LIMITS, SourceLimits
 
 HOUR = 3600
 BEGAN = created(0)
@@ -153,7 +153,7 @@ def play(stream: PlayedStream, lineages: Sequence[Lineage]) -> None:
     knows_times=st.booleans(),
     empty_pages=st.sampled_from([0, 7]),
     restarts=st.booleans(),
-    limits=st.sampled_from([LIMITS, SourceLimits(shard_bytes=2000, batch_bytes=5000)]),
+    limits=st.sampled_from([LIMITS, SourceLimits(shard=2000, batch=5000)]),
 )
 def test_nothing_unread_is_older_than_the_newest_by_more_than_the_skew(
     lineages: Sequence[Lineage],

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import pyspark.sql.datasource
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
@@ -98,7 +94,12 @@ def test_what_a_stream_can_not_have_is_told(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
     """Spark hides what is raised as the reader is made (UnboundLocalError: 'reader')."""
-    wrong = [({"endingPosition": "1h", "checkpointLocation": str(tmp_path)}, "a stream has no end")]
+    wrong = [
+        (
+            {"endingPosition": "1h", "checkpointLocation": str(tmp_path)},
+            "endingPosition is for spark.read",
+        )
+    ]
     if not compat.HAS_ADMISSION_CONTROL:
         wrong.append(({}, r'needs .option\("checkpointLocation", …\) on readStream'))
     for number, (given, text) in enumerate(wrong):
@@ -146,64 +147,11 @@ def test_a_planner_that_is_killed_is_the_cause_as_the_docs_have_it(
 def page() -> dict[str, Any]:
     """What the page's examples define."""
     whole = (Path(__file__).parents[2] / "docs/spark.md").read_text()
-    section = whole.partition("### Types from a sample")[2].partition("### Progress")[0]
+    section = whole.partition("### Several sources in one query")[2].partition("### Progress")[0]
     names: dict[str, Any] = {"__name__": __name__}
     for text in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
         exec(text, names)
     return names
-
-
-def test_inferred_types_grow_from_one_start_to_the_next(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
-) -> None:
-    place = tmp_path / "rows"
-
-    def run() -> list[Any]:
-        checkpoint = str(tmp_path / "checkpoint")
-        given = options(sim, startingPosition="trim_horizon", checkpointLocation=checkpoint)
-        reader = spark.readStream.format("dynamodb_streams").options(**given)
-        rows = page["typed"](reader, str(tmp_path / "schema"))
-        writer = rows.writeStream.foreachBatch(
-            lambda batch, number: batch.write.mode("overwrite").parquet(f"{place}/batch={number}")
-        ).option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(PATIENCE)
-        return list(spark.read.option("mergeSchema", "true").parquet(str(place)).collect())
-
-    sim.put({"pk": {"S": "a"}, "qty": {"N": "1.5"}, "placed": {"S": "2026-11-24T06:00:00Z"}})
-    sim.put({"pk": {"S": "b"}, "at": {"M": {"city": {"S": "Bonn"}}}})
-    first = {row.pk: row for row in run()}
-    sim.put({"pk": {"S": "c"}, "qty": {"S": "many"}, "at": {"M": {"zip": {"S": "5"}}}})
-    sim.put({"pk": {"S": "d"}, "paid": {"BOOL": True}})
-    second = {row.pk: row for row in run()}
-
-    assert first["a"].qty == Decimal("1.5") and first["b"]["at"].city == "Bonn"
-    assert first["a"].placed == datetime(2026, 11, 24, 6, tzinfo=UTC).replace(tzinfo=None)
-    assert "paid" not in first["a"]
-    assert second.keys() == {"a", "b", "c", "d"}
-    assert second["d"].paid is True and second["a"].paid is None
-    assert second["c"]["at"].asDict() == {"city": None, "zip": "5"}
-    assert json.loads(second["c"]._rescued_data) == {"new_image": {"qty": {"S": "many"}}}
-    assert all(row.ingest_time is not None for row in second.values())
-
-
-def test_inferred_types_of_a_batch(spark: Any, sim: RemoteSimulator, tmp_path: Path) -> None:
-    sim.put({"pk": {"S": "a"}, "tags": {"SS": ["x"]}})
-
-    def batch(**more: Any) -> Any:
-        given = options(sim, inferSchema=True, **more)
-        return spark.read.format("dynamodb_streams").options(**given).load()
-
-    row = batch(columns="keys,new_image").collect()[0]
-    keys = batch(columns="keys").collect()
-
-    assert row.new_image.asDict() == {"pk": "a", "tags": ["x"]}
-    assert keys[0].asDict() == {"keys": row["keys"]}
-    with pytest.raises(PySparkException, match="give schemaLocation, a folder that keeps them"):
-        given = options(sim, inferSchema=True, checkpointLocation=str(tmp_path))
-        frame = spark.readStream.format("dynamodb_streams").options(**given).load()
-        writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-        writer.trigger(availableNow=True).start().awaitTermination(PATIENCE)
 
 
 @pytest.mark.skipif(not hasattr(DataStreamReader, "name"), reason="sources have no names yet")
@@ -270,68 +218,6 @@ def test_a_frame_that_is_used_twice_has_all_its_rows_in_each(
     sim.disable_stream()  # idle open shards are waited for, in each of so many reads
 
     every_use.check(pushing, frame, kinds)
-
-
-@pytest.mark.skipif(
-    not hasattr(pyspark.sql.datasource, "Filter"), reason="4.0 hands no filters to Python sources"
-)
-@pytest.mark.parametrize("pushing", ["true"], indirect=True)
-def test_the_bug_that_is_reported_to_spark_is_still_there(
-    pushing: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Once it is gone, sources can take filters: docs/spark.md is then to say since which Spark."""
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    (text,) = (
-        each
-        for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-        if 'format("numbers")' in each
-    )
-    exec(compile(text, "docs/spark.md", "exec"), {"__name__": "__main__"})
-
-    printed = re.findall(r"print\(.+  # (\d+)", text)
-    assert capsys.readouterr().out.split() == printed == ["10", "3", "3", "4"]
-
-
-@pytest.mark.skipif(
-    tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 3), reason="the page is about 4.3"
-)
-@pytest.mark.parametrize("pushing", ["true"], indirect=True)
-def test_spark_still_lacks_what_docs_ask_its_maintainers_for(
-    pushing: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Once it has something of that, the source can have it, too, and the page loses a section."""
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {"__name__": "__main__"}
-    for text in (each for each in blocks if "letters" in each):
-        exec(compile(text, "docs/spark.md", "exec"), names)
-
-    printed = capsys.readouterr().out
-    assert printed.startswith("10\n") and printed.rstrip().endswith("True")
-    assert re.search(r"MicroBatchScan\[n#\d+, letter#\d+\] \(Python\)", printed)
-
-
-@pytest.mark.skipif(
-    not compat.HAS_ADMISSION_CONTROL, reason="older Sparks read one stream in a read"
-)
-def test_several_tables_are_one_read(spark: Any, sim: RemoteSimulator, tmp_path: Path) -> None:
-    sim.bulk(50, keys=5)
-    other = sim.add_table("shop-b")
-    sim.advance(60)
-    assert other is not None
-    given = options(sim, columns="table_name,sequence_number", startingPosition="trim_horizon")
-    given["stream"] = "orders,shop-*"
-    frame = spark.read.format("dynamodb_streams").options(**given).load()
-    assert frame.columns == ["table_name", "sequence_number"]
-    assert frame.groupBy("table_name").count().collect() == [("orders", 50)]
-
-    stream = spark.readStream.format("dynamodb_streams").options(**given).load()
-    query = stream.writeStream.format("memory").queryName("several").trigger(availableNow=True)
-    query.start().awaitTermination()
-
-    assert spark.sql("SELECT table_name, count(*) FROM several GROUP BY 1").collect() == [
-        ("orders", 50)
-    ]
 
 
 def test_each_action_on_a_frame_lists_the_stream_anew(spark: Any, sim: RemoteSimulator) -> None:

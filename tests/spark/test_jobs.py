@@ -115,27 +115,6 @@ def test_a_query_may_use_the_view_several_times(
     assert capsys.readouterr().out.splitlines() == ["n", "460"]
 
 
-@pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        ("pk string, total decimalx", "'decimalx' is not a type"),
-        ("pk string, total decimal(12,x)", "here: pk string, total decimal >>> (12,x)"),
-        ("pk string, total", "total has no type"),
-        ("pk string, PK int", "PK is there twice"),
-        ("pk string, a-b int", "'-' is not a type"),
-    ],
-)
-def test_an_image_schema_that_is_wrong_is_quoted(
-    spark: Any, sim: RemoteSimulator, schema: str, text: str
-) -> None:
-    from watcher.spark.jobs import query
-
-    with pytest.raises(UsageError) as error:
-        query(sim.stream_arn, "-", image_schema=schema, connection=here(sim), spark=spark)
-    assert str(error.value).startswith("image_schema: ")
-    assert text in str(error.value)
-
-
 def test_sql_that_is_wrong_is_one_line(spark: Any, sim: RemoteSimulator) -> None:
     from watcher.spark.jobs import query
 

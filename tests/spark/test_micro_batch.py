@@ -12,8 +12,8 @@ from tests.support.times import NOON
 from watcher.aws.model import AtTime, TrimHorizon
 from watcher.spark import micro_batch
 from watcher.spark.buffered_shard import BufferedShard
+from watcher.spark.micro_batch import SourceLimits
 from watcher.spark.offsets import Offset, ShardOffset
-from watcher.spark.timing import SourceLimits
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
 
@@ -59,53 +59,11 @@ def test_a_record_larger_than_the_limit_comes_alone(stream: PlayedStream, clock:
     assert [each for each in query.sizes if each] == [1] * 5
 
 
-def test_a_batch_waits_for_the_least_number_of_records(
-    stream: PlayedStream, clock: HandClock
-) -> None:
-    stream.write("a", range(3))
-    query = PlayedQuery(stream, clock, minOffsetsPerTrigger="20", maxTriggerDelay="1m")
-    query.run(5)
-    assert query.delivered == [*range(3)], "the first one waits for nothing, as Kafka's"
-
-    stream.write("a", range(3, 12))
-    query.run(10)
-    assert len(query.delivered) == 3
-    stream.write("a", range(12, 30))
-    query.run(10)
-    assert query.delivered == [*range(30)] and query.sizes[-1] == 27
-
-    stream.write("a", range(30, 32))
-    query.run(40)
-    assert len(query.delivered) == 30
-    query.run(30)
-    assert query.delivered == [*range(32)], "but no longer than maxTriggerDelay"
-
-
-def test_no_batch_waits_for_more_once_the_query_ends_or_there_is_no_room(
-    stream: PlayedStream, clock: HandClock
-) -> None:
-    class LittleRoom(PlayedQuery):
-        limits = SourceLimits(shard_bytes=2000)
-
-    stream.write("a", range(3))
-    query = LittleRoom(stream, clock, minOffsetsPerTrigger="1000000")
-    query.run(5)
-    stream.write("a", range(3, 300))
-    query.run(60)
-    assert len(query.delivered) > 200
-    stream.write("a", range(300, 303))
-    query.start()
-    query.planner.stop_at_now()
-    while query.poll():
-        pass
-    assert query.delivered == [*range(303)]
-
-
 def test_a_batch_holds_no_more_than_goes_through_spark(
     stream: PlayedStream, clock: HandClock
 ) -> None:
     class SmallBatches(PlayedQuery):
-        limits = SourceLimits(shard_bytes=2000)
+        limits = SourceLimits(shard=2000)
 
     stream.write("a", range(500))
     query = SmallBatches(stream, clock)

@@ -89,7 +89,7 @@ def test_a_checkpoint_of_each_version_goes_on(name: str) -> None:
                 unlisted=True,
             ),
         },
-        images={"pk": "string"},
+        images="json",
     )
     if name == "2":
         assert json.dumps(offsets.to_json(read, read.images)) == text.strip()

@@ -13,8 +13,8 @@ from tests.spark.played import ARN, PlayedStream, number, numbers
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, AtSequence, TrimHorizon
 from watcher.spark.buffered_shard import BufferedPage
+from watcher.spark.micro_batch import SourceLimits
 from watcher.spark.read_ahead import ReadAhead
-from watcher.spark.timing import SourceLimits
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import IteratorGranted, Page, ReaderEnded
 
@@ -70,7 +70,7 @@ def test_shards_take_turns_and_what_was_read_is_held(
 def test_a_shard_that_is_full_rests_until_some_of_it_is_delivered(
     stream: PlayedStream, clock: HandClock
 ) -> None:
-    ahead = ReadAhead(ARN, clock, limits=SourceLimits(shard_bytes=500))
+    ahead = ReadAhead(ARN, clock, limits=SourceLimits(shard=500))
     stream.write("a", range(100))
     add(ahead, "a")
     for _ in range(20):
@@ -91,7 +91,7 @@ def test_a_shard_that_is_full_rests_until_some_of_it_is_delivered(
 def test_all_shards_rest_while_there_is_too_much_of_all(
     stream: PlayedStream, clock: HandClock
 ) -> None:
-    ahead = ReadAhead(ARN, clock, limits=SourceLimits(batch_bytes=500))
+    ahead = ReadAhead(ARN, clock, limits=SourceLimits(batch=500))
     for name in ("a", "b", "c"):
         stream.write(name, range(50))
         add(ahead, name)

@@ -50,8 +50,6 @@ def key_file(tmp_path: Path) -> str:
         {"changedAttributes": "true"},
         {"imageFormat": "dynamodb-json"},
         {"wireRecords": "true"},
-        {"imageSchema": "pk string, v decimal(38,0), number string, plain string"},
-        {"imageSchema": "pk string, `set` array<string>", "rescuedData": "all"},
     ],
     ids=lambda each: "-".join(each),
 )

@@ -207,30 +207,6 @@ def test_the_progress_says_how_old_the_oldest_unread_change_is(
     assert {each["data_losses"] for each in told} == {0}
 
 
-def test_the_listener_of_the_docs_tells_how_far_behind_a_query_is(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (text,) = (each for each in blocks if "StreamingQueryListener" in each)
-    names: dict[str, Any] = {"spark": spark, "__name__": "__main__"}
-    with_removal = text.replace("addListener(Behind())", "addListener(listener := Behind())")
-    exec(compile(with_removal, "docs/spark.md", "exec"), names)
-    try:
-        sim.bulk(60, keys=10)
-        sim.advance(60)
-        once(spark, sim, tmp_path)
-        deadline, told = time.monotonic() + PATIENCE, ""
-        # In one micro-batch, or in more where a shard's answer takes long.
-        while sum(map(int, re.findall(r"(\d+) changes, \d+ s behind\n", told))) < 60:
-            assert time.monotonic() < deadline, told
-            time.sleep(0.1)  # Spark calls it from a thread of its own
-            told += capsys.readouterr().out
-        assert re.search(r"\d+ changes, 0 s behind\n$", told)
-    finally:
-        spark.streams.removeListener(names["listener"])
-
-
 def test_a_batch_has_every_column_as_it_was_written(spark: Any, sim: RemoteSimulator) -> None:
     number = sim.put({"pk": {"S": "a"}, "qty": {"N": "1.50"}, "tags": {"SS": ["x", "y"]}})
     sim.modify("a", {"qty": {"N": "2"}})
@@ -331,6 +307,47 @@ def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
     assert rows == 20
 
 
+def test_thousands_of_closed_shards_share_a_batch_s_tasks() -> None:
+    clock = HandClock()
+    played = PlayedStream(clock)
+    for each in range(1000):
+        played.write(f"s{each}", [each])
+        played.closed.add(f"s{each}")
+    reader = BatchReader(
+        parse({"stream": ARN, "wireRecords": "true"}, streaming=False),
+        StructType().add("shard_id", "string").add("record", "string"),
+        connect=lambda stream, connection: (played, stream),
+        background=lambda service: service,
+        reader=lambda options, arn: range_reader(options, arn, played, clock),
+        clock=clock,
+    )
+
+    tasks = reader.partitions()
+
+    assert len(tasks) == 256
+    assert sum(rows.num_rows for task in tasks for rows in reader.read(task)) == 1000
+
+
+def test_once_the_stop_file_is_there_no_batch_begins(tmp_path: Path) -> None:
+    clock, file = HandClock(), tmp_path / "stop"
+    played = PlayedStream(clock)
+    played.write("a", range(20))
+    given = {"stream": ARN, "startingPosition": "trim_horizon", "stopFile": str(file)}
+    schema = cast(StructType, StructType.fromDDL(ddl(parse(given, streaming=True))))
+
+    def planner(options: Any) -> Planner:
+        driver = InTurn(ReadAhead(ARN, clock), played, clock)
+        return Planner(options, ARN, played, driver, clock=clock)
+
+    reader = StreamReader(parse(given, streaming=True), schema, 2, planner=planner)
+    start = reader.latestOffset({}, ReadAllAvailable())
+    end = reader.latestOffset(start, ReadAllAvailable())
+    file.touch()
+
+    assert start != end
+    assert reader.latestOffset(start, ReadAllAvailable()) is start
+
+
 @pytest.mark.skipif(not MachineTime.now(CLOCK).machine, reason="no name for the system's start")
 def test_a_batch_waits_for_what_remains_of_the_time_since_it_was_asked_for() -> None:
     clock = HandClock()
@@ -421,7 +438,7 @@ def test_a_micro_batch_that_is_done_again_has_the_same_rows() -> None:
     assert delivered == [number(each) for each in range(20)]
 
 
-def test_images_as_typed_columns_and_as_variant(spark: Any, sim: RemoteSimulator) -> None:
+def test_images_as_variant(spark: Any, sim: RemoteSimulator) -> None:
     sim.put(
         {
             "pk": {"S": "a"},
@@ -430,17 +447,32 @@ def test_images_as_typed_columns_and_as_variant(spark: Any, sim: RemoteSimulator
             "at": {"M": {"city": {"S": "Bonn"}, "zip": {"N": "53111"}}},
         }
     )
-    schema = "pk string, qty decimal(38,0), tags array<string>, at struct<city: string, zip: int>"
-
-    typed = batch(spark, sim, imageSchema=schema).select("new_image.*").collect()[0]
     variant = batch(spark, sim).selectExpr(
         "parse_json(new_image):at.city::string city", "parse_json(new_image):qty::decimal(38,0) q"
     )
 
-    assert typed.qty == Decimal("12345678901234567890123456789012345678")
-    assert typed.tags == ["x", "y"]
-    assert typed["at"].asDict() == {"city": "Bonn", "zip": 53111}
-    assert variant.collect()[0].asDict() == {"city": "Bonn", "q": typed.qty}
+    qty = Decimal("12345678901234567890123456789012345678")
+    assert variant.collect()[0].asDict() == {"city": "Bonn", "q": qty}
+
+
+def test_images_are_typed_as_the_docs_have_it(spark: Any, sim: RemoteSimulator) -> None:
+    page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
+    section = page.partition("### Typed images")[2].partition("\n### ")[0]
+    (text,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    made: dict[str, Any] = {}
+    exec(text, made)
+    digits = "12345678901234567890.123456789012345678"
+    sim.put({"pk": {"S": "a"}, "qty": {"N": digits}, "at": {"M": {"city": {"S": "Bonn"}}}})
+    sim.put({"pk": {"S": "b"}, "qty": {"S": "many"}})
+    changes = batch(spark, sim).orderBy("sequence_number")
+
+    fit, unfit = (row.image for row in made["typed"](changes).collect())
+    assert (fit.qty, fit["at"].city, fit._corrupt_record) == (Decimal(digits), "Bonn", None)
+    assert (unfit.pk, unfit.qty, unfit._corrupt_record) == ("b", None, '{"pk":"b","qty":"many"}')
+    with pytest.raises(Exception, match="MALFORMED_RECORD"):
+        made["strictly_typed"](changes).collect()
+    (row, _) = made["typed_as"](changes, '{"pk":"a","at":{"city":""}}').collect()
+    assert (row.image.pk, row.image["at"].city) == ("a", "Bonn")
 
 
 def test_the_wire_form_is_there_for_who_wants_it(spark: Any, sim: RemoteSimulator) -> None:

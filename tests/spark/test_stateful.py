@@ -18,14 +18,11 @@ from tests.spark.conftest import PATIENCE, options
 pytestmark = pytest.mark.spark
 
 PAGE = (Path(__file__).parents[2] / "docs/spark.md").read_text()
-STORE = "spark.sql.streaming.stateStore.providerClass"
 
 
 @pytest.fixture(autouse=True)
 def no_query_left(spark: Any) -> Iterator[None]:
-    before = spark.conf.get(STORE)
     yield
-    spark.conf.set(STORE, before)
     for query in spark.streams.active:
         query.stop()
 
@@ -96,28 +93,3 @@ def test_two_reads_of_a_stream_united_are_deduplicated_within_a_watermark(
         found = run(page["each_once"](changes(spark, sim), other), tmp_path)
     numbers = Counter(row["sequence_number"] for row in found)
     assert numbers == Counter(each.sequence_number for each in sim.records)
-
-
-def test_a_stream_joined_with_itself_has_the_pairs_of_a_batch_read(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
-) -> None:
-    for _ in rotations(sim):
-        found = run(page["short_lived"](changes(spark, sim), changes(spark, sim)), tmp_path)
-    batch = spark.read.format("dynamodb_streams").options(**options(sim)).load()
-    expected = Counter(page["short_lived"](batch, batch.alias("same")).collect())
-    assert len(expected) > 20
-    assert Counter(found) == expected
-
-
-def test_state_in_rocksdb_sees_each_change_of_an_item_once(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, page: dict[str, Any]
-) -> None:
-    for _ in rotations(sim):
-        found = run(page["counted"](changes(spark, sim)), tmp_path, "update")
-    rows = {row["keys"]: row for row in sorted(found, key=lambda row: row["count"])}
-    batch = spark.read.format("dynamodb_streams").options(**options(sim)).load()
-    expected = dict[str, tuple[int, str]]()
-    for row in batch.select("keys", "sequence_number").collect():
-        count, newest = expected.get(row["keys"], (0, "0"))
-        expected[row["keys"]] = count + 1, max(newest, row["sequence_number"], key=int)
-    assert {key: (row["count"], row["newest"]) for key, row in rows.items()} == expected

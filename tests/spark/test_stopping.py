@@ -27,9 +27,8 @@ from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program
 from watcher.errors import WatcherError
 from watcher.shutdown import Shutdown
-from watcher.spark import handlers_sink, lake
-from watcher.spark.jobs.watch import close_handlers
-from watcher.spark.timing import Timing
+from watcher.spark import lake
+from watcher.spark.jobs.watch import BatchDelivery, close_handlers
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
 
@@ -218,7 +217,7 @@ def test_a_planner_that_still_lists_shards_keeps_no_signal_waiting(
 ) -> None:
     """Nothing is at work then, and no handler is loaded: there is nothing to close."""
     closings: list[Any] = []
-    monkeypatch.setattr(handlers_sink, "close", closings.append)
+    monkeypatch.setattr(BatchDelivery, "close", closings.append)
     sim.set_faults(endless_listing=True)
     with sigterm(lambda: sim.calls["DescribeStream"] > 3):
         stopped = command(*here(sim, "--engine", "spark", "--stop-timeout", "60"))
@@ -237,12 +236,13 @@ def test_handlers_that_take_too_long_to_close_are_told_of(
         assert cancelled.wait(SOON)
         raise WatcherError("the job was cancelled")
 
-    monkeypatch.setattr(handlers_sink, "close", close)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=cancelled.set))
     stop = Shutdown(0.0)
     stop.request()
     stop.signal = signal.SIGTERM
-    close_handlers(spark, stop, Timing(least_close_seconds=0.01))
+    batches: Any = SimpleNamespace(stop=stop, close=close)
+    monkeypatch.setattr("watcher.spark.jobs.watch.LEAST_CLOSE_SECONDS", 0.01)
+    close_handlers(spark, batches)
 
     assert [record.getMessage() for record in caplog.records] == [
         "Handlers were not closed: that took longer than --stop-timeout (0 s)"

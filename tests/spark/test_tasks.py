@@ -27,44 +27,28 @@ def names(tasks: list[list[BufferedRange]]) -> list[list[str]]:
 
 def test_each_shard_that_executors_read_has_a_task_of_its_own() -> None:
     """However small the cluster was as the query was made."""
-    tasks = share_among_tasks([unread(str(n)) for n in range(64)], 2, None)
+    tasks = share_among_tasks([unread(str(n)) for n in range(64)], 2)
 
     assert len(tasks) == 64
 
 
 def test_thousands_of_them_share_tasks() -> None:
-    tasks = share_among_tasks([unread(str(n)) for n in range(1000)], 2, None)
+    tasks = share_among_tasks([unread(str(n)) for n in range(1000)], 2)
 
     assert len(tasks) == 256
     assert {len(task) for task in tasks} == {3, 4}
 
 
 def test_small_shards_share_tasks() -> None:
-    tasks = share_among_tasks([held(str(n), [1000]) for n in range(10)], 2, None)
+    tasks = share_among_tasks([held(str(n), [1000]) for n in range(10)], 2)
 
     assert sorted(map(len, tasks)) == [5, 5]
 
 
 def test_there_are_as_many_tasks_as_there_is_work_for() -> None:
-    tasks = share_among_tasks([held(str(n), [1 << 20]) for n in range(32)], 2, None)
+    tasks = share_among_tasks([held(str(n), [1 << 20]) for n in range(32)], 2)
 
     assert len(tasks) == 16
-
-
-@pytest.mark.parametrize(("at_least", "tasks"), [(None, 2), (1, 2), (4, 4), (9, 8)])
-def test_min_partitions_parts_shards_at_their_pages(at_least: int | None, tasks: int) -> None:
-    ranges = [held("a", [10, 11, 12, 13]), held("b", [20, 21, 22, 23])]
-
-    parted = share_among_tasks(ranges, 2, at_least)
-
-    assert len(parted) == tasks
-    sizes = sorted(page.size for task in parted for each in task for page in each.pages or [])
-    assert sizes == [10, 11, 12, 13, 20, 21, 22, 23], "each page once"
-
-
-def test_min_partitions_counts_those_that_executors_read() -> None:
-    assert len(share_among_tasks([unread("a"), unread("b"), held("c", [5, 5])], 1, 3)) == 3
-    assert names(share_among_tasks([], 2, 8)) == []
 
 
 def test_a_lineage_is_in_one_task_in_its_order() -> None:
@@ -73,6 +57,6 @@ def test_a_lineage_is_in_one_task_in_its_order() -> None:
         between = msgspec.structs.replace(ranges[index].between, topmost="parent")
         ranges[index] = msgspec.structs.replace(ranges[index], between=between)
 
-    tasks = names(share_among_tasks(ranges, 4, None))
+    tasks = names(share_among_tasks(ranges, 4))
 
     assert sorted(tasks) == [["other"], ["parent", "child", "grandchild"]]

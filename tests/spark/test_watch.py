@@ -4,7 +4,6 @@ import io
 import json
 import re
 import sys
-from multiprocessing.connection import Client
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,14 @@ pytest.importorskip("pyspark")
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import Done, Run
 from tests.support.hostile_text import HOSTILE, refuse_steering
+from watcher.aws.config import AwsConfig
+from watcher.delivery.failures import FailurePolicy
+from watcher.errors import HandlerError
 from watcher.files import WholeFile
-from watcher.spark import compat, handlers_sink
+from watcher.shutdown import Shutdown
+from watcher.spark import compat
+from watcher.spark.handler_tasks import HandlersTask
+from watcher.spark.jobs.watch import BatchDelivery
 
 pytestmark = pytest.mark.spark
 
@@ -223,14 +228,12 @@ def test_a_checkpoint_of_the_watch_is_refused(
     )
 
 
-def test_output_that_cannot_be_written_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark then does the micro-batch again, in the next run."""
-    printer = handlers_sink.Printer(lambda: None)
+def test_output_that_cannot_be_written_fails_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark then does it again, in the next run."""
+    task = HandlersTask(list, FailurePolicy.parse("log", AwsConfig()), is_terminal=False)
+    batches = BatchDelivery(task, Shutdown(0.0))
     with WholeFile("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(full)))
-        with Client(printer.address, authkey=printer.authkey) as connection:
-            connection.send_bytes(bytes(8) + b"printed\n")
-            with pytest.raises(EOFError):
-                connection.recv_bytes()
+        with pytest.raises(HandlerError, match="standard output: No space left on device"):
+            batches.print(b"printed\n")
         full.give_up()
-    assert str(printer.error) == "can't write standard output: No space left on device"

@@ -59,14 +59,12 @@ def _job(name: str) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
     return function, [*options.declared_by(function), *session_options(), *aws]
 
 
-def _run(
-    job: Callable[..., _Result], *operands: str, values: Values, short: bool = False
-) -> _Result:
+def _run(job: Callable[..., _Result], *operands: str, values: Values) -> _Result:
     """Starts Spark, does the job, and ends Spark."""
     if "stop_timeout" in values:
         refuse_bad_seconds("stop_timeout", values["stop_timeout"])
     session, own = module("session"), inspect.signature(job).parameters
-    spark = session.start(**options.values(session.start, values), short=short)
+    spark = session.start(**options.values(session.start, values))
     try:
         with module("error_mapping").translating_errors():
             return job(
@@ -78,11 +76,6 @@ def _run(
             )
     finally:
         session.stop(spark)
-
-
-def _joined(*streams: str) -> str:
-    """Returns several streams as one option of the source."""
-    return ",".join(streams)
 
 
 def _ended(totals: JobTotals, *, once: bool, goes_on: bool) -> int:
@@ -103,8 +96,8 @@ def archive_command(line: CommandLine) -> Callable[..., int]:
     """Appends every change to files, until stopped or with `--no-follow` up to now."""
     function, parts = _job("archive")
 
-    def run(stream: options.Stream, /, *others: options.Others, **values: options.Value) -> int:
-        totals = _run(function, _joined(stream, *others), values=values)
+    def run(stream: options.Stream, /, **values: options.Value) -> int:
+        totals = _run(function, stream, values=values)
         return _ended(totals, once=values["once"], goes_on=True)
 
     return options.with_options(run, parts)
@@ -112,25 +105,20 @@ def archive_command(line: CommandLine) -> Callable[..., int]:
 
 _Sql = Annotated[
     str,
-    Parameter(
-        name="[STREAM…] SQL",
-        help="more streams, or globs; then the SQL, such as: SELECT keys, count(*) FROM changes …",
-    ),
+    Parameter(help="in quotes, such as: SELECT keys, count(*) FROM changes …"),
 ]
-_Rest = Annotated[str, Parameter(show=False)]
 
 
 def query_command(line: CommandLine) -> Callable[..., int]:
     """Prints the result of SQL over the view `changes`."""
     function, parts = _job("query")
 
-    def run(stream: options.Stream, sql: _Sql, /, *rest: _Rest, **values: object) -> int:
+    def run(stream: options.Stream, sql: _Sql, /, **values: object) -> int:
         from watcher.formatting.text import counted
 
-        *others, sql = sql, *rest
         if not any(map(str.isspace, sql)):
-            raise UsageError(f"{sql!r} is not SQL: give the SQL last, in quotes")
-        rows = _run(function, _joined(stream, *others), sql, values=values, short=True)
+            raise UsageError(f"{sql!r} is not SQL: give it in quotes")
+        rows = _run(function, stream, sql, values=values)
         logger.info(f"Done: {counted(rows, 'row')}")
         return 0
 
@@ -221,19 +209,18 @@ def _watch(
     origins: options.Origins,
     values: Values,
 ) -> int:
-    from watcher.aws.discovery import WantedStreams
-
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session, once = module("session"), not values["follow"]
     _refuse(choice, origins, values)
     refuse_bad_seconds("stop_timeout", values["stop_timeout"])
-    several = WantedStreams.parse(streams).are_several
-    load = functools.partial(_load, choice, values, several)
+    if len(streams) != 1:
+        raise UsageError("--engine spark watches one table a run: name one")
+    load = functools.partial(_load, choice, values)
     load()  # what is wrong with a handler is said here, not by Spark
     started = session.start(**options.values(session.start, values))
     try:
         totals = module("jobs").watch(
-            _joined(*streams),
+            streams[0],
             load,
             test=options.record_filter(values),
             redaction=options.redaction(values),
@@ -247,11 +234,11 @@ def _watch(
     return _ended(totals, once=once, goes_on=bool(values["checkpoint"]))
 
 
-def _load(choice: Choice, values: Values, several: bool) -> list[Handler]:
+def _load(choice: Choice, values: Values) -> list[Handler]:
     # In the executor's process:
     options.call(style.set_up, values)
     options.call(style.set_prefix, values)
-    style.show_tables(several)
+    style.show_tables(several=False)
     return choice.load(handler_flags.DEFAULT_HANDLER)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,9 +19,8 @@ from watcher.aws.retry import first_listing
 from watcher.clock import CLOCK, Clock, MachineTime
 from watcher.pull.ranges import Range, RangeReader
 from watcher.spark.options import SourceOptions
-from watcher.spark.picklable import SparkPicklable
-from watcher.spark.several_streams import StreamFinder
 from watcher.spark.tasks import (
+    READING_TASKS,
     BufferedRange,
     KeysOf,
     TaskPartition,
@@ -28,20 +28,25 @@ from watcher.spark.tasks import (
     connected_reader,
     no_keys,
 )
-from watcher.spark.timing import LIMITS, TIMING, Timing
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.losses import Losses
 
-_background = partial(BackgroundService, patience=TIMING.list_again_seconds)
+# The delay between checks whether another listing is due.
+_LIST_AGAIN_SECONDS: Final = 0.25
+# The most open shards of a task, which reads them side by side.
+_OPEN_SHARDS: Final = 8
+
+_background = partial(BackgroundService, patience=_LIST_AGAIN_SECONDS)
 
 
-class BatchReader(SparkPicklable, DataSourceReader):
+class BatchReader(DataSourceReader):
     """The batch read: everything in retention (or between two times).
 
-    A closed shard has a partition of its own; open ones share as many as there are cores.
+    A closed shard has a partition of its own, up to 256; open ones share as many as there are
+    cores, or more.
 
     It has no `pushFilters`: Spark would apply one use's filters to every use of the same DataFrame
-    (docs/spark.md, "A bug in Spark").
+    (docs/spark.md, "What Spark lacks").
     """
 
     def __init__(
@@ -55,7 +60,6 @@ class BatchReader(SparkPicklable, DataSourceReader):
         reader: Callable[[SourceOptions, str], RangeReader] = connected_reader,
         keys: KeysOf = no_keys,
         clock: Clock = CLOCK,
-        timing: Timing = TIMING,
     ) -> None:
         self._options = options
         self._parallelism = parallelism
@@ -64,19 +68,12 @@ class BatchReader(SparkPicklable, DataSourceReader):
         self._connect = connect
         self._background = background
         self._clock = clock
-        self._timing = timing
 
     def partitions(self) -> Sequence[InputPartition]:
         """Returns the partitions of the shards that have records up to now."""
         began = MachineTime.now(self._clock)
-        if not self._options.table_names:
-            return self._partitions(self._options.stream, began)
-        streams = StreamFinder(self._options).find()
-        return [each for stream in streams for each in self._partitions(stream, began)]
-
-    def _partitions(self, stream: str, began: MachineTime) -> list[InputPartition]:
         options = self._options
-        service, arn = self._connect(stream, options.connection)
+        service, arn = self._connect(options.stream, options.connection)
         losses = Losses(clock=self._clock)
         coordinator = Coordinator(arn, options.start, losses=losses, clock=self._clock)
         coordinator.start(first_listing(service, arn, self._clock))
@@ -87,7 +84,7 @@ class BatchReader(SparkPicklable, DataSourceReader):
             pending = coordinator.refresh(background)
             if coordinator.confirm_all_listed():
                 break
-            self._clock.sleep(min(coordinator.due_in(pending), self._timing.list_again_seconds))
+            self._clock.sleep(min(coordinator.due_in(pending), _LIST_AGAIN_SECONDS))
         ranges = [
             Range(
                 shard.id,
@@ -107,11 +104,15 @@ class BatchReader(SparkPicklable, DataSourceReader):
 
     def _tasks(self, ranges: list[Range]) -> list[list[Range]]:
         """Returns the ranges of each task: open shards, mostly waited for, share them."""
+        closed = [each for each in ranges if each.closed]
         are_open = [each for each in ranges if not each.closed]
-        count = max(self._parallelism, math.ceil(len(are_open) / LIMITS.open_shards))
-        shared = [are_open[first::count] for first in range(min(count, len(are_open)))]
-        return [[each] for each in ranges if each.closed] + shared
+        count = max(self._parallelism, math.ceil(len(are_open) / _OPEN_SHARDS))
+        return _dealt(closed, READING_TASKS) + _dealt(are_open, count)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of one task."""
         return self._rows.read(partition)
+
+
+def _dealt(ranges: list[Range], tasks: int) -> list[list[Range]]:
+    return [ranges[first::tasks] for first in range(min(tasks, len(ranges)))]

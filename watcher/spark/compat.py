@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 import pyspark
@@ -25,8 +25,6 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError, WatcherError
 from watcher.spark import offsets
 from watcher.spark.offsets import OffsetJson
-from watcher.spark.picklable import SparkPicklable
-from watcher.spark.timing import TIMING, Timing
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -107,15 +105,6 @@ def refuse_snapshot() -> None:
         )
 
 
-def refuse_several() -> None:
-    """Raises UsageError where a Spark can't read several streams as one."""
-    if not HAS_ADMISSION_CONTROL:
-        raise UsageError(
-            f"several streams in one read need Spark 4.2, and this is {pyspark.__version__}: "
-            "read each, and union them"
-        )
-
-
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Returns Spark's schema as Arrow's, its timestamps in UTC."""
     # Up to 4.1 that is the default, and the parameter has another name.
@@ -139,7 +128,14 @@ class Spark42Reader(Protocol):
     def stop(self) -> None: ...
 
 
-class Spark40Reader(SparkPicklable, DataSourceStreamReader):
+# The first micro-batch ends after so long without news, as a shard is read every second; …
+_QUIET_SECONDS: Final = 1.5
+_QUIET_POLL_SECONDS: Final = 0.25
+# … at the latest after this.
+_FIRST_BATCH_SECONDS: Final = 30.0
+
+
+class Spark40Reader(DataSourceStreamReader):
     """The streaming read as Spark 4.0 and 4.1 call it.
 
     `checkpoint` is the query's: its offsets tell where this process's first micro-batch begins.
@@ -150,10 +146,8 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
         reader: Spark42Reader,
         checkpoint: str,
         clock: Clock = CLOCK,
-        timing: Timing = TIMING,
     ) -> None:
         self._clock = clock
-        self._timing = timing
         self._reader = reader
         self._checkpoint = checkpoint
         self._end: OffsetJson | None = None
@@ -195,11 +189,11 @@ class Spark40Reader(SparkPicklable, DataSourceStreamReader):
             if self._reader.awaits_others:
                 began = quiet_since = now
             elif now >= min(
-                began + self._timing.first_batch_seconds,
-                quiet_since + self._timing.quiet_seconds,
+                began + _FIRST_BATCH_SECONDS,
+                quiet_since + _QUIET_SECONDS,
             ):
                 return end
-            self._clock.sleep(self._timing.quiet_poll_seconds)
+            self._clock.sleep(_QUIET_POLL_SECONDS)
             grown = self._reader.latestOffset(start, limit)
             if grown != end:
                 end, quiet_since = grown, now
@@ -237,7 +231,7 @@ def adapted_reader(reader: _Reader, checkpoint: str | None) -> _Reader | Spark40
     return Spark40Reader(reader, checkpoint)
 
 
-class _RefusedReader(SparkPicklable, DataSourceStreamReader):
+class _RefusedReader(DataSourceStreamReader):
     """Stands for a reader that could not be made; raises the cause where Spark shows it."""
 
     def __init__(self, error: WatcherError) -> None:

@@ -20,10 +20,13 @@ from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.records import page
 from watcher.records.wire import WireRecord
-from watcher.spark.timing import Timing
 from watcher.streams.messages import IteratorGranted, Message, Page
 from watcher.streams.page_fetcher import PageFetcher, is_full
 
+BEHIND_SECONDS: Final = 10.0
+"""The age from which a page is backlog: a reader that keeps up has it within seconds."""
+# The delay between two searches for the end of a backlog.
+_LOOK_FOR_END_SECONDS: Final = 10.0
 # A single old page means little: the first one after a pause always is. But after a full one more
 # follow, and an executor reads again what the driver has read.
 _OLD_PAGES = 2
@@ -48,10 +51,10 @@ class DeferredRange(msgspec.Struct, frozen=True):
 class BacklogDetector:
     """Detects from a shard's messages that its reader is behind, and finds the backlog's end."""
 
-    def __init__(self, arn: str, shard_id: str, timing: Timing, clock: Clock) -> None:
+    def __init__(self, arn: str, shard_id: str, clock: Clock, behind_seconds: float) -> None:
         self._arn = arn
         self._shard_id = shard_id
-        self._timing = timing
+        self._behind_seconds = behind_seconds
         self._clock = clock
         self._service_ahead = 0.0  # epoch seconds minus monotonic ones
         self._old_pages = 0
@@ -79,13 +82,13 @@ class BacklogDetector:
         created = newest.last_created or 0.0
         age = now + self._service_ahead - created
         seen = _OLD_PAGES if is_full(newest.count, len(newest.body)) else self._old_pages + 1
-        self._old_pages = seen if age > self._timing.behind_seconds else 0
+        self._old_pages = seen if age > self._behind_seconds else 0
         is_slow = reads.rate.allowed < _LEAST_ALLOWED
         if self._old_pages < _OLD_PAGES or now < self._look_at or is_slow:
             return None
-        self._look_at = now + self._timing.look_for_end_seconds
+        self._look_at = now + _LOOK_FOR_END_SECONDS
         self._created, self._newest = created, int(newest.last_sequence_number)
-        back = (times * self._timing.behind_seconds / 2 for times in _TIMES_BACK)
+        back = (times * self._behind_seconds / 2 for times in _TIMES_BACK)
         self._to_try = deque(seconds for seconds in back if seconds < age)
         return self.find_end(reads, service)
 
@@ -110,7 +113,7 @@ class BacklogDetector:
             else:
                 if records:
                     self._to_try.clear()
-                    return self._deferred(records[0], ends_now=ago <= self._timing.behind_seconds)
+                    return self._deferred(records[0], ends_now=ago <= self._behind_seconds)
         return None
 
     def _deferred(self, last: WireRecord, *, ends_now: bool) -> DeferredRange | None:

@@ -23,8 +23,7 @@ _DEATH = re.compile(
 _FATAL = re.compile(r"Fatal Python error: ([^\n]+)")
 # What Spark wraps around an exception of ours is a page of Python and Java.
 _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
-# watcher/spark/picklable.py
-_LACKING = re.compile(r"^ImportError: (Spark's worker on this machine .+)", re.MULTILINE)
+_LACKING = "ModuleNotFoundError: No module named 'watcher"
 # The source knows its option, not which command it runs in.
 _LOSS_OPTION = "failOnDataLoss=false"
 _LOSS_FLAG = "on the command line --no-fail-on-data-loss"
@@ -51,8 +50,11 @@ def translated(error: Exception) -> WatcherError:
         message = message.replace(_LOSS_OPTION, f"{_LOSS_OPTION} ({_LOSS_FLAG})")
         kind = getattr(errors, name, WatcherError)
         return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
-    if lacking := _LACKING.search(text):
-        return WatcherError(lacking[1].strip())
+    if _LACKING in text:
+        return WatcherError(
+            "Spark's workers can't import dynamodb-watcher: install it for their Python, or send a "
+            "packed environment with --archives (docs/spark.md, On a cluster)"
+        )
     return WatcherError(f"Spark: {worker_death(error) or one_line(error)}")
 
 

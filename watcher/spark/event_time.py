@@ -17,14 +17,18 @@ import logging
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
 from watcher.clock import Clock
 from watcher.spark.buffered_shard import BufferedShard, unread_since
 from watcher.spark.micro_batch import Shards
-from watcher.spark.timing import TIMING, Timing
+from watcher.spark.read_ahead import IDLE_POLL_PER_SHARD_SECONDS
 from watcher.streams.lineage import ShardStatus, TrackedShard
+
+# The least time that other shards wait for one that can't be read and is behind them.
+_LEFT_BEHIND_SECONDS: Final = 10.0
 
 logger = logging.getLogger("watcher")
 
@@ -41,13 +45,12 @@ class EventTimeLimit(msgspec.Struct, frozen=True):
 class EventTimeAlignment:
     """Decides up to which event time a micro-batch may go, and which shards stay behind."""
 
-    def __init__(self, skew: float, clock: Clock, timing: Timing = TIMING) -> None:
+    def __init__(self, skew: float, clock: Clock) -> None:
         self.left_behind: set[str] = set()
         """The shards that can't be read, and for which the others no longer wait."""
         self._skew = skew
         self._clock = clock
-        self._timing = timing
-        self._patience = max(skew, timing.left_behind_seconds)
+        self._patience = max(skew, _LEFT_BEHIND_SECONDS)
         self._unstarted: dict[str, float] = {}
         """The times since which shards are behind that can't be started."""
 
@@ -69,7 +72,7 @@ class EventTimeAlignment:
         """False for a shard that has ended, or that had no further records a moment ago."""
         if shard.tracked.status in (ShardStatus.FINISHED, ShardStatus.LEFT_OPEN):
             return False
-        recently = self._patience + count * self._timing.idle_poll_per_shard_seconds
+        recently = self._patience + count * IDLE_POLL_PER_SHARD_SECONDS
         return not 0 <= self._clock.time() - shard.idle_at < recently
 
     def _note(self, behind: Mapping[str, float], held: Shards) -> None:

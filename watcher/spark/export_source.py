@@ -11,13 +11,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from watcher.aws.arns import region_in, table_name
+from watcher.aws.arns import region_in
 from watcher.errors import UsageError
 from watcher.records.wire import WireChange, WireRecord
 from watcher.spark import compat, options
-from watcher.spark.columns import ArrowEncoder, columns, ddl, refuse_unfit_types, without
+from watcher.spark.columns import ArrowEncoder, columns, ddl, without
 from watcher.spark.options import SourceOptions
-from watcher.spark.picklable import SparkPicklable
 from watcher.time_machine.exports import DataFile, Export, ExportLine
 
 _ROWS: Final = 1_000
@@ -37,15 +36,14 @@ class FilePartition(InputPartition):
         self.file = file
 
 
-class ExportReader(SparkPicklable, DataSourceReader):
+class ExportReader(DataSourceReader):
     """A task for each file: DynamoDB writes one for each of the table's partitions, or more."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        refuse_unfit_types(schema)
         self._options, self._place, self._keys = _parsed(given)
         self._arrow = compat.arrow_schema(schema)
         if self._arrow.names != list(columns(self._options)):
-            raise UsageError(".schema(…) can't be given to dynamodb_export; use imageSchema")
+            raise UsageError(".schema(…) can't be given to dynamodb_export")
 
     def _export(self) -> Export:
         return Export(self._place, self._options.connection)
@@ -59,10 +57,9 @@ class ExportReader(SparkPicklable, DataSourceReader):
         assert isinstance(partition, FilePartition)
         export = self._export()
         encoder = ArrowEncoder(self._options, self._arrow)
-        table = table_name(export.table_arn)
         lines = export.lines_of(partition.file)
         while some := list(islice(lines, _ROWS)):
-            batch = encoder.encode_records([self._record(export, line) for line in some], "", table)
+            batch = encoder.encode_records([self._record(export, line) for line in some], "")
             yield without(batch, "sequence_number", "shard_id")
 
     def _record(self, export: Export, line: ExportLine) -> WireRecord:
@@ -93,7 +90,7 @@ class ExportReader(SparkPicklable, DataSourceReader):
         return msgspec.Raw(_encode({name: found[name] for name in self._keys}))
 
 
-class DynamoDBExport(SparkPicklable, DataSource):
+class DynamoDBExport(DataSource):
     """A table's export to S3, full or incremental, in DynamoDB JSON."""
 
     @classmethod

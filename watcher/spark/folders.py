@@ -8,14 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark.timing import TIMING, Timing
 
 LOG = "_spark_metadata"
 """The folder where Spark's own sink lists the whole files; only Spark reads it."""
@@ -23,6 +22,9 @@ DAYS = "date="
 """The beginning of the names of an archive's folders."""
 LOCK = ".watcher-lock"
 """A file in a checkpoint on a disk, which the writing job locks."""
+LOCK_SECONDS: Final = 15.0
+"""The wait for a folder's lock: a killed job's JVM may write for some more seconds."""
+_LOCK_POLL_SECONDS: Final = 0.25
 _DISK = "file"
 # Of Hadoop, and of the same version as Spark's own.
 _MODULES = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
@@ -132,7 +134,7 @@ class Folder:
         self._system.rename(new, current)
 
     @contextmanager
-    def locked(self, timing: Timing = TIMING) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Locks it against other jobs, if it is on this machine's disks.
 
         Other file systems have no locks that end with a process. The JVM holds the lock, as it
@@ -149,14 +151,14 @@ class Folder:
             )
         file = java.io.RandomAccessFile(java.io.File(path, LOCK), "rw")
         try:
-            deadline = time.monotonic() + timing.lock_seconds
+            deadline = time.monotonic() + LOCK_SECONDS
             while not _has_locked(file):
                 if time.monotonic() >= deadline:
                     raise UsageError(
                         f"another job is writing with {self.path}: one at a time; "
                         "end that one, or choose another folder"
                     )
-                time.sleep(timing.lock_poll_seconds)
+                time.sleep(_LOCK_POLL_SECONDS)
             yield
         finally:
             with suppress(Py4JError, OSError):  # a JVM that has ended, and its locks with it

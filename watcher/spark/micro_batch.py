@@ -8,16 +8,29 @@ import itertools
 import math
 import sys
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from watcher.aws.model import AfterSequence
 from watcher.spark.buffered_shard import BufferedPage, BufferedShard
 from watcher.spark.offsets import Offset, ShardOffset
-from watcher.spark.timing import LIMITS, SourceLimits
 from watcher.streams.lineage import Lineage, ShardStatus
 
 Shards = Mapping[str, BufferedShard]
+_MIB: Final = 1024 * 1024
+
+
+class SourceLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The packed pages of a micro-batch, in bytes."""
+
+    shard: int = 16 * _MIB
+    """Of a shard; Spark sends up to 128 MB with a task."""
+    batch: int = 64 * _MIB
+    """Of all shards."""
+
+
+LIMITS: Final = SourceLimits()
 
 
 def end_offset(
@@ -100,7 +113,7 @@ class _Admission:
         self._taken: dict[str, _Taken] = {}
         self._heap: list[tuple[float, str]] = []
         self._records = records
-        self._size = limits.batch_bytes
+        self._size = limits.batch
         self._bytes = max_bytes
         self._children: dict[str, list[BufferedShard]] = {}
         for shard in shards.values():
@@ -112,8 +125,8 @@ class _Admission:
         self._all_fit = (
             sum(waiting) <= records
             and max_bytes == sys.maxsize
-            and sum(sizes) <= limits.batch_bytes
-            and largest <= limits.shard_bytes
+            and sum(sizes) <= limits.batch
+            and largest <= limits.shard
         )
 
     def run(self) -> list[str]:
@@ -179,7 +192,7 @@ class _Admission:
             page = shard.pages[taken.pages]
             since = page.times[taken.records] if taken.records else page.created
             heapq.heappush(self._heap, (since, shard.id))
-            return taken.size < self._limits.shard_bytes
+            return taken.size < self._limits.shard
         if shard.has_ended:
             for child in self._children.get(shard.id, ()):
                 self._open(child)

@@ -54,8 +54,8 @@ class Offset(msgspec.Struct, frozen=True):
     shards: dict[str, ShardOffset]
     begun: dict[str, ShardOffset] = {}
     """The first micro-batch's start, which its end holds because Spark does not store it."""
-    images: Any = None
-    """The shape of images (see `columns.type_shape`); None: not stored."""
+    images: str | None = None
+    """The form of images (`imageFormat`); None: there are none."""
     snapshot: Snapshot | None = None
     """The table's items, in the first micro-batch."""
 
@@ -98,13 +98,13 @@ class _StoredOffset(msgspec.Struct, frozen=True):
     stream: str
     version: int
     begun: dict[str, _StoredShard] = {}
-    images: Any = None
+    images: str | None = None
     snapshot: Snapshot | None = None
     prefix: str = ""
     """The common beginning of all shard ids, which each leaves out."""
 
 
-def to_json(offset: Offset, images: object = None) -> OffsetJson:
+def to_json(offset: Offset, images: str | None = None) -> OffsetJson:
     """Returns the offset as plain JSON values, keys sorted: Spark compares offsets as text."""
     prefix = _common_prefix(offset)
     stored = {

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -26,13 +26,19 @@ from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.read_ahead import ReadAhead, ReadAheadDriver, ReaderThreads
 from watcher.spark.succession import StreamSuccession
-from watcher.spark.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import RETENTION, Lineage, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.timing import TIMING as CORE_TIMING
 
 logger = logging.getLogger("watcher")
+
+_IDLE_ANSWER_SECONDS: Final = 0.04
+"""The time until an idle query gets its answer, as Spark asks every 12 ms; news end it."""
+_FIRST_READS_SECONDS: Final = 0.1
+"""The wait for the first reads of shards, so that the first micro-batch has all of them."""
+_FIRST_ANSWER_SECONDS: Final = 5.0
+"""The longest wait of the very first answer for them: with a slow trigger it counts most."""
 
 Report: TypeAlias = dict[str, int]
 """Figures of a query's progress, by their names."""
@@ -64,7 +70,6 @@ class Planner:
         *,
         clock: Clock = CLOCK,
         background: Service | None = None,
-        timing: Timing = TIMING,
     ) -> None:
         self.arn = arn
         self._options = options
@@ -73,7 +78,6 @@ class Planner:
         self._driver = driver
         self._ahead = driver.ahead
         self._clock = clock
-        self._timing = timing
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
         self._succession = StreamSuccession(
             arn,
@@ -84,16 +88,13 @@ class Planner:
         self._coordinator: Coordinator | None = None
         self._first_shards: set[str] = set()  # those of the first offset
         self._stop_at: _StoppingPoint | None = None
-        self._alignment = EventTimeAlignment(options.max_event_time_skew, clock, timing)
+        self._alignment = EventTimeAlignment(options.max_event_time_skew, clock)
         self.awaits_others = False
         """True if buffered records wait for a shard that is behind them in event time."""
         self._first_until = math.inf
-        self._batch_at = -math.inf  # the first one waits for nothing
         self._planned: dict[str, ShardOffset] = {}
         """The end of the newest micro-batch."""
         self._finished = 0
-        self.stream_count = 1
-        """The number of planners that the query asks in turn; they share the waiting time."""
 
     @property
     def successor(self) -> str | None:
@@ -154,28 +155,19 @@ class Planner:
             coordinator = self._resume(start)
         except StreamGoneError as error:
             return Offset(self._succession.move_beyond_lost(error), {})
-        coordinator.share_listings(self.stream_count)
-        if max_bytes is not None:
-            max_bytes = max(1, max_bytes // self.stream_count)
-        idle_seconds = self._timing.idle_answer_seconds / self.stream_count
         now = self._clock.monotonic()
-        deadline, first_reads_by = (
-            now + idle_seconds,
-            now + self._timing.first_reads_seconds / self.stream_count,
-        )
+        deadline, first_reads_by = now + _IDLE_ANSWER_SECONDS, now + _FIRST_READS_SECONDS
         while True:
             pending = coordinator.refresh(self._background)
             with self._driver.lock:
                 self._handle_events(coordinator)
                 self._refresh_shards(coordinator)
                 if not self._are_tried() and self._clock.monotonic() < first_reads_by:
-                    self._driver.wait(idle_seconds)
+                    self._driver.wait(_IDLE_ANSWER_SECONDS)
                     continue
-                end = None
-                if not self._awaits_more(coordinator):
-                    end = self._next_end(start, max_records, max_bytes, coordinator)
+                end = self._next_end(start, max_records, max_bytes, coordinator)
                 if end is not None:
-                    self._batch_at, self._planned = self._clock.monotonic(), end.shards
+                    self._planned = end.shards
                     return end
                 if coordinator.due_in(pending) <= 0:
                     continue  # the children of one that has just finished
@@ -184,24 +176,7 @@ class Planner:
                     return Offset(self._succession.move_on(end_of_stream.successor), {})
                 if self._confirm_nothing(coordinator, deadline):
                     return start
-                self._driver.wait(idle_seconds)
-
-    def _awaits_more(self, coordinator: Coordinator) -> bool:
-        """True while there are too few records for a micro-batch (`minOffsetsPerTrigger`).
-
-        False where waiting brings no more: the stream has ended, the query ends, executors read the
-        records, or the buffer is full.
-        """
-        least = (self._options.min_records or 0) // self.stream_count
-        waited = self._clock.monotonic() - self._batch_at
-        if self._stop_at is not None or coordinator.has_ended:
-            return False
-        shards = self._ahead.shards.values()
-        if waited >= self._options.max_trigger_delay or any(
-            each.for_executors or each.is_parked for each in shards
-        ):
-            return False
-        return sum(page.count for each in shards for page in each.pages) < least
+                self._driver.wait(_IDLE_ANSWER_SECONDS)
 
     def _next_end(
         self,
@@ -335,7 +310,7 @@ class Planner:
                 coordinator.start(first_listing(self._service, self.arn, self._clock))
             self._coordinator = coordinator
             self._first_shards = set(start.shards)
-            self._first_until = self._clock.monotonic() + self._timing.first_answer_seconds
+            self._first_until = self._clock.monotonic() + _FIRST_ANSWER_SECONDS
         with self._driver.lock:
             for shard_id, reached in start.shards.items():
                 if (shard := self._ahead.shards.get(shard_id)) is None:

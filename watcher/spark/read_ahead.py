@@ -14,16 +14,24 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from watcher.aws.model import Position, Service
 from watcher.clock import Clock
 from watcher.spark.buffered_shard import BufferedPage, BufferedShard, ReaderEvent
-from watcher.spark.deferred_range import BacklogDetector, DeferredRange
-from watcher.spark.timing import LIMITS, TIMING, SourceLimits, Timing
+from watcher.spark.deferred_range import BEHIND_SECONDS, BacklogDetector, DeferredRange
+from watcher.spark.micro_batch import LIMITS, SourceLimits
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import ReaderEnded, ReadFailed
 from watcher.streams.shard_reader import ShardReader
+
+_IDLE_POLL_SECONDS: Final = 1.0
+"""The pause between two reads from which a shard counts as idle."""
+IDLE_POLL_PER_SHARD_SECONDS: Final = 0.01
+"""The part of this pause for each shard: a call takes some 5 ms of this one process."""
+_THREADS: Final = 8
+_THREAD_STOP_SECONDS: Final = 2.0
+"""The longest wait, at the end, for a thread in a call."""
 
 
 class ReadAhead:
@@ -38,7 +46,7 @@ class ReadAhead:
         arn: str,
         clock: Clock,
         *,
-        timing: Timing = TIMING,
+        behind_seconds: float = BEHIND_SECONDS,
         limits: SourceLimits = LIMITS,
     ) -> None:
         self.shards: dict[str, BufferedShard] = {}
@@ -47,7 +55,7 @@ class ReadAhead:
         """The error that ended the reading."""
         self._arn = arn
         self._clock = clock
-        self._timing = timing
+        self._behind_seconds = behind_seconds
         self.limits = limits
         self._due: list[tuple[float, int, BufferedShard]] = []
         self._parked: list[BufferedShard] = []
@@ -66,7 +74,7 @@ class ReadAhead:
         shard = BufferedShard(tracked, bounded_at, closed=closed, clock=self._clock)
         self.shards[tracked.id] = shard
         if may_defer:
-            shard.backlog = BacklogDetector(self._arn, shard.id, self._timing, self._clock)
+            shard.backlog = BacklogDetector(self._arn, shard.id, self._clock, self._behind_seconds)
         self.start_reader(shard)
 
     def add_closed(self, tracked: TrackedShard) -> None:
@@ -174,14 +182,14 @@ class ReadAhead:
         # Twice a micro-batch: Spark works on one while the next is being read. A shard without
         # pages is read on, as the others may have to wait for it.
         limits = self.limits
-        is_full = self._bytes >= 2 * limits.batch_bytes and shard.pages
-        if is_full or shard.bytes >= 2 * limits.shard_bytes:
+        is_full = self._bytes >= 2 * limits.batch and shard.pages
+        if is_full or shard.bytes >= 2 * limits.shard:
             shard.is_parked = True
             self._parked.append(shard)
             return
         pause = shard.reader.delay
-        if pause >= self._timing.idle_poll_seconds:
-            pause = max(pause, len(self.shards) * self._timing.idle_poll_per_shard_seconds)
+        if pause >= _IDLE_POLL_SECONDS:
+            pause = max(pause, len(self.shards) * IDLE_POLL_PER_SHARD_SECONDS)
         self._schedule(shard, pause)
 
     def _schedule(self, shard: BufferedShard, pause: float) -> None:
@@ -220,22 +228,19 @@ class ReaderThreads:
     `connect` makes a client for each of them, as threads can't share a connection.
     """
 
-    def __init__(
-        self, ahead: ReadAhead, connect: Callable[[], Service], timing: Timing = TIMING
-    ) -> None:
+    def __init__(self, ahead: ReadAhead, connect: Callable[[], Service]) -> None:
         self.ahead = ahead
         self.lock = threading.RLock()
         self._has_read = threading.Condition(self.lock)
         self._work = threading.Condition(self.lock)
         self._connect = connect
-        self._timing = timing
         self._threads: list[threading.Thread] = []
         self._stopped = False
 
     def wake(self) -> None:
         """See `ReadAheadDriver`: wakes the threads, and starts another one for many shards."""
         self._work.notify_all()
-        if len(self._threads) < min(self.ahead.limits.threads, len(self.ahead.shards)):
+        if len(self._threads) < min(_THREADS, len(self.ahead.shards)):
             name = f"reader {len(self._threads)}"
             # A daemon: Spark ends this process without a warning.
             thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -252,7 +257,7 @@ class ReaderThreads:
             self._stopped = True
             self._work.notify_all()
         for thread in self._threads:
-            thread.join(self._timing.thread_stop_seconds)
+            thread.join(_THREAD_STOP_SECONDS)
 
     def _run(self) -> None:
         try:

@@ -49,9 +49,6 @@ LOCAL_DEFAULTS: Final = {
     "spark.hadoop.fs.permissions.umask-mode": "077",
 }
 
-# The optimizing compiler pays after a minute or so.
-_SHORT = "-XX:TieredStopAtLevel=1"
-
 
 def start(
     *,
@@ -74,9 +71,8 @@ def start(
             help="Maven packages to add, as spark-submit takes them",
         ),
     ] = None,
-    short: bool = False,
 ) -> SparkSession:
-    """Starts a session with `dynamodb_streams` registered; `short` for work of seconds.
+    """Starts a session with `dynamodb_streams` registered.
 
     Raises UsageError for a wrong setting.
     """
@@ -88,7 +84,7 @@ def start(
     if packages:
         logger.info(f"Fetching {packages}")
         own_settings = {"spark.jars.packages": packages, **own_settings}
-    settings = _settings(master or "local[*]", short=short) | own_settings
+    settings = _settings(master or "local[*]") | own_settings
     if SparkContext._gateway is None:
         # The start takes some seconds without any other output.
         logger.info(f"Starting Spark ({settings['spark.master']})")
@@ -110,13 +106,13 @@ def start(
     return spark
 
 
-def _settings(master: str, *, short: bool) -> dict[str, str]:
+def _settings(master: str) -> dict[str, str]:
     """Returns the settings that only `--conf` overrides."""
     return {
         "spark.app.name": "watcher",
         "spark.master": master,
         # Not extraJavaOptions: those are the user's.
-        "spark.driver.defaultJavaOptions": " ".join(_java_options(short)),
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         # spark-submit takes this program for a shell, and would switch the bar on.
         "spark.ui.showConsoleProgress": "false",
     }
@@ -177,11 +173,6 @@ def _refuse_connect(master: str | None, conf: dict[str, str]) -> None:
                 "JVM they manage: leave it out, or use the source there: "
                 "watcher.spark.register(spark), then format('dynamodb_streams')"
             )
-
-
-def _java_options(short: bool) -> list[str]:
-    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
-    return options + jvm.class_archive_options(may_make=short)
 
 
 def stop(spark: SparkSession) -> None:

@@ -14,21 +14,17 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from watcher.aws.credentials import keys_for_helpers
-from watcher.errors import UsageError
 from watcher.spark import compat
 from watcher.spark.batch_reader import BatchReader
-from watcher.spark.columns import ddl, with_schema_of
+from watcher.spark.columns import ddl
 from watcher.spark.export_source import DynamoDBExport
-from watcher.spark.inferred_schema import with_schema
-from watcher.spark.options import SourceOptions, parse
-from watcher.spark.picklable import SparkPicklable
-from watcher.spark.several_streams import SeveralStreamsReader
+from watcher.spark.options import parse
 from watcher.spark.stream_reader import StreamReader
 
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
 
 
-class DynamoDBStreams(SparkPicklable, DataSource):
+class DynamoDBStreams(DataSource):
     """Changes of a DynamoDB table."""
 
     parallelism: ClassVar[int] = 2
@@ -40,39 +36,26 @@ class DynamoDBStreams(SparkPicklable, DataSource):
         return "dynamodb_streams"
 
     def schema(self) -> str:
-        """Returns the columns; they depend on `imageSchema`, `inferSchema` and others."""
+        """Returns the columns; they depend on `columns` and others."""
         given = dict(self.options.items())
         # Whether this is for a stream is not known here: both have these options.
         given.pop("endingposition", None)
-        return ddl(with_schema(parse(given, streaming=True)))
+        return ddl(parse(given, streaming=True))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Returns the reader of `spark.readStream`."""
         return compat.reader_or_refusal(lambda: self._stream_reader(schema))
 
     def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
-        options = with_schema_of(parse(dict(self.options), streaming=True), schema)
-        if options.infer_schema and options.schema_location is None:
-            raise UsageError(
-                "a query has the same columns after a restart: give schemaLocation, a folder that "
-                "keeps them (beside the checkpoint)",
-                "inferSchema",
-            )
-
+        options = parse(dict(self.options), streaming=True)
         if options.snapshot:
             compat.refuse_snapshot()
-
-        def of_one(options: SourceOptions) -> StreamReader:
-            return StreamReader(options, schema, self.parallelism, keys=keys_for_helpers)
-
-        if not options.table_names:
-            return compat.adapted_reader(of_one(options), options.checkpoint)
-        compat.refuse_several()
-        return SeveralStreamsReader(options, of_one)
+        reader = StreamReader(options, schema, self.parallelism, keys=keys_for_helpers)
+        return compat.adapted_reader(reader, options.checkpoint)
 
     def reader(self, schema: StructType) -> BatchReader:
         """Returns the reader of `spark.read`."""
-        options = with_schema_of(parse(dict(self.options), streaming=False), schema)
+        options = parse(dict(self.options), streaming=False)
         return BatchReader(options, schema, parallelism=self.parallelism, keys=keys_for_helpers)
 
 

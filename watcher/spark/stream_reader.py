@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -12,9 +13,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from watcher.aws.arns import table_of
+from watcher.errors import UsageError
 from watcher.pull.ranges import RangeReader
 from watcher.spark import offsets, snapshot
-from watcher.spark.columns import image_shape, refuse_changed_images
 from watcher.spark.compat import (
     ReadAllAvailable,
     ReadLimit,
@@ -24,7 +25,6 @@ from watcher.spark.compat import (
 )
 from watcher.spark.offsets import Offset, OffsetJson
 from watcher.spark.options import SourceOptions
-from watcher.spark.picklable import SparkPicklable
 from watcher.spark.planner import Planner, Report
 from watcher.spark.snapshot import SnapshotPartition, SnapshotRows
 from watcher.spark.tasks import (
@@ -40,7 +40,7 @@ from watcher.spark.tasks import (
 logger = logging.getLogger("watcher")
 
 
-class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming read: the planner lives in the driver, `read` runs in the executors."""
 
     def __init__(
@@ -57,10 +57,9 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         self._keys = keys
         self._rows = TaskRows(options, schema, reader)
         self._items = SnapshotRows(options, schema)
-        self._images = image_shape(options, schema)
+        has_images = {"new_image", "old_image"} & set(schema.names)
+        self._images = options.image_format if has_images else None
         self._parallelism = parallelism
-        self.stream_count = 1
-        """The number of streams that the query reads, one after the other."""
         # Made at the first use: this object is pickled for the executors, sockets can't be.
         self._make_planner = planner
         self._made_planner: Planner | None = None
@@ -69,7 +68,6 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
     def _planner(self) -> Planner:
         if self._made_planner is None:
             self._made_planner = self._make_planner(self._options)
-        self._made_planner.stream_count = self.stream_count
         return self._made_planner
 
     def _planner_of(self, stream: str) -> Planner:
@@ -112,10 +110,12 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Returns the end of the next micro-batch."""
+        if self._options.stop_file is not None and os.path.exists(self._options.stop_file):
+            return start
         begin = offsets.from_json(start)
         if begin is None:
             return offsets.to_json(self._initial(), self._images)
-        refuse_changed_images(begin.images, self._images)
+        self._refuse_other_images(begin)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes
         end = self._planner_of(begin.stream).latest(begin, most, size)
@@ -130,6 +130,17 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         connection = self._options.connection
         planned = snapshot.plan(initial.stream, connection, began, self._parallelism)
         return msgspec.structs.replace(initial, snapshot=planned)
+
+    def _refuse_other_images(self, stored: Offset) -> None:
+        """Raises UsageError where the checkpoint's images have another form.
+
+        A reader of the query's files would find both in them.
+        """
+        if None not in (stored.images, self._images) and stored.images != self._images:
+            raise UsageError(
+                f"the checkpoint's images are {stored.images}, not {self._images}: set that "
+                "imageFormat, or give another checkpoint"
+            )
 
     def reportLatestOffset(self) -> Report | None:
         """Returns lag and shards, for the query's progress."""
@@ -146,7 +157,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
             return []
         if begin.stream != finish.stream:  # all of that was delivered before this one's turn came
             begin = Offset(finish.stream, {})
-        refuse_changed_images(finish.images, self._images)
+        self._refuse_other_images(finish)
         planner = self._planner_of(finish.stream)
         ranges = list[BufferedRange]()
         for between in offsets.ranges(begin, finish):
@@ -156,7 +167,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
                 between = planner.for_executors(between, begin, finish)
             ranges.append(BufferedRange(between, pages))
         full = [each for each in ranges if each.pages != []]
-        tasks = share_among_tasks(full, self._parallelism, self._options.min_partitions)
+        tasks = share_among_tasks(full, self._parallelism)
         keys = self._keys(self._options.connection, finish.stream) if tasks else None
         return [TaskPartition(finish.stream, each, keys) for each in tasks]
 

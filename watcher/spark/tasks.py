@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -20,12 +20,17 @@ from watcher.errors import UsageError
 from watcher.pull.ranges import Range, RangeReader
 from watcher.spark import compat
 from watcher.spark.buffered_shard import BufferedPage
-from watcher.spark.columns import ArrowEncoder, columns, refuse_unfit_types
+from watcher.spark.columns import ArrowEncoder, columns
+from watcher.spark.micro_batch import LIMITS
 from watcher.spark.options import REMEDY, SourceOptions
-from watcher.spark.timing import LIMITS, SourceLimits
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Page
 from watcher.streams.read_rate import AdaptiveRateLimit
+
+READING_TASKS: Final = 256
+"""The most tasks that read ranges; up to this number, each range has its own."""
+# The packed pages of a task: some 200 ms of one core; a task costs 30 ms.
+_TASK_BYTES: Final = 2 * 1024 * 1024
 
 KeysOf = Callable[[AwsConfig, str], Keys | None]
 """Returns the driver's keys for a connection and a stream, for executors to read with."""
@@ -45,7 +50,7 @@ class BufferedRange(msgspec.Struct, frozen=True):
     def size(self) -> int:
         """Returns how much there is to do, in bytes of packed pages."""
         # A range whose pages are not at hand may be of any size.
-        return LIMITS.shard_bytes if self.pages is None else sum(each.size for each in self.pages)
+        return LIMITS.shard if self.pages is None else sum(each.size for each in self.pages)
 
 
 class TaskPartition(InputPartition):
@@ -73,10 +78,9 @@ class TaskRows:
         schema: StructType,
         connect: Callable[[SourceOptions, str], RangeReader],
     ) -> None:
-        refuse_unfit_types(schema)
         arrow = compat.arrow_schema(schema)
         if arrow.names != list(columns(options)):
-            raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")
+            raise UsageError(".schema(…) can't be given to dynamodb_streams")
         self._options = options
         self._encoder = ArrowEncoder(options, arrow)
         self._connect = connect
@@ -139,27 +143,20 @@ def _rates(arn: str) -> dict[str, AdaptiveRateLimit]:
 def share_among_tasks(
     ranges: list[BufferedRange],
     parallelism: int,
-    at_least: int | None,
-    limits: SourceLimits = LIMITS,
 ) -> list[list[BufferedRange]]:
     """Returns the ranges of each task; no task has more pages than Spark lets through.
 
     There are as many tasks as there is work for, also where the cluster has grown since the query
-    began. Shards of one lineage are in one task, in their order. With `at_least` (`minPartitions`),
-    what the driver holds of a shard is parted where there are fewer ranges than that.
+    began. Shards of one lineage are in one task, in their order.
     """
     lineages: dict[str, list[BufferedRange]] = {}
     for each in ranges:
         lineages.setdefault(each.between.topmost or each.between.shard_id, []).append(each)
     reading = [each for each in lineages.values() if _is_to_be_read(each)]
     held = [each for each in lineages.values() if not _is_to_be_read(each)]
-    alone = _packed(reading, limits.reading_tasks)
-    missing = (at_least or 0) - len(alone)
-    if held and len(held) < missing:
-        count = math.ceil(missing / len(held))
-        held = [[part] for line in held for each in line for part in _parted(each, count)]
-    work = sum(map(_size, held)) // limits.task_bytes
-    return alone + _packed(held, max(parallelism, work, missing))
+    alone = _packed(reading, READING_TASKS)
+    work = sum(map(_size, held)) // _TASK_BYTES
+    return alone + _packed(held, max(parallelism, work))
 
 
 def _is_to_be_read(line: list[BufferedRange]) -> bool:
@@ -170,18 +167,12 @@ def _size(line: list[BufferedRange]) -> int:
     return sum(each.size for each in line)
 
 
-def _parted(held: BufferedRange, count: int) -> list[BufferedRange]:
-    pages = held.pages or []
-    step = math.ceil(len(pages) / count)
-    return [BufferedRange(held.between, pages[at : at + step]) for at in range(0, len(pages), step)]
-
-
 def _packed(lines: list[list[BufferedRange]], most: int) -> list[list[BufferedRange]]:
     bins: list[tuple[int, list[BufferedRange]]] = []
     for each in sorted(lines, key=lambda each: -_size(each)):
         smallest = min(range(len(bins)), key=lambda index: bins[index][0], default=-1)
         full = len(bins) >= most and (
-            _is_to_be_read(each) or bins[smallest][0] + _size(each) <= 2 * LIMITS.shard_bytes
+            _is_to_be_read(each) or bins[smallest][0] + _size(each) <= 2 * LIMITS.shard
         )
         if full:
             size, inside = bins[smallest]

@@ -4,22 +4,18 @@ import logging
 from collections.abc import Sequence
 from typing import Annotated
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql.functions import count, to_date
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import to_date
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher.aws.config import AwsConfig
 from watcher.declared import Parameter
-from watcher.errors import UsageError
-from watcher.formatting.text import counted
-from watcher.records.typed_values import RESCUED
 from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.run import JobTotals, changes, run, triggered
+from watcher.spark.jobs.run import JobTotals, changes, new_stop_file, run, triggered
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.lake import Lake, lake_of
-from watcher.spark.timing import TIMING
 
 logger = logging.getLogger("watcher")
 
@@ -49,13 +45,12 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     dynamodb_json: Annotated[
         bool, Parameter(help="images in DynamoDB's JSON, with all types")
     ] = False,
-    image_schema: settings.ImageSchema = None,
     checkpoint: settings.Checkpoint = None,
     once: settings.Once = False,
     every: settings.EveryTenSeconds = None,
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
-    stop_timeout: settings.StopTimeout = TIMING.last_batch_seconds,
+    stop_timeout: settings.StopTimeout = settings.STOP_SECONDS,
     redact: Sequence[str] | None = None,
     redact_file: str | None = None,
     redact_key_file: str | None = None,
@@ -70,20 +65,16 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     Raises UsageError, and whatever the source raises.
     """
     redacted = settings.redacted(redact, redact_file, redact_key_file)
-    settings.refuse_bad_schema(image_schema, stream, connection)
-    if image_schema is not None and (dynamodb_json or format == "csv"):
-        other = "--dynamodb-json" if dynamodb_json else "--format csv"
-        raise UsageError(f"--image-schema and {other} can't be combined")
+    stop_file = new_stop_file()
     records = changes(
         spark,
         stream,
         connection,
         startingPosition=start,
         imageFormat="dynamodb-json" if dynamodb_json else None,
-        imageSchema=image_schema,
-        rescuedData=None if image_schema is None else "all",
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
+        stopFile=str(stop_file),
         **redacted,
     )
     lake = lake_of(spark, to, checkpoint)
@@ -94,10 +85,13 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
         writer = batches.of_query(_by_date(records, format), to)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
-        try:
-            return run(writer.start, "archived", stop=stop, uncounted=batches.uncounted)
-        finally:
-            batches.log_rescued()
+        return run(
+            writer.start,
+            "archived",
+            stop=stop,
+            stop_file=stop_file,
+            uncounted=batches.uncounted,
+        )
 
 
 def _by_date(records: DataFrame, format: str) -> DataFrame:  # noqa: A002
@@ -114,7 +108,6 @@ class _BatchWriter:
     def __init__(self, lake: Lake, format: str) -> None:  # noqa: A002
         self._lake = lake
         self._format = format
-        self._rescued = 0
         self.uncounted: dict[int, int] = {}
         """The number of changes of each batch that an earlier run appended: Spark counts none."""
 
@@ -134,18 +127,7 @@ class _BatchWriter:
             files = [lake.folder.literal(each) for each in appended]
             self.uncounted[number] = count_rows(batch, files_format, files)
             return
-        seen = Observation() if RESCUED in batch.columns else None
-        if seen is not None:
-            batch = batch.observe(seen, count(RESCUED).alias("rows"))
-        files = lake.append(lambda path: _write(batch, files_format, path), number)
-        if seen is not None and files:
-            self._rescued += seen.get["rows"]
-
-    def log_rescued(self) -> None:
-        """Logs how many changes have attributes that typed images do not hold."""
-        if self._rescued:
-            what = counted(self._rescued, "change")
-            logger.info(f"{what} with what --image-schema does not hold: {RESCUED}")
+        lake.append(lambda path: _write(batch, files_format, path), number)
 
 
 def _write(batch: DataFrame, format: str, path: str) -> None:  # noqa: A002

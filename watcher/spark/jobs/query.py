@@ -45,7 +45,6 @@ def query(  # noqa: PLR0913 (its parameters are the options)
         str | None,
         Parameter(metavar="END", help="leave out later changes: an age (2h) or a time"),
     ] = None,
-    image_schema: settings.ImageSchema = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     redact: Sequence[str] | None = None,
     redact_file: str | None = None,
@@ -62,14 +61,12 @@ def query(  # noqa: PLR0913 (its parameters are the options)
     if output not in _OUTPUTS:
         raise UsageError("give table, json or csv", "output", output)
     redacted = settings.redacted(redact, redact_file, redact_key_file)
-    settings.refuse_bad_schema(image_schema, stream, connection)
     frame = all_changes(
         spark,
         stream,
         connection,
         startingPosition=start,
         endingPosition=until,
-        imageSchema=image_schema,
         changedAttributes=True,
         failOnDataLoss=fail_on_data_loss,
         **redacted,

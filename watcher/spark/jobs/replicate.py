@@ -24,13 +24,13 @@ from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
     JobTotals,
     changes,
+    new_stop_file,
     run,
     stopped_by_signals,
     triggered,
 )
-from watcher.spark.jobs.settings import HERE
+from watcher.spark.jobs.settings import HERE, refuse_speculation
 from watcher.spark.replica_sink import DynamoDBReplica
-from watcher.spark.timing import TIMING
 from watcher.streams.lineage import RETENTION
 
 logger = logging.getLogger("watcher")
@@ -108,7 +108,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
     every: settings.Every = None,
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
-    stop_timeout: settings.StopTimeout = TIMING.last_batch_seconds,
+    stop_timeout: settings.StopTimeout = settings.STOP_SECONDS,
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
@@ -119,6 +119,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
 
     Raises UsageError, StreamError (a stream without new images), and what the source raises.
     """
+    refuse_speculation(spark)
     streams, arn = connect(stream, connection)
     listing = retry_at_start(lambda: streams.list_shards(arn))
     _refuse_without_images(listing)
@@ -147,6 +148,7 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         if copied is None:
             return JobTotals(signal=stop.signal)
         start = copied.isoformat()
+    stop_file = new_stop_file()
     frame = changes(
         spark,
         arn,
@@ -155,12 +157,13 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         imageFormat="dynamodb-json",
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
+        stopFile=str(stop_file),
     )
     writer = _replica_writer(spark, frame, to, others)
     writer = writer.option("checkpointLocation", f"{checkpoint.rstrip('/')}/changes")
     logger.info(f"Applying the changes of {listing.table} to {to}")
     start_query = triggered(writer, once=once, every=every).start
-    return run(start_query, "applied", stop=stop)
+    return run(start_query, "applied", stop=stop, stop_file=stop_file)
 
 
 def _replica_writer(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -19,15 +21,23 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError, WatcherError, blame
+from watcher.files import temporary_folder
 from watcher.shutdown import Shutdown
 from watcher.spark import jvm
 from watcher.spark.error_mapping import one_line, translating_errors
-from watcher.spark.timing import TIMING, Timing
 from watcher.streams.start_times import parse_start
 from watcher.times import parse_duration
 
 logger = logging.getLogger("watcher")
 
+POLL_SECONDS: Final = 0.2
+"""The delay between a job's checks of its query and of the request to stop."""
+LAST_BATCH_POLL_SECONDS: Final = 0.05
+"""The delay between checks whether a stopping job's last micro-batch is done."""
+# The longest wait, at a stop, for a `latestOffset`; the source waits 0.1 s for first reads.
+_LATEST_OFFSET_SECONDS: Final = 1.0
+# The delay between two lines of progress.
+_PROGRESS_SECONDS: Final = 5.0
 _GETTING_OFFSETS = "Getting offsets from "
 
 
@@ -105,13 +115,14 @@ def run(
     name: str,
     *,
     stop: Shutdown,
+    stop_file: Path,
     uncounted: Mapping[int, int] = MappingProxyType({}),
-    timing: Timing = TIMING,
 ) -> JobTotals:
     """Starts a query and stays with it until it ends, or is asked to `stop`, as by a signal.
 
-    The micro-batch at work then has `stop.timeout` seconds left. `uncounted` has the changes of
-    micro-batches that Spark itself does not count, by their numbers, before they are done.
+    The micro-batch at work then has `stop.timeout` seconds left, and the source, whose `stopFile`
+    is this one, begins no other. `uncounted` has the changes of micro-batches that Spark itself
+    does not count, by their numbers, before they are done.
 
     Raises what the source raised, as it was, and WatcherError for what Spark itself did.
     """
@@ -119,12 +130,13 @@ def run(
     with stopped_by_signals(stop), translating_errors():
         try:
             query = start()
-            progress = _ProgressLine(query, totals, name, uncounted, timing)
+            progress = _ProgressLine(query, totals, name, uncounted)
             while query.isActive and not stop.requested:
-                query.awaitTermination(timing.poll_seconds)  # type: ignore[arg-type]
+                query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type]
                 progress.update()
             if query.isActive:
-                totals.is_cut = _stop(query, stop.timeout, timing)
+                stop_file.touch(mode=0o600)
+                totals.is_cut = _stop(query, stop.timeout)
                 totals.signal = stop.signal
             elif (error := query.exception()) is not None:
                 raise error
@@ -140,10 +152,17 @@ def run(
                 raise WatcherError("Spark's JVM has ended; -v shows more") from error
             else:
                 raise
+        finally:
+            stop_file.unlink(missing_ok=True)
     return totals
 
 
-def _stop(query: StreamingQuery, seconds: float, timing: Timing) -> bool:
+def new_stop_file() -> Path:
+    """Returns a path for the source's `stopFile` that nothing has yet."""
+    return Path(temporary_folder(), f"watcher-stop-{uuid.uuid4().hex}")
+
+
+def _stop(query: StreamingQuery, seconds: float) -> bool:
     """Ends a query once the micro-batch in flight is done, if that does not take too long.
 
     Spark's own stop cancels the tasks at work: what they have done is done again, and handlers
@@ -151,16 +170,11 @@ def _stop(query: StreamingQuery, seconds: float, timing: Timing) -> bool:
     source is asked how far the next one goes.
     """
     jvm.silence()
-    state = query._jsq.streamingQuery().state()
-    kind = state.get().getClass()
-    # As Spark's stop does it, but without the interrupt: no other micro-batch begins.
-    terminated = kind.getClassLoader().loadClass(f"{kind.getPackageName()}.TERMINATED$")
-    state.set(terminated.getField("MODULE$").get(None))
     began = time.monotonic()
     is_cut = False
     while (status := query.status)["isTriggerActive"]:
         waited = time.monotonic() - began
-        if waited >= min(seconds, timing.latest_offset_seconds) and status["message"].startswith(
+        if waited >= min(seconds, _LATEST_OFFSET_SECONDS) and status["message"].startswith(
             _GETTING_OFFSETS
         ):
             break
@@ -170,7 +184,7 @@ def _stop(query: StreamingQuery, seconds: float, timing: Timing) -> bool:
                 "checkpoint completes it; --stop-timeout gives it longer"
             )
             break
-        time.sleep(timing.last_batch_poll_seconds)
+        time.sleep(LAST_BATCH_POLL_SECONDS)
     query.stop()
     return is_cut
 
@@ -184,13 +198,11 @@ class _ProgressLine:
         totals: JobTotals,
         name: str,
         uncounted: Mapping[int, int],
-        timing: Timing,
     ) -> None:
         self._query = query
         self._totals = totals
         self._name = name
         self._uncounted = uncounted
-        self._timing = timing
         self._seen = -1
         self._records = 0
         self._due = 0.0
@@ -198,7 +210,10 @@ class _ProgressLine:
     def update(self, *, last: bool = False) -> None:
         """Counts new micro-batches, and logs the figures when that is due."""
         lag: dict[str, Any] = {}
-        for each in self._query.recentProgress:
+        newest = self._query.lastProgress
+        # All that Spark keeps take a call into its JVM each: only where some have come meanwhile.
+        has_gap = newest is not None and newest["batchId"] > self._seen + 1
+        for each in self._query.recentProgress if has_gap else filter(None, [newest]):
             source = each["sources"][0]
             if each["batchId"] > self._seen and (each["numInputRows"] or 0) >= 0:
                 self._seen = each["batchId"]
@@ -209,7 +224,7 @@ class _ProgressLine:
             lag = json.loads(source["latestOffset"] or "{}") or lag
         now = time.monotonic()
         if self._totals.records > self._records and (now >= self._due or last):
-            self._due = now + self._timing.progress_seconds
+            self._due = now + _PROGRESS_SECONDS
             self._records = self._totals.records
             behind = f", {lag['lag_seconds']} s behind" if lag.get("lag_seconds") else ""
             shards = f", {lag['shards_open']} open shards" if "shards_open" in lag else ""

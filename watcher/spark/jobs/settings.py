@@ -1,26 +1,15 @@
 """The parameters that several jobs share, each declared once."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias, TypedDict
 
-import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession
 
-from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
-from watcher.aws.connect import connect
-from watcher.aws.tables import TablesClient
 from watcher.declared import Parameter
-from watcher.errors import ServiceError, StreamError, UsageError, blame
+from watcher.errors import UsageError
 from watcher.records.redaction import redaction
-from watcher.spark import compat, image_schema
-from watcher.spark.columns import refuse_unfit_types, refuse_wrong_key
-from watcher.spark.error_mapping import one_line
-from watcher.spark.options import wanted_streams
-from watcher.spark.timing import TIMING
 
 HERE = AwsConfig()
 """AWS as the environment says."""
@@ -62,16 +51,14 @@ MaxRecords: TypeAlias = Annotated[
         help="at most N changes in a micro-batch",
     ),
 ]
+STOP_SECONDS = 8.0
+"""The default of `--stop-timeout`; docker kills after 10 s, systemd after 90."""
 StopTimeout: TypeAlias = Annotated[
     float,
     Parameter(
         metavar="SECONDS",
         help="how long the current micro-batch may take after Ctrl-C or SIGTERM; default 8",
     ),
-]
-ImageSchema: TypeAlias = Annotated[
-    str | None,
-    Parameter(metavar="DDL", help="typed images: --image-schema 'pk string, qty decimal(38,0)'"),
 ]
 FailOnDataLoss: TypeAlias = Annotated[
     bool,
@@ -100,33 +87,13 @@ def redacted(
     return Redacted(redact=lines, redactFile=file, redactKeyFile=key_file)
 
 
-def refuse_bad_schema(text: str | None, stream: str, connection: AwsConfig) -> None:
-    """Raises UsageError for a DDL that Spark refuses, or whose types no attribute can become.
+def refuse_speculation(spark: SparkSession) -> None:
+    """Raises UsageError where Spark may run a task twice at once.
 
-    Also for a type that a key of the stream's table can't have.
+    The slower one would end behind later micro-batches: an older state of an item in a replica,
+    changes that handlers get again, out of order.
     """
-    if text is None:
-        return
-    with blame("image_schema"):
-        image_schema.parsed(text)
-    try:
-        schema = StructType.fromDDL(text)
-    except PySparkException as error:
-        raise UsageError(one_line(error), "image_schema", repr(text)) from error
-    assert isinstance(schema, StructType)
-    refuse_unfit_types(StructType().add("new_image", schema))
-    image = pa.struct(list(compat.arrow_schema(schema)))
-    for key, kind in _key_types(stream, connection):
-        refuse_wrong_key(image, key, kind)
-
-
-def _key_types(stream: str, connection: AwsConfig) -> Iterator[tuple[str, str]]:
-    """Yields the keys of tables, as far as they may be described: else the first change tells."""
-    for name in wanted_streams(stream).names:
-        with suppress(StreamError, ServiceError):
-            service, arn = connect(name, connection)
-            tables = TablesClient(
-                connection, region_in(arn), attempts=2, call_seconds=TIMING.describe_seconds
-            )
-            _, table = tables.named(service.table(arn))
-            yield from table.types.items()
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise UsageError(
+            "this job takes spark.speculation=false: its tasks write as they go", "conf"
+        )

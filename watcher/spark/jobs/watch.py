@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import sys
 import tempfile
@@ -10,26 +11,33 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
-from watcher.errors import WatcherError
+from watcher.errors import HandlerError, WatcherError
 from watcher.files import temporary_folder
 from watcher.records.filters import RecordFilter
 from watcher.records.redaction import Redaction
 from watcher.shutdown import SHUTDOWN_TIMING, Shutdown
-from watcher.spark import handlers_sink
+from watcher.spark import handler_tasks
 from watcher.spark.error_mapping import translating_errors
-from watcher.spark.jobs.run import JobTotals, changes, run, triggered
-from watcher.spark.jobs.settings import HERE
-from watcher.spark.options import wanted_streams
-from watcher.spark.timing import TIMING, Timing
+from watcher.spark.handler_tasks import HandlersTask
+from watcher.spark.jobs.run import JobTotals, changes, new_stop_file, run, triggered
+from watcher.spark.jobs.settings import HERE, refuse_speculation
 
 logger = logging.getLogger("watcher")
+
+LEAST_CLOSE_SECONDS = 2.0
+"""The time for handlers to close after a signal, even if the last batch took all of it."""
+# Work that starts after one cancellation needs another.
+_CANCEL_AGAIN_SECONDS = 0.1
+# Spark has two Python processes a core; one more task finds all.
+_CLOSE_TASKS_PER_CORE = 3
 
 
 def watch(  # noqa: PLR0913 (its parameters are the options)
@@ -50,8 +58,8 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
 ) -> JobTotals:
     """Hands every change to the handlers that `load` makes, in each executor's processes.
 
-    `stream` may name several, with commas between them. The handlers get the records that pass the
-    `test`, redacted. A `snapshot` is the table's items, as a new query's first batch.
+    The handlers get the records that pass the `test`, redacted. A `snapshot` is the table's items,
+    as a new query's first batch.
 
     The job prints what the handlers print, batch by batch. After a crash it delivers a whole batch
     again. Each process has its own handlers, with their own state, and calls `close` at the end;
@@ -60,24 +68,15 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
 
     Raises HandlerError under `on_error="stop"`, and what the source raises.
     """
+    refuse_speculation(spark)
     if on_error is None:
         on_error = "retry" if checkpoint else "log"
     # Checks here what only an executor would find out.
     policy = FailurePolicy.parse(on_error, AwsConfig(connection.region, connection.profile))
-    if not wanted_streams(stream).are_several:
-        connect(stream, connection)
+    connect(stream, connection)
     stop = Shutdown(stop_timeout)
-    printer = handlers_sink.Printer(stop.request)
-    task = handlers_sink.HandlersTask(
-        load,
-        policy,
-        sys.stdout.isatty(),
-        printer.address,
-        printer.authkey,
-        test,
-        redaction,
-    )
-    handlers_sink.register(spark, task)
+    task = HandlersTask(load, policy, sys.stdout.isatty(), test, redaction)
+    batches, stop_file = BatchDelivery(task, stop), new_stop_file()
     records = changes(
         spark,
         stream,
@@ -85,38 +84,86 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
         startingPosition=None if snapshot else start,
         snapshot=snapshot,
         wireRecords=True,
-        columns="event_source_arn,shard_id,record",
+        columns=handler_tasks.COLUMNS,
         failOnDataLoss=fail_on_data_loss,
+        stopFile=str(stop_file),
     )
     with tempfile.TemporaryDirectory(
         prefix="watcher-", dir=temporary_folder(), ignore_cleanup_errors=True
     ) as folder:
         # Spark needs one in any case; without the user's it is for this run only.
         location = checkpoint or Path(folder).as_uri()
-        writer = records.writeStream.format(handlers_sink.FORMAT)
+        writer = records.writeStream.foreachBatch(batches.deliver)
         writer = writer.option("checkpointLocation", location)
         writer = triggered(writer, once=once, every=None)
         try:
-            totals = run(writer.start, "delivered", stop=stop)
-        except WatcherError as error:
+            totals = run(writer.start, "delivered", stop=stop, stop_file=stop_file)
+        except WatcherError:
             with contextlib.suppress(WatcherError):
-                close_handlers(spark, stop)
-            raise printer.error or error from None
-        totals.unhandled = printer.unhandled
+                close_handlers(spark, batches)
+            raise
+        totals.unhandled = batches.unhandled
         if totals.batches or totals.is_cut:  # before the first one nothing has loaded them
-            close_handlers(spark, stop)
+            close_handlers(spark, batches)
         return totals
 
 
-def close_handlers(spark: SparkSession, stop: Shutdown, timing: Timing = TIMING) -> None:
+class BatchDelivery:
+    """Delivers a query's micro-batches in tasks, and prints here what the handlers print."""
+
+    def __init__(self, task: HandlersTask, stop: Shutdown) -> None:
+        self._task = task
+        self.stop = stop
+        self.unhandled = 0
+        """The number of records that handlers failed on and that are kept nowhere."""
+
+    def deliver(self, batch: DataFrame, number: int) -> None:
+        """Delivers one micro-batch. Raises HandlerError under `on_error="stop"`.
+
+        Spark then repeats the batch in the next run, as it does where the output can't be written.
+        """
+        self._run(handler_tasks.deliver, batch)
+
+    def close(self, spark: SparkSession) -> None:
+        """Calls `close` of the handlers in every Python process that Spark still has.
+
+        Spark uses its idle processes in turn, so more tasks than processes reach all of them,
+        except those that it has ended after an idle minute.
+        """
+        tasks = _CLOSE_TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+        self._run(handler_tasks.close, spark.range(0, tasks, 1, tasks))
+
+    def _run(self, work: Callable[..., Iterator[pa.RecordBatch]], rows: DataFrame) -> None:
+        done = rows.mapInArrow(functools.partial(work, self._task), handler_tasks.OUTCOME)
+        outcomes = done.toArrow().to_pylist()
+        self.unhandled += sum(each["unhandled"] for each in outcomes)
+        for each in outcomes:
+            self.print(each["printed"])
+        for each in outcomes:
+            if each["error"]:
+                raise HandlerError(each["error"])
+
+    def print(self, text: bytes) -> None:
+        """Prints to stdout; requests the stop once its reader has gone (`| head`)."""
+        try:
+            sys.stdout.write(text.decode("utf-8", "backslashreplace"))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self.stop.request()
+        except OSError as error:
+            raise HandlerError(f"can't write standard output: {error.strerror}") from None
+
+
+def close_handlers(spark: SparkSession, batches: BatchDelivery) -> None:
     """Closes the handlers in each process, unless Spark's JVM has ended.
 
-    After a signal they have the rest of `stop.timeout`, and at least `least_close_seconds`.
+    After a signal they have the rest of `stop.timeout`, and at least LEAST_CLOSE_SECONDS.
     """
-    at_most = max(stop.seconds_left, timing.least_close_seconds) if stop.signal else None
+    stop = batches.stop
+    at_most = max(stop.seconds_left, LEAST_CLOSE_SECONDS) if stop.signal else None
     try:
-        with _cancelled(spark, at_most, timing) as is_late, translating_errors():
-            handlers_sink.close(spark)
+        with _cancelled(spark, at_most) as is_late, translating_errors():
+            batches.close(spark)
     except WatcherError:
         if not is_late.is_set():
             raise
@@ -128,9 +175,7 @@ def close_handlers(spark: SparkSession, stop: Shutdown, timing: Timing = TIMING)
 
 
 @contextlib.contextmanager
-def _cancelled(
-    spark: SparkSession, seconds: float | None, timing: Timing
-) -> Iterator[threading.Event]:
+def _cancelled(spark: SparkSession, seconds: float | None) -> Iterator[threading.Event]:
     """Cancels Spark's work within the block after so many seconds, and sets the event."""
     is_over, is_late = threading.Event(), threading.Event()
 
@@ -138,7 +183,7 @@ def _cancelled(
         if is_over.wait(seconds):
             return
         is_late.set()
-        while not is_over.wait(timing.cancel_again_seconds):  # work may begin after the first call
+        while not is_over.wait(_CANCEL_AGAIN_SECONDS):  # work may begin after the first call
             with contextlib.suppress(Py4JError, OSError):
                 spark.sparkContext.cancelAllJobs()
 
