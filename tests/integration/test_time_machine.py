@@ -86,7 +86,7 @@ def test_from_alarm_to_undone_in_five_commands(
     assert as_of.out == '{"PK":"user-7","SK":"order-7","total":170}\n'
     assert plan.err.endswith(
         "Plan: 19 items (19 MODIFY), 19 write units, 1 conflict; nothing was written; "
-        "to do it: undo --apply plan.jsonl\n"
+        "to do it: python -m watcher undo --apply plan.jsonl\n"
     )
     assert applied.out == "CONFLICT PK=user-3, SK=order-3: it was changed since\n"
     assert applied.err.endswith(

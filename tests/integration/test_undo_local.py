@@ -18,8 +18,8 @@ from watcher.records.record import native_item, wire_item
 from watcher.time_machine.as_of import copy_to_table, items_as_of
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.undo import plan_revert, plan_undo
-from watcher.time_machine.undo_log import Outcome
 from watcher.time_machine.undo_plan import ChangeFilter
+from watcher.time_machine.write_back import Outcome
 
 BAD = '{"dynamodb": {"NewImage": {"by": {"S": ["deploy"]}}}}'
 

@@ -17,9 +17,10 @@ from tests.ledger.ledger import DisturbedTables, Ledger, by_key
 from tests.ledger.local_ledger import LocalLedger
 from tests.ledger.verified import verify_while_written
 from watcher.time_machine.as_of import items_as_of
+from watcher.time_machine.item_keys import identity
 from watcher.time_machine.undo import open_plan, plan_revert, plan_undo
-from watcher.time_machine.undo_log import Outcome, entry_item, possible_writes, read_log
 from watcher.time_machine.undo_plan import ChangeFilter
+from watcher.time_machine.write_back import Outcome
 
 FAST = 1e9
 _HOURS = 10
@@ -109,23 +110,22 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     found = {key for key, outcome in outcomes.items() if outcome is Outcome.CONFLICT}
     assert len(found) == len(conflicts), "other conflicts"
     ledger.settle()
-    written = log.exists() and possible_writes(read_log(log))
-    back = list(plan_revert(log, ledger.connection).apply(rate=FAST)) if written else []
-    assert all(outcome is not Outcome.CONFLICT for _, outcome in back)
+    back = []
+    if ledger.items() != before:
+        back = list(
+            plan_revert(log, ledger.connection, stream=ledger.sources().stream).apply(rate=FAST)
+        )
+    assert all(outcome is Outcome.RESTORED for _, outcome in back)
     assert ledger.items() == before, "not as before the undo"
-    for path in (log, log.with_suffix(".back.jsonl")):
-        note(ledger, path)
+    for step, _ in back:
+        # What an undo has written, and what took it back, are changes, too.
+        ((_, text),) = identity(step.key)
+        for image in (step.now, step.before):
+            ledger.note(text, None if image is None else msgspec.json.decode(image))
     print(
         f"undo: {len(outcomes)} items, {len(conflicts)} conflicts; back: {len(back)} items; "
         f"{time.monotonic() - started:.1f} s"
     )
-
-
-def note(ledger: Ledger, log: Path) -> None:
-    """What an undo has written are changes, too."""
-    for entry in possible_writes(read_log(log)) if log.exists() else ():
-        ((_, key),) = entry_item(entry)
-        ledger.note(key, msgspec.json.decode(entry.new))
 
 
 def _moment(second: int) -> datetime:

@@ -64,12 +64,10 @@ class Ledger:
             final = states[-1]
             if chosen:
                 before, left = states[chosen[0]], states[chosen[-1] + 1]
-                later = states[chosen[-1] + 2 :]
-                is_settled = same(before, left) or same(before, final)
-                if same(left, final) and not any(same(before, each) for each in later):
+                if chosen[-1] == len(past) - 1:
                     final = before
-                elif not is_settled:  # changed since, or put right and wrong again
-                    conflicts.add(key)
+                elif not (same(before, left) or same(before, final)):
+                    conflicts.add(key)  # changed since, whatever it looks like now
             if final is not None:
                 found[key] = native(final)
         return found, conflicts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import shlex
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ import msgspec
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.cli import completers, options
+from watcher.cli.command_line import PROGRAM
 from watcher.cli.options import Values
 from watcher.declared import Parameter
 from watcher.errors import StreamError, UsageError
@@ -33,9 +35,7 @@ from watcher.time_machine.undo import (
     plan_revert,
     plan_undo,
 )
-from watcher.time_machine.undo_log import Outcome
 from watcher.time_machine.undo_plan import (
-    AS_BEFORE,
     CallerFilter,
     ChangeFilter,
     UndoStep,
@@ -43,6 +43,7 @@ from watcher.time_machine.undo_plan import (
     item_differences,
     units,
 )
+from watcher.time_machine.write_back import Outcome
 
 if TYPE_CHECKING:
     from watcher.cli.command_line import CommandLine
@@ -157,13 +158,18 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
             raise UsageError("it asks for confirmation, so it needs a terminal", "force_conflicts")
         plan = open_plan(Path(apply), connection)
         logger.info(f"Undoes {_about(plan)}")
-        return _apply(plan, rate, force_conflicts and _confirmed(plan), output)
+        call = called("undo", values, origins.typed)
+        return _apply(plan, rate, force_conflicts and _confirmed(plan), output, call)
     for name in ("rate", "force_conflicts"):
         if name in origins.typed:
             raise UsageError("use it with --apply: nothing is written before", name)
     if revert is not None:
         _refuse_with_plan(sources, origins, "revert")
-        return _show(plan_revert(Path(revert), connection, place), output)
+        return _show(
+            plan_revert(Path(revert), connection, place),
+            output,
+            called("undo", values, origins.typed),
+        )
     if not sources:
         raise UsageError("name a stream, or a plan with --apply or --revert")
     if only_by is None and "who" not in origins.typed:  # a default is for other commands
@@ -171,7 +177,7 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
     by = caller_filter(only_by, who, AwsConfig(values["region"], values["profile"]))
     changes = _change_filter(start, until, by, values)
     named = Sources.named(sources, connection, strict=True)
-    return _show(plan_undo(named, changes, place), output)
+    return _show(plan_undo(named, changes, place), output, called("undo", values, origins.typed))
 
 
 def _change_filter(
@@ -200,19 +206,39 @@ def _refuse_with_plan(
             raise UsageError("a plan is applied or reverted as a whole", name)
 
 
+def called(command: str, values: Mapping[str, object], typed: Collection[str]) -> str:
+    """Returns the beginning of another command, as the user has called this one.
+
+    With the same `--region`, `--profile` and `--endpoint-url`, if those were typed.
+    """
+    words = [PROGRAM]
+    name = Path(sys.argv[0]).name
+    if sys.orig_argv[1:3] == ["-m", "watcher"]:
+        words = [shlex.quote(sys.orig_argv[0]), "-m watcher"]
+    elif name == "watcher":
+        words = ["watcher" if shutil.which(name) == sys.argv[0] else shlex.quote(sys.argv[0])]
+    words.append(command)
+    for each in ("region", "profile", "endpoint_url"):
+        if each in typed:
+            words.append(f"--{each.replace('_', '-')} {shlex.quote(str(values[each]))}")
+    return " ".join(words)
+
+
 def _about(plan: Undo) -> str:
     """Describes a plan's changes: their table and times."""
     start, until = plan.header.start, plan.header.until
     name = table_name(plan.header.table)
+    if plan.header.reverts:
+        return f"what {plan.header.reverts} wrote to {name}"
     if plan.header.like:
         return f"how {name} differs from {table_name(plan.header.like)}"
     if start is None or until is None:
-        return f"what another undo wrote to {name}"
+        return f"changes of {name}"
     first, last = (time_text(each.astimezone()) for each in (start, until))
     return f"the changes of {name} from {first} to {last}, both seconds included"
 
 
-def _show(plan: Undo, output: str) -> int:
+def _show(plan: Undo, output: str, call: str) -> int:
     logger.info(f"Undoes {_about(plan)}")
     if output == "json":
         _write([_row(step) for step in (*plan, *plan.kept)])
@@ -229,7 +255,7 @@ def _show(plan: Undo, output: str) -> int:
         parts.append(f"{len(plan.kept)} to be kept")
     how = "nothing to do"
     if plan.steps:
-        how = f"nothing was written; to do it: undo --apply {shlex.quote(str(plan.save()))}"
+        how = f"nothing was written; to do it: {call} --apply {shlex.quote(str(plan.save()))}"
     logger.info(f"Plan: {', '.join(parts)}; {how}")
     return 0
 
@@ -286,7 +312,7 @@ def _write(rows: list[dict[str, object]]) -> None:
     write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
 
 
-def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
+def _apply(plan: Undo, rate: float, force: bool, output: str, call: str) -> int:
     counts: Counter[Outcome] = Counter()
     rows: list[dict[str, object]] = []
     try:
@@ -305,7 +331,9 @@ def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
     finally:
         if output == "json":
             _write(rows)
-    back = f"; to take it back: undo --revert {shlex.quote(str(plan.path))}"
+    path = plan.header.reverts or str(plan.path)
+    option = "--apply" if plan.header.reverts else "--revert"
+    back = f"; to take it back: {call} {option} {shlex.quote(path)}"
     logger.info(_counted(counts) + back * bool(counts[Outcome.RESTORED]))
     return 1 if counts[Outcome.CONFLICT] else 0
 
@@ -314,7 +342,7 @@ def _reason(step: UndoStep, outcome: Outcome) -> str:
     """Returns the reason for an item that was not written; "" for a written one."""
     if outcome is Outcome.RESTORED:
         return ""
-    return step.conflict if outcome is Outcome.CONFLICT else step.kept or AS_BEFORE
+    return step.conflict if outcome is Outcome.CONFLICT else step.kept
 
 
 def _counted(counts: Counter[Outcome]) -> str:

@@ -19,6 +19,7 @@ from watcher.aws.model import WireValue
 from watcher.cli import completers, options
 from watcher.cli.output import Line, status_line
 from watcher.cli.status import bar
+from watcher.cli.undo import called
 from watcher.declared import Parameter
 from watcher.errors import UsageError, blame
 from watcher.formatting import style
@@ -185,7 +186,12 @@ def _compare(
         found = verifier.run()
         _print(verifier, found, output)
     if repair is not None and isinstance(copy, TableCopy) and found.found:
-        _save_repair(found, copy, verifier.table, repair)
+        other = {
+            "profile": comparison.with_profile or values["profile"],
+            "endpoint_url": values["endpoint_url"],
+        }
+        typed = [name for name, value in other.items() if value is not None]
+        _save_repair(found, copy, verifier.table, repair, called("undo", other, typed))
     return 1 if found.differing else 0
 
 
@@ -210,9 +216,9 @@ class _Progress:
             logger.info(f"scanned: {grouped(now.items, 'item')}")
 
 
-def _save_repair(found: Verification, copy: TableCopy, table: str, path: str) -> None:
+def _save_repair(found: Verification, copy: TableCopy, table: str, path: str, call: str) -> None:
     count = grouped(save_repair(found, copy.table, table, Path(path)), "item")
-    how = f"to do it: undo --apply {shlex.quote(path)}"
+    how = f"to do it: {call} --apply {shlex.quote(path)}"
     if more := found.differing - len(found.found):
         how += f"; then verify again: {grouped(more, 'more item')} had no room in it"
     logger.info(f"Plan to repair {count}; nothing was written; {how}")

@@ -29,7 +29,7 @@ from watcher.records.redaction import Redaction, redaction
 from watcher.records.wire import FilterPattern, KeyValues
 from watcher.streams.start_times import Moment
 from watcher.time_machine.exports import Baseline, ExportLine, open_baseline
-from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in
+from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in, removes_nothing
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.sources import Sources, past_time
 from watcher.time_machine.table import scan_table
@@ -142,7 +142,8 @@ class ItemsAsOf:
 
 def image_before(record: Record) -> bytes:
     """Returns the item before a change; empty where there was none. Raises StreamError."""
-    return _image(record, record.wire.dynamodb.OldImage, record.event_name != "INSERT", "old")
+    has_one = record.event_name != "INSERT" and not removes_nothing(record)
+    return _image(record, record.wire.dynamodb.OldImage, has_one, "old")
 
 
 def image_after(record: Record) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from watcher.errors import UsageError
+from watcher.errors import StreamError, UsageError
 from watcher.records.diff import WireKey, normal_key, to_number
 from watcher.records.record import Record
 from watcher.records.wire import KeyValues, WireRecord
@@ -35,6 +35,28 @@ def identity_in(image: bytes | msgspec.Raw, names: Iterable[str]) -> Identity:
     """Returns an item's identity from the whole item's wire JSON."""
     item = _shallow.decode(image)
     return identity_of({name: msgspec.json.decode(item[name]) for name in names})
+
+
+def images_of(record: Record, purpose: str) -> tuple[bytes | None, bytes | None]:
+    """Returns the item before and after a change, as the wire's JSON; None where there is none.
+
+    Raises StreamError where an image is missing.
+    """
+    change = record.wire.dynamodb
+    if record.images_missing and not removes_nothing(record):
+        view = change.StreamViewType or "none"
+        raise StreamError(
+            f"a {record.event_name} lacks an image (view type {view}); NEW_AND_OLD_IMAGES is "
+            f"needed to {purpose}"
+        )
+    return bytes(change.OldImage) or None, bytes(change.NewImage) or None
+
+
+def removes_nothing(record: Record) -> bool:
+    """Returns True for the removal of an item that never was, which some services report."""
+    change = record.wire.dynamodb
+    has_old_images = "OLD" in (change.StreamViewType or "")
+    return record.event_name == "REMOVE" and has_old_images and not change.OldImage
 
 
 def check_key_values(given: KeyValues, types: Mapping[str, str]) -> None:

@@ -24,11 +24,9 @@ class TimeMachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_difference_bytes: int = 16 * 1024 * 1024
     """The most bytes of those items."""
     writes_at_once: int = 25
-    """The items that are logged, and written, before the next ones are read."""
+    """The items that are written before the next ones are read."""
     write_threads: int = 8
     """The writes under way at once: enough for the default rate at 50 ms a write."""
-    retried_for: timedelta = timedelta(minutes=10)
-    """The longest time for which a killed run may have retried a write."""
     clock_error: timedelta = timedelta(seconds=10)
     """The largest difference between this machine's clock and the stream's."""
     log_delay: timedelta = timedelta(minutes=15)

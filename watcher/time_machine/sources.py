@@ -185,15 +185,6 @@ class Sources:
         """Returns the same sources, to be read again; what is missing in them is a warning."""
         return Sources(self._named_files, self.stream, limits=self._limits)
 
-    def reopen(self, start: datetime) -> None:
-        """Reads from an earlier time than `open` was given, as far as the stream goes back."""
-        if self._start is not None and start < self._start:
-            self._start = start
-            if self.stream is not None:
-                self._backlog = self.stream.backlog(
-                    start, strict=self._strict, page_filter=self._page_filter
-                )
-
     def records(self) -> Iterator[Record]:
         """Yields all records up to now; those of one item come in their order."""
         for name in self._files:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
+
+import msgspec
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
@@ -24,37 +26,24 @@ from watcher.records.wire import (
     is_replicated_expiry,
 )
 from watcher.streams.start_times import Moment
-from watcher.time_machine.item_keys import Identity, check_key_values, identity
+from watcher.time_machine.item_keys import Identity, check_key_values, identity, images_of
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.table import TableHandle, open_table
-from watcher.time_machine.undo_log import (
-    Line,
-    LoggedWrites,
-    Outcome,
-    PlannedStep,
-    RunHeader,
-    StepResult,
-    UndoLog,
-    WriteBack,
-    WriteEntry,
-    entry_image,
-    entry_item,
-    logs_in,
-    possible_writes,
-    read_log,
-    restored_items,
-    save_plan,
-    writes_under_way,
-)
 from watcher.time_machine.undo_plan import (
-    DONE,
-    UNKNOWN,
+    CHANGED,
+    NOT_WRITTEN,
     ChangeFilter,
+    RunHeader,
     UndoPlanner,
     UndoStep,
     caller_filter,
+    is_same,
+    note_reverted,
+    read_plan,
+    save_plan,
     total_units,
 )
+from watcher.time_machine.write_back import StepResult, WriteBack
 
 logger = logging.getLogger("watcher")
 
@@ -74,6 +63,7 @@ class Undo:
         table: TableHandle,
         stream: Callable[[], StreamSource],
         is_saved: bool = False,
+        reverted: int = 0,
     ) -> None:
         self.header = header
         self.steps = [step for step in steps if not step.kept]
@@ -81,10 +71,11 @@ class Undo:
         self.kept = [step for step in steps if step.kept]
         """The other items that the changes touched: nothing is to be done for them."""
         self.path = path
-        """The plan's file, where `apply` notes what it writes."""
+        """The plan's file."""
         self._table = table
         self._stream = stream
         self._is_saved = is_saved
+        self._reverted = reverted
 
     def __iter__(self) -> Iterator[UndoStep]:
         return iter(self.steps)
@@ -115,76 +106,70 @@ class Undo:
     ) -> Generator[StepResult, None, None]:
         """Puts the items back one after the other, as the iteration goes on.
 
-        Each is written only if it still is as the changes left it, compared whole; the others
-        are conflicts, which `force` puts back as well. `rate` is in write capacity units a second.
-        After a kill, the plan in the file goes on where it was. Raises UsageError (an unusable
-        file), StreamError (no permission to write).
+        Each is written only if nobody has changed it since the plan was made; the others are
+        conflicts, which `force` puts back as well. `rate` is in write capacity units a second.
+        After a kill, it can be applied again: what is put back already is left as it is. Raises
+        UsageError (an unusable file, changes that left the stream), StreamError (no permission).
         """
         if not rate > 0:
             raise UsageError("give more than 0 write capacity units a second", "rate", f"{rate:g}")
-        written = None
-        if self.steps:
-            written = UndoLog(self.save(), self._table.description, self._table.clock)
-        return self._put_back(written, rate, force)
-
-    def _put_back(
-        self, written: UndoLog | None, rate: float, force: bool
-    ) -> Generator[StepResult, None, None]:
-        if written is None:
+        if not self.steps:
             return
-        try:
-            done = restored_items(written.earlier)
-            done |= self._found_done(written, done)
-            to_write = []
-            for step in self.steps:
-                if identity(step.key) in done:
-                    step.kept = DONE
-                    yield StepResult(step, Outcome.ALREADY)
-                else:
-                    to_write.append(step)
-            yield from WriteBack(self._table, written, rate).run(to_write, force=force)
-        finally:
-            written.close()
+        self.save()
+        turn = self.header.turn
+        # Each time that it was written, and taken back.
+        most = 2 * turn if turn else 2 * self._reverted + 1
+        for step, moves in self._moves():
+            if moves is None or moves > most:
+                step.conflict = step.conflict or CHANGED
+        if turn:
+            note_reverted(Path(self.header.reverts), turn)
+        yield from WriteBack(self._table, rate).run(self.steps, force=force)
 
-    def _found_done(self, written: UndoLog, done: Container[Identity]) -> set[Identity]:
-        """Asks the stream which of the writes that were under way at a kill were made.
+    def _moves(self) -> Iterator[tuple[UndoStep, int | None]]:
+        """Yields how often each item was written by this plan or a revert since it was made.
 
-        Whoever has changed such an item since has meant it.
+        None for one that somebody else has changed. An item of no known number is left out.
         """
-        by_item = {entry_item(each): each for each in writes_under_way(written.earlier)}
-        entries = {item: each for item, each in by_item.items() if item not in done}
-        if not entries:
-            return set()
-        logged = LoggedWrites([self.path], self.header.identity)
+        steps = {identity(step.key): step for step in self.steps if step.seen}
+        moves: dict[Identity, int | None] = dict.fromkeys(steps, 0)
         try:
-            for record in _changes_of(entries, self._stream(), self.header.start):
-                item, change = identity(record.wire.dynamodb.Keys), record.wire.dynamodb
-                old, new = bytes(change.OldImage) or None, bytes(change.NewImage) or None
-                if item in entries and logged.claim(item, old, new, record.created_at):
-                    written.log_result(entries.pop(item).number, True, None)
-        except (StreamError, UsageError, DataLossError) as error:
-            for step in self.steps:
-                if identity(step.key) in entries:
-                    step.conflict = f"{UNKNOWN}: {error}"
-        return by_item.keys() - entries.keys()
+            for record in self._changes_of(steps) if steps else ():
+                item = identity(record.wire.dynamodb.Keys)
+                step, before = steps[item], moves[item]
+                if int(record.sequence_number) > int(step.seen):
+                    is_own = _is_between(images_of(record, "undo changes"), step)
+                    moves[item] = before + 1 if before is not None and is_own else None
+        except (UsageError, DataLossError) as error:
+            raise UsageError(
+                f"what was changed since the plan {self.path} was made is not known ({error}): "
+                "make a new one"
+            ) from None
+        return ((steps[item], found) for item, found in moves.items())
+
+    def _changes_of(self, items: Mapping[Identity, UndoStep]) -> Iterator[Record]:
+        """Yields the changes of these items since the plan was made."""
+
+        def matching_indexes(records: Sequence[WireRecord]) -> list[int]:
+            return [at for at, each in enumerate(records) if identity(each.dynamodb.Keys) in items]
+
+        # Stamps may be whole minutes.
+        start = self.header.made.replace(second=0, microsecond=0) - timedelta(minutes=1)
+        start = max(start, self.header.start or start)
+        sources = Sources([], self._stream(), strict=True)
+        sources.open(start, matching_indexes)
+        for record in sources.records():
+            if identity(record.wire.dynamodb.Keys) in items:
+                yield record
+        sources.check_covers(start)
 
 
-def _changes_of(
-    entries: Mapping[Identity, WriteEntry], stream: StreamSource, first: datetime | None
-) -> Iterator[Record]:
-    """Yields the changes of these items since their writes were logged."""
-    start = min(each.at for each in entries.values() if each.at is not None)
-    # Stamps may be whole minutes, and by another clock.
-    start = start.replace(second=0, microsecond=0) - timedelta(minutes=1)
-    start = max(start, first or start)
-
-    def matching_indexes(records: Sequence[WireRecord]) -> list[int]:
-        return [at for at, each in enumerate(records) if identity(each.dynamodb.Keys) in entries]
-
-    sources = Sources([], stream, strict=True)
-    sources.open(start, matching_indexes)
-    yield from sources.records()
-    sources.check_covers(start)
+def _is_between(images: tuple[bytes | None, bytes | None], step: UndoStep) -> bool:
+    """Returns True for a change as a plan makes it, or one that takes it back."""
+    old, new = images
+    return (is_same(old, step.now) and is_same(new, step.before)) or (
+        is_same(old, step.before) and is_same(new, step.now)
+    )
 
 
 def undo(  # noqa: PLR0913 (its parameters are the options)
@@ -236,15 +221,13 @@ def plan_undo(sources: Sources, changes: ChangeFilter, to: Path | None = None) -
     sources.check_view_type()
     made = sources.time
     path = to or _free_path(f"undo-{table_name(table.description.arn)}-{made:%Y%m%dT%H%M%SZ}")
-    logged = LoggedWrites(logs_in(path.parent), table.description.identity)
     is_ttl = _ttl_filter(table)
 
     def is_spared(record: Record) -> bool:
         return not changes.undoes_ttl and is_ttl(record.wire)
 
     matches = changes.matcher(sources, made, is_ttl)
-    planner = UndoPlanner(matches, is_spared, logged.claim, changes.start)
-    sources.reopen(logged.earliest_needed(changes.start))
+    planner = UndoPlanner(matches, is_spared)
     for record in sources.records():
         planner.on_record(record)
     sources.check_covers(changes.start)
@@ -282,63 +265,69 @@ def _ttl_filter(table: TableHandle) -> WireFilter:
 
 def open_plan(path: Path, connection: AwsConfig, stream: StreamSource | None = None) -> Undo:
     """Opens a saved plan; `stream` is its table's, where that is open. Raises UsageError."""
-    saved = list(read_log(path, "apply"))
-    steps = [each.step() for each in saved if isinstance(each, PlannedStep)]
-    header = _header(saved, path, "apply")
-    if not steps:
-        raise UsageError("it holds no plan; undo STREAM --from … makes one", "apply", str(path))
-    table = stream.table if stream else open_table(header.table, connection)
-    _refuse_other_table(header, table, "apply", path)
-    connected = partial(StreamSource.connected, header.table, connection)
-    return Undo(
-        header,
-        steps,
-        path,
-        table=table,
-        stream=(lambda: stream) if stream else connected,
-        is_saved=True,
-    )
+    header, steps, reverted = read_plan(path, "apply")
+    table, opened = _opened(header, connection, stream, "apply", path)
+    return Undo(header, steps, path, table=table, stream=opened, is_saved=True, reverted=reverted)
 
 
-def plan_revert(path: Path, connection: AwsConfig, to: Path | None = None) -> Undo:
+def plan_revert(
+    path: Path,
+    connection: AwsConfig,
+    to: Path | None = None,
+    stream: StreamSource | None = None,
+) -> Undo:
     """Plans to revert what the plan of this file has written. Raises UsageError."""
-    header = _header(read_log(path), path, "revert")
-    table = open_table(header.table, connection)
-    _refuse_other_table(header, table, "revert", path)
-    stream = partial(StreamSource.connected, header.table, connection)
-    return _revert(path, table, stream, to)
+    header = read_plan(path, "revert").header
+    return _revert(path, *_opened(header, connection, stream, "revert", path), to)
+
+
+def _opened(
+    header: RunHeader,
+    connection: AwsConfig,
+    stream: StreamSource | None,
+    option: str,
+    path: Path,
+) -> tuple[TableHandle, Callable[[], StreamSource]]:
+    """Opens a plan's table. Raises UsageError if it was deleted and created again."""
+    table = stream.table if stream else open_table(header.table, connection)
+    if table.description.identity != header.identity:
+        text = f"table {header.table} was deleted and created again since"
+        raise UsageError(text, option, str(path))
+    if stream is not None:
+        return table, lambda: stream
+    return table, partial(StreamSource.connected, header.table, connection)
 
 
 def _revert(
     path: Path, table: TableHandle, stream: Callable[[], StreamSource], to: Path | None
 ) -> Undo:
-    steps: dict[Identity, UndoStep] = {}
-    for each in possible_writes(read_log(path)):
-        old, new = entry_image(each.old), entry_image(each.new)
-        step = steps.setdefault(
-            entry_item(each), UndoStep(bytes(each.key), old, new, new, changes=0)
-        )
-        step.after = step.now = new
-        step.changes += 1
-    if not steps:
+    header, planned, reverted = read_plan(path, "revert")
+    if header.reverts:
+        text = f"it takes back {header.reverts}, which can be applied again"
+        raise UsageError(text, "revert", str(path))
+    header = msgspec.structs.replace(header, reverts=str(path.absolute()), turn=reverted + 1)
+    steps = [
+        msgspec.structs.replace(step, before=step.now, now=step.before, conflict="")
+        for step in planned
+    ]
+    made = Undo(
+        header,
+        steps,
+        to or _free_path(path.stem + ".back", path),
+        table=table,
+        stream=stream,
+    )
+    written = 2 * reverted + 1
+    for step, moves in made._moves():
+        if moves is not None and moves < written:
+            step.kept = NOT_WRITTEN
+        elif moves != written:
+            step.conflict = CHANGED
+    made.kept = [step for step in steps if step.kept]
+    made.steps = [step for step in steps if not step.kept]
+    if not made.steps:
         raise UsageError("this plan wrote nothing", "revert", str(path))
-    made = datetime.fromtimestamp(table.clock.time(), UTC)
-    header = RunHeader(table.description.arn, table.description.identity, made)
-    back_path = to or _free_path(path.stem + ".back", path)
-    return Undo(header, list(steps.values()), back_path, table=table, stream=stream)
-
-
-def _header(lines: Iterable[Line], path: Path, option: str) -> RunHeader:
-    for each in lines:
-        if isinstance(each, RunHeader):
-            return each
-    raise UsageError("it is not an undo plan", option, str(path))
-
-
-def _refuse_other_table(header: RunHeader, table: TableHandle, option: str, path: Path) -> None:
-    if table.description.identity != header.identity:
-        text = f"table {header.table} was deleted and created again since"
-        raise UsageError(text, option, str(path))
+    return made
 
 
 def _free_path(stem: str, beside: Path = Path("plan")) -> Path:

@@ -1,13 +1,16 @@
-"""Chooses the changes to undo, and plans for each item that they touched its image before them."""
+"""Chooses the changes to undo, plans for each item its image before them, and saves the plan."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from itertools import chain
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +18,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.json_text import mend
 from watcher.aws.model import WireItem, WireValue
 from watcher.errors import StreamError, UsageError
+from watcher.files import replace, replacing
 from watcher.formatting.text import grouped, printable
 from watcher.records.diff import OldAndNew, differing
 from watcher.records.filters import record_filter, words
@@ -22,7 +26,7 @@ from watcher.records.record import Record
 from watcher.records.wire import FilterPattern, KeyValues, WireFilter, is_by_ttl
 from watcher.streams.start_times import Moment
 from watcher.time_machine.callers import APART, Callers, Certainty, Trail
-from watcher.time_machine.item_keys import Identity, identity
+from watcher.time_machine.item_keys import Identity, identity, images_of
 from watcher.time_machine.sources import Sources, past_time, records_until
 
 logger = logging.getLogger("watcher")
@@ -161,15 +165,11 @@ Image = bytes | None
 BETWEEN = "another change lies between those that are to be undone"
 CHANGED = "it was changed since"
 PUT_BACK = "it was put back, and changed since"
-AFTER_UNDO = "it was changed after an undo had put it back"
-UNKNOWN = "a run was killed while it wrote this, and the stream does not tell the outcome"
 BROKEN = "half a character in it can't be written back"
 AS_BEFORE = "it is as it was before"
 BY_ITSELF = "the changes themselves have put it back"
-BY_UNDO = "an undo has put it back"
-DONE = "this plan has put it back before"
 EXPIRED = "it expired; --only ttl puts that back"
-OWN = "only an undo wrote it: undo --revert takes that back"
+NOT_WRITTEN = "the plan has not written it"
 
 
 class UndoStep(msgspec.Struct):
@@ -179,103 +179,61 @@ class UndoStep(msgspec.Struct):
     """The item's key, as the wire's JSON."""
     before: Image
     """The item before the first change to undo."""
-    after: Image
-    """The item after the last change to undo."""
     now: Image
     """The item when the changes were read."""
     changes: int = 1
-    is_back: bool = False
-    """True where the item was as before for a while since, by itself or by an undo."""
-    by_undo: bool = False
-    """True where an undo put it back."""
+    seen: str = ""
+    """The number of the item's newest change by then; "" where no stream told of it."""
     conflict: str = ""
     """The reason to leave the item alone, unless it is forced; "" where there is none."""
     kept: str = ""
     """The reason why nothing is to be done; "" where there is none."""
 
 
-class _OwnWrites:
-    """The items that an undo has written, and not taken back."""
+class _Touched(UndoStep):
+    """An item while its changes are read."""
 
-    def __init__(self) -> None:
-        self._first: dict[Identity, UndoStep] = {}
-        self._selected: set[Identity] = set()
-
-    def add(self, item: Identity, step: UndoStep, is_selected: bool) -> None:
-        first = self._first.pop(item, step)
-        if not is_same(step.now, first.before):
-            first.after = first.now = step.now
-            self._first[item] = first
-        if is_selected:
-            self._selected.add(item)
-
-    def __contains__(self, item: Identity) -> bool:
-        return item in self._first
-
-    def selected(self) -> Iterator[tuple[Identity, UndoStep]]:
-        """Yields the items whose changes were selected, too."""
-        return (each for each in self._first.items() if each[0] in self._selected)
+    after: Image = None
+    """The item after the last change to undo."""
+    has_others: bool = False
+    """True where somebody else has changed it since."""
+    is_back: bool = False
+    """True where they put it back first."""
 
 
 class UndoPlanner:
     """Collects the steps of an undo from records; those of one item come in their order.
 
-    `is_selected` tells the changes to undo, which begin at `start`, `spared` those among them that
-    are removals by time-to-live, and `claim` those that an earlier undo made.
+    `is_selected` tells the changes to undo, and `spared` those among them that are removals by
+    time-to-live.
     """
 
     def __init__(
-        self,
-        is_selected: Callable[[Record], bool],
-        spared: Callable[[Record], bool],
-        claim: Callable[[Identity, Image, Image, datetime | None], bool],
-        start: datetime,
+        self, is_selected: Callable[[Record], bool], spared: Callable[[Record], bool]
     ) -> None:
         self._is_selected = is_selected
         self._spared = spared
-        self._claim = claim
-        self._start = start
-        self._steps: dict[Identity, UndoStep] = {}
+        self._steps: dict[Identity, _Touched] = {}
         self._expired: dict[Identity, bytes] = {}  # their keys
-        self._own = _OwnWrites()
 
     def on_record(self, record: Record) -> None:
         """Takes in a change. Raises StreamError where it has no images."""
-        item = identity(record.wire.dynamodb.Keys)
-        step = self._steps.get(item)
         change = record.wire.dynamodb
+        item = identity(change.Keys)
+        step = self._steps.get(item)
         is_selected = self._is_selected(record)
         if is_selected and self._spared(record):
             is_selected = False
             self._expired[item] = bytes(change.Keys)
-        old, new = bytes(change.OldImage) or None, bytes(change.NewImage) or None
-        # Also of a change that is not chosen: each write of an undo is one of several equal ones.
-        if self._claim(item, old, new, record.created_at):
-            self._on_own_write(
-                record, item, UndoStep(bytes(change.Keys), old, new, new), is_selected
-            )
-            return
         if step is None and not is_selected:
             return
-        if record.images_missing:
-            view = record.wire.dynamodb.StreamViewType or "none"
-            text = f"a {record.event_name} lacks an image (view type {view})"
-            raise StreamError(f"{text}; NEW_AND_OLD_IMAGES is needed to undo changes")
-        if step is not None:
-            _go_on(step, is_selected, old, new)
+        old, new = images_of(record, "undo changes")
+        if step is None:
+            self._steps[item] = step = _Touched(bytes(change.Keys), old, new, after=new)
+            step.conflict = BROKEN if _has_half_pairs(record) else ""
         else:
-            reason = AFTER_UNDO if item in self._own else ""
-            reason = BROKEN if _has_half_pairs(record) else reason
-            self._steps[item] = UndoStep(bytes(change.Keys), old, new, new, conflict=reason)
-
-    def _on_own_write(
-        self, record: Record, item: Identity, write: UndoStep, is_selected: bool
-    ) -> None:
-        if record.created_at is not None and record.created_at >= self._start:
-            self._own.add(item, write, is_selected)
-        if step := self._steps.get(item):
-            step.now = write.now
-            step.is_back = step.by_undo = is_same(write.now, step.before)
+            _go_on(step, is_selected, old, new)
+        step.seen = record.sequence_number
 
     def steps(self) -> list[UndoStep]:
         """Returns a step for each item, in the order in which the items were touched.
@@ -284,42 +242,35 @@ class UndoPlanner:
         """
         for step in self._steps.values():
             _judge(step)
-        own = [step for item, step in self._own.selected() if item not in self._steps]
-        for step in own:
-            step.kept = OWN
-        expired = [
-            UndoStep(key, None, None, None, kept=EXPIRED)
+        expired = (
+            UndoStep(key, None, None, kept=EXPIRED)
             for item, key in self._expired.items()
             if item not in self._steps
-        ]
-        return [*self._steps.values(), *own, *expired]
+        )
+        return [*self._steps.values(), *expired]
 
 
-def _go_on(step: UndoStep, is_selected: bool, old: Image, new: Image) -> None:
-    """Takes in a further change of an item, by somebody else than an undo."""
+def _go_on(step: _Touched, is_selected: bool, old: Image, new: Image) -> None:
+    """Takes in a further change of an item."""
     step.now = new
-    came_back = is_same(new, step.before)
     if not is_selected:
-        step.is_back = step.is_back or came_back
+        step.has_others = True
+        step.is_back = step.is_back or is_same(new, step.before)
         return
-    if step.by_undo:
-        step.conflict = step.conflict or AFTER_UNDO
-    elif not (is_same(step.after, old) or (step.is_back and is_same(step.before, old))):
+    if step.has_others and not is_same(step.before, old):
         step.conflict = step.conflict or BETWEEN
-    step.after, step.is_back = new, False
+    step.after, step.has_others, step.is_back = new, False, False
     step.changes += 1
 
 
-def _judge(step: UndoStep) -> None:
+def _judge(step: _Touched) -> None:
     """Sets the reason to leave an item alone, if there is one."""
     if is_same(step.now, step.before):
-        step.kept = step.kept or (BY_UNDO if step.by_undo else AS_BEFORE)
+        step.kept = AS_BEFORE
     elif is_same(step.after, step.before):
-        step.kept = step.kept or BY_ITSELF
-    elif step.is_back:
-        step.conflict = step.conflict or (AFTER_UNDO if step.by_undo else PUT_BACK)
-    elif not is_same(step.now, step.after):
-        step.conflict = step.conflict or CHANGED
+        step.kept = BY_ITSELF
+    elif step.has_others:  # whatever the item looks like now
+        step.conflict = step.conflict or (PUT_BACK if step.is_back else CHANGED)
 
 
 def is_same(one: Image, other: Image) -> bool:
@@ -374,3 +325,123 @@ def total_units(steps: Iterable[UndoStep]) -> int:
 def _has_half_pairs(record: Record) -> bool:
     raw = bytes(record.raw)
     return b"\\ud" in raw.lower() and mend(raw) != raw
+
+
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class RunHeader(msgspec.Struct, tag_field="line", tag="undo"):
+    """The first line of a plan's file."""
+
+    table: str
+    """The table's ARN."""
+    identity: str
+    """The table's id, which changes where it is deleted and made anew."""
+    made: datetime
+    """The service's time when the changes were read."""
+    start: datetime | None = None
+    """The first second to undo."""
+    until: datetime | None = None
+    """The last second to undo."""
+    like: str = ""
+    """The table that this one is to be equal to, where it is a copy to repair."""
+    reverts: str = ""
+    """The path of the plan whose writes are taken back; "" where changes are undone."""
+    turn: int = 0
+    """The number of times that those were taken back, with this one."""
+
+
+class PlannedStep(msgspec.Struct, tag_field="line", tag="step"):
+    """An item to put back, or one that is left alone as a conflict."""
+
+    key: msgspec.Raw
+    before: msgspec.Raw = _NULL
+    now: msgspec.Raw = _NULL
+    changes: int = 1
+    seen: str = ""
+    conflict: str = ""
+
+    @classmethod
+    def of(cls, step: UndoStep) -> PlannedStep:
+        """Returns the line of a step."""
+        before, now = map(_raw, (step.before, step.now))
+        return cls(msgspec.Raw(step.key), before, now, step.changes, step.seen, step.conflict)
+
+    def step(self) -> UndoStep:
+        """Returns the step of this line."""
+        before, now = map(_image, (self.before, self.now))
+        return UndoStep(bytes(self.key), before, now, self.changes, self.seen, self.conflict)
+
+
+class Reverted(msgspec.Struct, tag_field="line", tag="reverted"):
+    """A note behind the steps that their writes are being taken back, so the plan is new again."""
+
+    turn: int
+
+
+_line: Final = msgspec.json.Decoder(RunHeader | PlannedStep | Reverted)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class SavedPlan(NamedTuple):
+    """The content of a plan's file."""
+
+    header: RunHeader
+    steps: list[UndoStep]
+    reverted: int
+    """The number of times that its writes were taken back."""
+
+
+def save_plan(path: Path, header: RunHeader, steps: Iterable[UndoStep]) -> None:
+    """Writes a plan to a new file, whole or not at all, readable by its owner alone.
+
+    Raises UsageError for a file that is there already, or can't be written.
+    """
+    lines = chain([header], map(PlannedStep.of, steps))
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))  # the name is ours from here on
+        with replacing(path, _aside(path)) as file:
+            file.write(b"".join(_encode(each) + b"\n" for each in lines))
+    except FileExistsError:
+        raise UsageError("it already exists; choose another name", "to", str(path)) from None
+    except OSError as error:
+        raise UsageError(f"can't write: {error.strerror}", "to", str(path)) from None
+
+
+def read_plan(path: Path, option: str) -> SavedPlan:
+    """Reads a plan's file. Raises UsageError for another file, or one that can't be read."""
+    try:
+        with open(path, "rb") as file:
+            header, *lines = map(_line.decode, file)
+    except OSError as error:
+        raise UsageError(f"can't read: {error.strerror}", option, str(path)) from None
+    except (msgspec.DecodeError, ValueError):
+        raise UsageError("it is not an undo plan", option, str(path)) from None
+    if not isinstance(header, RunHeader):
+        raise UsageError("it is not an undo plan", option, str(path))
+    steps = [each.step() for each in lines if isinstance(each, PlannedStep)]
+    turns = [each.turn for each in lines if isinstance(each, Reverted)]
+    return SavedPlan(header, steps, max(turns, default=0))
+
+
+def note_reverted(path: Path, turn: int) -> None:
+    """Notes in a plan's file that its writes are taken back. Raises UsageError."""
+    if read_plan(path, "apply").reverted < turn:
+        note = _encode(Reverted(turn)) + b"\n"
+        try:
+            replace(path, path.read_bytes() + note, _aside(path))
+        except OSError as error:
+            raise UsageError(f"can't write: {error.strerror}", "apply", str(path)) from None
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def _image(raw: msgspec.Raw) -> Image:
+    text = bytes(raw)
+    return None if text == b"null" else text
+
+
+def _raw(text: Image) -> msgspec.Raw:
+    return _NULL if text is None else msgspec.Raw(text)

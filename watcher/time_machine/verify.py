@@ -35,13 +35,12 @@ from watcher.time_machine.copied_items import (
     wanted_text,
 )
 from watcher.time_machine.copies import Copy, item_of_image, readable
-from watcher.time_machine.item_keys import Identity, identity
+from watcher.time_machine.item_keys import Identity, identity, images_of
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.sorted_lines import SortedLines
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.table import TableHandle, scan_table
-from watcher.time_machine.undo_log import RunHeader, save_plan
-from watcher.time_machine.undo_plan import UndoStep, is_same
+from watcher.time_machine.undo_plan import RunHeader, UndoStep, is_same, save_plan
 
 LAG: Final = timedelta(minutes=1)
 """The default of the longest time that a copy without a position may be behind."""
@@ -145,18 +144,13 @@ def _line(item: Identity, part: bytes, middle: bytes, text: bytes) -> bytes:
 
 def _change_line(record: Record) -> bytes:
     change = record.wire.dynamodb
-    if record.images_missing:
-        view = change.StreamViewType or "none"
-        raise StreamError(
-            f"a {record.event_name} lacks an image (view type {view}); comparing a copy "
-            "needs NEW_AND_OLD_IMAGES"
-        )
+    old, new = images_of(record, "compare a copy")
     made = _ChangeLine(
         change.SequenceNumber,
         record.event_name,
         change.ApproximateCreationDateTime,
-        change.OldImage or msgspec.Raw(_NOTHING),
-        change.NewImage or msgspec.Raw(_NOTHING),
+        msgspec.Raw(old or _NOTHING),
+        msgspec.Raw(new or _NOTHING),
     )
     number = made.number.zfill(_NUMBER_DIGITS).encode()
     return _line(identity(change.Keys), _CHANGE, number, _encode(made))
@@ -597,7 +591,7 @@ def save_repair(found: Verification, copy: TableHandle, like: str, path: Path) -
     steps = []
     for each in found.found:
         there, here = (each.there and bytes(each.there), each.here and bytes(each.here))
-        steps.append(UndoStep(_encode(each.key), here, there, there, changes=0))
+        steps.append(UndoStep(_encode(each.key), here, there, changes=0))
     save_plan(path, header, steps)
     return len(steps)
 

@@ -110,14 +110,16 @@ def test_the_plan_the_writing_and_the_way_back(
     assert err.splitlines()[-2:] == [
         f"Undoes the changes of orders from {first} to {until}, both seconds included",
         "Plan: 3 items (1 INSERT, 1 MODIFY, 1 REMOVE), 3 write units, 1 conflict; nothing was "
-        f"written; to do it: undo --apply {path}",
+        f"written; to do it: python -m watcher undo --apply {path}",
     ]
     assert items(simulator) == before
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
 
     status, out, last = run(capsys, "--apply", path)
     assert (status, out) == (1, ["CONFLICT pk=c: it was changed since"])
-    assert last == f"restored 3, conflicts 1; to take it back: undo --revert {path}"
+    assert (
+        last == f"restored 3, conflicts 1; to take it back: python -m watcher undo --revert {path}"
+    )
     assert {key: item.get("v") for key, item in items(simulator).items()} == {
         "a": {"N": "1"},
         "b": {"N": "1"},
@@ -126,13 +128,18 @@ def test_the_plan_the_writing_and_the_way_back(
 
     status, out, last = run(capsys, "--apply", path)
     assert (status, last) == (1, "restored 0, conflicts 1, 3 kept")
-    assert out[0] == "KEPT   pk=a: this plan has put it back before"
+    assert out[0] == "KEPT   pk=a: it is as it was before"
 
     assert run(capsys, "--revert", path)[0] == 0
     (back,) = tmp_path.glob("*.back.jsonl")
     status, _, last = run(capsys, "--apply", str(back))
     assert (status, last[:23]) == (0, "restored 3, conflicts 0")
+    assert last.endswith(f"to take it back: python -m watcher undo --apply {tmp_path / path}")
     assert items(simulator) == before
+
+    status, _, last = run(capsys, "--apply", path)  # it is new again
+    assert (status, last[:23]) == (1, "restored 3, conflicts 1")
+    assert items(simulator)["a"]["v"] == {"N": "1"}
 
 
 def test_the_plan_and_what_has_become_of_it_as_json(
@@ -152,9 +159,9 @@ def test_the_plan_and_what_has_become_of_it_as_json(
     assert main(["undo", "orders", "--from", at(simulator, 12), "-o", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["key"]["pk"]["S"]: (row["kind"], row["kept"]) for row in rows} == {
-        "a": (None, "an undo has put it back"),
-        "b": (None, "an undo has put it back"),
-        "new": (None, "an undo has put it back"),
+        "a": (None, "it is as it was before"),
+        "b": (None, "it is as it was before"),
+        "new": (None, "it is as it was before"),
         "c": ("MODIFY", None),
     }
 
@@ -178,6 +185,18 @@ def test_killed_at_each_of_its_writes_a_plan_goes_on(
         "b": {"N": "1"},
         "c": {"N": "3"},
     }
+
+
+def test_the_next_command_is_printed_as_this_one_was_called(
+    simulator: Simulator, tmp_path: Path
+) -> None:
+    words = ["-m", "watcher", "undo", "orders", "--from", at(simulator, 12)]
+    words += ["--region", "us-east-1", "--to", "a plan.jsonl"]
+    planned = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    printed = planned.stderr.partition("to do it: ")[2]
+    assert printed.startswith(f"{sys.executable} -m watcher undo --region us-east-1 --apply ")
+    applied = subprocess.run(["bash", "-c", printed], capture_output=True, text=True, check=False)
+    assert applied.returncode == 0, applied.stderr
 
 
 def test_conflicts_are_asked_about_on_a_terminal_and_put_back_by_a_yes(

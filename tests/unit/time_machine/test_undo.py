@@ -1,6 +1,5 @@
 """Put it back: equal to a ledger without those changes, killed or not, whoever writes meanwhile."""
 
-import re
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from tests.ledger.ledger import DisturbedTables, Ledger, native
 from tests.support.gate import DrippingCalls
 from watcher.errors import DeniedError, StreamError, UsageError
+from watcher.records.record import Record
+from watcher.time_machine.as_of import image_before
 from watcher.time_machine.table import TableHandle
 from watcher.time_machine.undo import (
     Undo,
@@ -24,8 +26,17 @@ from watcher.time_machine.undo import (
     plan_revert,
     plan_undo,
 )
-from watcher.time_machine.undo_log import Outcome, WriteBack
-from watcher.time_machine.undo_plan import AFTER_UNDO, DONE, OWN, PUT_BACK, ChangeFilter, UndoStep
+from watcher.time_machine.undo_plan import (
+    AS_BEFORE,
+    BETWEEN,
+    CHANGED,
+    NOT_WRITTEN,
+    PUT_BACK,
+    ChangeFilter,
+    UndoPlanner,
+    UndoStep,
+)
+from watcher.time_machine.write_back import Outcome, WriteBack
 
 FAST = 1e9
 
@@ -58,6 +69,11 @@ def new_path(folder: Path) -> Path:
 def reopened(made: Undo, ledger: Ledger) -> Undo:
     """The plan as a later run reads it from its file."""
     return open_plan(made.path, ledger.connection, ledger.sources().stream)
+
+
+def taken_back(made: Undo, ledger: Ledger) -> Undo:
+    """The plan to revert another, as a later run makes it from its file."""
+    return plan_revert(made.path, ledger.connection, stream=ledger.sources().stream)
 
 
 def kept(made: Undo) -> list[str]:
@@ -94,7 +110,7 @@ def test_the_table_is_as_it_would_be_without_the_changes(seed: int, tmp_path: Pa
         assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
 
         ledger.settle()
-        back = plan_revert(made.path, ledger.connection)
+        back = taken_back(made, ledger)
         assert Outcome.CONFLICT not in outcomes(back).values()
         assert ledger.items() == before
 
@@ -124,8 +140,6 @@ def test_killed_at_any_write_it_goes_on(when: str, tmp_path: Path) -> None:
             made = plan(ledger, first, last, tmp_path, tables)
             with pytest.raises(KilledError):
                 outcomes(made)
-            with open(made.path, "ab") as torn:
-                torn.write(b'{"line":"resu')
             ledger.settle()
 
             done = outcomes(reopened(made, ledger))
@@ -133,7 +147,7 @@ def test_killed_at_any_write_it_goes_on(when: str, tmp_path: Path) -> None:
             assert ledger.items() == expected
 
             ledger.settle()
-            outcomes(plan_revert(made.path, ledger.connection))
+            outcomes(taken_back(made, ledger))
             assert ledger.items() == before
 
 
@@ -148,8 +162,6 @@ class KilledRun(NamedTuple):
     """The item that somebody else changes just before the write of this number."""
     afterwards: list[int]
     """The items that somebody else changes before the next run."""
-    is_torn: bool
-    """True if the log's last line is cut."""
 
 
 @given(
@@ -160,7 +172,6 @@ class KilledRun(NamedTuple):
             is_written=st.booleans(),
             meanwhile=st.dictionaries(st.integers(1, 12), st.integers(0, 11), max_size=3),
             afterwards=st.lists(st.integers(0, 11), max_size=2),
-            is_torn=st.booleans(),
         ),
         max_size=4,
     )
@@ -217,9 +228,6 @@ def _apply_and_kill(
     stream = ledger.sources(tables).stream
     with suppress(KilledError):
         outcomes(open_plan(made.path, ledger.connection, stream))
-    if run.is_torn:
-        with open(made.path, "ab") as torn:
-            torn.write(b'{"line":"resu')
 
 
 def one_bad_change(ledger: Ledger) -> int:
@@ -270,8 +278,12 @@ def test_what_others_write_meanwhile_is_left_alone(tmp_path: Path) -> None:
         for key, item in others.items():
             assert found.get(key) == (None if item is None else native(item))
         assert found["item-5"]["v"] == 1
-        back = outcomes(plan_revert(made.path, ledger.connection))
-        assert not set(back) & set(others), "what was not written is not taken back"
+        back = taken_back(made, ledger)
+        assert {step.key.decode().split('"')[5] for step in back.conflicts} == set(others)
+        outcomes(back)
+        assert {key: ledger.items().get(key) for key in others} == {
+            key: None if item is None else native(item) for key, item in others.items()
+        }, "what was not written is not taken back"
 
 
 def test_changes_in_between_that_are_not_chosen_are_conflicts(tmp_path: Path) -> None:
@@ -289,47 +301,75 @@ def test_changes_in_between_that_are_not_chosen_are_conflicts(tmp_path: Path) ->
         assert step.conflict == "another change lies between those that are to be undone"
 
 
-def test_what_was_undone_and_taken_back_can_be_undone_again(tmp_path: Path) -> None:
+def set_to(ledger: Ledger, key: str, value: str | None) -> None:
+    """Somebody sets an item to this value, or removes it."""
+    if value is None:
+        ledger.simulator.remove(key)
+        ledger.note(key, None)
+    else:
+        ledger.change(key, {"pk": {"S": key}, "v": {"N": value}})
+
+
+def test_a_plan_that_was_reverted_is_new_again(tmp_path: Path) -> None:
     with Ledger(20) as ledger:
         bad = one_bad_change(ledger)
         made = plan(ledger, bad, bad, tmp_path)
-        outcomes(made)
-        later = plan(ledger, bad, bad, tmp_path)
-        assert (later.steps, kept(later)) == ([], ["an undo has put it back"])
-        outcomes(made.revert())
+        made.save()
+        for _ in range(3):
+            assert outcomes(reopened(made, ledger)) == {"a": Outcome.RESTORED}
+            assert ledger.items()["a"]["v"] == 1
+            assert outcomes(reopened(made, ledger)) == {"a": Outcome.ALREADY}
+            back = taken_back(made, ledger)
+            assert outcomes(back) == {"a": Outcome.RESTORED}
+            assert ledger.items()["a"]["v"] == 2
+        with pytest.raises(UsageError, match="which can be applied again"):
+            taken_back(back, ledger)
+        outcomes(reopened(made, ledger))
+        set_to(ledger, "a", "2")  # one more time than it was reverted: somebody means it
         ledger.settle()
-        assert outcomes(plan(ledger, bad, bad, tmp_path)) == {"a": Outcome.RESTORED}
-        assert ledger.items()["a"]["v"] == 1
+        assert outcomes(reopened(made, ledger)) == {"a": Outcome.CONFLICT}
+        assert ledger.items()["a"]["v"] == 2
 
 
-def test_who_changes_an_item_after_its_undo_has_meant_it(tmp_path: Path) -> None:
-    """Removed (bad), put back, removed by a person: by the same plan, and by a new one."""
+@pytest.mark.parametrize("is_planned_before", [False, True])
+@pytest.mark.parametrize("values", [("2", None), ("1", None), ("3", "2", None)])
+def test_a_change_after_the_window_is_a_conflict_whatever_the_item_looks_like(
+    values: tuple[str | None, ...], is_planned_before: bool, tmp_path: Path
+) -> None:
+    """Removed in the window, put back by somebody, and removed by another."""
     with Ledger(26) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}})
+        set_to(ledger, "a", "1")
         ledger.clock.sleep(10)
         bad = ledger.second
-        ledger.change("a", {"pk": {"S": "a"}, "bad": {"BOOL": True}})
+        set_to(ledger, "a", None)
         ledger.settle()
-        made = plan(ledger, bad, bad, tmp_path)
-        assert outcomes(made) == {"a": Outcome.RESTORED}
-        ledger.clock.sleep(60)
-        meant = ledger.second
-        ledger.change("a", {"pk": {"S": "a"}, "bad": {"BOOL": True}})
-        ledger.settle()
-        again = reopened(made, ledger)
-        assert outcomes(again) == {"a": Outcome.ALREADY}
-        assert [step.kept for step in again.kept + again.steps] == [DONE]
-        for last in (bad, ledger.second):
-            later = plan(ledger, bad, last, tmp_path)
-            assert [step.conflict for step in later] == [AFTER_UNDO]
-            assert outcomes(later) == {"a": Outcome.CONFLICT}
-        assert "bad" in ledger.items()["a"]
-        after = plan(ledger, meant, meant, tmp_path)
-        assert outcomes(after) == {"a": Outcome.RESTORED}, "that change alone can be chosen"
+        made = plan(ledger, bad, bad, tmp_path) if is_planned_before else None
+        for value in values:
+            set_to(ledger, "a", value)
+            ledger.clock.sleep(2)
+        made = made or plan(ledger, bad, bad, tmp_path)
+        assert outcomes(made) == {"a": Outcome.CONFLICT}
+        assert [step.conflict for step in made] in ([CHANGED], [PUT_BACK])
+        assert ledger.items() == {}
 
 
-def test_a_write_that_a_kill_left_open_is_looked_up_in_the_stream(tmp_path: Path) -> None:
-    """It was made, and a person set the item again to what the plan knows: that stays."""
+def test_changes_of_others_between_chosen_ones_are_a_conflict_though_they_cancel_out(
+    tmp_path: Path,
+) -> None:
+    with Ledger(23) as ledger:
+        for value in ("1", "2", "3", "2", "4"):
+            set_to(ledger, "a", value)
+            ledger.clock.sleep(10)
+        ledger.settle()
+        of_two = '{"dynamodb": {"NewImage": {"v": {"N": ["2"]}}, "OldImage": {"v": {"N": ["1"]}}}}'
+        of_four = '{"dynamodb": {"NewImage": {"v": {"N": ["4"]}}}}'
+        choice = ChangeFilter(moment(ledger.second - 105), filters=[of_two, of_four])
+        (step,) = plan_undo(ledger.sources(), choice, tmp_path / "undo.jsonl")
+        assert step.conflict == BETWEEN
+
+
+def test_after_a_kill_what_somebody_has_set_again_stays(tmp_path: Path) -> None:
+    """The write was made, and a person set the item again to what the plan knows."""
     with Ledger(27) as ledger:
         bad = one_bad_change(ledger)
 
@@ -341,29 +381,62 @@ def test_a_write_that_a_kill_left_open_is_looked_up_in_the_stream(tmp_path: Path
             outcomes(made)
         assert ledger.items()["a"]["v"] == 1
         ledger.clock.sleep(10)
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
+        set_to(ledger, "a", "2")
         ledger.settle()
         for _ in range(2):
-            assert outcomes(reopened(made, ledger)) == {"a": Outcome.ALREADY}
+            assert outcomes(reopened(made, ledger)) == {"a": Outcome.CONFLICT}
             assert ledger.items()["a"]["v"] == 2
 
 
-def test_without_the_stream_a_write_that_a_kill_left_open_is_a_conflict(tmp_path: Path) -> None:
+def test_a_plan_whose_changes_since_are_not_known_writes_nothing(tmp_path: Path) -> None:
     with Ledger(28) as ledger:
         bad = one_bad_change(ledger)
-
-        def kill(key: str) -> None:
-            raise KilledError
-
-        made = plan(ledger, bad, bad, tmp_path, DisturbedTables(ledger, before_write=kill))
-        with pytest.raises(KilledError):
-            outcomes(made)
+        made = plan(ledger, bad, bad, tmp_path)
+        made.save()
         denied = {"auth_error": "AccessDeniedException", "auth_operations": ("DescribeStream",)}
-        with ledger.simulator.faulty(**denied):
-            later = reopened(made, ledger)
-            assert outcomes(later) == {"a": Outcome.CONFLICT}
-        assert "the stream does not tell" in later.steps[0].conflict
-        assert outcomes(reopened(made, ledger)) == {"a": Outcome.RESTORED}
+        with ledger.simulator.faulty(**denied), pytest.raises(DeniedError):
+            outcomes(reopened(made, ledger))
+        ledger.clock.sleep(25 * 3600)
+        with pytest.raises(UsageError, match=r"is not known \(.*\): make a new one"):
+            outcomes(reopened(made, ledger))
+        assert ledger.items()["a"]["v"] == 2
+
+
+def test_what_a_plan_has_not_written_is_not_taken_back(tmp_path: Path) -> None:
+    with Ledger(34) as ledger:
+        for value in "12":
+            for key in "ab":
+                set_to(ledger, key, value)
+            ledger.clock.sleep(10)
+        ledger.settle()
+        bad = ledger.second - 70
+        made = plan(ledger, bad, bad, tmp_path)
+        made.save()
+        with pytest.raises(UsageError, match="this plan wrote nothing"):
+            made.revert()
+        done = made.apply(rate=1.0)  # a second's batch is one item
+        next(done)
+        del done
+        ledger.settle()
+        back = taken_back(made, ledger)
+        assert (len(back.steps), kept(back)) == (1, [NOT_WRITTEN])
+
+
+def test_a_removal_of_nothing_is_no_obstacle() -> None:
+    """As some services report it: a REMOVE without an old image."""
+    change = {"SequenceNumber": "1", "Keys": {"pk": {"S": "a"}}}
+    change["StreamViewType"] = "NEW_AND_OLD_IMAGES"
+    removal = Record.from_json(msgspec.json.encode({"eventName": "REMOVE", "dynamodb": change}))
+    planner = UndoPlanner(lambda _: True, lambda _: False)
+    planner.on_record(removal)
+    assert [step.kept for step in planner.steps()] == [AS_BEFORE]
+    assert image_before(removal) == b""
+    change["StreamViewType"] = "NEW_IMAGE"
+    unknown = Record.from_json(msgspec.json.encode({"eventName": "REMOVE", "dynamodb": change}))
+    with pytest.raises(StreamError, match="lacks an image"):
+        planner.on_record(unknown)
+    with pytest.raises(StreamError, match="has no old image"):
+        image_before(unknown)
 
 
 def test_what_others_have_put_right_is_listed_with_its_reason(tmp_path: Path) -> None:
@@ -387,15 +460,11 @@ def test_what_others_have_put_right_is_listed_with_its_reason(tmp_path: Path) ->
         assert [(step.key[12:13], step.conflict) for step in made] == [(b"b", PUT_BACK)]
 
 
-def test_one_process_at_a_time_applies_a_plan(tmp_path: Path) -> None:
+def test_a_plan_overwrites_no_file(tmp_path: Path) -> None:
     with Ledger(30) as ledger:
         bad = one_bad_change(ledger)
         made = plan(ledger, bad, bad, tmp_path)
         made.save()
-        first = reopened(made, ledger).apply(rate=FAST)
-        with pytest.raises(UsageError, match="it is in use: another process applies it"):
-            reopened(made, ledger).apply()
-        assert [outcome for _, outcome in first] == [Outcome.RESTORED]
         with pytest.raises(UsageError, match="it already exists"):
             plan_undo(ledger.sources(), ChangeFilter(moment(bad)), made.path).save()
 
@@ -495,18 +564,13 @@ def test_force_puts_back_what_was_changed_since(tmp_path: Path) -> None:
         assert ledger.items()["a"]["v"] == 3
 
 
-def test_an_undo_is_told_apart_from_the_changes_of_others(tmp_path: Path) -> None:
-    """A later undo over an interval with the writes of a former one leaves those alone."""
+def test_a_new_plan_of_what_is_undone_keeps_it(tmp_path: Path) -> None:
     with Ledger(15) as ledger:
         bad = one_bad_change(ledger)
-        made = plan(ledger, bad, bad, tmp_path)
-        outcomes(made)
-        after = ledger.second
+        outcomes(plan(ledger, bad, bad, tmp_path))
         ledger.settle()
-        later = plan(ledger, bad + 1, ledger.second, tmp_path)
-        assert (later.steps, kept(later)) == ([], [OWN])
-        made.path.unlink()
-        assert len(plan(ledger, after, ledger.second, tmp_path).steps) == 1
+        later = plan(ledger, bad, bad, tmp_path)
+        assert (later.steps, kept(later)) == ([], [AS_BEFORE])
 
 
 def test_a_large_item_is_compared_whole(tmp_path: Path) -> None:
@@ -575,78 +639,6 @@ def test_new_images_are_needed(tmp_path: Path) -> None:
             plan(ledger, ledger.second, ledger.second, tmp_path)
 
 
-def test_an_equal_change_by_somebody_else_is_not_taken_for_the_undo_s_own(tmp_path: Path) -> None:
-    """On, off (bad), on (undone), off (meant), on (bad again)."""
-    with Ledger(21) as ledger:
-        on, off = ({"pk": {"S": "a"}, "v": {"S": value}} for value in ("on", "off"))
-        ledger.change("a", on)
-        ledger.clock.sleep(10)
-        bad = ledger.second
-        ledger.change("a", off)
-        ledger.settle()
-        assert outcomes(plan(ledger, bad, bad, tmp_path)) == {"a": Outcome.RESTORED}
-        for pause in (1, 60):
-            ledger.clock.sleep(pause)
-            ledger.change("a", off)
-            ledger.clock.sleep(pause)
-            first = bad + 1 if pause == 1 else ledger.second
-            ledger.change("a", on)
-            last = ledger.second
-            ledger.settle()
-            turned_on = ['{"dynamodb": {"NewImage": {"v": {"S": ["on"]}}}}']
-            made = plan_undo(
-                ledger.sources(),
-                ChangeFilter(moment(first), moment(last), filters=turned_on),
-                new_path(tmp_path),
-            )
-            (step,) = made
-            assert step.before is not None and b"off" in step.before
-            assert step.conflict == (AFTER_UNDO if pause == 1 else "")
-
-
-def test_a_write_is_told_by_any_log_in_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "records.jsonl").write_text('{"eventName":"INSERT"}\n')
-    (tmp_path / "pretty.jsonl").write_text('{\n  "eventName": "INSERT"\n}\n')
-    with Ledger(22) as ledger:
-        bad = one_bad_change(ledger)
-        choice = ChangeFilter(moment(bad), moment(bad))
-        outcomes(plan_undo(ledger.sources(), choice, tmp_path / "mine.jsonl"))
-        ledger.settle()
-        later = plan(ledger, bad + 1, ledger.second, tmp_path)
-        assert (later.steps, kept(later)) == ([], [OWN])
-
-
-def test_an_equal_change_soon_after_an_undo_is_somebody_elses(tmp_path: Path) -> None:
-    """Ours lies before what is chosen: it has to be read all the same, to be told apart."""
-    with Ledger(25) as ledger:
-        bad = one_bad_change(ledger)
-        outcomes(plan(ledger, bad, bad, tmp_path))
-        ledger.clock.sleep(2)
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
-        ledger.clock.sleep(2)
-        again = ledger.second
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
-        ledger.settle()
-        later = plan(ledger, again, again, tmp_path)
-        assert (kept(later), len(later.steps)) == ([], 1)
-
-
-def test_a_log_of_a_former_version_without_times_is_still_one(tmp_path: Path) -> None:
-    with Ledger(24) as ledger:
-        bad = one_bad_change(ledger)
-        made = plan(ledger, bad, bad, tmp_path)
-        outcomes(made)
-        lines = [each for each in made.path.read_text().splitlines(True) if '"step"' not in each]
-        made.path.write_text(re.sub(r',"(at|start|until)":("[^"]*"|null)', "", "".join(lines)))
-        assert not re.search('"at"|"step"|"start"', made.path.read_text())
-        ledger.settle()
-        later = plan(ledger, bad + 1, ledger.second, tmp_path)
-        assert (later.steps, kept(later)) == ([], [OWN])
-        with pytest.raises(UsageError, match="it holds no plan"):
-            reopened(made, ledger)
-        assert outcomes(plan_revert(made.path, ledger.connection)) == {"a": Outcome.RESTORED}
-
-
 def test_ctrl_c_waits_for_no_call_that_drips() -> None:
     asked = iter(range(9))
     nothing: Any = None
@@ -656,8 +648,8 @@ def test_ctrl_c_waits_for_no_call_that_drips() -> None:
             calls.drip(next(asked))
 
     tables: Any = Tables()
-    made = WriteBack(TableHandle(tables, "orders", nothing), nothing, FAST)
-    steps = [UndoStep(b'{"pk":{"S":"%d"}}' % number, None, None, None) for number in range(3)]
+    made = WriteBack(TableHandle(tables, "orders", nothing), FAST)
+    steps = [UndoStep(b'{"pk":{"S":"%d"}}' % number, None, None) for number in range(3)]
     with DrippingCalls() as calls:
         with pytest.raises(KeyboardInterrupt):
             list(made.run(steps))
