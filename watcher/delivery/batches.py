@@ -13,11 +13,12 @@ import msgspec
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.handler import Failure, Handler
-from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError
 from watcher.records.record import Record
+from watcher.retry import Backoff
 
 _LARGEST_BATCH = 10_000  # Lambda's own
+_BACKOFF = Backoff()
 
 
 class TooOld(Exception):
@@ -169,7 +170,7 @@ class Batches(Handler):
             batch.parts.append(_Part(first))
             raise Failure(failed, error, 0.0)
         is_given_up = 0 <= self._settings.retries < part.failures
-        pause = HANDLER_TIMING.batch_backoff.after(part.failures)
+        pause = _BACKOFF.after(part.failures)
         raise Failure(failed, error, None if is_given_up else pause)
 
     def _attempt(self, records: Sequence[Record]) -> tuple[int, BaseException]:

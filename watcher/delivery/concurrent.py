@@ -19,7 +19,6 @@ from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import EndOfReading, HandlerStep
-from watcher.delivery.timing import ConcurrentTiming
 from watcher.errors import HandlerError
 from watcher.formatting.values import printable_key
 from watcher.observability.heartbeat import Heartbeat, Phase
@@ -31,6 +30,24 @@ from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page, ReaderEnded, WireFilter
 
 logger = logging.getLogger("watcher")
+
+_SHARD_BYTES = 4 * 1024 * 1024
+"""The size of a shard's waiting pages at which its reading pauses."""
+_ALL_BYTES = 64 * 1024 * 1024
+"""The limit for all shards, in addition to twice `_SHARD_BYTES` for each thread."""
+_TURN_SECONDS = 0.5
+"""The time after which a shard gives its thread to another one."""
+_TICK_SECONDS = 0.2
+"""The delay between checks of waiting batches, the same as the loop's."""
+_LOOK_SECONDS = 0.02
+"""The loop's delay between checks whether a handler has made room, or ended."""
+_SLOW_SECONDS = 10.0
+"""The time after which a handler's work on one record is logged."""
+_LAST_SECONDS = 0.5
+"""The part of `--stop-timeout` that is kept for the end of cancelled tasks."""
+_RESERVE_SECONDS = 5.0
+"""The time for which no change starts, so that a snapshot's items get their turn; then the other
+way round."""
 
 
 Work = Callable[[], Iterator[None]]
@@ -182,7 +199,6 @@ class ConcurrentDelivery:
         pause_reading: Callable[[ShardKey], object],
         wake_loop: Callable[[], object],
         clock: Clock = CLOCK,
-        timing: ConcurrentTiming | None = None,
     ) -> None:
         """`pause_reading` makes a shard's worker wait; `wake_loop` ends the loop's wait."""
         self._pool = pool
@@ -192,7 +208,6 @@ class ConcurrentDelivery:
         self._pause_reading = pause_reading
         self._wake_loop = wake_loop
         self._clock = clock
-        self._timing = timing or ConcurrentTiming()
         self._lock = threading.Lock()
         self._queues: dict[ShardKey, ShardQueue] = {}
         self._ends: list[EndOfReading] = []
@@ -200,7 +215,7 @@ class ConcurrentDelivery:
         self._begun = 0
         """The number of started records, which the limit counts."""
         self._bytes = 0
-        self._most_bytes = self._timing.all_bytes + pool.size * 2 * self._timing.shard_bytes
+        self._most_bytes = _ALL_BYTES + pool.size * 2 * _SHARD_BYTES
         self._error: BaseException | None = None
         self._has_stopped = False
         self._tick_due = 0.0
@@ -279,7 +294,7 @@ class ConcurrentDelivery:
         ends = [*self._ends, *self._ends_behind_records()]
         self._ends.clear()
         if not (ends or self.has_room):
-            self._clock.sleep(self._timing.look_seconds)
+            self._clock.sleep(_LOOK_SECONDS)
         return ends
 
     def _ends_behind_records(self) -> list[EndOfReading]:
@@ -299,16 +314,16 @@ class ConcurrentDelivery:
         now = self._clock.monotonic()
         if now < self._tick_due:
             return
-        self._tick_due = now + self._timing.tick_seconds
+        self._tick_due = now + _TICK_SECONDS
         self._dispatcher.log_repeats()
         for queue in self._queues.values():
             if queue.is_empty and self._dispatcher.first_pending(queue.shard_key):
                 self._add(queue, partial(self._dispatcher.tick, queue.shard_key))
-            if queue.bytes >= self._timing.shard_bytes:
+            if queue.bytes >= _SHARD_BYTES:
                 self._pause_reading(queue.shard_key)
             # A retry has its own log messages.
             if queue.shard_key not in self._dispatcher.retries.under_way:
-                queue.report_slow(now, self._timing.slow_seconds)
+                queue.report_slow(now, _SLOW_SECONDS)
 
     def move_positions(self) -> None:
         """See `Delivery`."""
@@ -329,9 +344,9 @@ class ConcurrentDelivery:
     def reserve(self, items: ShardKey) -> bool:
         """See `Delivery`: a slow handler of one shard must not delay all others without limit."""
         now = self._clock.monotonic()
-        if now >= self._reserved_until + self._timing.reserve_seconds:
+        if now >= self._reserved_until + _RESERVE_SECONDS:
             self._items = items
-            self._reserved_until = now + self._timing.reserve_seconds
+            self._reserved_until = now + _RESERVE_SECONDS
         if self._items is None or now >= self._reserved_until:
             self.release()
             return False
@@ -367,7 +382,7 @@ class ConcurrentDelivery:
         """Starts no more records, and waits for those in hand."""
         self._has_stopped = True
         shutdown = self._dispatcher.shutdown
-        last = min(self._timing.last_seconds, shutdown.timeout / 4)
+        last = min(_LAST_SECONDS, shutdown.timeout / 4)
         error = self._wait_and_save(shutdown.seconds_left - last)
         if self._is_at_work:  # cancelled tasks may need a moment for their end
             self._dispatcher.cancel()
@@ -398,7 +413,7 @@ class ConcurrentDelivery:
                     self._dispatcher.during_wait()
             except (Exception, Overdue) as failure:
                 error = failure
-            self._clock.sleep(self._timing.look_seconds)
+            self._clock.sleep(_LOOK_SECONDS)
         return error
 
     # The handlers' threads
@@ -424,7 +439,7 @@ class ConcurrentDelivery:
 
     def _turn(self, queue: ShardQueue) -> Iterator[None]:
         """Works for a shard during one turn; yields after each step."""
-        until = self._clock.monotonic() + self._timing.turn_seconds
+        until = self._clock.monotonic() + _TURN_SECONDS
         is_done = True
         try:
             while is_done and queue.jobs and self._may_begin(queue):

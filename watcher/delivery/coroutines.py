@@ -10,8 +10,10 @@ from concurrent import futures
 from typing import Any
 
 from watcher.delivery.callables import check_answer
-from watcher.delivery.timing import HANDLER_TIMING
 from watcher.shutdown import Overdue
+
+_CANCELLED_SECONDS = 0.5
+"""The time that cancelled tasks get for their end."""
 
 
 class Coroutines:
@@ -67,7 +69,7 @@ class Coroutines:
         self.cancel()
         loop = self._runner.get_loop()
         loop.call_soon_threadsafe(loop.stop)
-        self._thread.join(HANDLER_TIMING.cancelled_seconds)
+        self._thread.join(_CANCELLED_SECONDS)
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:

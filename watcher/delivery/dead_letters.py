@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 from watcher.aws.config import AwsConfig, Client, ParsedAnswer, blaming
 from watcher.clock import CLOCK, Clock
-from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError, WatcherError
 from watcher.files import append_lines
 from watcher.records.record import Record
@@ -22,6 +21,8 @@ _QUEUE_REGION = re.compile(r"https?://sqs\.([\w-]+)\.")
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 _SQS_BYTES = 1024 * 1024
 _AT_ONCE = 10  # messages in one call of SQS
+_HIDDEN_SECONDS = 900  # then SQS shows a letter again, if `replay` is killed
+_POLL_SECONDS = 1  # SQS may miss a letter in a single look
 
 
 TakeDeadLetter: TypeAlias = Callable[[dict[str, Any]], object]
@@ -226,13 +227,13 @@ class QueueLetters:
     def _receive(self) -> list[ParsedAnswer]:
         """Returns new messages, after a short wait: SQS may miss some in a single look."""
         if self._clock.monotonic() >= self._due:
-            self._hide(HANDLER_TIMING.letter_hidden_seconds)
-            self._due = self._clock.monotonic() + HANDLER_TIMING.letter_hidden_seconds / 2
+            self._hide(_HIDDEN_SECONDS)
+            self._due = self._clock.monotonic() + _HIDDEN_SECONDS / 2
         answer = self._client.receive_message(
             QueueUrl=self._url,
             MaxNumberOfMessages=_AT_ONCE,
-            VisibilityTimeout=HANDLER_TIMING.letter_hidden_seconds,
-            WaitTimeSeconds=HANDLER_TIMING.letter_poll_seconds,
+            VisibilityTimeout=_HIDDEN_SECONDS,
+            WaitTimeSeconds=_POLL_SECONDS,
         )
         messages: list[ParsedAnswer] = answer.get("Messages", [])
         return [each for each in messages if each["MessageId"] not in self._seen]

@@ -20,7 +20,6 @@ from watcher.delivery.failures import FailedRecordSink, FailureLog, FailurePolic
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.output import OutputClosed
 from watcher.delivery.retries import Retries
-from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import HandlerError, LeaseLostError, error_text
 from watcher.observability.watch_stats import DURATIONS, Durations
 from watcher.records.page import RecordPage
@@ -28,6 +27,9 @@ from watcher.records.record import Record
 from watcher.shutdown import Overdue, Shutdown
 
 logger = logging.getLogger("watcher")
+
+_POLL_SECONDS = 0.1
+"""The delay between checks, before a retry, whether the watch stops."""
 
 _Call: TypeAlias = tuple[Callable[[Record], object], Handler]
 """A handler, and its call for one record."""
@@ -266,7 +268,7 @@ class Dispatcher:
                 )
             if left <= 0:
                 return True
-            self._clock.sleep(min(left, HANDLER_TIMING.poll_seconds))
+            self._clock.sleep(min(left, _POLL_SECONDS))
             if not self._in_threads:  # in threads, only its own shard waits
                 with self.shutdown.may_interrupt(False):
                     self.during_wait()

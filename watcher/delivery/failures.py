@@ -19,7 +19,6 @@ import msgspec
 from watcher.aws.config import AwsConfig
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dead_letters import DeadLetter, DeadLetters, TakeDeadLetter, open_dead_letters
-from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import HandlerError, UsageError, error_text
 from watcher.formatting.values import printable_key
 from watcher.records.record import Record
@@ -28,6 +27,7 @@ from watcher.times import parse_duration
 logger = logging.getLogger("watcher")
 
 _KINDS_MAX = 100
+_LOG_AGAIN_SECONDS = 10.0  # before a known error is logged again, with its count
 # The folders of code that is not the user's own.
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")})
@@ -141,7 +141,7 @@ class FailureLog:
         repeated = self._seen.get(kind)
         if repeated is None:
             self._seen[kind] = _Repeated()
-            self._due = self._due or self._clock.monotonic() + HANDLER_TIMING.log_again_seconds
+            self._due = self._due or self._clock.monotonic() + _LOG_AGAIN_SECONDS
             return False
         repeated.times += 1
         repeated.last = which
@@ -165,7 +165,7 @@ class FailureLog:
                 logger.error(text, extra={"handler": handler})
                 repeated.times = 0
         self.repeats = 0
-        self._due = self._clock.monotonic() + HANDLER_TIMING.log_again_seconds
+        self._due = self._clock.monotonic() + _LOG_AGAIN_SECONDS
 
     def close(self) -> None:
         """Logs the remaining repeats."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from watcher.declared import Parameter, declares_options
 from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handler_modules import function
-from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError
 
 # See watching.py: the command line reads the declaration alone.
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from watcher.records.record import Record
 
 _ARGUMENTS = ("event", "context")
+_FUNCTION_SECONDS = 900.0
+"""Lambda's time limit, which the context reports; nothing here ends a function."""
 
 
 _BatchSize = Annotated[
@@ -116,7 +117,7 @@ class Context:
         self.invoked_function_arn = f"arn:aws:lambda:{region}:{account}:function:{function_name}"
         self.log_group_name = f"/aws/lambda/{function_name}"
         self.log_stream_name = time.strftime("%Y/%m/%d/[$LATEST]") + uuid.uuid4().hex
-        self._end = time.monotonic() + HANDLER_TIMING.function_seconds
+        self._end = time.monotonic() + _FUNCTION_SECONDS
 
     def get_remaining_time_in_millis(self) -> int:
         """Returns the rest of Lambda's 15 minutes; no function is stopped after them."""

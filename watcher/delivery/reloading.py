@@ -12,11 +12,13 @@ from pathlib import Path
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.handler import Failure, Handler
-from watcher.delivery.timing import HANDLER_TIMING
 from watcher.errors import UsageError, error_text
 from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
+
+_LOOK_SECONDS = 0.2
+"""The delay between checks of a handler's file."""
 
 
 class Reloading(Handler):
@@ -63,7 +65,7 @@ class Reloading(Handler):
             now = self._clock.monotonic()
             if now < self._check_due:
                 return
-            self._check_due = now + HANDLER_TIMING.look_for_edit_seconds
+            self._check_due = now + _LOOK_SECONDS
             version = self._file_version()
             if version is None or version == self._loaded_version:  # None: an editor replaces it
                 return

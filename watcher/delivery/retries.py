@@ -13,11 +13,21 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.failures import FailureLog, FailurePolicy, failure_text, is_lasting, which_of
 from watcher.delivery.handler import Failure
-from watcher.delivery.timing import HANDLER_TIMING
 from watcher.records.record import Record
+from watcher.retry import Backoff
 from watcher.times import duration_text
 
 logger = logging.getLogger("watcher")
+
+_BACKOFF = Backoff(longest_seconds=60.0, jitter=0.2)
+"""What a handler calls may be back any minute."""
+_LOG_SECONDS = (60.0, 300.0, 900.0)
+"""The times from the first failure to each further log message; after these, one every hour."""
+_LOG_EVERY_SECONDS = 3600.0
+_WARN_AGE_SECONDS = 18 * 3600.0
+"""The age at which a retried record is worth a warning: its stream keeps it for 24 hours."""
+_STALE_AGE_SECONDS = 48 * 3600.0
+"""The age from which a record must come from an old dead letter, not from a stream."""
 
 
 class Retry(msgspec.Struct):
@@ -89,7 +99,7 @@ class Retries:
         left = retry.since + policy.seconds - self._clock.monotonic()
         if retry.failures > policy.retries or left <= 0:
             return None
-        return min(HANDLER_TIMING.retry_backoff.after(retry.failures), left)
+        return min(_BACKOFF.after(retry.failures), left)
 
     def _log(self, retry: Retry, error: BaseException) -> None:
         """Logs the first retry, again after some minutes, and once the records get old."""
@@ -109,7 +119,7 @@ class Retries:
         created = retry.records[0].created_at
         if created is not None and not retry.is_age_logged:
             age = self._clock.time() - created.timestamp()
-            if HANDLER_TIMING.warn_age_seconds <= age < HANDLER_TIMING.stale_age_seconds:
+            if _WARN_AGE_SECONDS <= age < _STALE_AGE_SECONDS:
                 retry.is_age_logged = True
                 logger.warning(
                     f"{which_of(retry.records)} is {duration_text(age)} old, and handler "
@@ -122,9 +132,8 @@ class Retries:
     @staticmethod
     def _next_log_after(retry: Retry) -> float:
         """Returns the seconds from the first failure to the next log message."""
-        first, every = HANDLER_TIMING.log_retry_seconds, HANDLER_TIMING.log_retry_every_seconds
-        later = retry.times_logged - len(first)
-        return first[retry.times_logged] if later < 0 else (later + 1) * every
+        later = retry.times_logged - len(_LOG_SECONDS)
+        return _LOG_SECONDS[retry.times_logged] if later < 0 else (later + 1) * _LOG_EVERY_SECONDS
 
     def succeeded(self, shard_key: ShardKey) -> None:
         """Ends the retry of a shard, if there is one, and logs its success."""

@@ -9,11 +9,19 @@ from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import EndOfReading, HandlerStep
-from watcher.delivery.timing import SequentialTiming
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page, ReaderEnded, WireFilter
+
+_TURN_SECONDS = 0.2
+"""The time after which delivery returns to the loop: saves and listings can't wait longer."""
+_FIRST_TOGETHER = 16
+"""The number of records that a handler of pages gets in its first call."""
+_MOST_TOGETHER = 1024
+"""The largest number of records in one call: about a page."""
+_QUICK_SECONDS = 0.02
+"""A call that took less is followed by one with twice as many records; a slower one, a quarter."""
 
 
 class _CurrentPage:
@@ -50,15 +58,13 @@ class SequentialDelivery:
         progress: Progress,
         heartbeat: Heartbeat,
         clock: Clock = CLOCK,
-        timing: SequentialTiming | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._shutdown = dispatcher.shutdown
         self._progress = progress
         self._heartbeat = heartbeat
         self._clock = clock
-        self._timing = timing or SequentialTiming()
-        self._together = self._timing.first_together
+        self._together = _FIRST_TOGETHER
         self._current_page: _CurrentPage | None = None
         self._steps: Iterator[None] = iter(())
         """Delivers the current page; yields at the end of each turn."""
@@ -148,7 +154,7 @@ class SequentialDelivery:
 
         After a shutdown request, the rest of the page stays undelivered.
         """
-        self._turn_ends = self._clock.monotonic() + self._timing.turn_seconds
+        self._turn_ends = self._clock.monotonic() + _TURN_SECONDS
         is_over = True
         try:
             self._shutdown.interruptible = True
@@ -213,7 +219,7 @@ class SequentialDelivery:
 
         A slow reader of the handler's output (a pipe) makes the parts small.
         """
-        monotonic, timing = self._clock.monotonic, self._timing
+        monotonic = self._clock.monotonic
         while records and not self._shutdown.requested:
             part, records = records[: self._together], records[self._together :]
             began = monotonic()
@@ -221,8 +227,8 @@ class SequentialDelivery:
             if is_last or not self._deliver_together(part, wire_filter):
                 yield from self._one_by_one(part, wire_filter)
                 continue
-            factor = 2 if monotonic() - began < timing.quick_seconds else 0.25
-            self._together = min(max(1, int(self._together * factor)), timing.most_together)
+            factor = 2 if monotonic() - began < _QUICK_SECONDS else 0.25
+            self._together = min(max(1, int(self._together * factor)), _MOST_TOGETHER)
             if monotonic() >= self._turn_ends:
                 yield
 
