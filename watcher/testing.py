@@ -33,8 +33,10 @@ from boto3.dynamodb.types import TypeSerializer
 
 from watcher.aws.model import WireItem
 from watcher.delivery.coroutines import Coroutines
+from watcher.delivery.failures import FailureLog, FailurePolicy
 from watcher.delivery.handler import Failure, Handler
 from watcher.delivery.handler_modules import described, load
+from watcher.delivery.retries import Retries
 from watcher.errors import UsageError
 from watcher.records.record import NativeItem, Record, image_of
 from watcher.stream import Stream
@@ -175,12 +177,15 @@ def _handle(handler: Handler, record: Record) -> None:
 
 def _run_step(handler: Handler, step: Callable[[], object]) -> None:
     """Runs a step, with all the retries of a batch; then raises the function's error."""
-    try:
-        step()
-    except Failure as failure:
-        if failure.retry_in is None:
-            raise failure.error from None
-        _run_step(handler, functools.partial(handler.go_on, failure, given_up=False))
+    retries = Retries(FailurePolicy(), FailureLog())
+    while True:
+        try:
+            step()
+            return
+        except Failure as failure:
+            if retries.next_in(handler.name, failure) is None:
+                raise failure.error from None
+            step = functools.partial(handler.go_on, failure, given_up=False)
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,8 @@ from watcher.clock import CLOCK, Clock
 from watcher.delivery.handler import Failure, Handler
 from watcher.errors import UsageError
 from watcher.records.record import Record
-from watcher.retry import Backoff
 
 _LARGEST_BATCH = 10_000  # Lambda's own
-_BACKOFF = Backoff()
 
 
 class TooOld(Exception):
@@ -53,19 +51,12 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("give more than 0 seconds", "max_age", f"{self.max_age:g}")
 
 
-class _Part(msgspec.Struct):
-    """Records that are handed over in one call, and the number of failed calls."""
-
-    count: int
-    failures: int = 0
-
-
 class _Batch(msgspec.Struct):
     """A shard's records that are neither processed nor given up, in their order."""
 
     since: float
     records: list[Record] = []
-    parts: list[_Part] = []
+    parts: list[int] = []
     """The sizes of the next calls; the first part stands last."""
     held: bool = False
     """True from the first failed call on: only `resume` continues the batch."""
@@ -138,7 +129,7 @@ class Batches(Handler):
         if given_up:
             batch, count = self._batches[shard_key], len(failure.records)
             del batch.records[:count]
-            batch.parts[-1].count -= count
+            batch.parts[-1] -= count
         self._run(shard_key)
 
     def _run(self, shard_key: ShardKey) -> None:
@@ -147,31 +138,27 @@ class Batches(Handler):
         batch.held = True
         while batch.records:
             if not batch.parts:
-                batch.parts.append(_Part(len(batch.records)))
-            if batch.parts[-1].count:
-                self._process_part(batch, batch.parts[-1])
+                batch.parts.append(len(batch.records))
+            if batch.parts[-1]:
+                self._process_part(batch)
             else:
                 batch.parts.pop()
         del self._batches[shard_key]
 
-    def _process_part(self, batch: _Batch, part: _Part) -> None:
-        records = batch.records[: part.count]
+    def _process_part(self, batch: _Batch) -> None:
+        records = batch.records[: batch.parts[-1]]
         self._refuse_old(records)
         done, error = self._attempt(records)
         del batch.records[:done]
-        part.count -= done
-        if not part.count:
+        batch.parts[-1] -= done
+        if done == len(records):
             return
-        failed = records[done:]
-        part.failures = 1 if done else part.failures + 1
-        if self._settings.bisect and part.count > 1 and not done:
-            first = part.count // 2
-            part.count, part.failures = part.count - first, 0
-            batch.parts.append(_Part(first))
-            raise Failure(failed, error, 0.0)
-        is_given_up = 0 <= self._settings.retries < part.failures
-        pause = _BACKOFF.after(part.failures)
-        raise Failure(failed, error, None if is_given_up else pause)
+        is_split = self._settings.bisect and not done and len(records) > 1
+        if is_split:
+            first = len(records) // 2
+            batch.parts[-1:] = [len(records) - first, first]
+        retries = math.inf if self._settings.retries < 0 else self._settings.retries
+        raise Failure(records[done:], error, at_once=is_split, retries=retries)
 
     def _attempt(self, records: Sequence[Record]) -> tuple[int, BaseException]:
         """Returns the number of successful records, and the error of the next one."""

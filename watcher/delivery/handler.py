@@ -22,15 +22,18 @@ class Failure(Exception):
         self,
         records: Sequence[Record],
         error: BaseException,
-        retry_in: float | None = None,
         *,
+        at_once: bool = False,
+        retries: float = 0,
         is_final: bool = False,
     ) -> None:
         super().__init__(error_text(error))
         self.records = records
         self.error = error
-        self.retry_in = retry_in
-        """Seconds until the handler wants its retry; None: the failure policy decides."""
+        self.at_once = at_once
+        """True where the handler wants a retry now, with fewer records."""
+        self.retries = retries
+        """The number of retries that the handler wants before the failure policy decides."""
         self.is_final = is_final
         """True where no retry can succeed."""
 

@@ -40,8 +40,7 @@ class Retry(msgspec.Struct):
     alive_at: float
     """The time of the last call, or of the wait for it."""
     failures: int = 0
-    """The number of failures that the policy counts: not those whose retry the handler itself set.
-    """
+    """The number of failures, without those that were retried at once."""
     tries: int = 0
     """The number of retries."""
     times_logged: int = 0
@@ -54,7 +53,7 @@ class Retry(msgspec.Struct):
 
 
 class Retries:
-    """Decides when a failed handler is retried: by the policy, or at a time that it sets itself.
+    """Decides when a failed handler is retried: as often as it wants itself, then by the policy.
 
     Several threads may use it, each for other shards.
     """
@@ -90,16 +89,19 @@ class Retries:
         return current
 
     def _pause(self, retry: Retry, failure: Failure) -> float | None:
-        if failure.retry_in is not None:
-            return failure.retry_in
+        if failure.at_once:
+            return 0.0
         policy = self._on_error
         if failure.is_final or (policy.is_endless and is_lasting(failure.error)):
             return None
         retry.failures += 1
+        if retry.failures <= failure.retries:
+            return _BACKOFF.after(retry.failures)
+        failures = retry.failures - int(failure.retries)
         left = retry.since + policy.seconds - self._clock.monotonic()
-        if retry.failures > policy.retries or left <= 0:
+        if failures > policy.retries or left <= 0:
             return None
-        return min(_BACKOFF.after(retry.failures), left)
+        return min(_BACKOFF.after(failures), left)
 
     def _log(self, retry: Retry, error: BaseException) -> None:
         """Logs the first retry, again after some minutes, and once the records get old."""
