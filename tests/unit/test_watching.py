@@ -705,5 +705,6 @@ def test_health_tells_the_end_as_soon_as_its_error_is_known(
 
 @pytest.mark.parametrize("units", ["5", 0, -1.0, float("nan")])
 def test_a_limit_that_is_no_number_of_units_is_refused(units: Any) -> None:
-    with pytest.raises(UsageError, match=r"read_limit .*: give more than 0 capacity units a second"):
+    text = r"read_limit .*: give more than 0 capacity units a second"
+    with pytest.raises(UsageError, match=text):
         watch("orders", print, snapshot=True, read_limit=units)
