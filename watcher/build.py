@@ -113,7 +113,7 @@ def build_manager(
     """
     heartbeat = heartbeat or Heartbeat(clock=clock)
     totals = Totals()
-    stats = StatsCollector(options.poll_max_seconds, workers.counters, clock, options.price)
+    stats = StatsCollector(options.poll_max_seconds, workers.counters, clock)
     dispatcher = build_dispatcher(
         options,
         handlers,

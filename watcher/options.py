@@ -21,7 +21,6 @@ from typing import (
     get_args,
 )
 
-from watcher.aws.price import PRICE
 from watcher.declared import Parameter, own_options_first
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
@@ -327,14 +326,6 @@ class WatchOptions(ReadOptions):
             "tasks); each shard's records stay in order; default 1",
         ),
     ] = None
-    price: Annotated[
-        float,
-        Parameter(
-            metavar="DOLLARS",
-            group="output",
-            help="what 100,000 GetRecords calls cost in your region; default 0.02",
-        ),
-    ] = PRICE
     tags: Annotated[
         list[str] | Iterable[str] | Mapping[str, str | Iterable[str] | None] | None,
         Parameter(
@@ -414,7 +405,6 @@ class WatchOptions(ReadOptions):
             raise UsageError("it begins with the items: leave out --tail", "snapshot")
         if self.snapshot_export is not None and (self.tail is not None or self.start != "latest"):
             raise UsageError("it is the start: leave out --from and --tail", "snapshot_export")
-        price(self.price)
         for name in ("max_records", "processes", "concurrency"):
             refuse_bad_count(name, getattr(self, name))
         if self.workers not in get_args(WorkerKind):
@@ -515,13 +505,6 @@ def refuse_bad_limit(option: str, units: object) -> None:
     if units is not None and not (isinstance(units, int | float) and units > 0):
         text = f"{units:g}" if isinstance(units, int | float) else repr(units)
         raise UsageError("give more than 0 capacity units a second", option, text)
-
-
-def price(dollars: float) -> float:
-    """Returns the checked price of 100,000 calls. Raises UsageError."""
-    if not 0 <= dollars < math.inf:
-        raise UsageError("give dollars, 0 or more", "price", f"{dollars:g}")
-    return dollars
 
 
 def start_position(start: "Moment | Position") -> "Position":

@@ -59,8 +59,6 @@ def sim() -> Iterator[RemoteSimulator]:
         ([ARN, "--no-import"], 2, "no_import.py can't be imported: ModuleNotFoundError"),
         (["shards", "orders"], 3, "127.0.0.1:9"),
         (["shards"], 2, "required: STREAM"),
-        (["shards", ARN, "--price=-1"], 2, "--price -1: give dollars, 0 or more"),
-        ([ARN, "--price=inf"], 2, "--price inf: give dollars, 0 or more"),
         (["streams", "--tabel", "x"], 2, "did you mean --table?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

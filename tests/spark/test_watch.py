@@ -199,7 +199,6 @@ def test_filters_and_colours_are_those_of_the_watch(
     [
         (["--max-records", "5"], "--max-records: not for --engine spark: use --no-follow"),
         (["--poll-max", "2"], "--poll-max: not for --engine spark: Spark paces its own reads"),
-        (["--price", "0.03"], "--price: not for --engine spark: leave --engine out"),
         (["--lambda", "app.handler"], "--lambda is not for --engine spark"),
         (["--on-error", "shrug"], "--on-error: can't read 'shrug': use log, stop"),
         (["--from", "soon"], "--from: can't read 'soon' as a position"),

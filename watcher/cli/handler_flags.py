@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import re
@@ -50,15 +49,6 @@ _CALL = option(
         help="call this function with every change; repeatable",
     ),
 )
-_RELOAD = option(
-    "reload",
-    bool,
-    False,
-    Parameter(
-        group="handlers",
-        help="load a handler module again when its file changes, while you write it",
-    ),
-)
 _LAMBDA = option(
     "lambda_",
     list[str],
@@ -90,7 +80,7 @@ _OUTPUT = option(
         "(plain JSON), csv, table, debezium",
     ),
 )
-CALLS = (_OUTPUT, _CALL, _RELOAD, _LAMBDA, *options.declared_by(lambda_function))
+CALLS = (_OUTPUT, _CALL, _LAMBDA, *options.declared_by(lambda_function))
 """The options that choose handlers beside the modules' flags."""
 
 
@@ -262,12 +252,7 @@ class Choice:
         from watcher.aws.config import AwsConfig  # not for help: it needs botocore
 
         aws = AwsConfig(self._values.get("region"), self._values.get("profile"))
-        load = functools.partial(load_handler, handler, own, aws)
-        if not self._values.get(_RELOAD.name) or handler.is_built_in:
-            return load()
-        from watcher.delivery.reloading import Reloading
-
-        return Reloading(load, handler.path)
+        return load_handler(handler, own, aws)
 
 
 def set_environment(streams: Iterable[str], values: Values) -> None:

@@ -176,7 +176,6 @@ _NOT_HERE = {
     "strict": "on Spark, each name needs a stream anyway",
     **dict.fromkeys(("read_limit", "snapshot_export", "on_stale"), "run it without --engine"),
     "poll_max": "Spark paces its own reads",
-    "reload": "executors load handlers once",
     "concurrency": "Spark's tasks run side by side",
     **dict.fromkeys(("processes", "workers"), "Spark's executors are its processes"),
     "live": "leave --engine out",

@@ -57,8 +57,6 @@ def _parts(now: WatchStats, rate: float) -> list[str]:
         parts.insert(0, f"snapshot {bar(now.snapshot)}")
     if now.filtered:
         parts.insert(-1, f"{now.filtered:,} filtered out")
-    if logger.isEnabledFor(logging.DEBUG):
-        parts.append(str(now.bill))
     if now.throttles:
         parts.append(f"{now.throttles:,} throttled")
     for count, what in (

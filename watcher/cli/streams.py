@@ -14,15 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from watcher.aws.model import Listing, Shard, opened_at
-from watcher.aws.price import dollars, polling
 from watcher.cli import options
 from watcher.cli.timing import COMMAND_TIMING
 from watcher.declared import Parameter
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.differences import shortened
-from watcher.formatting.text import counted, printable, write_json
+from watcher.formatting.text import printable, write_json
 from watcher.options import WatchOptions
-from watcher.options import price as checked_price
 
 # boto3 and rich are imported by the work itself: help does without.
 if TYPE_CHECKING:
@@ -192,7 +190,7 @@ class _Form(Enum):
 
 def shards_command(line: CommandLine) -> Callable[..., int]:
     """Shows a stream's shards, each below its parent."""
-    return options.with_options(_shards, options.declared_by(WatchOptions, "price", *options.AWS))
+    return options.with_options(_shards, options.declared_by(WatchOptions, *options.AWS))
 
 
 def _shards(
@@ -202,7 +200,6 @@ def _shards(
 
     from watcher.aws.connect import connect
 
-    price = checked_price(values["price"])
     streams, arn = connect(stream, options.connection(values))
     try:
         listing = streams.list_shards(arn)
@@ -215,10 +212,6 @@ def _shards(
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ANY_COLUMNS
     console = Console(file=sys.stdout, highlight=False, width=columns)
     console.print(tree(listing, columns), no_wrap=True, overflow="ellipsis", crop=True)
-    is_open = len(listing.shards) - len(listing.closed())
-    pauses = [(pause, dollars(polling(is_open, pause, price))) for pause in (1, 5, 60)]
-    costs = ", ".join(f"{cost} with --poll-max {pause}" for pause, cost in pauses)
-    logger.info(f"Watching {counted(is_open, 'open shard')} while idle costs a month: {costs}")
     return 0
 
 

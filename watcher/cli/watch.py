@@ -193,8 +193,6 @@ def closing_line(totals: Totals) -> str:
             parts.append(counted(count, what))
     if totals.unhandled:
         parts.append(f"{totals.unhandled} NOT HANDLED (see --on-error)")
-    if totals.bill.month is not None:
-        parts.append(f"{totals.bill} at this pace")
     return "Done: " + ", ".join(parts)
 
 

@@ -131,8 +131,6 @@ class LatestMetrics:
     def _of_the_service(self) -> Iterator[Series]:
         now = self.stats
         yield _counter("api_calls", "Calls of the AWS API.", now.calls, "{call}", "operation")
-        text = "What GetRecords calls come to a month at the pace so far, free ones deducted."
-        yield _gauge("month_cost_dollars", text, now.bill.month or 0.0, "{USD}")
         yield _counter("throttles", "Calls that the service throttled.", now.throttles, "{call}")
 
     def _of_the_checkpoint(self) -> Iterator[Series]:

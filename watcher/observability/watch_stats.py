@@ -10,7 +10,6 @@ from typing import Protocol
 import msgspec
 
 from watcher.aws.model import ShardKey
-from watcher.aws.price import Bill
 from watcher.clock import CLOCK
 from watcher.observability.timing import FIGURES_TIMING
 
@@ -80,8 +79,6 @@ class Totals(msgspec.Struct):
     """The number of these failures that are kept as dead letters."""
     unhandled: int = 0
     """The number of these failures whose records are kept nowhere."""
-    bill: Bill = Bill(0, None)
-    """The cost of the reads."""
     stopped: bool = False
     """True if a stop was requested, so that records may be unread."""
 
@@ -124,8 +121,6 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     """The number of API calls by operation."""
     health: Health = Health()
     lease: LeaseState = LeaseState.NONE
-    bill: Bill = Bill(0, None)
-    """The cost of the reads."""
     throttles: int = 0
     restarts: int = 0
     losses: int = 0

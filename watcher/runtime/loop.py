@@ -238,7 +238,6 @@ class Manager:
         self.totals.failures = self.dispatcher.failures
         self.totals.dead_letters = self.dispatcher.given_up.dead_letter_count
         self.totals.unhandled = self.dispatcher.unhandled
-        self.totals.bill = self.stats.bill()
 
     # Streams
 

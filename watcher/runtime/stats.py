@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
-from watcher.aws.arns import is_aws_region, region_in, table_name
+from watcher.aws.arns import table_name
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, opened_at
-from watcher.aws.price import PRICE, Bill, bill
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.observability.watch_stats import (
@@ -94,12 +92,8 @@ class StatsCollector:
         poll_max_seconds: float,
         shared_counters: SharedCounters,
         clock: Clock = CLOCK,
-        price: float = PRICE,
         timing: StatsTiming | None = None,
     ) -> None:
-        self._price = price
-        self._began = clock.monotonic()
-        self._ended_reads: Counter[str] = Counter()
         self._ended = Counters()
         """The counts of shards that have ended."""
         self._shared_counters = shared_counters
@@ -153,17 +147,9 @@ class StatsCollector:
             shard.counters.hand_on(shard.delivered)
             return
         self._ended.add([shard.counters])
-        self._ended_reads[_billed_region(shard_key)] += shard.counters.calls["GetRecords"]
         self._shared_counters.free(shard.counters)
         self._finished += 1
         del self.shards[shard_key]
-
-    def bill(self) -> Bill:
-        """Returns the cost of the reads."""
-        reads = self._ended_reads.copy()
-        for shard_key, shard in self.shards.items():
-            reads[_billed_region(shard_key)] += shard.counters.calls["GetRecords"]
-        return bill(reads, self._clock.monotonic() - self._began, self._price)
 
     def collect(
         self,
@@ -208,7 +194,6 @@ class StatsCollector:
             health=health or Health(),
             lease=lease,
             calls=counters.calls,
-            bill=self.bill(),
             throttles=counters.throttles,
             restarts=totals.restarts,
             losses=totals.losses,
@@ -244,12 +229,6 @@ class StatsCollector:
         if total:
             self._share_before = max(self._share_before, (self._finished + sum(parts)) / total)
         return self._share_before
-
-
-def _billed_region(shard_key: ShardKey) -> str:
-    """Returns the billed region; "" for an emulator."""
-    region = region_in(shard_key.stream)
-    return region if region and is_aws_region(region) else ""
 
 
 def _ends(stream: StreamStats, shards: Collection[ShardKey]) -> dict[ShardKey, float]:
