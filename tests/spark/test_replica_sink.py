@@ -13,7 +13,7 @@ from watcher.aws import tables
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TablesClient, for_task
 from watcher.errors import StreamError
-from watcher.spark.replica_sink import last_writes
+from watcher.spark.jobs.replicate import last_writes
 
 A, B = '{"pk":{"S":"a"}}', '{"pk":{"S":"b"}}'
 

@@ -86,19 +86,18 @@ class Lake:
         names = last.moves.values() if number == last.number else ()
         return [name for name in names if self.folder.has(name)]
 
-    def append(self, write: Callable[[str], None], number: int) -> list[str]:
-        """Appends the files that `write` writes to a path; returns their names."""
+    def append(self, write: Callable[[str], None], number: int) -> None:
+        """Appends the files that `write` writes to a path; does nothing for a batch that is in."""
         with self._lock:
             if not self._is_open:
                 raise UsageError(f"{self.folder.path} is not open for batch {number}")
             if self.files_of(number) is not None:
-                return []
+                return
             temporary = f"{_UNFINISHED}/{number}"
             write(f"{self._work.whole_path}/{temporary}")
             moves = _moves(self._work, temporary, number)
             self.checkpoint.save(_BATCH, LakeBatch(number, moves))
             self._finish()
-            return list(moves.values())
 
     def _refuse_older_checkpoint(self) -> None:
         """Raises UsageError where the checkpoint, or Spark's part of it, is an older copy.
