@@ -54,7 +54,6 @@ COMMANDS = [
     ("watch", "orders", *WATCH, "--grep", SECRET, "--only", "modify", "--print-record"),
     ("watch", "orders", "--tail", "1", "--no-follow", "--print-json"),
     ("watch", "orders", "--snapshot", "--no-follow", "--print-json"),
-    ("watch", "orders", *WATCH, "--print-summary", "--who", "AWSLogs"),
     ("watch", "orders", *WATCH, "--jmespath", "@"),
     ("watch", "orders", *WATCH, "--template", "{kind}~{key}~{new}~{old}~{changes}"),
     ("watch", "orders", *WATCH, "--sqlite", "there.db"),
@@ -247,7 +246,6 @@ def test_a_file_of_defaults_redacts(there: Simulator, monkeypatch: pytest.Monkey
         ("history", "orders", "--key", f"pk={SECRET}"),
         ("count", "orders", "--by", "caller,key"),
         ("report", "orders", "-o", "-"),
-        ("watch", "orders", *WATCH, "--print-summary"),
     ],
     ids=lambda each: each[0],
 )

@@ -6,7 +6,7 @@ import base64
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -446,14 +446,15 @@ def for_task(connection: AwsConfig) -> TablesClient:
 
 
 def _description(table: ParsedAnswer) -> Description:
-    # Not every emulator has ids.
-    own = table.get("TableId") or table["CreationDateTime"].isoformat()
+    # Not every emulator has ids, or tells when a table was made.
+    created = table.get("CreationDateTime") or datetime.fromtimestamp(0, UTC)
+    own = table.get("TableId") or created.isoformat()
     remember_key_schema(table["KeySchema"])
     return Description(
         table["KeySchema"],
         table["AttributeDefinitions"],
         table.get("TableSizeBytes", 0),
-        table["CreationDateTime"],
+        created,
         f"{table['TableArn']} {own}",
         bool(table.get("Replicas")),
         table.get("ItemCount", 0),

@@ -39,7 +39,7 @@ class ItemWrite(msgspec.Struct, frozen=True):
     table: str = ""
     """The table's name or ARN; "" where it may be any of the call's tables."""
     key: Mapping[str, str] = {}
-    """The key's values as text, where the event has them: PartiQL's are often redacted."""
+    """The key's values as text, where the event has them."""
     removes: bool | None = None
     """True for a write that only removes, False for one that never does; None: unknown."""
 
@@ -196,12 +196,13 @@ def _writes(name: str, given: Mapping[str, object]) -> Iterator[ItemWrite]:
         yield _item_write(given, "", _BY_ITEM[name])
         return
     if name in _BY_STATEMENT:
-        found = [each for text in _statements(given) for each in _statement_writes(text)]
-        readable = next(_statements(given), None) is not None
-    else:
-        asked = _field(given, "requestItems") or _field(given, "transactItems")
-        found = list(_requests(asked, "", None))
-        readable = bool(found) or _only_checks(asked)
+        texts = [*_statements(given)]
+        if not texts or not all(map(_READS.match, texts)):
+            yield ItemWrite()
+        return
+    asked = _field(given, "requestItems") or _field(given, "transactItems")
+    found = list(_requests(asked, "", None))
+    readable = bool(found) or _only_checks(asked)
     # The event omits long requests, and some forms are undocumented.
     yield from found if readable else [ItemWrite()]
 
@@ -259,29 +260,9 @@ def _only_checks(node: object) -> bool:
     )
 
 
-# PartiQL
+# PartiQL: CloudTrail hides most of its values, so a statement that writes may write any key
 
-
-_LITERAL: Final = r"'(?:[^']|'')*'"
-_STATEMENT: Final = re.compile(
-    r'\s*(INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+(?:"((?:[^"]|"")+)"|([\w.-]+))', re.IGNORECASE
-)
 _READS: Final = re.compile(r"\s*(SELECT|EXISTS)\b", re.IGNORECASE)
-# `name = value` of a condition, `'name': value` of an item; other literals are skipped whole.
-_PAIR: Final = re.compile(
-    rf"""
-    (?: (?<![.\w"]) (?: "(?P<quoted>(?:[^"]|"")*)" | (?P<plain>[A-Za-z_][\w.-]*) ) \s* =
-      | (?P<named>{_LITERAL}) \s* : )
-    \s* (?: (?P<text>{_LITERAL}) | (?P<number>[-+]?[\d.]+(?:[eE][-+]?\d+)?) | \? | \*\*\* )
-    | {_LITERAL}
-    """,
-    re.VERBOSE,
-)
-
-
-_QUOTED: Final = re.compile(rf'{_LITERAL}|"(?:[^"]|"")*"')
-# Comments; alternatives and negations, save `IS NOT`.
-_UNSURE: Final = re.compile(r"--|/\*|(?<!\bIS )\bNOT\b|\bOR\b", re.IGNORECASE)
 
 
 def _statements(node: object) -> Iterator[str]:
@@ -295,50 +276,6 @@ def _statements(node: object) -> Iterator[str]:
             yield text
         for name in ("requestItems", "statements", "transactStatements"):
             yield from _statements(_field(node, name))
-
-
-def _statement_writes(text: str) -> Iterator[ItemWrite]:
-    if _READS.match(text):
-        return
-    found = _STATEMENT.match(text)
-    if found is None:
-        yield ItemWrite()
-        return
-    verb, quoted, plain = found.groups()
-    table = plain or quoted.replace('""', '"')
-    told = text[found.end() :]
-    if not verb.upper().startswith("INSERT"):
-        told = _condition(told)
-    yield ItemWrite(table, _pairs(told), verb.upper().startswith("DELETE"))
-
-
-def _condition(text: str) -> str:
-    """Returns a statement's condition; "" where its equations may not hold for the item."""
-    # Of the same length, without what texts and quoted names hold.
-    bare = _QUOTED.sub(lambda found: "'" * len(found[0]), text)
-    start = bare.upper().rfind("WHERE")
-    return "" if start < 0 or _UNSURE.search(bare) else text[start:]
-
-
-def _pairs(text: str) -> dict[str, str]:
-    """Returns the visible values in a statement, by name; most values are redacted.
-
-    A name with several values, or with a visible and a hidden one, is left out.
-    """
-    values_of: dict[str, set[str | None]] = {}
-    for found in _PAIR.finditer(text):
-        quoted, plain, named, value, number = found.groups()
-        name = plain or (quoted or "").replace('""', '"') or _unquoted(named)
-        if name:
-            is_hidden = value is None or any(each in value for each in _HIDDEN)
-            given = None if is_hidden else _unquoted(value)
-            values_of.setdefault(name, set()).add(number or given)
-    pairs = ((name, next(iter(values))) for name, values in values_of.items() if len(values) == 1)
-    return {name: value for name, value in pairs if value is not None}
-
-
-def _unquoted(literal: str | None) -> str:
-    return "" if literal is None else literal[1:-1].replace("''", "'")
 
 
 # Callers

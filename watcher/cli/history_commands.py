@@ -20,10 +20,9 @@ from watcher.cli import completers, options
 from watcher.cli.options import Values
 from watcher.cli.output import written_file
 from watcher.declared import Parameter
-from watcher.delivery.handler import Handler
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
-from watcher.formatting.differences import attribute_lines, change_lines, summary_line
+from watcher.formatting.differences import attribute_lines, change_lines
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.text import counted, grouped, write_json, write_text
@@ -36,7 +35,7 @@ from watcher.records.plain_json import Plain, plain, plain_json
 from watcher.records.record import Record
 from watcher.time_machine import counts
 from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
-from watcher.time_machine.callers import Answer, Callers, ChangeKey, Trail
+from watcher.time_machine.callers import Answer, Callers, Trail
 from watcher.time_machine.counts import CountRow, Counts
 from watcher.time_machine.exports import Baseline, open_baseline
 from watcher.time_machine.history import History, item_history
@@ -564,69 +563,8 @@ def _print_counts(
         write_table(sys.stdout, names, cells)
 
 
-# `watch --print-summary --who`: past changes, each with its caller
-
-_NOT_WITH_WHO = ("checkpoint", "tail", "max_records", "max_seconds", "snapshot", "snapshot_export")
-
-
-def refuse_who_unless_past(chosen: Sequence[str], values: Values) -> None:
-    """Raises UsageError for a watch whose callers can't be known."""
-    if [*chosen] != ["--print-summary"]:
-        raise UsageError("among a watch's handlers it works only with --print-summary", "who")
-    if values["follow"] and values["until"] is None:
-        text = "calls are known some minutes later: add --no-follow, or --until"
-        raise UsageError(text, "who")
-    for name in _NOT_WITH_WHO:
-        if values[name]:
-            raise UsageError(f"not with {options.flag(name)}: all is read, then printed", "who")
-
-
 def watched_times(values: Values) -> tuple[datetime | None, datetime | None]:
     """Returns the times at which a watch of past changes begins and ends, where they are given."""
     position = start_position(values["start"])
     start = position.time if isinstance(position, AtTime) else None
     return start, end(values["until"], values["start"])
-
-
-class _PastSummary:
-    """Reads all changes, and prints those that pass the filters, each with its caller."""
-
-    def __init__(self, trail: Trail, values: Values) -> None:
-        self._trail = trail
-        self._callers = Callers("", *watched_times(values))
-        self._is_wanted = options.record_filter(values)
-        self._redaction = options.redaction(values)
-        self._lines: list[tuple[str, ChangeKey]] = []
-        self._filtered = 0
-
-    def add(self, record: Record) -> None:
-        """Adds a change; filtered ones count too: a call made one change only."""
-        key = self._callers.add_change(record)
-        if self._is_wanted is None or self._is_wanted(record):
-            shown = record if self._redaction is None else self._redaction(record)
-            self._lines.append((summary_line(shown), key))
-        else:
-            self._filtered += 1
-
-    def write(self) -> None:
-        """Reads the trail and prints the changes with their callers."""
-        reading = self._trail.read(self._callers)
-        for line, key in self._lines:
-            answer = self._callers.answer(key, reading.incomplete)
-            write_text(f"{line}   {answer.text(account_of(key.table))}\n")
-        filtered = f", {self._filtered} filtered out" * bool(self._filtered)
-        logger.info(f"Done: {counted(len(self._lines), 'record')}{filtered}")
-
-
-def print_with_callers(streams: Sequence[str], trail: Trail, values: Values) -> int:
-    """Watches to the end, then prints each change with its caller."""
-    from watcher.watching import watch  # not for history: it needs the runtime
-
-    summary = _PastSummary(trail, values)
-    settings = {
-        **options.values(WatchOptions, values),
-        **dict.fromkeys((*options.FILTERS, *options.REDACT)),
-    }
-    watch(streams, [Handler("print-summary", summary.add)], **settings)
-    summary.write()
-    return 0

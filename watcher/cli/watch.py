@@ -7,7 +7,6 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from watcher.cli import handler_flags, options, output
@@ -55,19 +54,6 @@ _ENGINE = options.option(
 )
 
 
-_WHO = options.option(
-    "who",
-    str,
-    None,
-    replace(
-        options.TRAIL,
-        group="filters",
-        help="with --print-summary and --no-follow: name the callers, out of CloudTrail's log "
-        "files (a folder or s3:// URL)",
-    ),
-)
-
-
 def every_option() -> list[inspect.Parameter]:
     """Returns the options of a watch, without those of handlers."""
     return [
@@ -88,7 +74,6 @@ def watch_command(line: CommandLine) -> Callable[..., int]:
         from watcher.cli.spark_commands import watch_on_spark
 
         return watch_on_spark(handlers, parts)
-    parts.append(_WHO)
 
     def run(*streams: options.Streams, origins: options.OriginsArgument, **values: object) -> int:
         if not (streams or origins.typed or values["everything"]):
@@ -126,8 +111,6 @@ def _watch(
     if origins.typed.count("checkpoint") > 1:  # one of them would stay as it is, and nobody say so
         raise UsageError("give one: it holds all streams of a watch", "checkpoint")
     choice = handler_flags.Choice(handlers, origins, values)
-    if "who" in origins.typed:  # a default is for other commands
-        return _with_callers(streams, choice, values)
     if choice.has_lambda:
         handler_flags.set_environment(streams, values)
     from watcher.watching import watch  # not before: it needs boto3, which --help does not
@@ -158,19 +141,6 @@ def _watch(
     # Without an end of its own, a watch has done its work when it is stopped.
     has_end = not values["follow"] or any(values[name] is not None for name in _ENDS)
     return int(has_end and totals.failures > 0)
-
-
-def _with_callers(streams: Sequence[str], choice: handler_flags.Choice, values: Values) -> int:
-    """Prints past changes, each with its caller."""
-    from watcher.cli import history_commands  # not before: they need boto3
-
-    if values["live"]:
-        raise UsageError("not with --live: CloudTrail's logs come minutes later", "who")
-    history_commands.refuse_who_unless_past(choice.chosen, values)
-    choice.load()
-    trail = history_commands.open_trail(values, values["who"])
-    assert trail is not None
-    return history_commands.print_with_callers(streams, trail, values)
 
 
 def closing_line(totals: Totals) -> str:

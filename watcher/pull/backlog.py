@@ -85,6 +85,11 @@ class BacklogReader:
         """The time from which the stream holds every change: a day ago, or its enabling."""
         return held_since(self.listing, self._pool.coordinator.now)
 
+    @property
+    def is_trimmed(self) -> bool:
+        """True where `since` moves on with the time, as older changes expire."""
+        return self.since != self.listing.created
+
     def warn_if_starting_late(self) -> None:
         """Logs a warning if the stream began only after the start time."""
         self._losses.warn_if_starting_late(self.listing)

@@ -17,6 +17,7 @@ from typing import IO, Annotated, Any, Final
 import msgspec
 
 from watcher.aws.config import AwsConfig
+from watcher.aws.json_text import read
 from watcher.aws.s3 import SCHEME, ObjectsClient
 from watcher.aws.tables import Description, Key
 from watcher.errors import UsageError
@@ -150,7 +151,7 @@ class Export:
             with ExitStack() as opened:
                 packed = opened.enter_context(self._open(file.location))
                 for text in opened.enter_context(gzip.open(packed)):
-                    yield _line.decode(text)
+                    yield read(_line, text)
                     count += 1
         except FileNotFoundError:
             raise UsageError(f"the export {self.location} lacks its file {file.location}") from None

@@ -35,6 +35,9 @@ from watcher.time_machine.table import TableHandle
 
 logger = logging.getLogger("watcher")
 
+_TO_RETYPE = timedelta(minutes=1)
+_TO_NEXT_SECOND = timedelta(microseconds=999_999)
+
 
 class StreamSource:
     """A stream and its table, as a source of changes. Raises StreamError."""
@@ -228,12 +231,25 @@ class Sources:
         if self._backlog is not None:
             names.append(self._backlog.listing.table)
             since = min(since or self._backlog.since, self._backlog.since)
-        check_start_covered(names, since, start, is_stream=not self._files)
+        of = " and ".join(names)
+        if since is None:
+            raise UsageError(f"{of} holds no changes")
+        if start < since:
+            # A second that is still held when the user gives it.
+            later = _TO_RETYPE if self._backlog and self._backlog.is_trimmed else timedelta()
+            first = (since + later + _TO_NEXT_SECOND).replace(microsecond=0)
+            raise UsageError(
+                f"{_text(start)} is before what {of} holds, which begins {_text(first)}"
+                + "; an archive before the stream may go further back" * (not self._files)
+            )
 
     def warn_if_ends_before(self, end: datetime) -> None:
         """Warns where the records end before this time, and no stream tells what came after."""
-        if self._backlog is None:
-            warn_if_ends_before(self._files, self._newest, end)
+        if self._backlog is None and self._newest is not None and self._newest < end:
+            logger.warning(
+                f"{self._files[-1]} ends {_text(self._newest)}; if the table was changed "
+                f"between then and {_text(end)}, that is not in it"
+            )
 
     def check_view_type(self, purpose: str = "undo") -> None:
         """Raises StreamError where the stream does not have both images."""
@@ -327,29 +343,6 @@ class Sources:
                 if self._strict:
                     raise DataLossError(text)
                 self._gaps.append(text)
-
-
-def check_start_covered(
-    names: Sequence[str], since: datetime | None, start: datetime, *, is_stream: bool = False
-) -> None:
-    """Raises UsageError where these sources' records begin only after `start`."""
-    of = " and ".join(names)
-    if since is None:
-        raise UsageError(f"{of} holds no changes")
-    if start < since:
-        raise UsageError(
-            f"{_text(start)} is before what {of} holds, which begins {_text(since)}"
-            + ("; an archive before the stream may go further back" if is_stream else "")
-        )
-
-
-def warn_if_ends_before(files: Sequence[str], newest: datetime | None, end: datetime) -> None:
-    """Warns where archives end before this time: nothing tells whether changes are missing."""
-    if newest is not None and newest < end:
-        logger.warning(
-            f"{files[-1]} ends {_text(newest)}; if the table was changed between then and "
-            f"{_text(end)}, that is not in it"
-        )
 
 
 def source_path(name: str) -> Path | None:

@@ -286,7 +286,7 @@ def test_a_start_imports_only_what_it_needs(program: str, absent: set[str]) -> N
 
 @pytest.mark.parametrize(
     "options",
-    ["", "--no-follow", "--no-follow --print-summary --who .", "--max-records 50"],
+    ["", "--no-follow", "--max-records 50"],
 )
 def test_a_signal_ends_any_watch_with_0(
     options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -296,13 +296,12 @@ def test_a_signal_ends_any_watch_with_0(
         return ""
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("watcher.cli.history_commands.summary_line", stop)  # with --who
     monkeypatch.setitem(sys.modules, "stopped_by", SimpleNamespace(one=stop))
     with Simulator(table="orders", clock=lambda: time.time() - 3600) as simulator:
         for name, value in simulator.environment.items():
             monkeypatch.setenv(name, value)
         simulator.bulk(20)
-        handlers = [] if "--who" in options else ["--call", "stopped_by:one"]
+        handlers = ["--call", "stopped_by:one"]
         assert main(["orders", "--from", "trim-horizon", *options.split(), *handlers]) == 0
 
 

@@ -230,9 +230,6 @@ def test_a_call_that_may_have_made_a_change_before_from_is_not_certain(
     assert may_be in capsys.readouterr().out
     assert main(["count", "orders", "--from", start, "--who", "trail", "-o", "csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["may be role/api,1"]
-    words = ["orders", "--from", start, "--no-follow", "--print-summary", "--who", "trail"]
-    assert main(words) == 0
-    assert may_be in capsys.readouterr().out
     assert main(["report", "orders", "--from", start, "--who", "trail"]) == 0
     assert "may be role/api" in Path("report.html").read_text()
 
@@ -339,42 +336,3 @@ def test_a_default_place_is_for_the_commands_that_name_callers(
     assert "caller" not in capsys.readouterr().out
     assert main(["undo", "orders", "--from", "119m", "--to", "plan.jsonl"]) == 0
     assert "--only-by" not in capsys.readouterr().err
-
-
-def test_a_summary_of_a_past_window_names_the_callers(
-    night: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["orders", "--from", "trim-horizon", "--no-follow", "--print-summary"]
-    assert main(words) == 0
-    plain = capsys.readouterr().out.splitlines()
-    assert main([*words, "--who", "trail"]) == 0
-    out, err = capsys.readouterr()
-    assert [
-        line.partition("   by ")[0].partition("   may be ")[0] for line in out.splitlines()
-    ] == plain
-    assert out.splitlines()[1].endswith(
-        "   by role/release-112 (session ci-8841, 203.0.113.9, Boto3)   certain"
-    )
-    assert "Done: 5 records" in err
-    assert main([*words, "--only", "insert", "--who", "trail"]) == 0
-    out, err = capsys.readouterr()
-    assert out.count("\n") == 1
-    assert "Done: 1 record, 4 filtered out" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--print-summary"], "add --no-follow, or --until"),
-        (["--print-summary", "--no-follow", "--checkpoint", "c.json"], "not with --checkpoint"),
-        (["--print-summary", "--no-follow", "--tail", "3"], "not with --tail"),
-        (["--print-json", "--no-follow"], "only with --print-summary"),
-        (["--no-follow"], "only with --print-summary"),
-        (["--live", "--print-summary", "--no-follow"], "not with --live"),
-    ],
-)
-def test_a_watch_whose_callers_can_not_be_told_is_refused(
-    words: list[str], said: str, shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["orders", *words, "--who", "trail"]) == 2
-    assert said in capsys.readouterr().err

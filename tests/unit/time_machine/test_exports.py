@@ -273,3 +273,10 @@ def test_images_that_are_needed_and_are_not_there(tmp_path: Path) -> None:
                 None,
                 Baseline([str(place)], HERE),
             )
+
+
+def test_half_a_surrogate_pair_in_an_export_is_read_as_a_scan_reads_it(tmp_path: Path) -> None:
+    item: Item = {"pk": {"S": "a"}, "v": {"S": "\ud83d"}}
+    place = exports.full(tmp_path, [item], 1_800_000_000.0)
+    (line,) = Export(str(place), HERE).lines()
+    assert native_item(line.Item) == {"pk": "a", "v": "�"}

@@ -654,3 +654,20 @@ def test_ctrl_c_waits_for_no_call_that_drips() -> None:
         with pytest.raises(KeyboardInterrupt):
             list(made.run(steps))
         assert not calls.ended
+
+
+@pytest.mark.parametrize("hours", [0, 30])
+def test_the_first_second_that_an_error_names_is_taken(hours: int, tmp_path: Path) -> None:
+    with Ledger(36) as ledger:
+        ledger.clock.sleep(0.4)
+        ledger.simulator.enable_new_stream()
+        ledger.write(5)
+        ledger.clock.sleep(hours * 3600 + 1)
+        ledger.write(5)
+        ledger.settle()
+        with pytest.raises(UsageError, match="is before what orders holds") as refused:
+            plan(ledger, ledger.second - 80 * 3600, ledger.second, tmp_path)
+        named = str(refused.value).partition("which begins ")[2].partition(";")[0]
+        ledger.clock.sleep(20)
+        first = int(datetime.fromisoformat(named).timestamp())
+        plan(ledger, first, ledger.second, tmp_path)
