@@ -20,8 +20,6 @@ from watcher.streams import checkpoint_format
 from watcher.time_machine.copied_items import Form, parsed_value, plain_value
 from watcher.time_machine.copies import CopyPosition, parquet_batches
 
-_SMALL: Final = 4 * 1024 * 1024
-"""A smaller file is read by few calls, which counts in S3."""
 _Cell: TypeAlias = Any
 """A value of a row as pyarrow gives it: its column, which only a schema knows, has its type."""
 _JSON_KINDS: Final = ("M", "L", "NS", "BS")
@@ -65,7 +63,7 @@ class MirrorCopy:
         # A scan of the dataset would read up to 1 GB ahead of us, and keep the files' metadata.
         for fragment in self._rows.get_fragments():
             source = fragment.filesystem.open_input_file(fragment.path)
-            with source, pq.ParquetFile(source, pre_buffer=source.size() < _SMALL) as file:
+            with source, pq.ParquetFile(source) as file:
                 for batch in parquet_batches(file):
                     rows = _with_columns(batch, self._rows.schema)
                     if self._history:
