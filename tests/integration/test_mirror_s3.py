@@ -55,7 +55,7 @@ def test_a_mirror_in_s3_continues_there(
     bucket: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    mirror = ["mirror", "orders", "--once", "--to", "s3://lake/orders"]
+    mirror = ["mirror", "orders", "--no-follow", "--to", "s3://lake/orders"]
     with Ledger(24) as ledger:
         for name, value in ledger.simulator.environment.items():
             monkeypatch.setenv(name, value)

@@ -86,7 +86,7 @@ def test_a_mirror_has_one_row_of_the_item(
     pytest.importorskip("deltalake")
     from deltalake import DeltaTable
 
-    mirror = ["mirror", numbers, "--to", str(tmp_path / "lake"), "--once", *words]
+    mirror = ["mirror", numbers, "--to", str(tmp_path / "lake"), "--no-follow", *words]
     assert main(mirror) == 0
     for text, total in (("1", "50"), ("1.0", "60"), ("3.0", "9")):
         update(fresh_dynamodb_local, text, total)

@@ -118,10 +118,10 @@ POSITIONS = "--checkpoint dynamodb://leases/orders"
             ["undo orders --from 3h --to plan", "undo --apply plan", "undo --revert plan"],
             REPLICA,
         ),
-        (("`mirror`",), ["mirror orders --to mirrored --once"], set()),
+        (("`mirror`",), ["mirror orders --to mirrored --no-follow"], set()),
         (
             ("`verify`",),
-            ["mirror orders --to mirrored --once", "verify orders --with ./mirrored"],
+            ["mirror orders --to mirrored --no-follow", "verify orders --with ./mirrored"],
             set(),
         ),
     ],

@@ -4,7 +4,6 @@ The parameters of `mirror` declare the command's options.
 """
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from watcher.aws.model import (
 from watcher.aws.tables import Description, ReadPace, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Parameter
-from watcher.errors import StreamError, StreamGoneError, UsageError
+from watcher.errors import StreamError, StreamGoneError, UsageError, blame
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of
 from watcher.mirror.table import LAYOUT, MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows, change_of
@@ -42,6 +41,7 @@ from watcher.shutdown import Shutdown
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenSegment, TokenSnapshot
 from watcher.streams.losses import Losses
+from watcher.times import parse_seconds
 
 logger = logging.getLogger("watcher")
 
@@ -343,8 +343,6 @@ def _redacted_types(types: Mapping[str, str], redaction: Redaction | None) -> Ma
     return found or types
 
 
-_TIME = re.compile(r"(\d+)\s*(ms|s|m|h)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _HERE = AwsConfig()
 
 
@@ -411,7 +409,8 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     """
     rules = redaction(redact, redact_file, redact_key_file)
     given = given_columns(columns) if columns else None
-    seconds = _seconds(every)
+    with blame("every"):
+        seconds = parse_seconds(every)
     service, arn = connect(stream, connection)
     service.use_fast_path(arn)
     tables = TablesClient(connection, region_in(arn))
@@ -435,10 +434,3 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
         logger.info(f"Mirroring {stream} to {to}")
         job.run(seconds, stop.is_set)
     return MirrorTotals(job.items, job.changes, shutdown.signal)
-
-
-def _seconds(text: str) -> float:
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"can't read {text!r} as a time: use 500ms, 10s, 1m, 1h", "every")
-    return int(found[1]) * _SECONDS[found[2]]

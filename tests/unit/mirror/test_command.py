@@ -25,7 +25,7 @@ def test_a_table_is_mirrored_and_read_by_others(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     to = "lake/orders"
-    mirror = ["mirror", "orders", "--to", to, "--once", "--columns", "total decimal(12,2)"]
+    mirror = ["mirror", "orders", "--to", to, "--no-follow", "--columns", "total decimal(12,2)"]
     with Ledger(21) as ledger:
         for name, value in ledger.simulator.environment.items():
             monkeypatch.setenv(name, value)
@@ -51,7 +51,7 @@ def test_a_table_is_mirrored_and_read_by_others(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--every", "soon"], "--every: can't read 'soon' as a time"),
+        (["--every", "soon"], "--every 'soon': give a duration such as"),
         (["--columns", "a b c"], "--columns a b c: give NAME TYPE"),
     ],
 )
