@@ -29,21 +29,19 @@ _S = TypeVar("_S")
 _O = TypeVar("_O")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
-    """How the command line names and shows an annotated parameter.
+@dataclass(frozen=True, slots=True)
+class Opt:
+    """How the command line names and shows an annotated parameter."""
 
-    `cli/parser.py` makes an argparse parser of them.
-    """
-
+    help: str = ""
+    metavar: str | None = None
+    """What help calls the option's value; None for a switch."""
+    group: str | None = None
     name: str | tuple[str, ...] = ()
     """Its flags, or its operand's name; by default, from the parameter's name."""
     alias: str | tuple[str, ...] = ()
     negative: str | tuple[str, ...] | None = None
     """The flag that turns a switch off; None: `--no-NAME`."""
-    metavar: str | None = None
-    group: str | None = None
-    help: str | None = None
     choices: tuple[str, ...] | None = None
     completer: Callable[[str], Iterable[str]] | None = None
     """Returns values that begin like this, for a shell's TAB."""
@@ -51,6 +49,9 @@ class Parameter:
     """False for a parameter that is no option."""
     show: bool = True
     """False for an operand that help leaves out."""
+
+
+Parameter = Opt
 
 
 class Watching(Protocol, Generic[_Stream, _Observers, _Fields, _Result]):

@@ -21,7 +21,7 @@ from typing import (
     get_args,
 )
 
-from watcher.declared import Parameter, own_options_first
+from watcher.declared import Opt, own_options_first
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, blame, refuse_text_for_bool
@@ -63,122 +63,91 @@ class Stop(Protocol):
 class ReadOptions:
     """The options that `watch()` and `Stream` share: which records, and how to read them.
 
-    A field with a `Parameter` is a command-line option. Raises UsageError, which names the field,
+    A field with an `Opt` is a command-line option. Raises UsageError, which names the field,
     for a value that can't be used.
     """
 
     snapshot: Annotated[
         bool,
-        Parameter(
-            negative=(),
+        Opt(
+            "deliver the existing items first, and the changes during the scan",
             group="start",
-            help="deliver the existing items first (SNAPSHOT, a backfill), and changes during the "
-            "scan",
+            negative=(),
         ),
     ] = False
     read_limit: Annotated[
         float | None,
-        Parameter(
-            metavar="UNITS",
-            group="start",
-            help="with --snapshot: at most this many read units a second for each table's scan",
-        ),
+        Opt("with --snapshot: at most this many read units a second", "UNITS", "start"),
     ] = None
     only: Annotated[
         Union[list["Kind"], "Kind", "Iterable[Kind]", None],
-        Parameter(
-            metavar="KINDS",
-            group="filters",
-            help="only these kinds of change (event names, operations): insert, modify (update), "
-            "remove (delete), ttl (removed by time-to-live; as in insert,ttl); repeatable",
-        ),
+        Opt("only insert, modify, remove or ttl (expired items); repeatable", "KINDS", "filters"),
     ] = None
     key: Annotated[
         list[str] | Iterable[str] | Mapping[str, Any] | None,
-        Parameter(
-            metavar="NAME=VALUE",
-            group="filters",
-            help="only changes of items with this key attribute; repeatable: another value of the "
-            "same attribute is an alternative, another attribute narrows down",
+        Opt(
+            "only items with this key attribute; repeatable: another value of the same attribute "
+            "is an alternative, another attribute narrows down",
+            "NAME=VALUE",
+            "filters",
         ),
     ] = None
     filters: Annotated[
         list[str] | Iterable[str | Mapping[str, Any]] | None,
-        Parameter(
+        Opt(
+            "only changes that match a condition ('total > 200 and status = \"paid\"') or Lambda's "
+            "event filtering, as JSON or @FILE; repeatable (any of them)",
+            "PATTERN",
+            "filters",
             name="--filter",
             alias="--where",
-            metavar="PATTERN",
-            group="filters",
-            help="only changes that match a condition or expression ('total > 200 and status = "
-            "\"paid\"') or Lambda's event filtering, as JSON or @FILE; repeatable (any of them)",
         ),
     ] = None
     grep: Annotated[
-        str | None,
-        Parameter(
-            metavar="TEXT",
-            group="filters",
-            help="search: only changes that contain this text in their key or images, in a name or "
-            "a value",
-        ),
+        str | None, Opt("only changes with this text in their key or images", "TEXT", "filters")
     ] = None
     redact: Annotated[
         list[str] | str | Iterable[str] | None,
-        Parameter(
-            metavar="PATH[=METHOD],…",
-            group="filters",
-            help="hide (anonymize) attributes of this path (email, card.number, items[*].name, "
-            "**.ssn, *), or values like /REGEX/: drop, mask (default), hash, keep-type; "
-            "repeatable, the first match wins",
+        Opt(
+            "hide attributes of this path (email, card.number, items[*].name, **.ssn, *), or "
+            "values like /REGEX/: drop, mask (default), hash, keep-type; repeatable, the first "
+            "match wins",
+            "PATH[=METHOD],…",
+            "filters",
         ),
     ] = None
     redact_file: Annotated[
         str | os.PathLike[str] | None,
-        Parameter(metavar="FILE", group="filters", help="a file of --redact's rules, one a line"),
+        Opt("a file of --redact's rules, one a line", "FILE", "filters"),
     ] = None
     redact_key_file: Annotated[
         str | os.PathLike[str] | None,
-        Parameter(
-            metavar="FILE",
-            group="filters",
-            help="the key of --redact's hash; default: the variable WATCHER_REDACT_KEY",
-        ),
+        Opt("the key of hashes; default: the variable WATCHER_REDACT_KEY", "FILE", "filters"),
     ] = None
     on_stale: Annotated[
         OnStale,
-        Parameter(
-            metavar="POLICY",
-            group="failures",
-            help="when the checkpoint is older than 24 hours: trim-horizon (default: continue with "
-            "the oldest record, and warn), fail, snapshot (deliver the present items)",
+        Opt(
+            "with a checkpoint older than 24 hours: trim-horizon (default: continue with the "
+            "oldest record, and warn), fail, snapshot (deliver the present items)",
+            "POLICY",
+            "failures",
         ),
     ] = "trim-horizon"
     fail_on_data_loss: Annotated[
-        bool,
-        Parameter(
-            group="failures",
-            help="end with status 1 if records expired before they were read",
-        ),
+        bool, Opt("end with status 1 if records expired before they were read", group="failures")
     ] = False
     poll_max: Annotated[
         float | None,
-        Parameter(
-            metavar="SECONDS",
-            group="start",
-            help="the longest pause (interval) between two reads of an idle shard; default 1 on a "
-            "terminal, 5 elsewhere",
+        Opt(
+            "the longest pause between reads of an idle shard; default 1 on a terminal, else 5",
+            "SECONDS",
+            "start",
         ),
     ] = None
-    region: Annotated[
-        str | None, Parameter(metavar="REGION", group="aws", help="AWS region; default the ARN's")
-    ] = None
-    profile: Annotated[
-        str | None,
-        Parameter(metavar="PROFILE", group="aws", help="AWS profile, as in the aws CLI"),
-    ] = None
+    region: Annotated[str | None, Opt("AWS region; default the ARN's", "REGION", "aws")] = None
+    profile: Annotated[str | None, Opt("AWS profile, as in the aws CLI", "PROFILE", "aws")] = None
     endpoint_url: Annotated[
-        str | None,
-        Parameter(metavar="URL", group="aws", help="another endpoint, such as DynamoDB Local's"),
+        str | None, Opt("another endpoint, such as DynamoDB Local's", "URL", "aws")
     ] = None
 
     def __post_init__(self) -> None:
@@ -230,166 +199,106 @@ class WatchOptions(ReadOptions):
 
     start: Annotated[
         Union[str, datetime, timedelta, "Position"],
-        Parameter(
+        Opt(
+            "where to begin: latest (default), trim-horizon, an age (15m 2h), or a time "
+            "(2026-11-21T08:00Z)",
+            "START",
+            "start",
             name="--from",
             alias="--since",
-            metavar="START",
-            group="start",
-            help="where to begin: latest, trim-horizon (the earliest), an age (90s 15m 2h), or a "
-            "time (2026-11-21T08:00Z); default latest",
         ),
     ] = "latest"
     tail: Annotated[
         int | None,
-        Parameter(
-            alias="-n",
-            metavar="N",
-            group="start",
-            help="begin with the last N changes (of those that the filters let through), in place "
-            "of --from; --no-follow: only those",
-        ),
+        Opt("begin with the last N changes; --no-follow: only those", "N", "start", alias="-n"),
     ] = None
     follow: Annotated[
         bool,
-        Parameter(
+        Opt(
+            "end when everything up to now has been delivered",
+            group="start",
             alias="-f",
             negative=("--no-follow", "--once"),
-            group="start",
-            help="end when caught up: everything up to now has been delivered",
         ),
     ] = True
     until: Annotated[
         str | datetime | timedelta | None,
-        Parameter(
-            metavar="END",
-            group="start",
-            help="end before the first change later than this: an age or a time, as with --from",
-        ),
+        Opt("end before the first change later than this: an age or a time", "END", "start"),
     ] = None
     max_records: Annotated[
-        int | None,
-        Parameter(
-            metavar="N",
-            group="start",
-            help="end after N records (those that a filter drops don't count)",
-        ),
+        int | None, Opt("end after N records (those that a filter drops don't count)", "N", "start")
     ] = None
     max_seconds: Annotated[
-        float | None,
-        Parameter(
-            metavar="SECONDS",
-            group="start",
-            help="end after running for this many seconds (or 30s, 5m), as with SIGTERM",
-        ),
+        float | None, Opt("end after this time, as with SIGTERM", "SECONDS", "start")
     ] = None
     checkpoint: Annotated[
         str | os.PathLike[str] | CheckpointStorage | SharedStorage | None,
-        Parameter(
-            metavar="FILE",
-            group="failures",
-            help="resume from FILE if it exists, and save the positions to it; "
-            "dynamodb://TABLE/NAME or s3://BUCKET/KEY: share it with standbys",
+        Opt(
+            "resume from FILE if it exists, and save the positions to it; dynamodb://TABLE/NAME "
+            "or s3://BUCKET/KEY: share it with standbys",
+            "FILE",
+            "failures",
         ),
     ] = None
     on_error: Annotated[
         str | Callable[[dict[str, Any]], object] | None,
-        Parameter(
-            metavar="POLICY",
-            group="failures",
-            help="when a handler fails: retry (forever; default with --checkpoint), log (default "
+        Opt(
+            "when a handler fails: retry (forever; default with --checkpoint), log (default "
             "without: skip the record), stop, dead-letter:DEST (a DLQ: a file, sqs://, s3://); "
             "or retry:N or retry:15m first, as in retry:15m,stop",
+            "POLICY",
+            "failures",
         ),
     ] = None
-    processes: Annotated[
-        int,
-        Parameter(
-            metavar="N",
-            group="start",
-            help="at most N processes (workers) read shards; more shards share them; default 64",
-        ),
-    ] = 64
+    processes: Annotated[int, Opt("at most N processes read shards; default 64", "N", "start")] = 64
     workers: Annotated[
-        WorkerKind,
-        Parameter(
-            metavar="KIND",
-            group="start",
-            help="read shards in processes (default), or in threads",
-        ),
+        WorkerKind, Opt("read shards in processes (default) or threads", "KIND", "start")
     ] = "processes"
     concurrency: Annotated[
         int | None,
-        Parameter(
-            metavar="N",
-            group="start",
-            help="handle records of up to N shards in parallel, in threads (async handlers: in "
-            "tasks); each shard's records stay in order; default 1",
-        ),
+        Opt("handle records of up to N shards at once, in threads; default 1", "N", "start"),
     ] = None
     tags: Annotated[
         list[str] | Iterable[str] | Mapping[str, str | Iterable[str] | None] | None,
-        Parameter(
+        Opt(
+            "only tables with this tag; repeatable: another value of the same tag is an "
+            "alternative, another tag narrows down",
+            "NAME=VALUE",
+            "tables",
             name="--tag",
-            metavar="NAME=VALUE",
-            group="tables",
-            help="only matching tables with this tag, or all of them; repeatable: another value of "
-            "the same tag is an alternative, another tag narrows down",
         ),
     ] = None
     everything: Annotated[
-        bool, Parameter(name="--all", negative=(), group="tables", help="every table of the region")
+        bool, Opt("every table of the region", group="tables", name="--all", negative=())
     ] = False
     exclude: Annotated[
         list[str] | Iterable[str] | None,
-        Parameter(
-            metavar="GLOB",
-            group="tables",
-            help="leave out (ignore, skip) tables with this name; repeatable",
-        ),
+        Opt("leave out tables with this name; repeatable", "GLOB", "tables"),
     ] = None
     strict: Annotated[
         bool,
-        Parameter(
-            negative=(),
-            group="tables",
-            help="end if any name has no stream, or any glob matches none",
-        ),
+        Opt("end if any name has no stream, or any glob matches none", group="tables", negative=()),
     ] = False
-    yes: Annotated[
-        bool, Parameter(negative=(), group="tables", help="watch more than 200 streams")
-    ] = False
+    yes: Annotated[bool, Opt("watch more than 200 streams", group="tables", negative=())] = False
     metrics_port: Annotated[
         str | int | None,
-        Parameter(
-            metavar="[HOST:]PORT",
-            group="output",
-            help="serve Prometheus metrics and health checks (/livez, /readyz) there; default host "
-            "127.0.0.1",
-        ),
+        Opt("serve metrics, /livez and /readyz; default host 127.0.0.1", "[HOST:]PORT", "output"),
     ] = None
     ready_lag: Annotated[
         float | None,
-        Parameter(
-            metavar="SECONDS",
-            group="start",
-            help="not ready (/readyz) while a shard is further behind than this",
-        ),
+        Opt("not ready (/readyz) while a shard is further behind than this", "SECONDS", "start"),
     ] = None
     stop_timeout: Annotated[
         float,
-        Parameter(
-            metavar="SECONDS",
-            group="start",
-            help="how long a handler may take after Ctrl-C or SIGTERM (grace period); default 5",
-        ),
+        Opt("how long a handler may take after Ctrl-C or SIGTERM; default 5", "SECONDS", "start"),
     ] = SHUTDOWN_TIMING.stop_seconds
     snapshot_export: Annotated[
         str | None,
-        Parameter(
-            metavar="FOLDER",
-            group="start",
-            help="like --snapshot, but from a table's export (…/AWSDynamoDB/ID, s3:// or a folder) "
-            "instead of a scan; then the changes since its time",
+        Opt(
+            "like --snapshot, from a table's export (…/AWSDynamoDB/ID, s3:// or a folder) instead"
+            " of a scan; then the changes since its time",
+            "FOLDER",
+            "start",
         ),
     ] = None
     display: "Display | None" = None

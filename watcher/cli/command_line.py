@@ -16,7 +16,7 @@ from watcher.cli import completers
 from watcher.cli.defaults import Defaults, PeekedOption
 from watcher.cli.options import declaration, flags_of, names_of, negatives_of, option, plain
 from watcher.cli.parser import read
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import UsageError
 
 PROGRAM = "python -m watcher"
@@ -89,32 +89,32 @@ LOG_FORMAT = option(
     "log_format",
     str,
     "text",
-    Parameter(
+    Opt(
+        "status and errors as text (default), or as json: one object a line",
+        "FORMAT",
+        "output",
         choices=("text", "json"),
-        metavar="FORMAT",
-        group="output",
-        help="status and errors as text (default), or as json: one object a line",
     ),
 )
-VERBOSE = option("verbose", bool, False, Parameter(alias="-v", help="more status, and tracebacks"))
+VERBOSE = option("verbose", bool, False, Opt("more status, and tracebacks", alias="-v"))
 QUIET = option(
     "quiet",
     bool,
     False,
-    Parameter(alias="-q", help="no status on stderr, only warnings and errors"),
+    Opt("no status on stderr, only warnings and errors", alias="-q"),
 )
 HELP = option(
     "help",
     str,
     None,
-    Parameter(
+    Opt(
+        "help; on a group of options; all",
+        "[GROUP]",
         alias="-h",
-        metavar="[GROUP]",
         completer=completers.words(*TOPICS),
-        help="help; on a group of options; all",
     ),
 )
-VERSION = option("version", bool, False, Parameter(alias="-V", negative=(), help="the version"))
+VERSION = option("version", bool, False, Opt("the version", alias="-V", negative=()))
 _SWITCHES = {*names_of(VERBOSE), *names_of(QUIET)}
 OF_ALL = (VERBOSE, QUIET, LOG_FORMAT, HELP, VERSION)
 """The options that every command has."""

@@ -15,15 +15,13 @@ from argcomplete.shell_integration import shellcode
 from watcher.cli.command_line import COMMANDS, CommandLine, command_line, parameters
 from watcher.cli.options import declaration, is_operand
 from watcher.cli.parser import parser
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import WatcherError
 
 _BREAKS = "_ARGCOMPLETE_COMP_WORDBREAKS"
 _COMMAND = "COMMAND"
 
-_Shell = Annotated[
-    str, Parameter(choices=("bash", "zsh", "fish"), help="bash (default), zsh or fish")
-]
+_Shell = Annotated[str, Opt("bash (default), zsh or fish", choices=("bash", "zsh", "fish"))]
 
 
 def completion_command(line: CommandLine) -> Callable[..., int]:

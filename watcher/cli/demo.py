@@ -21,7 +21,7 @@ from watcher.cli import handler_flags, options, output
 from watcher.cli.command_line import PROGRAM
 from watcher.cli.options import Values
 from watcher.cli.watch import LIVE, closing_line, view_live
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.version import install
@@ -52,17 +52,12 @@ and there, for instance:
 # What went wrong in it did so 21 minutes before it opened (see `shop.live_the_past`).
 _WRONG = {"wrong_from": timedelta(minutes=22), "wrong_until": timedelta(minutes=20)}
 
-_SECONDS = options.option(
-    "seconds", float, 18.0, Parameter(metavar="SECONDS", help="how long its changes take")
-)
+_SECONDS = options.option("seconds", float, 18.0, Opt("how long its changes take", "SECONDS"))
 _KEEP = options.option(
     "keep",
     bool,
     False,
-    Parameter(
-        negative=(),
-        help="keep the shop open until Ctrl-C, for commands in another terminal",
-    ),
+    Opt("keep the shop open until Ctrl-C, for commands in another terminal", negative=()),
 )
 
 

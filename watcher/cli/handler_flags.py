@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from watcher.cli import options
 from watcher.cli.command_line import OF_ALL, CommandLine
 from watcher.cli.options import Origins, Values, flag, names_of, negatives_of, option
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.delivery.handler_modules import HandlerModule, find, function
 from watcher.delivery.handler_modules import load as load_handler
 from watcher.delivery.lambda_functions import lambda_function
@@ -35,29 +35,23 @@ _FOLDERS = option(
     "handlers",
     list[str],
     None,
-    Parameter(
-        metavar="DIR", group="handlers", help="one more folder of handler modules; repeatable"
-    ),
+    Opt("one more folder of handler modules; repeatable", "DIR", "handlers"),
 )
 _CALL = option(
     "call",
     list[str],
     None,
-    Parameter(
-        metavar="MODULE:FUNCTION",
-        group="handlers",
-        help="call this function with every change; repeatable",
-    ),
+    Opt("call this function with every change; repeatable", "MODULE:FUNCTION", "handlers"),
 )
 _LAMBDA = option(
     "lambda_",
     list[str],
     None,
-    Parameter(
+    Opt(
+        "call this function with Lambda's events and context, batch by batch; repeatable",
+        "MODULE.FUNCTION",
+        "lambda",
         name="--lambda",
-        metavar="MODULE.FUNCTION",
-        group="lambda",
-        help="call this function with Lambda's events and context, batch by batch; repeatable",
     ),
 )
 _FORMATS = {
@@ -71,13 +65,13 @@ _OUTPUT = option(
     "output",
     str,
     None,
-    Parameter(
+    Opt(
+        "short for the handler that prints it: json (DynamoDB's own, as --print-json), jsonl "
+        "(plain JSON), csv, table, debezium",
+        "FORMAT",
+        "output",
         alias="-o",
         choices=tuple(_FORMATS),
-        metavar="FORMAT",
-        group="output",
-        help="short for the handler that prints it: json (DynamoDB's own, as --print-json), jsonl "
-        "(plain JSON), csv, table, debezium",
     ),
 )
 CALLS = (_OUTPUT, _CALL, _LAMBDA, *options.declared_by(lambda_function))
@@ -139,7 +133,7 @@ def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterato
 def _switch(handler: HandlerModule, short: Sequence[str]) -> Option:
     """Returns the flag that chooses a handler."""
     names = (handler.flag, *short)
-    declaration = Parameter(name=names, negative=(), group="handlers", help=handler.description)
+    declaration = Opt(handler.description, group="handlers", name=names, negative=())
     return option(_CHOSEN + handler.name, bool, False, declaration)
 
 
@@ -147,7 +141,7 @@ def _own_option(handler: HandlerModule, name: str) -> Option:
     """Returns an option that a handler declares for itself."""
     metavar, text = handler.options[name]
     group = "output" if handler.is_built_in and handler.takes_value else "handlers"
-    declaration = Parameter(name=flag(name), metavar=metavar, group=group, help=text)
+    declaration = Opt(text, metavar, group, name=flag(name))
     kind, default = (bool, False) if metavar is None else (str, None)
     return option(_OWN + name, kind, default, declaration)
 

@@ -20,7 +20,7 @@ from watcher.cli.command_line import (
     sentence,
 )
 from watcher.cli.options import declaration, flags_of, is_switch, shown_names
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 
@@ -72,9 +72,7 @@ _FIRST = ("--print-diff", "--print-json", "--print-record", "--print-summary")
 
 _SUMMARIES = {name: command.summary for name, command in COMMANDS.items()}
 
-_Topic = Annotated[
-    str, Parameter(completer=completers.words(*COMMANDS, *TOPICS), help="what it is about")
-]
+_Topic = Annotated[str, Opt("what it is about", completer=completers.words(*COMMANDS, *TOPICS))]
 
 
 def help_command(line: CommandLine) -> Callable[..., int]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from watcher.cli import completers
-from watcher.declared import Parameter, declared
+from watcher.declared import Opt, declared
 from watcher.errors import UsageError
 from watcher.times import duration_text, parse_seconds
 
@@ -48,33 +48,27 @@ class Origins(NamedTuple):
     """The parameters that a file or a variable gives, and where that is."""
 
 
-OriginsArgument = Annotated[Origins, Parameter(parse=False)]
+OriginsArgument = Annotated[Origins, Opt(parse=False)]
 """The type of a command's parameter `origins`."""
-Stream = Annotated[str, Parameter(help="a stream ARN, a table ARN or a table name")]
+Stream = Annotated[str, Opt("a stream ARN, a table ARN or a table name")]
 """The STREAM that most commands are about."""
-Others = Annotated[str, Parameter(name="[STREAM…]", help="more streams, or globs such as 'shop-*'")]
+Others = Annotated[str, Opt("more streams, or globs such as 'shop-*'", name="[STREAM…]")]
 """The further streams of a command that takes at least one."""
 Streams = Annotated[
-    str,
-    Parameter(
-        name="STREAM", help="a stream ARN, a table ARN, a table name, or a glob such as 'shop-*'"
-    ),
+    str, Opt("a stream ARN, a table ARN, a table name, or a glob such as 'shop-*'", name="STREAM")
 ]
 """Each STREAM of a command that takes several."""
-TRAIL = Parameter(
-    metavar="PLACE",
-    completer=completers.files,
-    help="name the callers, from CloudTrail's log files with data events: a folder, or its "
+TRAIL = Opt(
+    "name the callers, from CloudTrail's log files with data events: a folder, or its "
     "s3:// URL (AWSLogs/…)",
+    "PLACE",
+    completer=completers.files,
 )
 """The option `--who`, of all commands that have it."""
 Who = Annotated[str | None, TRAIL]
 """The trail that tells who made the changes."""
 Output = Annotated[
-    str,
-    Parameter(
-        alias="-o", metavar="FORMAT", choices=("text", "json"), help="text (default) or json"
-    ),
+    str, Opt("text (default) or json", "FORMAT", alias="-o", choices=("text", "json"))
 ]
 """The option of a command's output format."""
 
@@ -84,7 +78,7 @@ def age(moment: datetime, now: datetime) -> str:
     return duration_text((now - moment).total_seconds())
 
 
-def option(name: str, kind: Type, default: object, declaration: Parameter) -> inspect.Parameter:
+def option(name: str, kind: Type, default: object, declaration: Opt) -> inspect.Parameter:
     """Returns an option as a parameter of a command."""
     keyword, hint = inspect.Parameter.KEYWORD_ONLY, Annotated[kind, declaration]
     return plain(inspect.Parameter(name, keyword, default=default, annotation=hint))
@@ -134,10 +128,10 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def declaration(parameter: inspect.Parameter) -> Parameter:
+def declaration(parameter: inspect.Parameter) -> Opt:
     """Returns what a parameter's annotation declares; nothing for a bare type."""
-    found = [each for each in typing.get_args(parameter.annotation) if isinstance(each, Parameter)]
-    return found[0] if found else Parameter()
+    found = [each for each in typing.get_args(parameter.annotation) if isinstance(each, Opt)]
+    return found[0] if found else Opt()
 
 
 def flags_of(parameter: inspect.Parameter) -> list[str]:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, Annotated, Any, ClassVar
 
 from watcher.cli import logs
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.files import BrokenOff, WholeFile, give_up, raw, replacing
 
@@ -118,11 +118,10 @@ def status_line(
     *,
     status: Annotated[
         bool,
-        Parameter(
-            negative="--no-status",
+        Opt(
+            "no status line; there is none where stderr is not a terminal, or stdout is a pipe",
             group="output",
-            help="no status line; there is none where stderr is not a terminal, or stdout is a "
-            "pipe",
+            negative="--no-status",
         ),
     ] = True,
 ) -> Iterator[Line | None]:

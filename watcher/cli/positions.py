@@ -17,7 +17,7 @@ from watcher.aws.connect import connect
 from watcher.aws.model import AtTime, Latest, TrimHorizon
 from watcher.cli import completers, options
 from watcher.clock import CLOCK
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import ServiceError, StreamError, UsageError
 from watcher.formatting.style import time_text
 from watcher.formatting.text import counted, grouped, printable, write_json, write_text
@@ -44,48 +44,38 @@ logger = logging.getLogger("watcher")
 _ACTIONS = ("show", "rewind", "copy", "diff", "snapshot", "cancel")
 _Action = Annotated[
     str,
-    Parameter(
+    Opt(
+        "show STORE, rewind STORE --to TIME, copy STORE OTHER, diff STORE OTHER (exit status "
+        "1 where they differ), snapshot STORE (ask its watch to deliver the present items), or "
+        "cancel STORE (end the snapshot that was asked for)",
         name="ACTION",
         choices=_ACTIONS,
         completer=completers.words(*_ACTIONS),
-        help="show STORE, rewind STORE --to TIME, copy STORE OTHER, diff STORE OTHER (exit status "
-        "1 where they differ), snapshot STORE (ask its watch to deliver the present items), or "
-        "cancel STORE (end the snapshot that was asked for)",
     ),
 ]
 _Store = Annotated[
     str,
-    Parameter(
+    Opt(
+        "as --checkpoint names it: a file, dynamodb://TABLE/NAME or s3://BUCKET/KEY",
         name="STORE",
         completer=completers.files,
-        help="as --checkpoint names it: a file, dynamodb://TABLE/NAME or s3://BUCKET/KEY",
     ),
 ]
 _Other = Annotated[
-    str | None,
-    Parameter(name="[OTHER]", completer=completers.files, help="the second store of copy and diff"),
+    str | None, Opt("the second store of copy and diff", name="[OTHER]", completer=completers.files)
 ]
-_To = Annotated[
-    str | None,
-    Parameter(metavar="TIME", help="where rewind goes: an age (2h), a time, or trim-horizon"),
-]
-_Table = Annotated[
-    list[str] | None,
-    Parameter(metavar="TABLE", help="only this table of several; repeatable"),
-]
+_To = Annotated[str | None, Opt("where rewind goes: an age (2h), a time, or trim-horizon", "TIME")]
+_Table = Annotated[list[str] | None, Opt("only this table of several; repeatable", "TABLE")]
 _Key = Annotated[
-    list[str] | None,
-    Parameter(metavar="NAME=VALUE", help="snapshot only items with this key, as for a watch"),
+    list[str] | None, Opt("snapshot only items with this key, as for a watch", "NAME=VALUE")
 ]
 _Where = Annotated[
-    list[str] | None,
-    Parameter(metavar="PATTERN", help="snapshot only items that match, as for a watch"),
+    list[str] | None, Opt("snapshot only items that match, as for a watch", "PATTERN")
 ]
 _Apply = Annotated[
     bool,
-    Parameter(
-        negative=(),
-        help="do it (without, a plan); a watch that uses the store refuses rewind and copy",
+    Opt(
+        "do it (without, a plan); a watch that uses the store refuses rewind and copy", negative=()
     ),
 ]
 

@@ -21,7 +21,7 @@ from watcher.cli.options import Values
 from watcher.cli.output import Line
 from watcher.cli.status import bar
 from watcher.cli.timing import COMMAND_TIMING
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.delivery.dead_letters import LetterSource, open_letters
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
@@ -40,10 +40,10 @@ logger = logging.getLogger("watcher")
 
 _File = Annotated[
     str,
-    Parameter(
-        completer=completers.files,
-        help="dead letters: a file, sqs://QUEUE (deletes handled messages there), s3://BUCKET/PREFIX;"
+    Opt(
+        "dead letters: a file, sqs://QUEUE (deletes handled messages there), s3://BUCKET/PREFIX;"
         " or lines of --print-json; - for stdin",
+        completer=completers.files,
     ),
 ]
 

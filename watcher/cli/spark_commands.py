@@ -18,7 +18,7 @@ from watcher.aws.lease_table import SCHEME
 from watcher.cli import handler_flags, options
 from watcher.cli.handler_flags import Choice
 from watcher.cli.options import Values
-from watcher.declared import Parameter, declared
+from watcher.declared import Opt, declared
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import UsageError
 from watcher.formatting import style
@@ -103,10 +103,7 @@ def archive_command(line: CommandLine) -> Callable[..., int]:
     return options.with_options(run, parts)
 
 
-_Sql = Annotated[
-    str,
-    Parameter(help="in quotes, such as: SELECT keys, count(*) FROM changes …"),
-]
+_Sql = Annotated[str, Opt("in quotes, such as: SELECT keys, count(*) FROM changes …")]
 
 
 def query_command(line: CommandLine) -> Callable[..., int]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from watcher.aws.model import Listing, Shard, opened_at
 from watcher.cli import options
 from watcher.cli.timing import COMMAND_TIMING
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.differences import shortened
 from watcher.formatting.text import printable, write_json
@@ -40,9 +40,7 @@ _READERS = 4
 # Of more than this no details: it would take minutes.
 _MOST_DETAILED = 200
 
-_Table = Annotated[
-    str | None, Parameter(metavar="TABLE", help="only this table's streams: its name or ARN")
-]
+_Table = Annotated[str | None, Opt("only this table's streams: its name or ARN", "TABLE")]
 
 
 def streams_command(line: CommandLine) -> Callable[..., int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from watcher.cli import handler_flags, options, output
 from watcher.cli.command_line import COMMANDS, PROGRAM
 from watcher.cli.options import Values, option
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError, did_you_mean
 from watcher.formatting import style
@@ -45,11 +45,11 @@ _ENGINE = options.option(
     "engine",
     str,
     "processes",
-    Parameter(
+    Opt(
+        "where handlers run: processes here (default), or executors of spark",
+        "ENGINE",
+        "spark",
         choices=("processes", "spark"),
-        metavar="ENGINE",
-        group="spark",
-        help="where handlers run: processes here (default), or executors of spark",
     ),
 )
 
@@ -172,11 +172,11 @@ LIVE = option(
     "live",
     bool,
     False,
-    Parameter(
-        negative=(),
-        group="output",
-        help="an interactive full-screen view (UI): follow and pause, search, differences, an "
+    Opt(
+        "an interactive full-screen view (UI): follow and pause, search, differences, an "
         "item's history, shards; ? shows its keys",
+        group="output",
+        negative=(),
     ),
 )
 

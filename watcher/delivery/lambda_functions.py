@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from watcher.declared import Parameter, declares_options
+from watcher.declared import Opt, declares_options
 from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handler_modules import function
 from watcher.errors import UsageError
@@ -23,37 +23,22 @@ _FUNCTION_SECONDS = 900.0
 
 
 _BatchSize = Annotated[
-    int,
-    Parameter(
-        metavar="N",
-        group="lambda",
-        help="call it with up to N records of a shard at once; default 100",
-    ),
+    int, Opt("call it with up to N records of a shard at once; default 100", "N", "lambda")
 ]
 _BatchWindow = Annotated[
-    float,
-    Parameter(
-        metavar="SECONDS",
-        group="lambda",
-        help="wait this long for a full batch; default 0: no wait",
-    ),
+    float, Opt("wait this long for a full batch; default 0: no wait", "SECONDS", "lambda")
 ]
 _Retries = Annotated[
     int,
-    Parameter(
-        metavar="N",
-        group="lambda",
-        help="try a failed batch again N times, then treat it as --on-error says; "
+    Opt(
+        "try a failed batch again N times, then treat it as --on-error says; "
         "default 2; -1: forever, as Lambda does",
+        "N",
+        "lambda",
     ),
 ]
-_Bisect = Annotated[
-    bool, Parameter(group="lambda", help="split a failed batch in two before trying it again")
-]
-_MaxAge = Annotated[
-    float | None,
-    Parameter(metavar="SECONDS", group="lambda", help="give up records that are older"),
-]
+_Bisect = Annotated[bool, Opt("split a failed batch in two before trying it again", group="lambda")]
+_MaxAge = Annotated[float | None, Opt("give up records that are older", "SECONDS", "lambda")]
 
 
 class BadAnswerError(Exception):

@@ -9,17 +9,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, Annotated
 
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.files import is_terminal
 from watcher.formatting.style import max_characters
 from watcher.formatting.text import cell_width, padded, printable, write_text
 
 CsvRaw = Annotated[
     bool,
-    Parameter(
-        negative=(),
-        help="CSV for programs: cells that a spreadsheet would run (=…) stay as they are",
-    ),
+    Opt("CSV for programs: cells that a spreadsheet would run (=…) stay as they are", negative=()),
 ]
 """The `--csv-raw` option, shared by every command that writes CSV."""
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final
 
 from watcher.aws.arns import short_table_names, table_of
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.files import is_terminal
 
@@ -76,42 +76,35 @@ def set_up(
     *,
     color: Annotated[
         str,
-        Parameter(
-            metavar="WHEN",
-            choices=("auto", "always", "never"),
-            group="output",
-            help="colours by kind: auto (default: on a terminal; it follows "
+        Opt(
+            "colours by kind: auto (default: on a terminal; it follows "
             "NO_COLOR and FORCE_COLOR), always, never",
+            "WHEN",
+            "output",
+            choices=("auto", "always", "never"),
         ),
     ] = "auto",
-    utc: Annotated[
-        bool, Parameter(group="output", help="show times in UTC, not in local time")
-    ] = False,
+    utc: Annotated[bool, Opt("show times in UTC, not in local time", group="output")] = False,
     time: Annotated[
         str,
-        Parameter(
-            metavar="HOW",
-            choices=("iso", "utc", "local", "short"),
-            group="output",
-            help="times for people: iso (default: local, with the zone's offset), utc, local "
+        Opt(
+            "times for people: iso (default: local, with the zone's offset), utc, local "
             "(without the offset), short (the time of day)",
+            "HOW",
+            "output",
+            choices=("iso", "utc", "local", "short"),
         ),
     ] = "iso",
     full: Annotated[
         bool,
-        Parameter(
-            negative=(),
+        Opt(
+            "whole values and items; by default, a terminal truncates long ones",
             group="output",
-            help="whole values and items; by default, a terminal truncates long ones",
+            negative=(),
         ),
     ] = False,
     highlight: Annotated[
-        list[str] | None,
-        Parameter(
-            metavar="WORD",
-            group="output",
-            help="mark this word in lines for people; repeatable",
-        ),
+        list[str] | None, Opt("mark this word in lines for people; repeatable", "WORD", "output")
     ] = None,
 ) -> None:
     """Sets the style for everything printed from now on. Raises UsageError."""
@@ -130,10 +123,8 @@ def set_prefix(
     *,
     prefix: Annotated[
         bool,
-        Parameter(
-            negative=(),
-            group="output",
-            help="begin each line with its table, even if there is only one",
+        Opt(
+            "begin each line with its table, even if there is only one", group="output", negative=()
         ),
     ] = False,
 ) -> None:

@@ -14,7 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.spark import compat, jvm
 from watcher.spark.error_mapping import one_line
@@ -52,24 +52,13 @@ LOCAL_DEFAULTS: Final = {
 
 def start(
     *,
-    master: Annotated[
-        str | None, Parameter(group="spark", metavar="URL", help="Spark master; default local[*]")
-    ] = None,
+    master: Annotated[str | None, Opt("Spark master; default local[*]", "URL", "spark")] = None,
     conf: Annotated[
         list[str] | None,
-        Parameter(
-            group="spark",
-            metavar="KEY=VALUE",
-            help="a Spark setting, such as --conf spark.ui.enabled=true",
-        ),
+        Opt("a Spark setting, such as --conf spark.ui.enabled=true", "KEY=VALUE", "spark"),
     ] = None,
     packages: Annotated[
-        str | None,
-        Parameter(
-            group="spark",
-            metavar="COORDINATES",
-            help="Maven packages to add, as spark-submit takes them",
-        ),
+        str | None, Opt("Maven packages to add, as spark-submit takes them", "COORDINATES", "spark")
     ] = None,
 ) -> SparkSession:
     """Starts a session with `dynamodb_streams` registered.

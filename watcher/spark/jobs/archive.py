@@ -9,7 +9,7 @@ from pyspark.sql.functions import to_date
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher.aws.config import AwsConfig
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
@@ -28,23 +28,18 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     stream: str,
     *,
     to: Annotated[
-        str,
-        Parameter(
-            metavar="PATH", help="the folder to append to: a path, or a URL that Spark can write"
-        ),
+        str, Opt("the folder to append to: a path, or a URL that Spark can write", "PATH")
     ],
     format: Annotated[  # noqa: A002
         str,
-        Parameter(
+        Opt(
+            "parquet (default), json, csv, orc, or a format from --packages",
+            "FORMAT",
             completer=lambda _: ("parquet", "json", "csv", "orc"),
-            metavar="FORMAT",
-            help="parquet (default), json, csv, orc, or a format from --packages",
         ),
     ] = "parquet",
     start: Annotated[str, settings.start_option("trim-horizon")] = "trim-horizon",
-    dynamodb_json: Annotated[
-        bool, Parameter(help="images in DynamoDB's JSON, with all types")
-    ] = False,
+    dynamodb_json: Annotated[bool, Opt("images in DynamoDB's JSON, with all types")] = False,
     checkpoint: settings.Checkpoint = None,
     once: settings.Once = False,
     every: settings.EveryTenSeconds = None,

@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.text import write_json
@@ -32,18 +32,14 @@ def query(  # noqa: PLR0913 (its parameters are the options)
     *,
     output: Annotated[
         str,
-        Parameter(
-            alias="-o",
-            choices=_OUTPUTS,
-            metavar="FORMAT",
-            help="table (default), json (a line per row) or csv",
+        Opt(
+            "table (default), json (a line per row) or csv", "FORMAT", alias="-o", choices=_OUTPUTS
         ),
     ] = "table",
     csv_raw: CsvRaw = False,
     start: Annotated[str, _START] = "trim-horizon",
     until: Annotated[
-        str | None,
-        Parameter(metavar="END", help="leave out later changes: an age (2h) or a time"),
+        str | None, Opt("leave out later changes: an age (2h) or a time", "END")
     ] = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     redact: Sequence[str] | None = None,

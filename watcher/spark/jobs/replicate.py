@@ -18,7 +18,7 @@ from watcher.aws.connect import connect
 from watcher.aws.model import CLOCKS_APART, Listing
 from watcher.aws.retry import retry_at_start
 from watcher.aws.tables import BATCH, Description, TablesClient, Write, for_task, tables
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError, without_passwords
 from watcher.records.diff import key_of
 from watcher.records.record import wire_item
@@ -88,20 +88,14 @@ class CopyWork(msgspec.Struct, frozen=True):
 def replicate(  # noqa: PLR0913 (its parameters are the options)
     stream: str,
     *,
-    to: Annotated[str, Parameter(metavar="TABLE", help="the table to keep equal")],
-    checkpoint: Annotated[
-        str,
-        Parameter(metavar="PATH", help="save progress here, to resume after a crash"),
-    ],
-    to_region: Annotated[
-        str | None, Parameter(metavar="REGION", help="its region; default the stream's")
-    ] = None,
+    to: Annotated[str, Opt("the table to keep equal", "TABLE")],
+    checkpoint: Annotated[str, Opt("save progress here, to resume after a crash", "PATH")],
+    to_region: Annotated[str | None, Opt("its region; default the stream's", "REGION")] = None,
     to_endpoint_url: Annotated[
-        str | None,
-        Parameter(metavar="URL", help="its endpoint; default the stream's, without --to-region"),
+        str | None, Opt("its endpoint; default the stream's, without --to-region", "URL")
     ] = None,
-    create: Annotated[bool, Parameter(help="create the table, with the same keys")] = False,
-    changes_only: Annotated[bool, Parameter(help="skip the copy of the items")] = False,
+    create: Annotated[bool, Opt("create the table, with the same keys")] = False,
+    changes_only: Annotated[bool, Opt("skip the copy of the items")] = False,
     start: Annotated[
         str | None,
         settings.start_option(

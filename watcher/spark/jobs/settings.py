@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias, TypedDict
 from pyspark.sql import SparkSession
 
 from watcher.aws.config import AwsConfig
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.records.redaction import redaction
 
@@ -18,53 +18,38 @@ PLACES = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
 """The values of a `--from`."""
 
 
-def start_option(default: str, *, text: str = "where to begin without a checkpoint") -> Parameter:
+def start_option(default: str, *, text: str = "where to begin without a checkpoint") -> Opt:
     """Returns a job's `--from`; `text` begins its help."""
-    return Parameter(name="--from", metavar="START", help=f"{text}: {PLACES}; default {default}")
+    return Opt(f"{text}: {PLACES}; default {default}", "START", name="--from")
 
 
 Checkpoint: TypeAlias = Annotated[
-    str | None,
-    Parameter(metavar="PATH", help="save progress here, to resume after a crash"),
+    str | None, Opt("save progress here, to resume after a crash", "PATH")
 ]
 Once: TypeAlias = Annotated[
     bool,
-    Parameter(
+    Opt(
+        "end when everything up to now is done",
         name="--no-follow",
         alias="--once",
         negative="--follow",
-        help="end when everything up to now is done",
     ),
 ]
-Every: TypeAlias = Annotated[
-    str | None, Parameter(metavar="TIME", help="the interval between micro-batches: 10s, 1m")
-]
+Every: TypeAlias = Annotated[str | None, Opt("the interval between micro-batches: 10s, 1m", "TIME")]
 EveryTenSeconds: TypeAlias = Annotated[
-    str | None,
-    Parameter(metavar="TIME", help="the interval between micro-batches: 1s, 1m; default 10s"),
+    str | None, Opt("the interval between micro-batches: 1s, 1m; default 10s", "TIME")
 ]
 MaxRecords: TypeAlias = Annotated[
-    int | None,
-    Parameter(
-        name="--max-records-per-trigger",
-        metavar="N",
-        help="at most N changes in a micro-batch",
-    ),
+    int | None, Opt("at most N changes in a micro-batch", "N", name="--max-records-per-trigger")
 ]
 STOP_SECONDS = 8.0
 """The default of `--stop-timeout`; docker kills after 10 s, systemd after 90."""
 StopTimeout: TypeAlias = Annotated[
     float,
-    Parameter(
-        metavar="SECONDS",
-        help="how long the current micro-batch may take after Ctrl-C or SIGTERM; default 8",
-    ),
+    Opt("how long the current micro-batch may take after Ctrl-C or SIGTERM; default 8", "SECONDS"),
 ]
 FailOnDataLoss: TypeAlias = Annotated[
-    bool,
-    Parameter(
-        help="warn and continue if changes expired before they were read",
-    ),
+    bool, Opt("warn and continue if changes expired before they were read")
 ]
 
 
