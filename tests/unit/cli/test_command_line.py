@@ -166,9 +166,7 @@ def test_the_first_of_several_words_too_many_is_named() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("words", "missing"), [([], "STREAM, SQL"), (["orders"], "SQL")]
-)
+@pytest.mark.parametrize(("words", "missing"), [([], "STREAM, SQL"), (["orders"], "SQL")])
 def test_each_missing_operand_is_named(words: list[str], missing: str) -> None:
     with pytest.raises(
         UsageError, match=f"^the following arguments are required: {re.escape(missing)}$"
