@@ -55,6 +55,7 @@ class WatchedStreams:
         self._progress_due = clock.monotonic() + timing.progress_first_seconds
         self._has_logged_watching = False
         self._removed: list[WatchedStream] = []
+        self._forgotten_losses = 0
         self._unwatched_tokens: list[Token] = []
         """The checkpoint's tokens of streams that are not watched."""
         self._missing = dict(missing or {})
@@ -131,7 +132,9 @@ class WatchedStreams:
         """Returns the tokens of all streams, removed ones included while they may be of use."""
         oldest = self._clock.monotonic() - LOOP_TIMING.forgotten_seconds
         if len(self._removed) > 1 or self._watched:  # else it is the only token to save
-            self._removed = [stream for stream in self._removed if stream.removed_at > oldest]
+            for stream in [each for each in self._removed if each.removed_at <= oldest]:
+                self._removed.remove(stream)
+                self._forgotten_losses += len(stream.losses.lines)  # a counter never falls
         found = [stream.token(dispatcher) for stream in self._all()]
         return [*filter(None, found), *self._unwatched_tokens]
 
@@ -326,7 +329,7 @@ class WatchedStreams:
     @property
     def loss_count(self) -> int:
         """The number of logged losses."""
-        return sum(len(stream.losses.lines) for stream in self._all())
+        return self._forgotten_losses + sum(len(each.losses.lines) for each in self._all())
 
     def stats(self) -> list[StreamStats]:
         """Returns each stream's part of the figures."""

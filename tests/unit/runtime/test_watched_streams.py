@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +26,7 @@ from watcher.errors import (
 )
 from watcher.options import WatchOptions
 from watcher.records.record import Record
+from watcher.runtime.timing import LOOP_TIMING
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenShard
@@ -498,6 +500,30 @@ def test_a_loss_names_its_stream_and_counts_once(
     assert play.totals.losses == 1
     (record,) = [each for each in caplog.records if "DATA LOSS" in each.message]
     assert record.stream == USERS  # type: ignore[attr-defined]
+
+
+def test_a_loss_of_a_stream_that_is_forgotten_stays_counted(
+    region: Region, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timing = replace(LOOP_TIMING, forgotten_seconds=50.0)
+    monkeypatch.setattr("watcher.runtime.watched_streams.LOOP_TIMING", timing)
+    lost = Loss("a", "sequence number 1", "trimmed")
+
+    def disable() -> None:
+        region.users.status, region.users.newest = "DISABLED", USERS
+
+    play = region.play(seen).run(
+        (OF_USERS, page(1)),
+        (OF_USERS, lost),
+        disable,
+        (OF_USERS, ReaderEnded(True)),
+        (OF_USERS, None),
+        100.0,
+        (OF_ORDERS, page(1)),
+        100.0,
+    )
+    assert {each.stream_arn for each in play.store.load()} == {ARN}, "users is forgotten"
+    assert play.totals.losses == 1
 
 
 # Coming and going
