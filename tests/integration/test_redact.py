@@ -85,7 +85,6 @@ COMMANDS = [
 REFUSED = [
     ("undo", "orders", "--from", "2h"),
     ("verify", "orders", "--with", "copy.jsonl"),
-    ("report", "orders", "--verify", "differences.json"),
     ("as-of", "orders", "1m", "--to-table", "other"),
     ("replicate", "orders", "--to", "other", "--checkpoint", "there"),
 ]

@@ -1,4 +1,4 @@
-"""The report in a real browser: light, dark, narrow; hostile data; streams with rotations."""
+"""The report in a real browser: light, dark, narrow; hostile data."""
 
 import html
 import importlib.resources
@@ -14,11 +14,11 @@ pytest.importorskip("PIL")
 
 from tests.simulator import Simulator
 from tests.support import browser
-from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
+from tests.support.dynamodb_local import MissingPart
 from tests.support.program import run
 
-LIGHT = {"INSERT": "#009e73", "MODIFY": "#e69f00", "REMOVE": "#b3261e", "open": "#0072b2"}
-DARK = {"INSERT": "#1fae86", "MODIFY": "#e69f00", "REMOVE": "#ef6a5e", "open": "#56b4e9"}
+LIGHT = {"INSERT": "#009e73", "MODIFY": "#e69f00", "REMOVE": "#b3261e"}
+DARK = {"INSERT": "#1fae86", "MODIFY": "#e69f00", "REMOVE": "#ef6a5e"}
 TRACK, BAR = "#e9edf1", "#5f87ad"
 HOSTILE = "<script>document.title='gone'</script><img src=http://127.0.0.1:1/x>\x1b[31m&amp;\u202e"
 
@@ -50,7 +50,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sim.advance(1200)
         program = run("report", sim.stream_arn, "-o", str(path), env=sim.environment)
     assert program.process.returncode == 0, program.err
-    assert program.err[-1] == f"Wrote {path}: 1,213 changes, 32 shards"
+    assert program.err[-1] == f"Wrote {path}: 1,213 changes"
     return path
 
 
@@ -112,7 +112,6 @@ def test_a_telephone_cuts_nothing_off(page: Path, tmp_path: Path) -> None:
     margin = narrow.picture.crop((394, 0, 400, 6000)).getcolors()
     assert margin is not None and [colour for _, colour in margin] == [(255, 255, 255)]
     assert narrow.pixels(LIGHT["MODIFY"]) > 1000
-    assert narrow.pixels(LIGHT["open"]) > 100
 
 
 def test_a_bar_is_as_long_as_its_part_of_the_largest(light: browser.Look) -> None:
@@ -166,47 +165,6 @@ def test_axe_would_tell(page: Path, tmp_path: Path) -> None:
 def test_an_empty_stream_is_a_page_that_says_so(tmp_path: Path, simulator: Simulator) -> None:
     path = tmp_path / "empty.html"
     program = run("report", "orders", "-o", str(path), env=simulator.environment)
-    assert program.err[-1] == f"Wrote {path}: 0 changes, 1 shard"
+    assert program.err[-1] == f"Wrote {path}: 0 changes"
     seen = browser.look(path)
     assert "There are no changes." in seen.dom
-    assert seen.pixels(LIGHT["open"]) > 300
-
-
-def test_hundreds_of_shards_stay_readable(tmp_path: Path) -> None:
-    path = tmp_path / "many.html"
-    letters = tmp_path / "letters.jsonl"
-    with letters.open("w") as file:
-        for number in range(700):
-            change: dict[str, Any] = {
-                "Keys": {"pk": {"S": "a"}},
-                "SequenceNumber": str(10**21 + number),
-                "ApproximateCreationDateTime": 1_790_000_000 + number,
-            }
-            record = {"eventName": "REMOVE", "dynamodb": change}
-            shard = f"shardId-{1_790_000_000_000:020}-{number:08x}"
-            file.write(json.dumps({"record": record, "shard_id": shard}) + "\n")
-    program = run("report", str(letters), "-o", str(path), env={})
-    assert program.err[-1] == f"Wrote {path}: 700 changes, 700 shards"
-    seen = browser.look(path, height=6000)
-    assert "The picture has 40 of them: of the latest the busiest rows." in seen.dom
-    assert seen.pixels("#b8c4d0") > 5000  # closed
-    assert seen.dom.count("<tr>") > 700
-
-
-def test_rotations_of_a_real_dynamodb_are_a_lineage(
-    fresh_dynamodb_local: DynamoDBLocal, tmp_path: Path
-) -> None:
-    server = fresh_dynamodb_local
-    server.create_table("orders", sort_key=False)
-    for generation in range(3):
-        item = {"PK": {"S": f"key-{generation}"}, "status": {"S": "new"}}
-        server.client().put_item(TableName="orders", Item=item)
-        server.client().put_item(TableName="orders", Item={**item, "status": {"S": "old"}})
-        server.rollover()
-    path = tmp_path / "orders.html"
-    program = run("report", "orders", "-o", str(path), env=server.environment)
-    assert program.process.returncode == 0, program.err
-    dom = browser.look(path).dom
-    assert dom.count("child of shardId-") == 3
-    assert dom.count("now (open)") == 2  # in the picture and in the table
-    assert "The share of 3 modifications" in dom

@@ -84,22 +84,3 @@ def test_a_stream_of_several_is_merged_by_time_and_its_token_holds_them_all(
     again = Stream(["shop-a", "shop-b"], stream.token, **where)
     (record,) = iter(again.__next__, None)
     assert (record.table, record.key["SK"]) == ("shop-b", "00003")
-
-
-def test_a_report_of_several_tables_counts_each(
-    fresh_dynamodb_local: DynamoDBLocal, tmp_path: Path
-) -> None:
-    server = fresh_dynamodb_local
-    for name, count in (("orders", 3), ("users", 2)):
-        server.create_table(name)
-        put(server, name, 0, count)
-    page = tmp_path / "r.html"
-    assert run("report", "orders", "us*", "-o", str(page), env=server.environment).err[-1] == (
-        f"Wrote {page}: 5 changes, 2 shards"
-    )
-    text = page.read_text()
-    assert "Changes of orders, users" in text
-    assert "Changes by table: 3 of orders, 2 of users." in text
-    refused = run("report", "orders", str(tmp_path), env=server.environment)
-    assert refused.process.returncode == 2
-    assert "several sources have to be streams" in refused.err[-1]

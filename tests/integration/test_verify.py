@@ -115,21 +115,6 @@ def test_the_first_block_shows_what_is_printed(
     assert main([*shlex.split(command), "--ignore", "city"]) == 1
     assert "32 items, 2 differ" in capsys.readouterr().out
 
-    Path("differences.json").write_text(compared)
-    command = "report orders --verify differences.json -o report.html"
-    assert f"python -m watcher {command}\n" in (DOCS / "report.md").read_text()
-    assert main(shlex.split(command)) == 0
-    _, _, copy = Path("report.html").read_text().partition("<h2>Differences of the copy</h2>")
-    words = " ".join(re.sub("<[^>]*>", " ", copy).split())
-    assert "32 items, 3 differ" in words
-    for line in printed.splitlines()[1:]:
-        name, difference, reason = line.strip().split("   ")
-        assert f"{name} {difference} {reason}" in words
-    Path("differences.json").write_text("[]")
-    assert main(shlex.split(command)) == 2
-    error = "--verify differences.json: it is not what verify -o json writes: "
-    assert error in capsys.readouterr().err
-
 
 def pattern(text: str) -> str:
     """Without what is another each time: times, versions and sequence numbers."""

@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from importlib import resources
-from itertools import count
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
 
 import msgspec
 
 from watcher.aws.arns import account_of, short_table_names, table_of
 from watcher.aws.key_schema import in_order
+from watcher.aws.model import ShardKey
 from watcher.errors import WatcherError
 from watcher.formatting.differences import DescribedDifference, described
 from watcher.formatting.style import cut_values
 from watcher.formatting.text import grouped
 from watcher.formatting.values import printable_key
-from watcher.records.diff import WireKey
-from watcher.records.record import Record, wire_item
+from watcher.records.record import Record
 from watcher.records.wire import KINDS
 from watcher.report import pictures
-from watcher.report.pictures import Bar, document, element, lineage_rows, minute, second
+from watcher.report.pictures import document, element, minute, second
 from watcher.report.summary import Busiest, Key, Summary
-from watcher.time_machine import archives
-from watcher.time_machine.archives import ArchiveRow
-from watcher.time_machine.callers import Answer
+from watcher.time_machine.callers import Answer, ChangeKey
 from watcher.times import duration_text
 
-_LATEST: Final = 20
 MOST_CHANGES: Final = 200
-"""The number of changes up to which a page begins with all of them: it is about an incident."""
+"""The number of changes up to which a page lists all of them: it is about an incident."""
+# Of more changes: so many of the busiest minutes, and so many changes of each.
+_BUSIEST: Final = 5
+_OF_A_MINUTE: Final = 20
+# For those minutes, the changes of so many are held: of all minutes that a stream keeps.
+_MINUTES: Final = 1_500
+_BYTES: Final = 64_000_000
 # The header names the seconds of an incident that took less.
 _SHORT: Final = 600
 _LINES: Final = 40
@@ -46,93 +47,132 @@ _WORDS: Final = {"+": "added", "~": "changed", "-": "removed"}
 _KINDS: Final = {"+": "insert", "~": "modify", "-": "remove"}
 
 
-class LatestChanges:
-    """Keeps the latest `most` changes by their time; each item's in their order."""
+class ListedChange(NamedTuple):
+    """A change that a page may list, in the order of time."""
 
-    def __init__(self, most: int = MOST_CHANGES) -> None:
+    seconds: float
+    """Its time (epoch); 0 where it is unknown."""
+    number: int
+    """Its sequence number, by which changes of one second are ordered."""
+    turn: int
+    raw: bytes
+    """A copy of the wire JSON: the record itself would keep its whole page in memory."""
+    shard_key: ShardKey
+    caller: ChangeKey | None
+    """What finds its caller, where that is asked for."""
+
+    @property
+    def record(self) -> Record:
+        """The record, made again."""
+        return Record.from_json(self.raw, self.shard_key.shard_id, self.shard_key.stream)
+
+
+class _Minute:
+    """The first changes that came of a minute, and the number of all."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.kept: list[ListedChange] = []
+
+
+class ListedChanges:
+    """Keeps what a page lists: up to `most` changes all, of more those of the busiest minutes."""
+
+    def __init__(
+        self, most: int = MOST_CHANGES, most_minutes: int = _MINUTES, most_bytes: int = _BYTES
+    ) -> None:
         self.most = most
+        self._most_minutes = most_minutes
+        self._most_bytes = most_bytes
         self.seen = 0
-        self._kept: list[tuple[float, int, int, Callable[[], Record]]] = []
-        self._turn = count()
-        self._streams: set[str] = set()
+        self._minutes: dict[int, _Minute] = {}
+        self._bytes = 0
+        self._is_counted_anew = False
 
     @property
     def is_long(self) -> bool:
-        """True if there were more changes than are kept."""
+        """True if there were more changes than the page lists one by one."""
         return self.seen > self.most
 
-    @property
-    def tables(self) -> dict[str, str]:
-        """Returns the names of the changes' tables by ARN if there are several, else {}."""
-        names = short_table_names(self._streams)
-        return names if len(names) > 1 else {}
-
-    def add(self, record: Record) -> None:
+    def add(self, record: Record, caller: ChangeKey | None = None) -> None:
         """Takes in a change."""
-        self._streams.add(record.stream)
         change = record.wire.dynamodb
-        # Keeps a copy of the bytes: the record would keep its whole page.
-        again = partial(Record.from_json, bytes(record.raw), record.shard_id, record.stream)
-        self._add(change.ApproximateCreationDateTime, change.SequenceNumber, again)
-
-    def add_row(self, row: ArchiveRow) -> None:
-        """Takes in a row of an archive."""
-        time = row.get("approximate_creation_time")
-        number = row.get("sequence_number") or ""
-        self._add(time and time.timestamp(), number, partial(archives.record_of_row, row))
-
-    def _add(self, seconds: float | None, number: str, record: Callable[[], Record]) -> None:
-        """Keeps a change by its time and sequence number; only a kept one is decoded."""
+        seconds = change.ApproximateCreationDateTime or 0.0
+        minute = self._minutes.setdefault(int(seconds // 60), _Minute())
+        minute.count += 1
         self.seen += 1
-        order = int(number) if number.isdecimal() else 0
-        heapq.heappush(self._kept, (seconds or 0.0, order, next(self._turn), record))
-        if len(self._kept) > self.most:
-            heapq.heappop(self._kept)
+        if self.seen == self.most + 1:
+            for each in self._minutes.values():
+                del each.kept[_OF_A_MINUTE:]
+        if len(minute.kept) < (_OF_A_MINUTE if self.is_long else self.most):
+            number = int(change.SequenceNumber) if change.SequenceNumber.isdecimal() else 0
+            raw, key = bytes(record.raw), record.shard_key
+            minute.kept.append(ListedChange(seconds, number, self.seen, raw, key, caller))
+            self._bytes += len(raw)
+        while self.is_long and (
+            len(self._minutes) > self._most_minutes or self._bytes > self._most_bytes
+        ):
+            self._forget_quiet_minutes()
 
-    def records(self) -> Iterator[Record]:
-        """Yields the kept changes that can be read, the oldest first."""
-        for *_, record in sorted(self._kept, key=lambda each: each[:3]):
-            with suppress(WatcherError, msgspec.DecodeError):
-                yield record()
+    def _forget_quiet_minutes(self) -> None:
+        """Keeps the busier half of the minutes, at least those that are listed."""
+        half = max(len(self._minutes) // 2, _BUSIEST)
+        busy = heapq.nlargest(half, self._minutes.items(), key=lambda each: each[1].count)
+        self._is_counted_anew = True
+        self._minutes = dict(busy)
+        self._bytes = sum(len(one.raw) for _, each in busy for one in each.kept)
+
+    def all(self) -> list[ListedChange]:
+        """Returns the changes kept, in the order of time."""
+        return sorted(one for each in self._minutes.values() for one in each.kept)
+
+    def busiest(self) -> Iterator[tuple[str, list[ListedChange]]]:
+        """Yields the busiest minutes with their first changes, each in words, the busiest first."""
+        found = heapq.nsmallest(
+            _BUSIEST, self._minutes.items(), key=lambda each: (-each[1].count, each[0])
+        )
+        for start, each in found:
+            time = minute(60 * start) if start else "no time"
+            least = "at least " if self._is_counted_anew else ""
+            text = f"{time}, {least}{grouped(each.count, 'change')}"
+            if len(each.kept) < each.count:
+                text += f", of which {len(each.kept)}"
+            yield text, sorted(each.kept)
 
 
-def section(
-    latest: LatestChanges, item: str, who: Callable[[Record], Answer] | None = None
-) -> Element:
-    """Builds the page's section: the changes, oldest first; the latest of very many, newest first.
-
-    `item` is the key of the one item chosen, or "". `who` tells who made a change, where that is
-    asked for.
-    """
-    name = "Latest changes" if latest.is_long else "What happened"
-    made = element("section", element("h2", f"What happened to {item}" if item else name))
-    shown = list(latest.records())
-    if latest.is_long and not item:
-        shown = shown[: -_LATEST - 1 : -1]
-    if len(shown) < latest.seen:
-        text = f"The latest {len(shown):,} of {grouped(latest.seen, 'change')}."
-        made.append(element("p", text, class_="quiet"))
-    tables = latest.tables
-    changes = (_change(each, who, tables.get(table_of(each.stream), "")) for each in shown)
-    made.append(element("ol", *changes, class_="changes"))
+def section(report: Report) -> Element:
+    """Builds the page's section: all changes, oldest first, or those of the busiest minutes."""
+    name = f"What happened to {report.item}" if report.item else "What happened"
+    made = element("section", element("h2", name))
+    if not report.listed.is_long:
+        made.append(_changes(report, report.listed.all()))
+        return made
+    made.append(_quiet(f"The busiest minutes of {grouped(report.listed.seen, 'change')}."))
+    for text, listed in report.listed.busiest():
+        made.extend([element("h3", text), _changes(report, listed)])
     return made
 
 
-def _change(record: Record, who: Callable[[Record], Answer] | None, table: str) -> Element:
-    created = record.wire.dynamodb.ApproximateCreationDateTime
+def _changes(report: Report, listed: Iterable[ListedChange]) -> Element:
+    return element("ol", *(_change(report, each) for each in listed), class_="changes")
+
+
+def _change(report: Report, listed: ListedChange) -> Element:
+    record = listed.record
     kind = record.event_name
     by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
+    table = report.tables.get(table_of(record.stream), "")
     head = element(
         "p",
         element("b", kind, class_=f"kind {kind.lower()}"),
-        element("time", second(created) if created else "no time"),
+        element("time", second(listed.seconds) if listed.seconds else "no time"),
         element("b", table) if table else None,
         element("code", _shortened(printable_key(record["dynamodb"]["Keys"]))),
         by_ttl,
     )
     caller = None
-    if who is not None:
-        text = who(record).text(account_of(record.stream), between=": ")
+    if report.who is not None and listed.caller is not None:
+        text = report.who(listed.caller).text(account_of(record.stream), between=": ")
         caller = element("p", _shortened(text), class_="quiet")
     return element("li", head, caller, _differences(record))
 
@@ -168,76 +208,52 @@ def _shortened(text: str) -> str:
 _TOP = 20
 _BUCKETS_SHOWN = 300
 _NAME_SHOWN = 200
-_SHARDS_SHOWN = 500
-_DIFFERENCES_SHOWN = 1_000
-_ROWS_SHOWN = 40
-_SHARDS_LISTED = 1_000
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 _Name = TypeVar("_Name", Key, str)
 
 
-class CopyDifference(msgspec.Struct):
-    """A difference of a copy, as `verify -o json` writes it."""
-
-    key: WireKey
-    difference: str
-    """The attribute and both its values, in words."""
-    reason: str
-    """The change that the copy lacks, or what else explains it, in words."""
-
-
-class ComparedCopy(msgspec.Struct):
-    """A comparison of the table with a copy, as `verify -o json` writes it."""
-
-    table: str
-    copy: str
-    at: str
-    items: int
-    differ: int
-    differences: list[CopyDifference]
-
-
-class Report(msgspec.Struct, kw_only=True):
-    """The contents of a page: the sums, the latest changes, their origin, notes and warnings."""
+@dataclass(kw_only=True)
+class Report:
+    """The contents of a page: the sums, the listed changes, their origin, notes and warnings."""
 
     title: str
     origin: str
     """The source of the changes: a stream's ARN, a path."""
-    summary: Summary
-    latest: LatestChanges
+    summary: Summary = field(default_factory=Summary)
+    listed: ListedChanges = field(default_factory=ListedChanges)
     item: str = ""
-    """The key of the one item chosen, whose whole history is shown; "" for all items."""
-    shards: Sequence[Bar] = ()
-    lineage_note: str = ""
-    """The reason why the lineage is incomplete; "" where it is complete."""
+    """The key of the items chosen; "" for all items."""
     notes: Sequence[str] = ()
-    """The filters that chose the changes."""
-    warnings: Sequence[str] = ()
+    """The times and filters that chose the changes."""
+    warnings: list[str] = field(default_factory=list)
     """The reasons why the numbers are incomplete."""
-    who: Callable[[Record], Answer] | None = None
+    who: Callable[[ChangeKey], Answer] | None = None
     """Tells who made a change; None where nobody has asked."""
     callers: Sequence[tuple[str, int]] = ()
     """The callers, the busiest first, with their changes."""
-    compared: ComparedCopy | None = None
-    """A comparison with a copy; None where there is none."""
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The changes' tables' names by ARN if there are several, else {}."""
+        arns = {dict(key).get("", "") for key in self.summary.keys.counts}
+        return short_table_names(arns) if len(arns) > 1 else {}
 
 
 def page(report: Report, made: datetime | None = None) -> str:
     """Returns the report as HTML, with `made` (default: now) as its time."""
     summary = report.summary
     main = element("main")
-    main.extend([_copy(report.compared)] if report.compared else [])
     if summary.changes:
-        changes = section(report.latest, report.item, report.who)
-        charts = [_histogram(report.title, summary), _keys(summary), _attributes(summary)]
+        charts = [_keys(report), _attributes(summary)]
         charts += [_callers(report)] if report.who else []
-        is_short = bool(report.item) or not report.latest.is_long
-        main.extend([changes, *charts] if is_short else [*charts, changes])
-        main.append(_ttl(summary))
+        changes = section(report)
+        # An incident's few changes come before the sums.
+        main.append(_histogram(report.title, summary))
+        main.extend([*charts, changes] if report.listed.is_long else [changes, *charts])
+        main.append(_ttl(report))
     else:
         main.append(element("h2", "There are no changes."))
-    main.append(_shards(report))
     made = made or datetime.now(UTC)
     footer = f"Made by watcher on {made:%Y-%m-%d at %H:%M} UTC. All times are UTC."
     body = element("body", element("header", *_head(report)), main)
@@ -330,9 +346,10 @@ def _legend(kind: str, text: str) -> Element:
     return element("span", element("i", class_=kind), text)
 
 
-def _keys(summary: Summary) -> Element:
+def _keys(report: Report) -> Element:
+    summary, tables = report.summary, report.tables
     section = element("section", element("h2", "Busiest keys"))
-    rows = [(_key(key), count) for key, count in summary.keys.top(_TOP)]
+    rows = [(_key(key, tables), count) for key, count in summary.keys.top(_TOP)]
     section.extend([*_imprecise(summary.keys), _ranking("key", rows, summary.changes)])
     return section
 
@@ -361,7 +378,7 @@ def _callers(report: Report) -> Element:
         _quiet(
             "By CloudTrail's logs, joined by table, key and time: the stream itself names no "
             "caller but time-to-live. A name alone is certain; what has an \u201cor\u201d or a "
-            "\u201cmay be\u201d is not, and the latest changes say why."
+            "\u201cmay be\u201d is not, and the listed changes say why."
         )
     )
     shown = [(_cut(name), count) for name, count in report.callers[:_TOP]]
@@ -402,7 +419,8 @@ def _ranking(name: str, rows: Sequence[tuple[str, int]], total: int) -> Element:
     return table
 
 
-def _ttl(summary: Summary) -> Element:
+def _ttl(report: Report) -> Element:
+    summary, tables = report.summary, report.tables
     section = element("section", element("h2", "Removed by time-to-live"))
     if not summary.by_ttl:
         section.append(_quiet("No item expired."))
@@ -414,85 +432,19 @@ def _ttl(summary: Summary) -> Element:
     for seconds, key in summary.expired:
         time = second(seconds) if seconds else ""
         row = element("tr", element("td", time, class_="time"))
-        row.append(element("td", element("code", _key(key))))
+        row.append(element("td", element("code", _key(key, tables))))
         table.append(row)
     section.append(table)
     return section
-
-
-def _copy(compared: ComparedCopy) -> Element:
-    section = element("section", element("h2", "Differences of the copy"))
-    section.append(
-        _quiet(
-            f"{compared.table} at {compared.at}, and {compared.copy}: {compared.items:,} items"
-            f", {compared.differ:,} differ. A cause follows from the changes; it is no proof."
-        )
-    )
-    if not compared.differences:
-        return section
-    section.append(element("ol", class_="changes"))
-    for each in compared.differences[:_DIFFERENCES_SHOWN]:
-        name = printable_key(wire_item(msgspec.json.encode(each.key)))
-        section[-1].append(
-            element(
-                "li",
-                element("p", element("code", _shortened(name))),
-                element("ul", element("li", _shortened(each.difference))),
-                element("p", _shortened(each.reason), class_="quiet"),
-            )
-        )
-    if (count := len(compared.differences)) > _DIFFERENCES_SHOWN:
-        section.append(_quiet(f"The first {_DIFFERENCES_SHOWN:,} of {count:,} differences."))
-    return section
-
-
-def _shards(report: Report) -> Element:
-    section = element("section", element("h2", "Shards"))
-    if report.lineage_note:
-        section.append(_quiet(report.lineage_note))
-    if not report.shards:
-        return section
-    drawn = lineage_rows(report.shards[-_SHARDS_SHOWN:])
-    busiest = sorted(drawn, key=lambda row: -sum(bar.changes for bar in row))[:_ROWS_SHOWN]
-    shown = [row for row in drawn if row in busiest][:_ROWS_SHOWN]
-    count = sum(map(len, shown))
-    total = len(report.shards)
-    text = f"{grouped(total, 'shard')}; in each bar its changes and the end of its id."
-    if count < total:
-        text += f" The picture has {count:,} of them: of the latest the busiest rows."
-    section.append(_quiet(text))
-    if any(bar.is_open is not None for bar in report.shards):
-        legend = element("p", _legend("open", "open"), _legend("closed", "closed"))
-        legend.set("class", "legend quiet")
-        section.append(legend)
-    section.append(element("figure", pictures.lineage_figure(shown), class_="lineage"))
-    section.append(_shard_table(report.shards))
-    return section
-
-
-def _shard_table(shards: Sequence[Bar]) -> Element:
-    listed = shards[-_SHARDS_LISTED:]
-    table = element("table", class_="mono")
-    names = ("shard", "parent", "from", "to")
-    table.append(element("tr", *(element("th", name, scope="col") for name in names)))
-    table[0].append(element("th", "changes", class_="count", scope="col"))
-    for bar in listed:
-        begin = second(bar.begin)
-        cells = [bar.id, bar.parent or "", begin, pictures.end_text(bar)]
-        row = element("tr", *(element("td", cell) for cell in cells))
-        row.append(element("td", f"{bar.changes:,}", class_="count"))
-        table.append(row)
-    name = "Every shard" if len(listed) == len(shards) else f"The latest {len(listed):,} shards"
-    return _folded(name, table)
 
 
 def _quiet(text: str) -> Element:
     return element("p", text, class_="quiet")
 
 
-def _key(key: Key) -> str:
+def _key(key: Key, tables: Mapping[str, str]) -> str:
     values = dict(key)
-    table = values.pop("", "")
+    table = tables.get(values.pop("", ""), "")
     text = ", ".join(f"{name}={values[name]}" for name in in_order((*values,)))
     return _cut(f"{table} {text}" if table else text)
 

@@ -1,4 +1,4 @@
-"""The two pictures of a report, as SVG of any width: changes in time, and the shards' lineage.
+"""The picture of a report, as SVG of any width: changes in time.
 
 HTML and SVG are trees of elements, so that text never becomes markup.
 """
@@ -6,16 +6,13 @@ HTML and SVG are trees of elements, so that text never becomes markup.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from watcher.aws.model import Listing, opened_at
 from watcher.formatting.text import grouped, printable
 from watcher.records.wire import KINDS
-from watcher.report.summary import ShardCount
 
 
 def utc(seconds: float) -> datetime:
@@ -65,99 +62,8 @@ def document(root: ElementTree.Element) -> str:
     return "<!DOCTYPE html>\n" + ElementTree.tostring(root, "unicode", method="html") + "\n"
 
 
-# A shard takes records for hours, and they stay for 24 more. One that seems to have opened longer
-# before its first record is an emulator's, whose shard ids hold no time.
-_LONGEST = 30 * 3600.0
-
-
-class Bar(NamedTuple):
-    """A shard's time from its opening to its end, in epoch seconds."""
-
-    id: str
-    parent: str | None
-    begin: float
-    end: float
-    is_open: bool | None
-    """True for an open shard; None without a listing."""
-    changes: int
-
-
-def bars(counts: Mapping[str, ShardCount], listing: Listing | None) -> list[Bar]:
-    """Returns every shard that was counted or is listed, in the order of their opening.
-
-    Without a listing there are no parents, and a shard ends with its last change.
-    """
-    listed = {shard.id: shard for shard in listing.shards} if listing else {}
-    now = listing.time.timestamp() if listing else None
-    begins: dict[str, float] = {}
-    for shard_id in {**listed, **counts}:
-        begin = _begin(shard_id, counts.get(shard_id), now)
-        if begin is not None:
-            begins[shard_id] = begin
-    ends: dict[str, float] = {}
-    for shard in listed.values():
-        if shard.parent in begins and shard.id in begins:
-            ends[shard.parent] = min(begins[shard.id], ends.get(shard.parent, begins[shard.id]))
-    found = []
-    for shard_id, begin in begins.items():
-        known, count = listed.get(shard_id), counts.get(shard_id)
-        is_open = None if listing is None else bool(known) and shard_id not in ends
-        if known and known.end is not None:
-            is_open = False
-        last = (count and count.last) or begin
-        end = now if is_open and now else ends.get(shard_id, last)
-        parent = known.parent if known and known.parent in begins else None
-        changes = count.changes if count else 0
-        found.append(Bar(shard_id, parent, begin, max(begin, end), is_open, changes))
-    return sorted(found, key=lambda bar: (bar.begin, bar.id))
-
-
-def _begin(shard_id: str, count: ShardCount | None, now: float | None) -> float | None:
-    first = count.first if count else None
-    opened = opened_at(shard_id)
-    near = first if first is not None else now
-    if opened is None or near is None or abs(near - opened.timestamp()) > _LONGEST:
-        return near
-    return opened.timestamp()
-
-
-def lineage_rows(shards: Iterable[Bar]) -> list[list[Bar]]:
-    """Arranges the bars in rows: a shard's first child follows in its row, others stand below.
-
-    Where no parent is known, shards that follow each other in time share a row.
-    """
-    all_bars = {bar.id: bar for bar in shards}
-    children: dict[str | None, list[Bar]] = {}
-    for bar in all_bars.values():
-        children.setdefault(bar.parent if bar.parent in all_bars else None, []).append(bar)
-    if len(children) <= 1:
-        return _packed(all_bars.values())
-    ordered: list[Bar] = []
-    stack = list(children.get(None, ()))
-    while stack:
-        ordered.append(bar := stack.pop())
-        stack.extend(children.get(bar.id, ()))
-    below: dict[str, list[list[Bar]]] = {}
-    for bar in reversed(ordered):
-        first, *others = [below.pop(child.id) for child in children.get(bar.id, ())] or [[[]]]
-        below[bar.id] = [[bar, *first[0]], *first[1:], *(row for each in others for row in each)]
-    return [row for root in children.get(None, ()) for row in below[root.id]]
-
-
-def _packed(shards: Iterable[Bar]) -> list[list[Bar]]:
-    rows: list[list[Bar]] = []
-    for bar in shards:
-        row = next((row for row in rows if row[-1].end < bar.begin), None)
-        if row is None:
-            rows.append([bar])
-        else:
-            row.append(bar)
-    return rows
-
-
 _HEIGHT: Final = 220.0
 _LEAST_BUCKETS: Final = 12
-_ROW, _ROW_GAP = 22.0, 8.0
 _TICKS: Final = 8
 _STEPS: Final = [
     *(1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200),
@@ -230,66 +136,6 @@ def in_words(counts: Counter[str]) -> str:
     """Formats counts: `120 changes: 100 INSERT, 20 MODIFY`."""
     kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind])
     return f"{grouped(counts.total(), 'change')}: {kinds}"
-
-
-def lineage_figure(rows: Sequence[Sequence[Bar]]) -> Element:
-    """Draws shards as bars in time, row by row; there is at least one shard."""
-    shards = [bar for row in rows for bar in row]
-    begin = min(bar.begin for bar in shards)
-    axis = _Axis(begin, max(begin + 1.0, *(bar.end for bar in shards)))
-    row = {bar.id: number for number, bars in enumerate(rows) for bar in bars}
-    height = len(rows) * (_ROW + _ROW_GAP)
-    made = _svg("Shards in time, children behind their parents; a table of them follows", height)
-    _add_ticks(made, axis, height)
-    for bar in shards:
-        if bar.parent in row and row[bar.parent] != row[bar.id]:
-            made.append(_link(axis.percent(bar.begin), row[bar.parent], row[bar.id]))
-    for bar in shards:
-        y = row[bar.id] * (_ROW + _ROW_GAP)
-        made.append(_shard(axis, bar, y))
-        if bar.is_open:  # marks even a shard too young to be seen as a bar
-            made.append(element("circle", cx="100%", cy=y + _ROW / 2, r="5", class_="open"))
-    return made
-
-
-def _link(x: float, parent: int, child: int) -> Element:
-    """Draws a line from a parent's row to a child's."""
-    upper, lower = sorted((parent, child))
-    pitch = _ROW + _ROW_GAP
-    return _line(x, x, upper * pitch + _ROW / 2, lower * pitch + _ROW / 2, "link")
-
-
-def _shard(axis: _Axis, bar: Bar, y: float) -> Element:
-    width = max(0.4, axis.part(bar.end - bar.begin))
-    x = min(axis.percent(bar.begin), 100 - width)
-    lifetime = f"{second(bar.begin)} to {end_text(bar)}"
-    about = [bar.id, lifetime, grouped(bar.changes, "change")]
-    if bar.parent:
-        about.append(f"child of {bar.parent}")
-    made = element(
-        "svg",
-        element("title", " · ".join(about)),
-        element("rect", width="100%", height=_ROW, class_="open" if bar.is_open else "closed"),
-        x=f"{x:.4g}%",
-        y=y,
-        width=f"{width:.4g}%",
-        height=_ROW,
-        class_="shard",
-    )
-    if width >= 4:
-        name = element("tspan", f" · {short_id(bar.id)}", class_="id") if width >= 11 else None
-        made.append(element("text", f"{bar.changes:,}", name, x="6", y="15"))
-    return made
-
-
-def end_text(bar: Bar) -> str:
-    """Formats the end of a shard, as far as it is known."""
-    return "now (open)" if bar.is_open else second(bar.end)
-
-
-def short_id(shard_id: str) -> str:
-    """Returns the part of a shard's id that differs: its last eight characters."""
-    return shard_id[-8:]
 
 
 def _add_ticks(picture: Element, axis: _Axis, height: float) -> None:

@@ -1,22 +1,20 @@
-"""Counts the changes of a stream's records or of an archive's rows, in bounded memory."""
+"""Counts the changes of a report, in bounded memory."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from decimal import DecimalException
 from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from watcher.aws.arns import table_of
 from watcher.errors import WatcherError
-from watcher.records.diff import changed_attributes, differing, key_of, number_text
+from watcher.records.diff import changed_attributes, key_of
 from watcher.records.record import Record
-from watcher.records.wire import KINDS, is_time_to_live
-from watcher.time_machine.archives import ArchiveRow, wire_value
+from watcher.records.wire import KINDS
 
 _LATEST = 10
 _KEYS = 20_000
@@ -29,7 +27,7 @@ _WIDTHS = [60 * minutes for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 
 Key: TypeAlias = tuple[tuple[str, str], ...]
 """An item's key: its attributes' names and values as text, by name.
 
-If there are several tables, it begins with the table's name, under "".
+It begins with its table's ARN, under "": equal keys of two tables are two items.
 """
 
 _Name = TypeVar("_Name", Key, str)
@@ -47,7 +45,6 @@ class CountedChange(NamedTuple):
     """The attributes that a modification changed; None where an image is missing."""
     by_ttl: bool = False
     """True for a removal by DynamoDB's time-to-live."""
-    shard_id: str = ""
 
 
 class Busiest(Generic[_Name]):
@@ -129,24 +126,6 @@ class Histogram:
         return merged
 
 
-class ShardCount:
-    """The number of changes of a shard, and the times of the first and the last."""
-
-    __slots__ = ("changes", "first", "last")
-
-    def __init__(self) -> None:
-        self.changes = 0
-        self.first: float | None = None
-        self.last: float | None = None
-
-    def add(self, seconds: float | None) -> None:
-        """Counts a change."""
-        self.changes += 1
-        if seconds is not None:
-            self.first = seconds if self.first is None else min(seconds, self.first)
-            self.last = seconds if self.last is None else max(seconds, self.last)
-
-
 class Summary:
     """The sums over all changes of a report."""
 
@@ -155,7 +134,6 @@ class Summary:
         self.histogram = Histogram()
         self.keys: Busiest[Key] = Busiest(_KEYS)
         self.attributes: Busiest[str] = Busiest(_ATTRIBUTES)
-        self.shards: dict[str, ShardCount] = {}
         self.without_images = 0
         """Modifications without the images that tell the changed attributes."""
         self.by_ttl = 0
@@ -177,6 +155,10 @@ class Summary:
         """The latest removals by time-to-live, with their times (epoch), the newest first."""
         return sorted(self._expired, reverse=True)
 
+    def add_record(self, record: Record) -> None:
+        """Counts one more change. Raises UnreadableChangeError."""
+        self.add(change_of_record(record))
+
     def add(self, change: CountedChange) -> None:
         """Counts one more change."""
         self.kinds[change.kind] += 1
@@ -185,11 +167,6 @@ class Summary:
             self.histogram.add(change.kind, change.seconds)
         if change.kind == "MODIFY":
             self._add_attributes(change.attributes)
-        if change.shard_id:
-            shard = self.shards.get(change.shard_id)
-            if shard is None:
-                shard = self.shards[change.shard_id] = ShardCount()
-            shard.add(change.seconds)
         if change.by_ttl:
             self.by_ttl += 1
             heapq.heappush(self._expired, (change.seconds or 0.0, change.key))
@@ -204,10 +181,7 @@ class Summary:
             self.attributes.add(name)
 
 
-# Converts records and archive rows to the changes that a report counts
-
 _YEAR_2200: Final = 7_258_118_400
-_image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class UnreadableChangeError(WatcherError):
@@ -222,37 +196,11 @@ def change_of_record(record: Record) -> CountedChange:
         return CountedChange(
             _kind(wire.eventName),
             _known(change.ApproximateCreationDateTime),
-            _key_of_wire(bytes(change.Keys)),
+            (("", table_of(record.stream)), *_key_of(bytes(change.Keys))),
             changed_attributes(wire) if wire.eventName == "MODIFY" else None,
             record.expired_by_ttl,
-            record.shard_id,
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, WatcherError) as error:
-        raise UnreadableChangeError(str(error)) from error
-
-
-def change_of_row(row: ArchiveRow) -> CountedChange:
-    """Returns the part of an archive's row that a report counts. Raises UnreadableChangeError."""
-    try:
-        kind = _kind(row.get("event_name"))
-        identity = row.get("user_identity") or {}
-        return CountedChange(
-            kind,
-            _seconds(row.get("approximate_creation_time")),
-            _key_of_json(row.get("keys") or ""),
-            _changed(row.get("old_image"), row.get("new_image")) if kind == "MODIFY" else None,
-            kind == "REMOVE"
-            and is_time_to_live(identity.get("type"), identity.get("principal_id")),
-            row.get("shard_id") or "",
-        )
-    except (
-        msgspec.DecodeError,
-        DecimalException,
-        RecursionError,
-        AttributeError,
-        ValueError,
-        TypeError,
-    ) as error:
         raise UnreadableChangeError(str(error)) from error
 
 
@@ -268,29 +216,6 @@ def _known(seconds: float | None) -> float | None:
 
 
 @lru_cache(maxsize=10_000)
-def _key_of_wire(keys: bytes) -> Key:
+def _key_of(keys: bytes) -> Key:
     key = key_of(keys) if keys else {}
     return tuple(sorted((name, text) for name, value in key.items() for text in value.values()))
-
-
-@lru_cache(maxsize=10_000)
-def _key_of_json(keys: str) -> Key:
-    """Returns a key of plain JSON; a number has its one text."""
-    return tuple(sorted((name, _text(value)) for name, value in _image.decode(keys).items()))
-
-
-def _text(value: msgspec.Raw) -> str:
-    written = bytes(value)
-    if written[:1] == b'"':
-        return msgspec.json.decode(value, type=str)
-    return number_text(written.decode())
-
-
-def _changed(old: object, new: object) -> list[str] | None:
-    if not isinstance(old, str) or not isinstance(new, str) or not old or not new:
-        return None
-    return list(differing(_image.decode(old), _image.decode(new), wire_value))
-
-
-def _seconds(time: datetime | None) -> float | None:
-    return None if time is None else _known(time.timestamp())

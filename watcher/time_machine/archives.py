@@ -20,11 +20,11 @@ from watcher.errors import UsageError
 from watcher.records.record import Record
 from watcher.version import install
 
-_COUNTED: Final = (
+_COLUMNS: Final = (
     *("event_name", "approximate_creation_time", "keys", "new_image", "old_image"),
-    *("user_identity", "shard_id"),
+    *("user_identity", "shard_id", "event_id", "sequence_number", "size_bytes"),
+    "stream_view_type",
 )
-ALL_COLUMNS: Final = (*_COUNTED, "event_id", "sequence_number", "size_bytes", "stream_view_type")
 _LOG: Final = "_spark_metadata"
 _ROWS_AT_ONCE = 2_000
 
@@ -85,15 +85,10 @@ class Archive:
                 f"are missing or changed since they were written, such as {wrong[0]}"
             )
 
-    def rows(self, columns: Sequence[str] = _COUNTED) -> Iterator[ArchiveRow]:
-        """Yields the rows, file by file. Raises UsageError."""
-        for path in self.files:
-            yield from _rows(path, columns)
-
     def days(self) -> Iterator[Iterator[ArchiveRow]]:
         """Yields the rows of each day, which has a folder of its own. Raises UsageError."""
         for _, paths in itertools.groupby(self.files, lambda path: path.parent):
-            yield (row for path in paths for row in _rows(path, ALL_COLUMNS))
+            yield (row for path in paths for row in _rows(path, _COLUMNS))
 
 
 def is_archive(path: Path) -> bool:
@@ -236,11 +231,6 @@ def row_number(row: ArchiveRow) -> str:
     if not number.isdecimal():
         raise UsageError("a row of the archive has no sequence_number")
     return str(number)
-
-
-def record_of_row(row: ArchiveRow) -> Record:
-    """Converts a row to a record. Raises UsageError."""
-    return archived_record(row).record
 
 
 def archived_record(row: ArchiveRow) -> ArchivedRecord:

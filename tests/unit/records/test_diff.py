@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
@@ -25,7 +26,8 @@ from watcher.records.diff import (
 )
 from watcher.records.plain_json import plain_json
 from watcher.records.wire import WireChange, WireRecord
-from watcher.report.summary import change_of_record, change_of_row
+from watcher.report.summary import change_of_record
+from watcher.time_machine.archives import archived_record
 
 Item = dict[str, Any]
 
@@ -42,8 +44,15 @@ def record(old: Item, new: Item) -> Record:
 
 def names_in_a_report_of_an_archive(old: Item, new: Item) -> list[str]:
     before, after = plain_json([json.dumps(item).encode() for item in (old, new)])
-    row = {"event_name": "MODIFY", "keys": "{}", "old_image": before, "new_image": after}
-    return list(change_of_row(row).attributes or ())
+    row = {
+        "event_name": "MODIFY",
+        "keys": '{"pk":"a"}',
+        "old_image": before,
+        "new_image": after,
+        "sequence_number": "1",
+        "approximate_creation_time": datetime(2026, 11, 21, tzinfo=UTC),
+    }
+    return list(change_of_record(archived_record(row).record).attributes or ())
 
 
 def names_in_a_diff(each: Record, capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -11,38 +11,69 @@ from tests.ledger.ledger import Ledger
 from tests.unit.time_machine.test_archives import archive
 from watcher.cli import main
 from watcher.records.record import Record
-from watcher.report.page import LatestChanges, section
+from watcher.report.page import ListedChanges, Report, section
 from watcher.report.pictures import document
 
 
-def change(number: int, kind: str = "MODIFY", name: str = "a", **images: Any) -> Record:
+def change(
+    number: int, kind: str = "MODIFY", name: str = "a", at: int = 0, **images: Any
+) -> Record:
     columns = {"old": "OldImage", "new": "NewImage"}
     part = {
         "Keys": {"pk": {"S": name}},
         "SequenceNumber": str(number),
-        "ApproximateCreationDateTime": 1_700_000_000,
+        "ApproximateCreationDateTime": 1_700_000_000 + at,
         **{columns[which]: image for which, image in images.items()},
     }
     return Record.from_json(json.dumps({"eventName": kind, "dynamodb": part}).encode())
 
 
-def texts(latest: LatestChanges, item: str = "") -> list[str]:
+def report_of(*records: Record, most: int = 200) -> Report:
+    made = Report(title="t", origin="o", listed=ListedChanges(most))
+    for each in records:
+        made.summary.add_record(each)
+        made.listed.add(each)
+    return made
+
+
+def texts(*records: Record, most: int = 200) -> list[str]:
     """Each change's text, its marks and words one after another."""
-    page = document(section(latest, item))
+    page = document(section(report_of(*records, most=most)))
     return [re.sub(r"<[^>]+>", "|", each) for each in page.split("<li><p>")[1:]]
 
 
-def test_the_latest_are_kept_whatever_shard_they_come_from() -> None:
-    latest = LatestChanges(3)
-    for number in (7, 2, 9, 1, 8):
-        latest.add(change(number))
-    assert [each.sequence_number for each in latest.records()] == ["7", "8", "9"]
-    assert "The latest 3 of 5 changes." in document(section(latest, ""))
-    assert latest.seen == 5
+def test_few_changes_are_listed_by_time_whatever_shard_they_come_from() -> None:
+    listed = report_of(*(change(number) for number in (7, 2, 9, 1, 8))).listed
+    assert [each.record.sequence_number for each in listed.all()] == ["1", "2", "7", "8", "9"]
+
+
+def test_of_many_changes_the_busiest_minutes_are_listed() -> None:
+    spike = [change(100 + number, at=6_000) for number in range(30)]
+    others = [change(number, at=60 * number) for number in range(1, 50)]
+    late = [change(900 + number, at=9_000) for number in range(3)]
+    page = document(section(report_of(*others, *spike, *late, most=40)))
+    heads = re.findall("<h3>([^<]*)</h3>", page)
+    assert heads[:2] == [
+        "2023-11-14 23:53, 30 changes, of which 20",
+        "2023-11-15 00:43, 3 changes",
+    ]
+    assert len(heads) == 5 and "The busiest minutes of 82 changes." in page
+    assert page.count("<li><p>") == 20 + 3 + 3
+
+
+def test_the_changes_of_very_many_minutes_and_of_large_items_are_not_all_held() -> None:
+    spike = [change(5 + number, at=6_000) for number in range(9)]
+    lonely = [change(number, at=60 * number) for number in range(1_000)]
+    large = 100 * len(bytes(spike[0].raw))
+    for listed in (ListedChanges(10, most_minutes=100), ListedChanges(10, most_bytes=large)):
+        for each in (*spike, *lonely):
+            listed.add(each)
+            assert len(listed.all()) <= 120
+        heads = [head for head, _ in listed.busiest()]
+        assert heads[0] == "2023-11-14 23:53, at least 10 changes"
 
 
 def test_differences_have_a_mark_for_the_eye_and_a_word_for_the_ear() -> None:
-    latest = LatestChanges()
     old = {"pk": {"S": "a"}, "n": {"N": "1"}, "gone": {"S": "<b>"}, "in": {"M": {"x": {"N": "1"}}}}
     new = {
         "pk": {"S": "a"},
@@ -50,8 +81,7 @@ def test_differences_have_a_mark_for_the_eye_and_a_word_for_the_ear() -> None:
         "here": {"BOOL": True},
         "in": {"M": {"x": {"N": "3"}}},
     }
-    latest.add(change(1, old=old, new=new))
-    (text,) = texts(latest)
+    (text,) = texts(change(1, old=old, new=new))
     words = [each.strip() for each in text.split("|") if each.strip()]
     assert words[0] == "MODIFY"
     assert words[3:] == [
@@ -63,32 +93,29 @@ def test_differences_have_a_mark_for_the_eye_and_a_word_for_the_ear() -> None:
 
 
 def test_what_is_long_or_can_not_be_compared_is_said() -> None:
-    latest = LatestChanges()
     many = {f"a{number:03}": {"N": "1"} for number in range(99)}
-    latest.add(change(1, "INSERT", new={"pk": {"S": "a"}, "a": {"S": "x" * 999}, **many}))
-    latest.add(change(2, "REMOVE"))
-    long, without = texts(latest)
+    first = change(1, "INSERT", new={"pk": {"S": "a"}, "a": {"S": "x" * 999}, **many})
+    long, without = texts(first, change(2, "REMOVE"))
     assert "(nothing to compare: the stream's view type is" in without
     assert "and 60 more" in long and "(999 characters)" in long
 
 
 def test_what_a_change_did_to_a_long_text_is_seen() -> None:
-    latest = LatestChanges()
     old, new = ({"text": {"S": "x" * 2000 + mark + "z" * 2000}} for mark in ("", "inserted"))
-    latest.add(change(1, old=old, new=new))
-    (text,) = texts(latest)
+    (text,) = texts(change(1, old=old, new=new))
     assert "inserted" in text
     assert "(4,000 characters) -&gt; " in text and "(4,008 characters)" in text
 
 
 def test_each_change_has_its_tables_name_if_there_are_several() -> None:
-    latest = LatestChanges()
-    for table in ("orders", "carts"):
-        raw = bytes(change(1).raw)
-        stream = f"arn:aws:dynamodb:eu-central-1:1:table/{table}/stream/1"
-        latest.add(Record.from_json(raw, "shard", stream))
-        assert ("|orders|" in texts(latest)[0]) == (table == "carts")
-    assert "|carts|" in texts(latest)[1]
+    raw = bytes(change(1).raw)
+    orders, carts = (
+        Record.from_json(raw, "shard", f"arn:aws:dynamodb:eu-central-1:1:table/{name}/stream/1")
+        for name in ("orders", "carts")
+    )
+    assert "|orders|" not in texts(orders)[0]
+    assert "|orders|" in texts(orders, carts)[0]
+    assert "|carts|" in texts(orders, carts)[1]
 
 
 def report(tmp_path: Path, *words: str) -> str:
@@ -110,16 +137,17 @@ def test_an_item_that_is_picked_has_its_life_told(tmp_path: Path) -> None:
     assert page.count('<li><p><b class="kind') == 10
     assert page.index("4 -&gt; 5") < page.index("25 -&gt; 26")
     page = report(tmp_path, str(file))
-    assert page.index("What happened<") < page.index("Changes in changes.jsonl per minute")
+    assert page.index("Changes in changes.jsonl per minute") < page.index("What happened<")
+    assert page.index("What happened<") < page.index("Busiest keys<")
     assert page.index("24 -&gt; 25") < page.index("26 -&gt; 27")
 
 
-def test_very_many_changes_end_with_the_latest(tmp_path: Path) -> None:
+def test_the_list_of_very_many_changes_comes_last(tmp_path: Path) -> None:
     file = tmp_path / "changes.jsonl"
     file.write_bytes(b"".join(bytes(change(number).raw) + b"\n" for number in range(201)))
     page = report(tmp_path, str(file))
-    assert "The latest 20 of 201 changes." in page
-    assert page.index(" per minute<") < page.index("Latest changes<")
+    assert "2023-11-14 22:13, 201 changes, of which 20" in page
+    assert page.index(" per minute<") < page.index("Busiest keys<") < page.index("What happened<")
 
 
 def test_an_item_of_an_archive_or_a_file(tmp_path: Path) -> None:
