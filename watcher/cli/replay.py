@@ -22,7 +22,7 @@ from watcher.cli.output import Line
 from watcher.cli.status import bar
 from watcher.cli.timing import COMMAND_TIMING
 from watcher.declared import Opt
-from watcher.delivery.dead_letters import LetterSource, open_letters
+from watcher.delivery.dead_letters import QueueLetters, open_letters
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.output import OutputClosed
@@ -86,14 +86,15 @@ def _replay(name: str, choice: handler_flags.Choice, values: Values) -> int:
         if not handlers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
         matches = _filter_of(values)
-        replay = RecordLines(file or source or (), source.keep if source else None)
+        letters = source if isinstance(source, QueueLetters) else None
+        replay = RecordLines(file or source or (), letters.keep if letters else None)
         dispatcher = Dispatcher(handlers, on_error, shutdown=Shutdown(values["stop_timeout"]))
         with options.call(output.status_line, values) as line:
             status = None
             if line is not None and file is not None:
                 status = _ReplayStatus(line, replay, _share_of(file, replay))
             step = _ReplayDelivery(
-                replay, matches, options.redaction(values), dispatcher, status, source
+                replay, matches, options.redaction(values), dispatcher, status, letters
             )
             with nullcontext() if source is None else blaming(name):
                 step.run()
@@ -134,7 +135,7 @@ class _ReplayDelivery:
     """Hides parts of the records that pass the matches."""
     dispatcher: Dispatcher
     status: _ReplayStatus | None
-    letters: LetterSource | None = None
+    letters: QueueLetters | None = None
     _unhandled: int = 0
 
     def run(self) -> None:
@@ -193,7 +194,7 @@ class _ReplayDelivery:
 @contextmanager
 def _open_source(
     name: str, on_error: FailurePolicy, aws: AwsConfig
-) -> Iterator[tuple[IO[bytes] | None, LetterSource | None]]:
+) -> Iterator[tuple[IO[bytes] | None, QueueLetters | Iterator[bytes] | None]]:
     """Yields the file, or the queue or bucket. Raises UsageError."""
     other = on_error.dead_letters
     if isinstance(other, str) and other and Path(other).resolve() == Path(name).resolve():
@@ -202,7 +203,7 @@ def _open_source(
     if name == "-":
         yield sys.stdin.buffer, None
     elif (source := open_letters(name, aws)) is not None:
-        with closing(source):
+        with closing(source) if isinstance(source, QueueLetters) else nullcontext():
             yield None, source
     else:
         try:

@@ -169,26 +169,7 @@ def _open_queue(place: str, aws: AwsConfig) -> tuple[Client, str]:
 # The letters that `replay` reads
 
 
-class LetterSource(Protocol):
-    """Reads dead letters that are handed over again."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yields lines, which may be something other than letters."""
-
-    def keep(self) -> None:
-        """Keeps the last yielded letter in the queue."""
-
-    def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
-        """Ends the letters yielded since the last call, but for the last with `but_last`.
-
-        A queue then deletes them, if they went well.
-        """
-
-    def close(self) -> None:
-        """Closes the source."""
-
-
-def open_letters(place: str, aws: AwsConfig) -> LetterSource | None:
+def open_letters(place: str, aws: AwsConfig) -> QueueLetters | Iterator[bytes] | None:
     """Opens the letters at `sqs://…` or `s3://…`; returns None for a file. Raises UsageError."""
     matched = _URL.fullmatch(place)
     if matched is None:
@@ -197,7 +178,7 @@ def open_letters(place: str, aws: AwsConfig) -> LetterSource | None:
         if matched["kind"] == "sqs":
             return QueueLetters(*_open_queue(matched["place"], aws))
         bucket, _, prefix = matched["place"].partition("/")
-        return _BucketLetters(aws.boto3_session().client("s3"), bucket, prefix)
+        return _bucket_letters(aws.boto3_session().client("s3"), bucket, prefix)
 
 
 class QueueLetters:
@@ -216,6 +197,7 @@ class QueueLetters:
         self._due = 0.0
 
     def __iter__(self) -> Iterator[bytes]:
+        """Yields the letters, which may be something else."""
         while messages := self._receive():
             for message in messages:
                 self._seen.add(message["MessageId"])
@@ -239,11 +221,14 @@ class QueueLetters:
         return [each for each in messages if each["MessageId"] not in self._seen]
 
     def keep(self) -> None:
-        """See `LetterSource`."""
+        """Keeps the last yielded letter."""
         self._yielded.pop()
 
     def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
-        """See `LetterSource`."""
+        """Ends the letters yielded since the last call, but for the last with `but_last`.
+
+        They are deleted, if they went well.
+        """
         finished = self._yielded[:-1] if but_last else self._yielded
         self._yielded = self._yielded[len(finished) :]
         for handle in finished if went_well else ():
@@ -251,7 +236,7 @@ class QueueLetters:
             self._client.delete_message(QueueUrl=self._url, ReceiptHandle=handle)
 
     def close(self) -> None:
-        """See `LetterSource`."""
+        """Shows the letters that are left to other consumers."""
         self._hide(0)
         self._client.close()
 
@@ -266,26 +251,10 @@ class QueueLetters:
             self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
 
 
-class _BucketLetters:
+def _bucket_letters(client: Client, bucket: str, prefix: str) -> Iterator[bytes]:
     """Yields each object's lines, in the shards' order; the objects stay, as a file does."""
-
-    def __init__(self, client: Client, bucket: str, prefix: str) -> None:
-        self._client = client
-        self._bucket = bucket
-        self._prefix = prefix
-
-    def __iter__(self) -> Iterator[bytes]:
-        pages = self._client.get_paginator("list_objects_v2")
-        for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
-            for each in page.get("Contents", ()):
-                answer = self._client.get_object(Bucket=self._bucket, Key=each["Key"])
-                yield from answer["Body"].read().splitlines(keepends=True)
-
-    def keep(self) -> None:
-        """Does nothing: a replay deletes no object."""
-
-    def acknowledge(self, *, went_well: bool, but_last: bool = False) -> None:
-        """Does nothing: a replay deletes no object."""
-
-    def close(self) -> None:
-        self._client.close()
+    pages = client.get_paginator("list_objects_v2")
+    for page in pages.paginate(Bucket=bucket, Prefix=prefix):
+        for each in page.get("Contents", ()):
+            answer = client.get_object(Bucket=bucket, Key=each["Key"])
+            yield from answer["Body"].read().splitlines(keepends=True)
