@@ -22,6 +22,8 @@ from watcher.errors import TransientError, WatcherError
 from .certificates import inspected
 from .fake import FakeAWS, Seen
 
+pytestmark = pytest.mark.proof
+
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"
 SETTINGS: dict[str, Any] = {"retries": {"mode": "standard", "total_max_attempts": 3}}
 

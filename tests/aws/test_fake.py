@@ -14,6 +14,8 @@ from botocore.exceptions import ClientError
 from .fake import FakeAWS
 from .signature import Issued, Refused, Request, verify
 
+pytestmark = pytest.mark.proof
+
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"
 
 

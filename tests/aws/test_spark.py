@@ -13,13 +13,14 @@ from tests.spark.conftest import WHOLE
 from .fake import FakeAWS
 from .signature import Issued
 
+pytestmark = pytest.mark.proof
+
 pytest.importorskip("pyspark")
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.timeout(WHOLE)
 def test_executors_read_with_the_drivers_keys_also_once_they_have_expired_and_no_file_has_them(
     aws: FakeAWS, tmp_path: Path

@@ -13,6 +13,8 @@ from tests.support.terminal import Terminal
 from .accounts import MFA_SERIAL, ROLE
 from .fake import FakeAWS
 
+pytestmark = pytest.mark.proof
+
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"
 WATCH = [sys.executable, "-m", "watcher"]
 

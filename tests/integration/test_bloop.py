@@ -8,6 +8,8 @@ import pytest
 from tests.support.dynamodb_local import DynamoDBLocal
 from watcher import Stream
 
+pytestmark = pytest.mark.proof
+
 bloop = pytest.importorskip("bloop", reason="bloop is not installed: scripts/test does it")
 
 

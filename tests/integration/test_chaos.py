@@ -8,6 +8,8 @@ from tests import chaos
 from tests.chaos import Run, Verdict, judge_runs, run_seed
 from tests.simulator import Written
 
+pytestmark = pytest.mark.proof
+
 WRITTEN = [Written("s", str(100 + n), f"k{n % 2}", n // 2 + 1) for n in range(6)]
 
 

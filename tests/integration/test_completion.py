@@ -16,6 +16,8 @@ import pytest
 from tests.support import prefork
 from watcher.cli import main
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[2]
 
 # What shows the line as the shell has it, on Ctrl-X Ctrl-D.

@@ -32,6 +32,7 @@ def stream(streams: Any) -> dict[str, Any]:
     return described
 
 
+@pytest.mark.proof
 def test_its_orders_have_split_and_rotated(stream: dict[str, Any]) -> None:
     shards = {shard["ShardId"]: shard for shard in stream["Shards"]}
     parents = [shard.get("ParentShardId") for shard in shards.values()]
@@ -100,6 +101,7 @@ def test_it_reads_from_every_kind_of_position(streams: Any, stream: dict[str, An
         records(streams, stream, first, ShardIteratorType="LATEST")
 
 
+@pytest.mark.proof
 def test_what_was_undone_in_it_is_undone(
     streams: Any, shop: dict[str, str], tmp_path: Path
 ) -> None:

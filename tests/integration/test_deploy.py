@@ -34,6 +34,8 @@ from watcher.observability.http_server import PrometheusCollector
 from watcher.observability.instruments import LatestMetrics
 from watcher.shutdown import SHUTDOWN_TIMING
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()

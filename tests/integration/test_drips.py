@@ -16,6 +16,8 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.support import hanging_parents
 from tests.support.program import PATIENCE, Program, run
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[2]
 NEVER_ENDING = 1000
 _PATIENT = """

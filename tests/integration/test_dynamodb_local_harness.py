@@ -15,6 +15,8 @@ from botocore.exceptions import ClientError
 from tests.support import dynamodb_local as harness
 from tests.support.dynamodb_local import JVM, SCRIPT, DynamoDBLocal, MissingPart
 
+pytestmark = pytest.mark.proof
+
 ROOT = SCRIPT.parents[1]
 
 

@@ -10,6 +10,8 @@ import pytest
 from tests.simulator import Simulator
 from tests.support.program import run
 
+pytestmark = pytest.mark.proof
+
 ODD: list[dict[str, Any]] = [
     {"closed_empty": 300, "open_empty": 30},
     {"back_rate": 0.3, "max_records": 7},

@@ -12,7 +12,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.support.dynamodb_local import DynamoDBLocal
+
+pytestmark = pytest.mark.proof
 
 ROOT = Path(__file__).parents[2]
 _KILLS = 2

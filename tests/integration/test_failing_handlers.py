@@ -95,6 +95,7 @@ def test_a_watch_without_an_end_has_done_its_work_when_it_is_stopped(
     assert program.err[-1].endswith(", 1 NOT HANDLED (see --on-error)")
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
 def test_a_stop_ends_a_record_that_is_tried_for_ever_and_the_next_watch_begins_with_it(
     sim: RemoteSimulator, place: Path, more: list[str]

@@ -18,6 +18,8 @@ from tests.integration.test_metrics import url, worker
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import Program
 
+pytestmark = pytest.mark.proof
+
 HANGS = '''"""Hang at one key."""
 import time
 def handle(record):

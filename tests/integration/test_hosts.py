@@ -19,6 +19,8 @@ import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[2]
 CHANGES = 100
 EVERY = "EVERY_HOST" in os.environ

@@ -135,6 +135,7 @@ def test_a_network_that_is_gone_for_a_while(sim: RemoteSimulator) -> None:
     assert not any(judge(sim.records, numbers(program)))
 
 
+@pytest.mark.proof
 def test_credentials_that_expire_and_are_renewed(sim: RemoteSimulator, tmp_path: Path) -> None:
     file = tmp_path / "credentials"
 
@@ -229,6 +230,7 @@ def test_a_closed_standard_output_is_an_error_and_loses_nothing(
     assert (status, len(lines)) == (0, 500)
 
 
+@pytest.mark.proof
 def test_a_closed_standard_error_keeps_nothing_from_standard_output(sim: RemoteSimulator) -> None:
     sim.bulk(500)
     for log in ("text", "json"):
@@ -325,6 +327,7 @@ def test_a_stuck_observer_is_broken_off_and_gets_its_record_again(
         assert second.end() == 0
 
 
+@pytest.mark.proof
 def test_an_ignored_hangup_stays_ignored(sim: RemoteSimulator) -> None:
     script = 'trap "" HUP; exec "$0" -m watcher orders -pj'
     with subprocess.Popen(

@@ -154,6 +154,7 @@ def test_a_checkpoint_stays_before_a_batch_that_stopped_the_watch(
     assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k3 k4 k5", "k6 k7"]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_waits_for_its_window_is_never_lost(
     sim: RemoteSimulator, place: Path, number: signal.Signals
@@ -241,6 +242,7 @@ def test_records_that_are_too_old_become_dead_letters(sim: RemoteSimulator, plac
     assert [each["error"] for each in letters] == ["TooOld: older than 0.001 s"] * 8
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("size", ["3", "100"])
 def test_output_that_nobody_reads_ends_it_quietly_before_the_batch(
     sim: RemoteSimulator, place: Path, size: str
@@ -266,6 +268,7 @@ def test_output_that_nobody_reads_ends_it_quietly_before_the_batch(
     assert keys(place)[1] == keys(place)[0]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("size", ["2", "3"])
 def test_a_kill_amid_retries_repeats_nothing_that_went_well(
     sim: RemoteSimulator, place: Path, size: str

@@ -99,6 +99,7 @@ def sim() -> Iterator[RemoteSimulator]:
         yield simulator
 
 
+@pytest.mark.proof
 def test_a_watch_takes_over_from_one_that_was_killed_where_that_had_saved(
     s3: Any, sim: RemoteSimulator
 ) -> None:

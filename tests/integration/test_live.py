@@ -13,6 +13,8 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
 from tests.support.terminal import Terminal
 
+pytestmark = pytest.mark.proof
+
 WATCH = [sys.executable, "-m", "watcher", "orders", "--from", "trim-horizon", "--live"]
 
 

@@ -17,6 +17,8 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import Program, run
 
+pytestmark = pytest.mark.proof
+
 NOWHERE = ("--endpoint-url", "http://127.0.0.1:1", "--region", "us-east-1")
 
 

@@ -249,6 +249,7 @@ def test_without_prometheus_client_one_line_names_the_extra(
     assert program.err == [f"error: --metrics-port: needs prometheus-client: {install('metrics')}"]
 
 
+@pytest.mark.proof
 def test_the_library_serves_them_too_also_where_threads_run(
     sim: RemoteSimulator, tmp_path: Path
 ) -> None:

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from subprocess import DEVNULL, Popen
 
 import boto3
-import pytest
-
-pytest.importorskip("deltalake")
-
 import polars
+import pytest
 
 from tests.ledger.ledger import Ledger
 from watcher.cli import main
+
+pytestmark = pytest.mark.proof
 
 
 @pytest.fixture
@@ -50,7 +49,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             moto.kill()
 
 
-@pytest.mark.slow
 def test_a_mirror_in_s3_continues_there(
     bucket: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,8 @@ from watcher.aws.tables import TableItems
 from watcher.errors import StreamError
 from watcher.time_machine.sources import StreamSource
 
+pytestmark = pytest.mark.proof
+
 ELSEWHERE = "999999999999"
 
 

@@ -12,6 +12,8 @@ from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.hand_clock import HandClock
 from watcher.cli import main
 
+pytestmark = pytest.mark.proof
+
 
 @pytest.fixture
 def numbers(

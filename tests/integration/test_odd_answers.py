@@ -16,6 +16,8 @@ from watcher import Stream, StreamError, watch
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.timing import Timing
 
+pytestmark = pytest.mark.proof
+
 ANY = (*ODD, "else", "AccessDeniedException")
 
 

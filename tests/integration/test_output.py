@@ -203,6 +203,7 @@ def written(folder: Path) -> Iterator[str]:
     Receiver.bodies.clear()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_agrees_on_keys_removals_by_ttl_digits_and_text(
     form: str,

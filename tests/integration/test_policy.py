@@ -15,6 +15,8 @@ from tests.support.iam import GuardedEndpoint
 from tests.support.moto_server import moto_server
 from watcher import cli
 
+pytestmark = pytest.mark.proof
+
 FAILING = "def handle(record):\n    raise ValueError\n"
 DEAD = "--from trim-horizon --no-follow --failing --on-error dead-letter:"
 # It is asked for where a stream ends: the table may have another one.

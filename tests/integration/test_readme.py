@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ FILES = {
 PROGRAMS = [
     text
     for text in dict.fromkeys(text for kind, text in BLOCKS if kind == "python")
-    if text not in FILES.values()
+    if text not in FILES.values() and "spark" not in text  # tests/spark/test_source.py reads so
 ]
 
 
@@ -64,6 +65,10 @@ def commands(blocks: list[tuple[str, str]]) -> Iterator[str]:
 
 
 COMMANDS = list(dict.fromkeys(commands(BLOCKS)))
+OF_README = {
+    *commands(blocks(README)),
+    *(text for kind, text in blocks(README) if kind == "python"),
+}
 JOBS = ("query", "archive", "replicate")
 ON_SPARK = [
     line
@@ -71,6 +76,13 @@ ON_SPARK = [
     if "--engine spark" in line or line.removeprefix("python -m watcher ").startswith(JOBS)
 ]
 HERE = [line for line in COMMANDS if line.startswith("python -m watcher") and line not in ON_SPARK]
+
+
+def fast_in_readme(texts: list[str]) -> list[Any]:
+    """The README's own are for each commit; the pages' are long proofs."""
+    return [
+        text if text in OF_README else pytest.param(text, marks=pytest.mark.proof) for text in texts
+    ]
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}" for name in PAGES)])
@@ -84,6 +96,7 @@ def test_the_readme_is_short() -> None:
     assert README.count("\n") <= 150
 
 
+@pytest.mark.proof
 def test_the_site_is_built_without_a_loose_end(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
     done = subprocess.run(
@@ -183,7 +196,7 @@ def test_the_first_screen_is_there() -> None:
     assert PROGRAMS
 
 
-@pytest.mark.parametrize("command", HERE)
+@pytest.mark.parametrize("command", fast_in_readme(HERE))
 def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> None:
     for name in ("--apply plan.jsonl", "--with before.jsonl"):
         if name in command:
@@ -220,10 +233,8 @@ def test_the_test_of_the_readme_passes(place: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("text", PROGRAMS, ids=range(len(PROGRAMS)))
+@pytest.mark.parametrize("text", fast_in_readme(PROGRAMS), ids=range(len(PROGRAMS)))
 def test_a_program_of_the_readme_works_as_written(text: str, place: Path) -> None:
-    if "spark" in text:
-        pytest.skip("tests/spark/test_source.py reads a stream this way")
     done = subprocess.run(
         ["python", "-c", text], cwd=place, capture_output=True, text=True, timeout=60, check=False
     )

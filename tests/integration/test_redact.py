@@ -43,6 +43,8 @@ from watcher.delivery import handler_modules
 from watcher.errors import UsageError
 from watcher.records.redaction import redaction
 
+pytestmark = pytest.mark.proof
+
 WATCH = "--from", "trim-horizon", "--no-follow"
 FORMS = "summary", "record", "json", "jsonl", "csv", "table", "diff", "debezium"
 COMMANDS = [

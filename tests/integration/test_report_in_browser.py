@@ -149,6 +149,7 @@ def violations(page: Path, aside: Path, *, dark: bool = False) -> list[Any]:
     return found
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_screen_reader_and_a_keyboard_reach_all_of_it(
     page: Path, tmp_path: Path, dark: bool
@@ -156,12 +157,14 @@ def test_a_screen_reader_and_a_keyboard_reach_all_of_it(
     assert violations(page, tmp_path / "axe.html", dark=dark) == []
 
 
+@pytest.mark.proof
 def test_axe_would_tell(page: Path, tmp_path: Path) -> None:
     harmed = tmp_path / "harmed.html"
     harmed.write_text(page.read_text("utf-8").replace('aria-label="', 'data-label="'), "utf-8")
     assert "svg-img-alt" in [name for name, _ in violations(harmed, tmp_path / "axe.html")]
 
 
+@pytest.mark.proof
 def test_an_empty_stream_is_a_page_that_says_so(tmp_path: Path, simulator: Simulator) -> None:
     path = tmp_path / "empty.html"
     program = run("report", "orders", "-o", str(path), env=simulator.environment)

@@ -15,6 +15,8 @@ from tests.integration.test_deploy import CONTAINER, ECS, POD, TASK
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import PATIENCE
 
+pytestmark = pytest.mark.proof
+
 UP_TO_NOW = ["orders", "--from", "trim-horizon", "--no-follow"]
 VOLUMES = [
     *(each["mountPath"] for each in CONTAINER["volumeMounts"]),

@@ -20,6 +20,8 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator
 from watcher import HandlerError
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "service.md").read_text()
 PYTHON = re.findall(r"^```python\n# (.+?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

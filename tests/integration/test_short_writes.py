@@ -27,6 +27,8 @@ import pytest
 
 from tests.simulator import RemoteSimulator, Simulator, judge
 
+pytestmark = pytest.mark.proof
+
 COUNT = 3000
 DISK = 200_000
 # From the first record on: what a watch needs to begin is not in question.

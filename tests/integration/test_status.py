@@ -17,6 +17,8 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import Program
 from tests.support.terminal import Terminal
 
+pytestmark = pytest.mark.proof
+
 WATCHER = (sys.executable, "-m", "watcher")
 DATA = re.compile(r"\[[^]]+\] - (INSERT|MODIFY|REMOVE) - pk=\S+")
 STATUS = re.compile(r"\d+ shards? open, \d+ finished \| [\d,]+ records? \| [\d,]+/s \| lag \d+ s.*")

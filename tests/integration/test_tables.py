@@ -7,10 +7,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.integration.test_watch_local import expected, put
 from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program, run
 from watcher import Stream
+
+pytestmark = pytest.mark.proof
 
 
 def sort_keys(lines: list[str]) -> dict[str, list[str]]:

@@ -78,6 +78,7 @@ def test_without_following_what_comes_meanwhile_is_not_among_them(
     assert not any(judge(before[-6:], see(sim, 6)))
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("count", [3, 12, 25, 40])
 def test_over_rotations_and_splits_the_order_of_each_item_is_kept(
     sim: RemoteSimulator, count: int

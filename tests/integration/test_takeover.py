@@ -127,6 +127,7 @@ def test_the_next_one_takes_over_from_one_that_is_stopped_and_from_one_that_is_k
     assert from_json(item["token"]["S"]).stream_arn.partition("/stream/")[0].endswith("takeover")
 
 
+@pytest.mark.proof
 def test_the_recipe_for_postgresql_has_one_watch_deliver_at_a_time(database: str) -> None:
     page = (ROOT / "docs" / "positions.md").read_text()
     (text,) = re.findall(r"```python\n# in_postgres\.py\n(.*?)```", page, re.DOTALL)

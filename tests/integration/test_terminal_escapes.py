@@ -23,6 +23,8 @@ from watcher.aws.model import Listing, Shard
 from watcher.cli import main
 from watcher.cli.streams import tree
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[2]
 NAME = "at\x1b[2J\x9btribute\u202e"
 WATCH = "--from", "trim-horizon", "--no-follow"

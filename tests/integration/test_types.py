@@ -17,6 +17,8 @@ from prometheus_client.registry import Collector
 
 import watcher
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[2]
 
 RIGHT = """

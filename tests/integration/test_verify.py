@@ -81,6 +81,7 @@ def test_a_full_disk_is_an_error_of_one_line(
     )
 
 
+@pytest.mark.proof
 def test_the_first_block_shows_what_is_printed(
     shop: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:

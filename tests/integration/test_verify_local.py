@@ -18,6 +18,8 @@ from tests.unit.cli.test_undo import KILLED_AT_A_WRITE
 from watcher.cli import main
 from watcher.records.record import wire_item
 
+pytestmark = pytest.mark.proof
+
 PAUSE = 0.005
 """Between two writes: the changes are many, and leave the comparison a core."""
 

@@ -16,6 +16,8 @@ import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = "orders_to_duckdb.py"
 

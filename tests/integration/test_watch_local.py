@@ -56,6 +56,7 @@ def test_three_generations_of_shards_arrive_complete_and_in_order_while_watching
     assert sort_keys(program) == expected(0, 500)
 
 
+@pytest.mark.proof
 def test_all_generations_are_read_from_the_trim_horizon(
     fresh_dynamodb_local: DynamoDBLocal,
 ) -> None:
@@ -126,6 +127,7 @@ def test_shards_out_of_retention_before_the_start_are_no_loss(
     assert program.process.returncode == 0
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("view_type", "images"),
     [

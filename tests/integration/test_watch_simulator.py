@@ -233,6 +233,7 @@ def test_a_disabled_stream_is_read_to_its_end_and_the_watch_ends(sim: RemoteSimu
     assert_complete(sim, numbers(program))
 
 
+@pytest.mark.proof
 def test_more_than_a_hundred_shards_are_all_watched() -> None:
     with Simulator.spawn(table="orders", shards=110, seed=3) as sim:
         sim.bulk(5000, keys=2000)
@@ -275,6 +276,7 @@ def test_no_process_outlives_a_killed_manager(sim: RemoteSimulator) -> None:
             time.sleep(0.05)
 
 
+@pytest.mark.proof
 def test_a_closed_pipe_ends_the_watch_quietly(sim: RemoteSimulator) -> None:
     sim.bulk(5000)
     command = [sys.executable, "-m", "watcher", "orders", "--from", "trim-horizon", "--print-json"]

@@ -10,6 +10,8 @@ import pytest
 from tests.simulator import Simulator
 from watcher import __version__
 
+pytestmark = pytest.mark.proof
+
 ROOT = Path(__file__).parents[2]
 
 

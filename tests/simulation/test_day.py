@@ -7,6 +7,8 @@ import pytest
 from tests.simulation.day import SHARDS, Day, play_day
 from tests.simulation.watch import PLACES
 
+pytestmark = pytest.mark.proof
+
 # A day's generations are listed, and one more is on its way out.
 _GENERATIONS = 8
 _CELLS = 13

@@ -45,6 +45,7 @@ def needs(engine: str) -> None:
         pytest.importorskip("pyspark")
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("engine", ["processes", "stream", "spark"])
 def test_no_seed_breaks_a_promise(engine: str) -> None:
     needs(engine)
@@ -103,6 +104,7 @@ def assert_something_was_tried(outcomes: list[Outcome]) -> None:
     assert {"kill the program", "split", "rotate", "answer: reset"} <= injected.keys()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("engine", ["processes", "stream", "spark"])
 def test_a_seed_is_the_same_run_in_any_process(engine: str) -> None:
     needs(engine)

@@ -27,6 +27,7 @@ def quiet() -> None:
     logging.getLogger("watcher").setLevel(logging.CRITICAL)
 
 
+@pytest.mark.proof
 def test_no_seed_breaks_what_is_promised_at_a_takeover() -> None:
     outcomes = [play_standby(seed) for seed in range(_SEEDS)]
     assert [outcome for outcome in outcomes if outcome.complaints] == []
@@ -36,6 +37,7 @@ def test_no_seed_breaks_what_is_promised_at_a_takeover() -> None:
     assert {"kill", "pause", "cut", "outage", "rotate"} <= injected.keys()
 
 
+@pytest.mark.proof
 def test_whoever_is_killed_is_followed_in_time() -> None:
     """Where nothing else happens within those seconds, which is seldom so in the seeds above."""
     outcomes = [play_standby(seed, events=["kill"]) for seed in range(_SEEDS)]

@@ -14,6 +14,8 @@ from deltalake import write_deltalake
 from tests.simulator import Simulator, Written
 from tests.soak.killed import ArchiveFolder, MirrorFolder
 
+pytestmark = pytest.mark.proof
+
 _EVERY = 3
 
 

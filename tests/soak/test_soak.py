@@ -12,6 +12,8 @@ from tests.soak.program import change_in
 from tests.soak.samples import Sample, growth
 from tests.soak.soak import Soak
 
+pytestmark = pytest.mark.proof
+
 
 def account(*runs: tuple[Run, str, float]) -> Account:
     """Each run delivers these changes of one item, all at once."""

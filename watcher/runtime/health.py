@@ -120,7 +120,10 @@ class HealthChecker:
                 late.add(stream.table, seconds_late)
             elif seconds_failing > self._late_seconds:
                 failing.add(stream.table, seconds_failing)
-        return late.all(), refused.all() + new.all() + over.all() + failing.all()
+        unready = refused.all() + new.all() + over.all() + failing.all()
+        if now - self._streams.searches_fail_since > self._late_seconds:
+            unready.append("the region's streams can't be listed: new tables are not found")
+        return late.all(), unready
 
     def _check_shards(self, now: float, stuck: list[str], unready: list[str]) -> None:
         new, late, refused = _Lines("not read yet"), _Lines(_NO_END), _Lines(_NO_ANSWER)

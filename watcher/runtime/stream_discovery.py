@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from typing import Protocol
 
 from watcher.aws.discovery import Tags, WantedStreams
 from watcher.aws.model import StreamName
+from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
-from watcher.errors import ServiceError, StreamError
+from watcher.errors import DeniedError, ServiceError, StreamError
+from watcher.pull.call_pool import CallPool
+from watcher.retry import worth_logging
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.runtime.watched_stream import WatchedStream
 
@@ -28,9 +34,9 @@ class Directory(Protocol):
 
 
 class StreamDiscovery:
-    """Lists the region's streams repeatedly, one page per call.
+    """Lists the region's streams repeatedly, in a thread: the loop waits for no answer.
 
-    `make_stream` makes the `WatchedStream` of an ARN.
+    `make_stream` makes the `WatchedStream` of an ARN. A table that refuses its tags is left out.
     """
 
     def __init__(
@@ -40,50 +46,80 @@ class StreamDiscovery:
         make_stream: Callable[[str], WatchedStream],
         clock: Clock = CLOCK,
         *,
+        calls: CallPool | None = None,
         timing: StreamsTiming = STREAMS_TIMING,
     ) -> None:
+        self.failing_since = math.inf
+        """The (monotonic) time of the first of the last searches that failed; infinite: none."""
+        self.error = ""
+        """The error of the last search; "" where it went well."""
         self._wanted = wanted
         self._directory = directory
         self._make_stream = make_stream
         self._clock = clock
+        self._calls = calls or CallPool(most=1)
         self._timing = timing
-        self._rows: list[StreamName] = []
-        self._pages: Iterator[list[StreamName]] | None = None
+        self._failures = 0
+        self._search: Future[list[str]] | None = None
         self._due = clock.monotonic() + timing.discovery_seconds
         self._tags: dict[str, Tags] = {}
         """The tags of each table, the longest unchecked one first."""
+        self._refused: dict[str, DeniedError] = {}
+        """The tables whose tags may not be listed."""
 
     def find(self) -> list[WatchedStream]:
-        """Requests the next page if it is due; returns the matches after the last page."""
+        """Starts a search if one is due; returns the matches of one that has just ended."""
         now = self._clock.monotonic()
-        if now < self._due:
-            return []
-        found: list[str] = []
-        try:
-            self._pages = self._pages or self._directory.stream_pages()
-            page = next(self._pages, None)
-            self._due = now + self._timing.discovery_page_seconds
-            if page is not None:
-                self._rows += page
+        if self._search is None:
+            if now < self._due:
                 return []
-            found = self._matching()
-        except (ServiceError, StreamError) as error:
-            logger.debug(f"Can't list the streams to find new ones: {error}")
-        self._rows, self._pages = [], None
+            (self._search,) = self._calls.start([self._matching], few=0)
+        if not self._search.done():
+            return []
+        search, self._search = self._search, None
         self._due = now + self._timing.discovery_seconds
+        try:
+            found = search.result()
+        except (ServiceError, StreamError) as error:
+            self._on_failure(error, now)
+            return []
+        self._failures, self.failing_since, self.error = 0, math.inf, ""
         return list(map(self._make_stream, found))
 
+    def _on_failure(self, error: Exception, now: float) -> None:
+        self._failures += 1
+        self.failing_since, self.error = min(self.failing_since, now), str(error)
+        if worth_logging(self._failures, 2):
+            logger.warning(f"Can't list the streams to find new ones, trying again: {error}")
+
     def _matching(self) -> list[str]:
+        rows = list[StreamName]()
+        for page in self._directory.stream_pages():
+            rows += page
+            self._clock.sleep(self._timing.discovery_page_seconds)
         for table in list(itertools.islice(self._tags, self._timing.tags_asked_again)):
             del self._tags[table]
-        return [row.arn for row in self._wanted.newest(self._rows, self._tags_of).values()]
+        return [row.arn for row in self._wanted.newest(rows, self._tags_of).values()]
 
     def list_all(self) -> list[StreamName]:
         """Returns all current matches. Raises StreamError, ServiceError."""
         rows = itertools.chain.from_iterable(self._directory.stream_pages())
-        return list(self._wanted.newest(rows, self._tags_of).values())
+        found = list(self._wanted.newest(rows, self._tags_of).values())
+        if not found and self._refused:
+            raise next(iter(self._refused.values()))
+        return found
 
     def _tags_of(self, table: str) -> Tags:
-        if table not in self._tags:
-            self._tags[table] = self._directory.tags(table)
-        return self._tags[table]
+        if table in self._tags:
+            return self._tags[table]
+        if len(self._tags) >= self._timing.tags_at_once:
+            self._clock.sleep(self._timing.tags_seconds)
+        try:
+            tags = retry_at_start(partial(self._directory.tags, table), self._clock)
+        except DeniedError as error:
+            tags = {}
+            if table not in self._refused:
+                self._refused[table] = error
+                logger.warning(f"{table} is left out, as its tags may not be listed: {error}")
+        self._tags[table] = tags
+        return tags

@@ -78,6 +78,10 @@ class StreamsTiming:
     """The delay between searches of the region for new streams."""
     discovery_page_seconds: float = 1.0
     """The delay between two pages of ListStreams: AWS allows an account 5 calls a second."""
+    tags_at_once: int = 10
+    """The number of tables whose tags are listed without a pause …"""
+    tags_seconds: float = 0.1
+    """… and the pause before each other one: AWS allows an account 10 calls a second."""
     tags_asked_again: int = 10
     """The number of tables without the wanted tags that each search checks again."""
 

@@ -207,6 +207,11 @@ class WatchedStreams:
         """True if further streams may join."""
         return bool(self._discoveries)
 
+    @property
+    def searches_fail_since(self) -> float:
+        """The (monotonic) time since which the region's streams can't be listed; infinite: can."""
+        return min((each.failing_since for each in self._discoveries), default=math.inf)
+
     def join_discovered(self) -> None:
         """Adds the newly found streams, to be started.
 

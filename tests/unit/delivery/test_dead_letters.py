@@ -123,6 +123,7 @@ def test_a_queue_gets_letters_and_a_replay_deletes_those_that_went_well(
     assert bodies(queues, url) == ["somebody else's"]
 
 
+@pytest.mark.proof
 def test_what_a_filter_leaves_out_stays_in_the_queue(aws: Any, tmp_path: Path) -> None:
     queues = aws("sqs")
     url = queues.create_queue(QueueName="dead")["QueueUrl"]
@@ -139,6 +140,7 @@ def test_a_fifo_queue_has_a_shards_letters_in_their_order_each_once(aws: Any) ->
     assert [each["record"] for each in bodies(queues, url)] == [wire(1), wire(2)]
 
 
+@pytest.mark.proof
 def test_a_bucket_has_an_object_for_each_letter_in_the_order_of_the_records(
     aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

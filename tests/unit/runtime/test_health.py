@@ -27,6 +27,7 @@ from watcher.observability.heartbeat import Heartbeat, ProbeAnswers, assess
 from watcher.observability.http_server import SuspendDetector
 from watcher.observability.watch_stats import WatchStats
 from watcher.records.record import Record
+from watcher.runtime.watched_streams import WatchedStreams
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.messages import IteratorGranted, ReaderCrashed, ReaderEnded
 
@@ -339,6 +340,21 @@ def test_a_listing_that_fails_is_not_ready_and_one_that_never_ends_is_not_live()
         play.service.errors.clear,
         10.0,
         play.says(),
+    )
+
+
+def test_a_watch_that_can_find_no_new_tables_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Probed(nothing, "a")
+    failing_since = play.clock.monotonic() + 1
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        play.says(),
+        lambda: monkeypatch.setattr(WatchedStreams, "searches_fail_since", failing_since),
+        30.0,
+        play.says(),
+        65.0,
+        play.says(ready="the region's streams can't be listed: new tables are not found"),
     )
 
 

@@ -244,6 +244,7 @@ def _write_for_ever(writer: MessageWriter, name: str, first: int) -> None:
             number += 1
 
 
+@pytest.mark.proof
 def test_five_hundred_writers_killed_under_full_load(queue: MessageQueue) -> None:
     """No hang, no torn message, nothing skipped or repeated, no stall of the others."""
     chance = random.Random(4)

@@ -71,6 +71,7 @@ def test_ten_thousand_tables_are_counted_and_not_one_of_them_is_followed(
     assert "Streams that match '*': 10,000" in caplog.messages
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("tables", "yes"), [(200, False), (201, True), (10_000, True)])
 def test_two_hundred_are_watched_and_more_with_yes(
     monkeypatch: pytest.MonkeyPatch, tables: int, yes: bool

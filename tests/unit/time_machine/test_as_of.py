@@ -22,6 +22,7 @@ def moment(second: int) -> datetime:
     return datetime.fromtimestamp(second, UTC)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", [0, 2])
 def test_any_second_is_as_the_ledger_has_it_while_others_write(seed: int) -> None:
     with Ledger(seed) as ledger:
