@@ -53,7 +53,7 @@ def open_watch(
     with ExitStack() as stack:
         stack.enter_context(raised_open_files())
         displays, heartbeat = stack.enter_context(
-            open_displays(options.display, options.metrics_port, options.stop_timeout)
+            open_displays(options.display, options.metrics_port)
         )
         store = None
         if options.checkpoint is not None:

@@ -14,8 +14,7 @@ from watcher.declared import takes_options, takes_options_in_init
 from watcher.delivery.handler import Handler
 from watcher.errors import UsageError, WatcherError, error_text
 from watcher.observability.heartbeat import Heartbeat, assess
-from watcher.observability.instruments import LatestMetrics
-from watcher.observability.watch_stats import Display, Totals, WatchStats  # noqa: F401
+from watcher.observability.watch_stats import Display, LatestStats, Totals, WatchStats  # noqa: F401
 from watcher.options import WatchOptions, handlers_of, refuse_in_child
 from watcher.records.record import Record
 from watcher.records.wire import Kind  # noqa: F401 (the type of an option)
@@ -157,16 +156,16 @@ class Watch:
 
     def stats(self) -> WatchStats:
         """Returns the newest figures, a fraction of a second old; after the end, the last ones."""
-        return self._control.metrics.stats
+        return self._control.latest.stats
 
     def collector(self) -> "Collector":
         """Returns a collector of its metrics, for the program's own Prometheus registry.
 
         A registry takes only one watch's: several watches' metrics would have the same names.
         """
-        from watcher.observability.http_server import PrometheusCollector  # an extra
+        from watcher.observability.metrics import PrometheusCollector  # an extra
 
-        return PrometheusCollector(self._control.metrics)
+        return PrometheusCollector(self._control.latest)
 
     def health(self) -> list[str]:
         """Returns the problems, one line each, as /readyz does; empty without problems.
@@ -199,14 +198,14 @@ class _Control:
 
     def __init__(self, options: WatchOptions) -> None:
         self.stop = threading.Event()
-        self.metrics = LatestMetrics()
+        self.latest = LatestStats()
         self._options = options
 
     def is_set(self) -> bool:
         return self.stop.is_set() or self._options.stop_requested()
 
     def show(self, stats: WatchStats) -> None:
-        self.metrics.update(stats)
+        self.latest.show(stats)
         if self._options.display is not None:
             self._options.display.show(stats)
 

@@ -121,11 +121,11 @@ def _spark() -> Iterator[str]:
 
 
 def _metrics() -> Iterator[str]:
-    from watcher.observability.http_server import PrometheusCollector
-    from watcher.observability.instruments import LatestMetrics
+    from watcher.observability.metrics import PrometheusCollector
+    from watcher.observability.watch_stats import LatestStats
 
     yield "# Metrics\n\n| metric | type | meaning |\n| --- | --- | --- |"
-    for each in PrometheusCollector(LatestMetrics()).collect():
+    for each in PrometheusCollector(LatestStats()).collect():
         name = f"{each.name}_total" if each.type == "counter" else each.name
         yield f"| `{name}` | {each.type} | {each.documentation} |"
 

@@ -30,8 +30,8 @@ from watcher import cli
 from watcher.cli.command_line import CommandLine, command_line
 from watcher.cli.invocation import Invocation
 from watcher.errors import CheckpointError, StreamError, UsageError
-from watcher.observability.http_server import PrometheusCollector
-from watcher.observability.instruments import LatestMetrics
+from watcher.observability.metrics import PrometheusCollector
+from watcher.observability.watch_stats import LatestStats
 from watcher.shutdown import SHUTDOWN_TIMING
 
 pytestmark = pytest.mark.proof
@@ -202,7 +202,7 @@ def queries() -> Iterator[str]:
 
 def test_every_query_is_promql_about_metrics_that_there_are() -> None:
     registry = CollectorRegistry()
-    registry.register(PrometheusCollector(LatestMetrics()))
+    registry.register(PrometheusCollector(LatestStats()))
     suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
     there = {
         f"{family.name}{suffix}"

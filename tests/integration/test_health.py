@@ -28,9 +28,8 @@ def handle(record):
 '''
 # In place of a minute; before anything of the program is imported. With one second, a slow machine
 # lets a shard look late at the moment when a handler hangs, and the last figures keep that line.
-SOON = """from dataclasses import replace
-import watcher.observability.timing as timing
-timing.FIGURES_TIMING = replace(timing.FIGURES_TIMING, late_seconds=2.0)
+SOON = """import watcher.observability.heartbeat as heartbeat
+heartbeat.LATE_SECONDS = 2.0
 """
 
 

@@ -19,7 +19,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.simulator import RemoteSimulator, Simulator
-from tests.support.otlp import receiving
 from tests.support.program import Program, run
 from watcher.version import install
 
@@ -304,31 +303,3 @@ def test_one_who_hangs_keeps_nobody_else(sim: RemoteSimulator) -> None:
             silent.sendall(b"GET /metrics HTTP/1.1\r\n")
             assert is_open(address)
             assert program.end() == 0
-
-
-def test_open_telemetry_is_told_by_the_environment_alone(
-    sim: RemoteSimulator, tmp_path: Path
-) -> None:
-    (tmp_path / "app.py").write_text("def handler(event, context):\n    pass\n")
-    sim.bulk(300)
-    with receiving() as receiver:
-        place = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_SERVICE_NAME": "orders"}
-        often = {"OTEL_METRIC_EXPORT_INTERVAL": "100"}
-        options = "--from", "trim-horizon", "--lambda", "app.handler"
-        with Program(
-            "orders", *options, env={**sim.environment, **place, **often}, cwd=tmp_path
-        ) as program:
-            receiver.wait_for(
-                lambda: any(found.get(("watcher_shards", "open")) for found in receiver.metrics)
-            )
-            sim.bulk(200)
-            receiver.wait_for(lambda: delivered(receiver.metrics[-1]) == 500)
-            assert program.end() == 0
-        assert delivered(receiver.metrics[-1]) == 500
-        counts = [delivered(found) for found in receiver.metrics]
-        assert counts == sorted(counts), "one process counts, no fork of it sends as well"
-        assert {each["service.name"] for each in receiver.resources} == {"orders"}
-
-
-def delivered(metrics: dict[tuple[str, ...], float]) -> float:
-    return sum(value for (name, *_), value in metrics.items() if name == "watcher_records")

@@ -38,7 +38,7 @@ from watcher.live.changes import (
     Filters,
     parse_search,
 )
-from watcher.observability.watch_stats import Display, Rate, Totals, WatchStats
+from watcher.observability.watch_stats import Display, LatestStats, Rate, Totals
 from watcher.records.record import Record
 
 # Each level of the tree is indented by so much; the mark that folds a line is as wide.
@@ -262,20 +262,6 @@ _NOTE_SECONDS = 10.0
 
 RunWatch = Callable[[Callable[[Record], None], Display, threading.Event], Totals | None]
 """Runs a watch with a handler and a display until the event is set."""
-
-
-class LatestStats(Display):
-    """Keeps the latest statistics of the watch."""
-
-    def __init__(self) -> None:
-        self.stats = WatchStats()
-
-    def show(self, stats: WatchStats) -> None:
-        """Keeps the statistics."""
-        self.stats = stats
-
-    def close(self) -> None:
-        """Does nothing: there is nothing to release."""
 
 
 class LiveView(App[Totals | None]):

@@ -1,1 +1,1 @@
-"""The watch's statistics for displays, Prometheus and OpenTelemetry, and its health probes."""
+"""The watch's statistics for displays and Prometheus, and its health probes."""

@@ -1,7 +1,7 @@
-"""Exports the watch's statistics from a separate process: over HTTP, or to OpenTelemetry.
+"""Exports the watch's statistics over HTTP, from a separate process.
 
-The manager can't run threads (it forks), and must not wait: it writes its statistics into a pipe
-about once a second, and the exporter's process keeps the latest.
+With a thread in the manager its workers could not be forked, and would take 30 MB each in place
+of 4. The manager writes its statistics into a pipe about once a second, and never waits.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection, Pipe
 from typing import BinaryIO
 
@@ -23,11 +23,8 @@ import msgspec
 
 from watcher import process_start
 from watcher.errors import ResourceError, UsageError
-from watcher.observability import telemetry
 from watcher.observability.heartbeat import Heartbeat
-from watcher.observability.instruments import LatestMetrics
-from watcher.observability.timing import ExporterTiming
-from watcher.observability.watch_stats import Display, WatchStats
+from watcher.observability.watch_stats import Display, LatestStats, WatchStats
 from watcher.process_start import failed_start
 from watcher.sockets import listening, url
 from watcher.version import install
@@ -36,14 +33,17 @@ logger = logging.getLogger("watcher")
 
 _HEADER = struct.Struct("<I")
 
-_TIMING = ExporterTiming()
+# The delay between two sends: the statistics change faster than any scrape.
+_SEND_SECONDS = 1.0
+# The time for the exporter's end: it has nothing left to do.
+_END_SECONDS = 2.0
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(WatchStats)
 
 
 @contextmanager
 def open_displays(
-    display: Display | None, metrics_port: str | int | None, stop_timeout: float
+    display: Display | None, metrics_port: str | int | None
 ) -> Iterator[tuple[list[Display], Heartbeat]]:
     """Opens the watch's displays for the time of the block; yields them and their heartbeat.
 
@@ -52,33 +52,24 @@ def open_displays(
     displays = [] if display is None else [display]
     heartbeat = Heartbeat.shared()
     with ExitStack() as stack:
-        senders = telemetry.exporters("metrics")
-        if metrics_port is not None or senders:
-            timing = ExporterTiming(end_seconds=stop_timeout) if senders else ExporterTiming()
-            exporter = exporting(metrics_port, heartbeat, senders, timing=timing)
-            displays.append(stack.enter_context(exporter))
+        if metrics_port is not None:
+            displays.append(stack.enter_context(exporting(metrics_port, heartbeat)))
         yield displays, heartbeat
 
 
 @contextmanager
 def exporting(
-    address: str | int | None,
-    heartbeat: Heartbeat,
-    senders: Sequence[str] = (),
-    *,
-    timing: ExporterTiming = _TIMING,
+    address: str | int, heartbeat: Heartbeat, *, send_seconds: float = _SEND_SECONDS
 ) -> Iterator[Exporter]:
     """Serves metrics and probes at `[HOST:]PORT` (default host: loopback) until the block ends.
 
-    The probes report the watch's `heartbeat`. OpenTelemetry's `senders` send the metrics, the last
-    ones within `timing.end_seconds` of the watch's end. Raises UsageError where it can't listen.
+    The probes report the watch's `heartbeat`. Raises UsageError where it can't listen.
     """
-    with nullcontext() if address is None else listening_at(address) as server_socket:
-        exporter = Exporter(server_socket, heartbeat, senders, timing=timing)
-        base_url = server_socket and url(server_socket)
+    with listening_at(address) as server_socket:
+        exporter = Exporter(server_socket, heartbeat, send_seconds=send_seconds)
+        base_url = url(server_socket)
     # The socket is closed here: no process started from now on inherits it.
-    if base_url:
-        logger.info(f"Metrics: {base_url}/metrics")
+    logger.info(f"Metrics: {base_url}/metrics")
     try:
         yield exporter
     finally:
@@ -98,18 +89,16 @@ class Exporter(Display):
 
     def __init__(
         self,
-        listening: socket.socket | None,
+        listening: socket.socket,
         heartbeat: Heartbeat,
-        senders: Sequence[str] = (),
         *,
-        timing: ExporterTiming = _TIMING,
+        send_seconds: float = _SEND_SECONDS,
     ) -> None:
         receiving, self._sending = Pipe(duplex=False)
         os.set_blocking(self._sending.fileno(), False)
         # A child's copy of our end would keep the exporter running when the manager is gone.
         process_start.in_forked_child(self.close)
-        self._heartbeat = heartbeat
-        self._timing = timing
+        self._send_seconds = send_seconds
         self._unsent = b""
         self._latest: WatchStats | None = None
         self._due = 0.0
@@ -117,7 +106,7 @@ class Exporter(Display):
         is_fork = context.get_start_method() == "fork"
         self.process = context.Process(  # type: ignore[attr-defined]
             target=serve,
-            args=(listening, receiving, heartbeat, senders),
+            args=(listening, receiving, heartbeat),
             kwargs={} if is_fork else {"environment": dict(os.environ)},
             name="watcher metrics",
             daemon=True,
@@ -135,7 +124,7 @@ class Exporter(Display):
         """Sends the statistics, unless the last ones were sent within a second."""
         self._latest = stats
         if time.monotonic() >= self._due:
-            self._due = time.monotonic() + self._timing.send_seconds
+            self._due = time.monotonic() + self._send_seconds
             self.flush()
 
     def flush(self) -> None:
@@ -159,25 +148,18 @@ class Exporter(Display):
         self._sending.close()
 
     def end(self) -> None:
-        """Sends the last statistics, and waits for the exporter, which may send them on."""
-        self.flush()
-        self.flush()  # the first call may only have written the rest of an earlier message
+        """Ends the exporter, which has the last statistics for scrapes up to now."""
         self.close()
-        passed = time.monotonic() - (self._heartbeat.state().stopping_since or time.monotonic())
-        timing = self._timing
-        seconds_left = min(timing.end_seconds - passed, timing.most_end_seconds)
-        self.process.join(max(timing.least_end_seconds, seconds_left))
+        self.process.join(_END_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-            logger.warning("OpenTelemetry: the last metrics could not be sent in time")
 
 
 def serve(
-    listening: socket.socket | None,
+    listening: socket.socket,
     receiving: Connection,
     heartbeat: Heartbeat,
-    senders: Sequence[str],
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Runs the exporter's process until the end of the pipe, however the manager ends.
@@ -193,21 +175,15 @@ def serve(
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
-    latest = LatestMetrics()
-    with ExitStack() as stack:
-        # Imported here: each is an extra, which may be missing.
-        if listening is not None:
-            from watcher.observability.http_server import answering, probe_watch
+    from watcher.observability.http_server import answering  # an extra, which may be missing
 
-            probe = probe_watch(latest, heartbeat)
-            stack.enter_context(answering(listening, latest, probe))
-        if senders:
-            from watcher.observability.otel import sending
-
-            stack.enter_context(sending(senders, latest))
-        pipe = stack.enter_context(open(receiving.fileno(), "rb", closefd=False))
+    latest = LatestStats()
+    with (
+        answering(listening, latest, heartbeat),
+        open(receiving.fileno(), "rb", closefd=False) as pipe,
+    ):
         while (stats := _received(pipe)) is not None:
-            latest.update(stats)
+            latest.show(stats)
 
 
 def _received(pipe: BinaryIO) -> WatchStats | None:

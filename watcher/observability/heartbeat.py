@@ -10,9 +10,10 @@ from multiprocessing.sharedctypes import RawArray
 from typing import NamedTuple
 
 from watcher.clock import CLOCK, Clock
-from watcher.observability.timing import FIGURES_TIMING
 from watcher.observability.watch_stats import WatchStats
 
+LATE_SECONDS = 60.0
+"""The longest time of a read, a delivery or a save: a few timeouts in a row."""
 _PROGRESSED_AT, _TRIED_AT, _PHASE, _STOPPING_SINCE, _SIZE = range(5)
 
 
@@ -126,13 +127,13 @@ def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers
     phase = _PHASE_NAMES[state.phase]
     if state.phase is Phase.DELIVERING:
         phase += f" ({' or '.join(stats.handlers)})" if stats.handlers else ""
-    if now - state.tried_at > FIGURES_TIMING.late_seconds:
+    if now - state.tried_at > LATE_SECONDS:
         live.insert(0, f"{phase} has stood for {now - state.tried_at:.0f} s")
     if state.phase is Phase.STANDING_BY:
         if health.trouble:
             return ProbeAnswers(live, [*live, f"can't stand by: {health.trouble}"])
         return ProbeAnswers(live, live, _STANDS_BY)
     ready = list(live)
-    if not live and now - state.progressed_at > FIGURES_TIMING.late_seconds:
+    if not live and now - state.progressed_at > LATE_SECONDS:
         ready.append(f"{phase} is being retried, for {now - state.progressed_at:.0f} s")
     return ProbeAnswers(live, [*ready, *health.unready])

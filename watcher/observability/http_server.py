@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
-from typing import Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
 
 from watcher.clock import CLOCK, Clock
 from watcher.observability.heartbeat import Heartbeat, ProbeAnswers, assess
-from watcher.observability.instruments import (
-    Histogram,
-    Instrument,
-    LatestMetrics,
-    Metrics,
-    Series,
-)
-from watcher.observability.timing import FIGURES_TIMING
-from watcher.observability.watch_stats import DURATIONS
+from watcher.observability.metrics import PrometheusCollector
+from watcher.observability.watch_stats import LatestStats
 
 _METHODS = "GET, HEAD"
+# The gap between checks, normally half a second, that means a suspension.
+_SUSPENDED_SECONDS = 5.0
+# The timeout of a silent client.
+_CLIENT_SECONDS = 10.0
 
 
 class SuspendDetector:
@@ -50,7 +38,7 @@ class SuspendDetector:
     def check(self) -> float:
         """Returns the (monotonic) time since which the process has run without a break."""
         now = self._clock.monotonic()
-        if now - self._checked_at > FIGURES_TIMING.suspended_seconds:
+        if now - self._checked_at > _SUSPENDED_SECONDS:
             self._since = now
         self._checked_at = now
         return self._since
@@ -58,15 +46,6 @@ class SuspendDetector:
 
 Probe = Callable[[float], ProbeAnswers]
 """Returns the problems that were observable since a (monotonic) time."""
-
-
-def probe_watch(latest: LatestMetrics, heartbeat: Heartbeat) -> Probe:
-    """Returns the probe of a watch."""
-
-    def probe(since: float) -> ProbeAnswers:
-        return assess(latest.stats, heartbeat.state().not_before(since), time.monotonic())
-
-    return probe
 
 
 def answering_probes(
@@ -99,43 +78,8 @@ def answering_probes(
     return application
 
 
-_FAMILIES: Final = {Instrument.COUNTER: CounterMetricFamily, Instrument.GAUGE: GaugeMetricFamily}
-
-
-class PrometheusCollector(Collector):
-    """Exposes the latest metrics to Prometheus."""
-
-    def __init__(self, latest: Metrics) -> None:
-        self._latest = latest
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields every metric; one with labels may have no series yet."""
-        for series in self._latest.series():
-            yield _family(series) if isinstance(series, Series) else _histogram(series)
-
-    describe = collect  # by which a registry refuses a second watch's
-
-
-def _family(series: Series) -> Metric:
-    family: CounterMetricFamily | GaugeMetricFamily = _FAMILIES[series.kind](
-        series.name, series.text, labels=series.labels
-    )
-    for labels, value in series.values.items():
-        family.add_metric(labels, value)
-    return family
-
-
-def _histogram(series: Histogram) -> Metric:
-    family = HistogramMetricFamily(series.name, series.text, labels=series.labels)
-    for labels, durations in series.values.items():
-        bounds = [*map(str, DURATIONS), "+Inf"]
-        counts = itertools.accumulate(durations.counts)
-        family.add_metric(labels, [*zip(bounds, counts, strict=True)], durations.seconds)
-    return family
-
-
 class _Request(WSGIRequestHandler):
-    timeout = FIGURES_TIMING.client_seconds
+    timeout = _CLIENT_SECONDS
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
         """Logs nothing: scrapes are frequent."""
@@ -165,13 +109,18 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 @contextmanager
-def answering(listening: socket.socket, latest: Metrics, probe: Probe) -> Iterator[None]:
+def answering(
+    listening: socket.socket, latest: LatestStats, heartbeat: Heartbeat
+) -> Iterator[None]:
     """Answers the requests to this socket until the block ends."""
+
+    def probe(since: float) -> ProbeAnswers:
+        return assess(latest.stats, heartbeat.state().not_before(since), time.monotonic())
+
     registry = CollectorRegistry()
     registry.register(PrometheusCollector(latest))
     server = _Server(listening)
-    app = make_wsgi_app(registry)
-    server.set_app(answering_probes(app, probe, server.suspended))
+    server.set_app(answering_probes(make_wsgi_app(registry), probe, server.suspended))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield

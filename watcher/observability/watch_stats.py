@@ -11,7 +11,9 @@ import msgspec
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK
-from watcher.observability.timing import FIGURES_TIMING
+
+# The period over which the rate of records is measured.
+_RATE_SECONDS = 3.0
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -169,6 +171,21 @@ class Display(Protocol):
         """Ends the display. May be called twice, and from a signal handler."""
 
 
+class LatestStats(Display):
+    """Keeps the latest figures, and the time (monotonic) when they came."""
+
+    def __init__(self) -> None:
+        self.stats = WatchStats()
+        self.updated_at = CLOCK.monotonic()
+
+    def show(self, stats: WatchStats) -> None:
+        """Keeps the figures."""
+        self.stats, self.updated_at = stats, CLOCK.monotonic()
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to release."""
+
+
 class Rate:
     """The growth of a count per second, over the last seconds."""
 
@@ -179,7 +196,7 @@ class Rate:
         """Returns the growth per second up to the present `count`."""
         now = CLOCK.monotonic()
         self._counts.append((now, count))
-        while now - self._counts[0][0] > FIGURES_TIMING.rate_seconds and len(self._counts) > 2:
+        while now - self._counts[0][0] > _RATE_SECONDS and len(self._counts) > 2:
             self._counts.popleft()
         began, before = self._counts[0]
         return (count - before) / (now - began) if now > began else 0.0

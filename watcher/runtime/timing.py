@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watcher.observability.timing import FIGURES_TIMING
+from watcher.observability.heartbeat import LATE_SECONDS
 from watcher.retry import Backoff
 from watcher.streams.lineage import RETENTION
 
@@ -124,7 +124,7 @@ class SnapshotTiming:
 class HealthTiming:
     """The limits from which work counts as late."""
 
-    late_seconds: float = FIGURES_TIMING.late_seconds
+    late_seconds: float = LATE_SECONDS
     """The longest time of a read, a listing or a handler's step: a few timeouts in a row."""
     busy_seconds: float = 5.0
     """The pause of the loop (a slow save, a suspended machine) that restarts all these limits."""

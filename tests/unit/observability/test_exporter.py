@@ -17,7 +17,6 @@ from watcher.aws.model import ShardKey
 from watcher.errors import UsageError
 from watcher.observability.exporter import Exporter, exporting
 from watcher.observability.heartbeat import Heartbeat
-from watcher.observability.timing import ExporterTiming
 from watcher.observability.watch_stats import Durations, LeaseState, WatchStats
 from watcher.version import __version__
 
@@ -56,7 +55,7 @@ def a_log_that_is_heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def place(caplog: pytest.LogCaptureFixture) -> Iterator[Place]:
-    with exporting(0, Heartbeat.shared(), timing=ExporterTiming(send_seconds=0.0)) as exporter:
+    with exporting(0, Heartbeat.shared(), send_seconds=0.0) as exporter:
         yield Place(exporter, caplog.messages[0].removeprefix("Metrics: "))
 
 

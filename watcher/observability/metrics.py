@@ -1,0 +1,136 @@
+"""The watch's metrics for Prometheus: their names, kinds, help texts and labels."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+import msgspec
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from watcher.clock import CLOCK
+from watcher.observability.watch_stats import DURATIONS, LatestStats, LeaseState, WatchStats
+from watcher.records.wire import KINDS
+from watcher.version import __version__
+
+# The age of figures from which a handler most likely blocks the manager.
+_LOOP_LATE_SECONDS = 5.0
+
+_Values: TypeAlias = (
+    Mapping[tuple[()], float] | Mapping[tuple[str], float] | Mapping[tuple[str, str], float]
+)
+"""The values by their labels' values."""
+
+
+class PrometheusCollector(Collector):
+    """Exposes the latest figures to Prometheus."""
+
+    def __init__(self, latest: LatestStats) -> None:
+        self._latest = latest
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields every metric; one with labels may have no series yet."""
+        now = self._latest.stats
+        build = {(__version__, platform.python_version()): 1}
+        text = "Always 1; the labels tell the versions."
+        yield _gauge("build_info", text, build, "version", "python")
+        yield from _of_records(now)
+        yield from _of_handlers(now)
+        yield from self._of_shards(now)
+        text = "Calls of the AWS API."
+        yield _counter("api_calls", text, _by_name(now.calls), "operation")
+        yield _counter("throttles", "Calls that the service throttled.", {(): now.throttles})
+        yield from _of_the_checkpoint(now)
+
+    describe = collect  # by which a registry refuses a second watch's
+
+    def _of_shards(self, now: WatchStats) -> Iterator[Metric]:
+        text = (
+            "How old the last record delivered of a shard being read is; 0 where it is caught up."
+        )
+        yield _gauge("shard_lag_seconds", text, self._lags(now), "table", "shard")
+        text = "Shards being read (open), read to their end, and waiting for their parent's end."
+        yield _gauge("shards", text, _by_name(msgspec.structs.asdict(now.shards)), "state")
+        text = "Workers that ended and were replaced."
+        yield _counter("worker_restarts", text, {(): now.restarts})
+        text = "Times that records were gone before they were read."
+        yield _counter("data_losses", text, {(): now.losses})
+
+    def _lags(self, now: WatchStats) -> Mapping[tuple[str, str], float]:
+        """Returns the lags; they grow while a slow handler keeps the manager from updating them."""
+        late = CLOCK.monotonic() - self._latest.updated_at
+        more = late if late > _LOOP_LATE_SECONDS else 0.0
+        lags: dict[tuple[str, str], float] = {}
+        for shard_key, lag in now.lags.items():
+            labels = shard_key.table, shard_key.shard_id
+            # On emulators, two streams of a table may have shards with the same id.
+            lags[labels] = max(lag + more, lags.get(labels, 0.0))
+        return lags
+
+
+def _of_records(now: WatchStats) -> Iterator[Metric]:
+    kinds = {
+        (table, kind): count
+        for table, counts in now.tables.items()
+        # A series has to start at 0 to show its first increase.
+        for kind, count in (dict.fromkeys(KINDS, 0) | counts).items()
+    }
+    text = "Records delivered, by table and kind of change."
+    yield _counter("records", text, kinds, "table", "kind")
+    yield _counter("filtered_records", "Records that a filter left out.", {(): now.filtered})
+    yield _gauge("queue_records", "Records read and not delivered yet.", {(): now.queued})
+
+
+def _of_handlers(now: WatchStats) -> Iterator[Metric]:
+    text = "Records that a handler has processed."
+    yield _counter("handler_records", text, now.handled, "table", "handler")
+    text = "Records that a handler has failed on, retries not counted."
+    yield _counter("handler_failures", text, now.failed, "table", "handler")
+    text = "How long a handler's calls took; of records handled together, each one's share."
+    family = HistogramMetricFamily("watcher_handler_seconds", text, labels=["handler"])
+    for name, durations in now.durations.items():
+        bounds = [*map(str, DURATIONS), "+Inf"]
+        counts = itertools.accumulate(durations.counts)
+        family.add_metric([name], [*zip(bounds, counts, strict=True)], durations.seconds)
+    yield family
+    text = "Times that a handler was tried again."
+    yield _counter("handler_retries", text, _by_name(now.retries), "handler")
+    text = "For how long a handler has been tried again with the same records; 0: it is not."
+    yield _gauge("handler_retrying_seconds", text, _by_name(now.retrying), "handler")
+
+
+def _of_the_checkpoint(now: WatchStats) -> Iterator[Metric]:
+    text = "1 where the last save of the positions went well."
+    yield _gauge("checkpoint_saved", text, {(): int(now.saved)})
+    for name, text, state in (
+        ("lease_held", "1 where this watch holds its checkpoint's lease.", LeaseState.HELD),
+        ("standing_by", "1 where this watch can take the lease over.", LeaseState.STANDING_BY),
+    ):
+        has_lease = now.lease is not LeaseState.NONE
+        yield _gauge(name, text, {(): int(now.lease is state)} if has_lease else {})
+
+
+def _counter(name: str, text: str, values: _Values, *labels: str) -> Metric:
+    family = CounterMetricFamily(f"watcher_{name}", text, labels=labels)
+    for each, value in values.items():
+        family.add_metric(each, value)
+    return family
+
+
+def _gauge(name: str, text: str, values: _Values, *labels: str) -> Metric:
+    family = GaugeMetricFamily(f"watcher_{name}", text, labels=labels)
+    for each, value in values.items():
+        family.add_metric(each, value)
+    return family
+
+
+def _by_name(values: Mapping[str, float]) -> Mapping[tuple[str], float]:
+    return {(name,): value for name, value in values.items()}
