@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines, change_lines
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import shown_time, time_text
-from watcher.formatting.text import counted, grouped, write_json, write_text
+from watcher.formatting.text import counted, grouped, write_document, write_json, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions, end, start_position
 from watcher.records.diff import ABSENT, Absent, changed_values, differences
@@ -184,7 +183,7 @@ def _state_lines(state: _State, found: History) -> Iterator[str]:
 
 def _as_json(found: History) -> None:
     rows = [_row(each) for each in _entries(found)]
-    write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
+    write_document(rows)
 
 
 def _row(each: _Change | _State) -> dict[str, object]:
@@ -554,7 +553,7 @@ def _print_counts(
     names = *by, "changes"
     if output == "json":
         found = [dict(zip(names, (*row.values, row.changes), strict=True)) for row in rows]
-        write_json(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        write_document(found)
         return
     cells = [(*row.values, str(row.changes)) for row in rows]
     if output == "csv":

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import msgspec
-
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
@@ -20,7 +18,7 @@ from watcher.clock import CLOCK
 from watcher.declared import Opt
 from watcher.errors import ServiceError, StreamError, UsageError
 from watcher.formatting.style import time_text
-from watcher.formatting.text import counted, grouped, printable, write_json, write_text
+from watcher.formatting.text import counted, grouped, printable, write_document, write_text
 from watcher.options import WatchOptions
 from watcher.pull.rewind import rewound
 from watcher.records.filters import record_filter
@@ -152,7 +150,7 @@ def _show(tokens: Sequence[Token], requests: Sequence[SnapshotRequest], output: 
     if not tokens:
         logger.info("Nothing is stored there yet")
     elif output == "json":
-        write_json(msgspec.json.format(msgspec.json.encode(all_to_dict(tokens))).decode() + "\n")
+        write_document(all_to_dict(tokens))
     for token in tokens if output == "text" else ():
         saved = f"  saved {time_text(token.saved_at.astimezone())}" if token.saved_at else ""
         write_text(f"{printable(f'{table_name(token.stream_arn)}  {token.stream_arn}')}{saved}\n")
@@ -233,7 +231,7 @@ def _print(found: Sequence[_Difference], output: str) -> None:
             {**each._asdict(), "before": _position(each.before), "after": _position(each.after)}
             for each in found
         ]
-        write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
+        write_document(rows)
         return
     for each in found:
         name = f"{table_name(each.stream)}  {each.shard}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import sys
@@ -19,7 +18,7 @@ from watcher.cli.timing import COMMAND_TIMING
 from watcher.declared import Opt
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.differences import shortened
-from watcher.formatting.text import printable, write_json
+from watcher.formatting.text import printable, write_document
 from watcher.options import WatchOptions
 
 # boto3 and rich are imported by the work itself: help does without.
@@ -51,7 +50,7 @@ def streams_command(line: CommandLine) -> Callable[..., int]:
 def _streams(*, table: _Table = None, output: options.Output = "text", **values: object) -> int:
     from watcher.aws.arns import region_in
     from watcher.aws.client import StreamsClient
-    from watcher.formatting.text import write_json, write_text
+    from watcher.formatting.text import write_text
 
     streams = StreamsClient(options.connection(values), table and region_in(table))
     names = _names(streams, table)
@@ -62,7 +61,7 @@ def _streams(*, table: _Table = None, output: options.Output = "text", **values:
         logger.info(f"{len(names):,} streams: view types, shards and ages for up to 200; --table")
     rows = _details(streams, names) if detailed else map(_plain, names)
     if output == "json":
-        write_json(json.dumps(list(rows), indent=2, default=_iso) + "\n")
+        write_document(list(rows))
         return 0
     for row in rows:
         write_text("\t".join(_texts(row)) + "\n")
@@ -165,10 +164,6 @@ def _texts(row: dict[str, Any]) -> list[str]:
     return texts
 
 
-def _iso(value: datetime) -> str:
-    return value.isoformat()
-
-
 # `shards`
 
 _ANY_COLUMNS = 100_000
@@ -204,7 +199,7 @@ def _shards(
     except ServiceError as error:
         raise StreamError(str(error)) from error
     if output == "json":
-        write_json(json.dumps(as_json(listing), indent=2) + "\n")
+        write_document(as_json(listing))
         return 0
     # In a file or a pipe a line each, however long: the tree may go to grep.
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ANY_COLUMNS

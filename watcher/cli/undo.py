@@ -23,7 +23,7 @@ from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
 from watcher.formatting.style import paint, time_text
-from watcher.formatting.text import grouped, write_json, write_text
+from watcher.formatting.text import grouped, write_document, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
 from watcher.records.record import wire_item
@@ -309,7 +309,7 @@ def _row(step: UndoStep) -> dict[str, object]:
 
 
 def _write(rows: list[dict[str, object]]) -> None:
-    write_json(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
+    write_document(rows)
 
 
 def _apply(plan: Undo, rate: float, force: bool, output: str, call: str) -> int:

@@ -25,7 +25,7 @@ from watcher.errors import UsageError, blame
 from watcher.formatting import style
 from watcher.formatting.differences import shortened, shown_pair
 from watcher.formatting.style import paint, shown_time, time_text
-from watcher.formatting.text import grouped, printable, write_json, write_text
+from watcher.formatting.text import grouped, printable, write_document, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions, refuse_bad_limit
 from watcher.records.diff import Absent, differences
@@ -281,7 +281,7 @@ def _mirror(to: str) -> Copy:
 def _print(verifier: Verifier, found: Verification, output: str) -> None:
     if output == "json":
         document = _document(verifier, found)
-        write_json(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
+        write_document(document)
     else:
         name = table_name(verifier.table)
         items = f"{found.items:,} items, {found.differing:,} differ"

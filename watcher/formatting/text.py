@@ -11,6 +11,8 @@ import sys
 import unicodedata
 from typing import IO, Final
 
+import msgspec
+
 from watcher.files import is_terminal
 
 
@@ -104,3 +106,8 @@ def write_json(text: str, file: IO[str] | None = None) -> None:
     if is_terminal(out):
         text = "\n".join(map(printable_json, text.split("\n")))
     out.write(text)
+
+
+def write_document(value: object) -> None:
+    """Writes a value to standard output as a JSON document of several lines."""
+    write_json(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
