@@ -145,7 +145,6 @@ class WatchedTable:
         records = self.changes()
         coroutines = Coroutines()
         loaded.finish = coroutines.finish
-        loaded.begin(self.stream_arn)
         for record in records:
             _run_step(loaded, functools.partial(_handle, loaded, record))
         _run_step(loaded, loaded.drain)

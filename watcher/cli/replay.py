@@ -167,7 +167,6 @@ class _ReplayDelivery:
             if self.matches is None or self.matches(record):
                 shown = record if self.redaction is None else self.redaction(record)
                 with shutdown.may_interrupt():
-                    dispatcher.start_stream(record.stream)
                     dispatcher.deliver(shown)
             else:
                 self.source.filtered += 1

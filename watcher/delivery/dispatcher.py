@@ -83,7 +83,6 @@ class Dispatcher:
             handler.finish = self._coroutines.finish
         # With several handlers, their output alternates record by record.
         self._handle_page = handlers[0].handle_page if len(handlers) == 1 else None
-        self._streams: set[str] = set()
         self._is_closing = False
         self._output_closed = False
         # A child process that a handler forks, and that returns here, must not deliver too.
@@ -287,13 +286,6 @@ class Dispatcher:
                     self._apply_policy(handler, failure.records, failure)
 
     # Records that handlers hold unprocessed
-
-    def start_stream(self, arn: str) -> None:
-        """Calls each handler's `begin`, once per stream, before the stream's first record."""
-        if arn not in self._streams:
-            self._streams.add(arn)
-            for handler in self._handlers:
-                handler.begin(arn)
 
     def page_end(self, shard_key: ShardKey) -> None:
         """Tells the handlers that a shard's page is delivered. Raises as `deliver`."""

@@ -47,8 +47,6 @@ class Handler:
 
     handle: Callable[[Record], object]
     """Processes, or accepts, one record."""
-    begin: Callable[[str], object]
-    """Called with a stream's ARN before its first record; a watch of several calls it for each."""
     close: Callable[[], object]
     """Called once, behind the last record."""
     flush_buffers: Callable[[], object]
@@ -70,13 +68,11 @@ class Handler:
         name: str,
         handle: Callable[[Record], object],
         close: Callable[[], object] | None = None,
-        begin: Callable[[str], object] | None = None,
         flush: Callable[[], object] | None = None,
     ) -> None:
         self.name = name
         self.handle = handle
         self.close = close or _nothing
-        self.begin = begin or _nothing
         self.finish = check_answer
         self.flush_buffers = flush or _nothing
 

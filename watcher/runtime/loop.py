@@ -253,14 +253,12 @@ class Manager:
             self.streams.on_error(stream, error)
         else:
             self.streams.on_recovered(stream)
-            self.dispatcher.start_stream(stream.arn)
         finally:
             self._note_move(stream, arn)
         return True
 
     def _move_on(self, stream: WatchedStream, successor: str) -> None:
         arn = stream.arn
-        self.dispatcher.start_stream(successor)
         try:
             stream.move_on(successor)
         finally:

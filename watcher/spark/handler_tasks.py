@@ -95,7 +95,6 @@ def deliver(task: HandlersTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 def _deliver(task: HandlersTask, dispatcher: Dispatcher, batch: pa.RecordBatch) -> None:
     columns = (batch[name].to_pylist() for name in COLUMNS.split(","))
     for arn, shard_id, text in zip(*columns, strict=True):
-        dispatcher.start_stream(arn)
         record = task.shown(Record.from_json(text.encode(), shard_id, arn))
         if record is not None:
             dispatcher.deliver(record)

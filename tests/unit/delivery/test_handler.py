@@ -20,7 +20,6 @@ SHARD = ShardKey("", "shard-0")
 def test_a_callable_settles_each_record_as_it_comes() -> None:
     seen: list[Record] = []
     observer = Handler("seen", seen.append)
-    observer.begin("arn")
     observer.handle(record(1))
     observer.page_end(SHARD)
     observer.tick()
