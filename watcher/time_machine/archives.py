@@ -18,6 +18,7 @@ import msgspec
 from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
 from watcher.records.record import Record
+from watcher.time_machine.sorted_lines import SortedLines
 from watcher.version import install
 
 _COLUMNS: Final = (
@@ -171,23 +172,41 @@ _image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class ArchivedRecord(msgspec.Struct, frozen=True):
+class ArchivedRecord(msgspec.Struct, array_like=True, frozen=True):
     """A record from an archive."""
 
-    record: Record
     exact: bool
     """True where the images are in wire types; plain JSON does not tell a set from a list."""
+    shard_id: str
+    raw: msgspec.Raw
+
+    @property
+    def record(self) -> Record:
+        """The record."""
+        return Record.from_json(bytes(self.raw), self.shard_id)
+
+
+_line: Final = msgspec.json.Decoder(ArchivedRecord)
+_ORDER: Final = "{:020.6f}{:0>64}"
+_ORDER_LENGTH: Final = 84
 
 
 def read_records(archive: Archive, start: datetime | None = None) -> Iterator[ArchivedRecord]:
     """Yields an archive's records from a time on; those of one item come in their order.
 
-    The files of a day have no order: memory holds one day's records. Raises UsageError.
+    The files of a day have no order: what memory does not hold of it is sorted in temporary files.
+    Raises UsageError.
     """
     for rows in archive.days():
-        selected = [row for row in rows if start is None or _time(row) >= start]
-        for row in sorted(selected, key=lambda row: (_time(row), int(row_number(row)))):
-            yield archived_record(row)
+        lines = SortedLines()
+        for row in rows:
+            if start is None or _time(row) >= start:
+                order = _ORDER.format(_time(row).timestamp(), row_number(row))
+                lines.add(
+                    order.encode() + _encode(archived_record(row)).replace(b"\n", b" ") + b"\n"
+                )
+        for each in lines:
+            yield _line.decode(each[_ORDER_LENGTH:])
 
 
 def oldest_change_time(archive: Archive) -> datetime | None:
@@ -236,12 +255,12 @@ def row_number(row: ArchiveRow) -> str:
 def archived_record(row: ArchiveRow) -> ArchivedRecord:
     """Converts a row to a record, noting whether its types are exact. Raises UsageError."""
     try:
-        return _archived(row)
+        return _converted(row)
     except (msgspec.DecodeError, AttributeError, ValueError, TypeError, KeyError) as error:
         raise UsageError(f"a row of the archive is not a change: {error}") from None
 
 
-def _archived(row: ArchiveRow) -> ArchivedRecord:
+def _converted(row: ArchiveRow) -> ArchivedRecord:
     keys = _image.decode(row["keys"])
     # A key attribute is never a map, so an object is a wire type, and anything else plain JSON.
     exact = all(bytes(value)[:1] == b"{" for value in keys.values())
@@ -259,7 +278,7 @@ def _archived(row: ArchiveRow) -> ArchivedRecord:
     who = row.get("user_identity") or {}
     if who.get("type") and who.get("principal_id"):
         wire["userIdentity"] = {"type": who["type"], "principalId": who["principal_id"]}
-    return ArchivedRecord(Record.from_json(_encode(wire), row.get("shard_id") or ""), exact)
+    return ArchivedRecord(exact, row.get("shard_id") or "", msgspec.Raw(_encode(wire)))
 
 
 def _wire_image(text: str) -> WireItem:

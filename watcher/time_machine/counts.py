@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
@@ -19,11 +20,15 @@ from watcher.records.diff import changed_attributes, normal_keys
 from watcher.records.record import Record, creation_time
 from watcher.records.redaction import Redaction
 from watcher.time_machine.callers import Answer, Callers, ChangeKey
+from watcher.time_machine.sorted_lines import SortedLines
 
 _SECONDS_KEPT = 4096
+_MOST_IN_MEMORY = 100_000  # some tens of megabytes
 
 Value = tuple[str, ...]
 """The values that counted changes share: one text for each dimension."""
+_line: Final = msgspec.json.Decoder(tuple[Value, Value, int])
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class CountRow(msgspec.Struct, frozen=True):
@@ -45,10 +50,16 @@ class Counts:
         by: Sequence[str],
         callers: Callers | None = None,
         redaction: Redaction | None = None,
+        *,
+        most_in_memory: int = _MOST_IN_MEMORY,
     ) -> None:
+        self._most_in_memory = most_in_memory
         self.by = tuple(by)
         self.changes = 0
         self._counter: Counter[Value] = Counter()
+        self._lines = SortedLines()
+        """What was counted before: of each value one line for each time that it was moved here."""
+        self._times = [index for index, name in enumerate(by) if name in _UNITS]
         self._unnamed: Counter[tuple[Value, ChangeKey]] = Counter()
         self._callers = callers
         self._redaction = redaction
@@ -62,6 +73,8 @@ class Counts:
             for value in product(*(part(shown) for part in self._parts)):
                 if self._callers is None:
                     self._counter[value] += 1
+                    if len(self._counter) > self._most_in_memory:
+                        self._move_to_lines()
                 else:
                     self._unnamed[value, self._callers.change_key(record)] += 1
         return self
@@ -78,19 +91,30 @@ class Counts:
 
         With a time among the dimensions: so many of each minute, hour or day, in order.
         """
-        times = [index for index, name in enumerate(self.by) if name in _UNITS]
-        grouped: dict[Value, list[CountRow]] = {}
-        for value, count in self._counter.items():
-            time = tuple(value[index] for index in times)
-            grouped.setdefault(time, []).append(CountRow(value, count))
-        return [row for time in sorted(grouped) for row in _largest(grouped[time], top)]
+        groups = itertools.groupby(self._all(), lambda row: self._time(row.values))
+        return [row for _, rows in groups for row in _largest(rows, top)]
 
     def __len__(self) -> int:
         """Returns the number of all rows."""
-        return len(self._counter)
+        return sum(1 for _ in self._all())
+
+    def _all(self) -> Iterator[CountRow]:
+        """Yields all rows, by their times."""
+        self._move_to_lines()
+        lines = map(_line.decode, self._lines)
+        for value, same in itertools.groupby(lines, lambda line: line[1]):
+            yield CountRow(value, sum(count for _, _, count in same))
+
+    def _time(self, value: Value) -> Value:
+        return tuple(value[index] for index in self._times)
+
+    def _move_to_lines(self) -> None:
+        for value, count in self._counter.items():
+            self._lines.add(_encode((self._time(value), value, count)) + b"\n")
+        self._counter.clear()
 
 
-def _largest(rows: list[CountRow], top: int) -> list[CountRow]:
+def _largest(rows: Iterable[CountRow], top: int) -> list[CountRow]:
     def order(row: CountRow) -> tuple[int, Value]:
         return -row.changes, row.values
 

@@ -5,7 +5,10 @@ Each change comes once, and the changes of one item come in their order.
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import logging
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -108,6 +111,28 @@ class StreamSource:
         return self._table
 
 
+class _Seen:
+    """Tells names that came before, in a temporary database: memory holds some pages of it."""
+
+    def __init__(self) -> None:
+        self._database: sqlite3.Connection | None = None
+
+    def is_new(self, name: str) -> bool:
+        """Returns True for a name that did not come before. Raises OSError on a full disk."""
+        try:
+            return self._insert(hashlib.blake2b(name.encode(), digest_size=16).digest())
+        except sqlite3.OperationalError as error:
+            raise OSError(errno.ENOSPC, str(error)) from None
+
+    def _insert(self, digest: bytes) -> bool:
+        if self._database is None:
+            self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode = OFF")
+            self._database.execute("CREATE TABLE seen (name BLOB PRIMARY KEY) WITHOUT ROWID")
+        added = self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,))
+        return added.rowcount > 0
+
+
 class Sources:
     """Archives and files, and after them a stream, as one sequence of records.
 
@@ -130,7 +155,7 @@ class Sources:
         self._files = self._named_files = files
         self._gaps: list[str] = []
         self._strict = strict
-        self._seen: set[str] = set()
+        self._seen = _Seen()
         self._start: datetime | None = None
         self._page_filter: PageFilter | None = None
         self._oldest: datetime | None = None
@@ -308,9 +333,8 @@ class Sources:
                 continue
             if self._files:
                 name = record.wire.eventID or f"{record.shard_id} {record.sequence_number}"
-                if name in self._seen:
+                if not self._seen.is_new(name):
                     continue
-                self._seen.add(name)
             yield record
 
     def _report_gap(self, since: datetime) -> None:
