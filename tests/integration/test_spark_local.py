@@ -228,52 +228,6 @@ def test_a_batch_read_equals_what_the_watch_prints(
             assert (json.loads(image) if image else None) == line["dynamodb"].get(name)
 
 
-def test_a_replica_becomes_equal_and_stays_so(
-    fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
-) -> None:
-    from watcher.spark.jobs import replicate
-
-    server = fresh_dynamodb_local
-    arn = server.create_table("shop")
-    write(server, "shop", 0, 60, items=40)
-
-    def again(**more: Any) -> int:
-        totals = replicate(
-            arn,
-            to="copy",
-            checkpoint=str(tmp_path),
-            once=True,
-            connection=here(server),
-            spark=spark,
-            **more,
-        )
-        return totals.records
-
-    again(create=True)
-    assert items(server, "copy") == items(server, "shop")
-    server.rollover()
-    write(server, "shop", 60, 80, items=40)
-    again()
-
-    assert items(server, "copy") == items(server, "shop")
-
-
-def test_the_query_command_prints_json_lines(
-    fresh_dynamodb_local: DynamoDBLocal, command: Run
-) -> None:
-    server = fresh_dynamodb_local
-    arn = server.create_table("shop")
-    write(server, "shop", 0, 12, items=3)
-    sql = "SELECT event_name, count(*) AS n FROM shop GROUP BY 1 ORDER BY 1"
-
-    done = command("query", arn, sql, "--output", "json", "--endpoint-url", server.endpoint_url)
-
-    assert done.status == 0, done.err
-    rows = [json.loads(line) for line in done.out.splitlines()]
-    assert sum(row["n"] for row in rows) == 12
-    assert {row["event_name"] for row in rows} == {"INSERT", "MODIFY", "REMOVE"}
-
-
 def test_changes_that_age_out_unread_are_an_error_or_a_warning(
     fresh_dynamodb_local: DynamoDBLocal, command: Run, tmp_path: Path
 ) -> None:

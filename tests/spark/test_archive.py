@@ -309,53 +309,6 @@ def test_an_older_copy_of_the_checkpoint_is_refused(
     check(lake, sim)
 
 
-@pytest.mark.parametrize("checkpoint", [None, "kept"])
-def test_an_archive_of_the_first_version_is_refused_with_what_to_do_and_keeps_its_files(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, checkpoint: str | None
-) -> None:
-    """Spark's sink wrote it, its log and (without a place of its own) its checkpoint inside."""
-    from pyspark.sql.functions import to_date
-
-    lake = tmp_path / "lake"
-    sim.bulk(100, keys=5)
-    sim.advance(2)
-    given = options(sim, startingPosition="trim_horizon", maxRecordsPerTrigger=40)
-    frame = spark.readStream.format("dynamodb_streams").options(**given)
-    writer = frame.load().withColumn("date", to_date("approximate_creation_time")).writeStream
-    writer = writer.format("parquet").partitionBy("date").trigger(availableNow=True)
-    kept = tmp_path / checkpoint if checkpoint else lake / "_checkpoint"
-    writer.start(path=str(lake), checkpointLocation=str(kept)).awaitTermination()
-    note = {"folder": f"file:{lake}", "format": "parquet"}
-    (kept / "watcher-archive.json").write_text(json.dumps(note))
-    before = sorted(tmp_path.rglob("*"))
-
-    with pytest.raises(UsageError, match="the first version, with Spark's log _spark_metadata: ch"):
-        archived(spark, sim, lake, checkpoint=checkpoint and str(kept))
-
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_checkpoint_inside_its_archive_is_to_be_moved_out(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
-) -> None:
-    """As where the archive was alone on a disk before, or in an object store since 0.1."""
-    lake = tmp_path / "lake"
-    sim.bulk(100, keys=5)
-    sim.advance(2)
-    archived(spark, sim, lake)
-    beside, inside = tmp_path / "lake.checkpoint", lake / "_checkpoint"
-    beside.rename(inside)
-
-    with pytest.raises(UsageError, match=f"move {inside} to {beside}"):
-        archived(spark, sim, lake)
-    inside.rename(beside)
-    sim.bulk(100, keys=5)
-    sim.advance(2)
-
-    assert archived(spark, sim, lake) == 100
-    check(lake, sim)
-
-
 def rows_of(table: Any) -> list[tuple[str, datetime]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 

@@ -33,9 +33,8 @@ def test_another_accounts_table_is_not_our_own_of_that_name(
     assert counted(spark, sim, theirs.partition("/stream/")[0]) == (5, 5)
 
 
-@pytest.mark.parametrize("naming", ["alternator", "alternator-kcl"])
-def test_alternators_names_are_taken_as_they_are(spark: Any, naming: str) -> None:
-    with Simulator.spawn(shards=3, naming=naming) as sim:
+def test_alternators_names_are_taken_as_they_are(spark: Any) -> None:
+    with Simulator.spawn(shards=3, naming="alternator") as sim:
         sim.set_faults(table_arns="refused", at_timestamp=False)
         sim.write("a", 2)
         sim.rotate("all")

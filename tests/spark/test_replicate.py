@@ -156,22 +156,6 @@ def test_a_checkpoint_is_of_one_target(
     assert "other" not in server.client().list_tables()["TableNames"]
 
 
-def test_a_checkpoint_from_before_the_target_was_stored_goes_on(
-    command: Run, server: DynamoDBLocal, tmp_path: Path
-) -> None:
-    arn = server.create_table("shop")
-    server.create_table("copy", None)
-    server.create_table("other", None)
-    put(server.client(), "shop", 1, 2)
-    begun(tmp_path, arn, timedelta(minutes=1), [0, 1])
-
-    first = replicate(command, arn, server.endpoint_url, tmp_path)
-    other = replicate(command, arn, server.endpoint_url, tmp_path, "--to", "other")
-
-    assert (first.status, other.status) == (0, 2), first.err
-    assert "belongs to the copy in copy" in other.err
-
-
 def test_a_target_made_anew_is_not_taken_for_copied(
     command: Run, server: DynamoDBLocal, tmp_path: Path
 ) -> None:

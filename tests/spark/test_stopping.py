@@ -241,7 +241,8 @@ def test_handlers_that_take_too_long_to_close_are_told_of(
     stop.request()
     stop.signal = signal.SIGTERM
     batches: Any = SimpleNamespace(stop=stop, close=close)
-    monkeypatch.setattr("watcher.spark.jobs.watch.LEAST_CLOSE_SECONDS", 0.01)
+    module = importlib.import_module("watcher.spark.jobs.watch")  # the package has the function
+    monkeypatch.setattr(module, "LEAST_CLOSE_SECONDS", 0.01)
     close_handlers(spark, batches)
 
     assert [record.getMessage() for record in caplog.records] == [

@@ -16,8 +16,6 @@ from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
 
-LOG = "_spark_metadata"
-"""The folder where Spark's own sink lists the whole files; only Spark reads it."""
 DAYS = "date="
 """The beginning of the names of an archive's folders."""
 LOCK = ".watcher-lock"

@@ -19,7 +19,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark.folders import DAYS, LOG, Folder
+from watcher.spark.folders import DAYS, Folder
 
 logger = logging.getLogger("watcher")
 
@@ -50,17 +50,11 @@ class Lake:
         self._is_open = False
 
     @contextmanager
-    def open(self, note: str, content: str, *, by_spark: bool = False) -> Iterator[None]:
+    def open(self, note: str, content: str) -> Iterator[None]:
         """Locks the folder against other jobs, and completes the batch that a kill cut off.
 
-        `by_spark` for files that Spark's own sink writes, with its log. Raises UsageError (see
-        `bind`), also where another job holds the lock.
+        Raises UsageError (see `bind`), also where another job holds the lock.
         """
-        if not by_spark and self.folder.has(LOG):
-            raise UsageError(
-                f"{self.folder.path} is an archive of the first version, with Spark's log {LOG}: "
-                "choose a new folder; this one can still be read"
-            )
         is_own = self.checkpoint is self._work
         with self._work.locked(), nullcontext() if is_own else self.checkpoint.locked():
             bind(self.folder, self.checkpoint, note, content, may_move=is_own)
@@ -138,10 +132,7 @@ class Lake:
 
 
 def lake_of(spark: SparkSession, to: str, checkpoint: str | None) -> Lake:
-    """Returns the folder `to`, with its checkpoint: the one given, or the folder beside it.
-
-    Raises UsageError where the folder's checkpoint is inside it, as the first version kept it.
-    """
+    """Returns the folder `to`, with its checkpoint: the one given, or the folder beside it."""
     folder = Folder(spark, to)
     work = _work_folder(spark, folder)
     return Lake(folder, work, Folder(spark, checkpoint) if checkpoint else work)
@@ -149,16 +140,9 @@ def lake_of(spark: SparkSession, to: str, checkpoint: str | None) -> Lake:
 
 def _work_folder(spark: SparkSession, folder: Folder) -> Folder:
     """Returns the folder beside it, which no reader looks into; inside where it is alone."""
-    inside = Folder(spark, f"{folder.shown_path}/{_INSIDE}")
     if folder.is_alone:
-        return inside
-    beside = Folder(spark, f"{folder.shown_path}.checkpoint")
-    if inside.has("offsets") and not folder.has(LOG) and not beside.has("offsets"):
-        raise UsageError(
-            f"the checkpoint of {folder.path} is in it: move {inside.shown_path} "
-            f"to {beside.shown_path}"
-        )
-    return beside
+        return Folder(spark, f"{folder.shown_path}/{_INSIDE}")
+    return Folder(spark, f"{folder.shown_path}.checkpoint")
 
 
 def _moves(work: Folder, temporary: str, number: int) -> dict[str, str]:
@@ -225,7 +209,7 @@ def _refuse_used(folder: Folder, checkpoint: Folder) -> None:
     """Raises UsageError for a folder that has files: all changes would be in it once more."""
     names = folder.entries() if folder.has(".") else {}
     data = [name for name in names if name.startswith(DAYS) or name.endswith(".parquet")]
-    if data or folder.has(LOG):
+    if data:
         raise UsageError(
             f"{folder.path} was written with another checkpoint than {checkpoint.path}: "
             "give that one, or choose another folder"

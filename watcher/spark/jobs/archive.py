@@ -76,7 +76,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     content = f"{format} (DynamoDB's JSON)" if dynamodb_json else format
     stop = Shutdown(stop_timeout)
     batches = _BatchWriter(lake, format)
-    with translating_errors(), lake.open(_NOTE, content, by_spark=format not in _FILES):
+    with translating_errors(), lake.open(_NOTE, content):
         writer = batches.of_query(_by_date(records, format), to)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
