@@ -147,7 +147,7 @@ def build_manager(
         dispatcher=dispatcher,
         delivery=delivery,
         progress=progress,
-        snapshots=TableSnapshots(clock, store=store, saver=saver, dispatcher=dispatcher),
+        snapshots=TableSnapshots(clock),
         saver=saver,
         store=store,
         stats=stats,

@@ -182,9 +182,9 @@ class DisturbedTables(TablesClient):
             self._happens()
 
     def page(
-        self, table: str, after: Key | None, within: Key | None = None, **query: object
+        self, table: str, after: Key | None, **query: object
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
-        found = super().page(table, after, within, **{"Limit": 10, **query})
+        found = super().page(table, after, **{"Limit": 10, **query})
         self._happens()
         return found
 

@@ -32,10 +32,6 @@ class SimulatedItems:
     in_threads = False
     time = None
 
-    @property
-    def present(self) -> SimulatedItems:
-        return self
-
     def describe(self) -> Description:
         count = len(self._table.names())
         # Some tables are so large that they are scanned in segments.
@@ -45,16 +41,12 @@ class SimulatedItems:
         made = datetime.fromtimestamp(0, UTC)
         return Description(keys, attributes, size, made, "arn now", items=count)
 
-    def page(
-        self, after: Any, segment: int, segments: int, within: Any = None
-    ) -> tuple[list[msgspec.Raw], Any, float]:
+    def page(self, after: Any, segment: int, segments: int) -> tuple[list[msgspec.Raw], Any, float]:
         self._wait()
         if self._fails():
             raise TransientError("throttled", throttled=True)
         last = "" if after is None else after["pk"]["S"]
         names = self._table.names()
-        if within is not None:
-            names = [name for name in names if name == within["pk"]["S"]]
         left = sorted(each for each in names if each > last and hash_of(each) % segments == segment)
         items = [msgspec.Raw(self._table.image_of(name).encode()) for name in left[: self._page]]
         self._wait()
@@ -70,10 +62,9 @@ class Told:
         self._table = table
         self._last: dict[str, int] = {}
         self._newest: dict[str, int] = {}
-        self._requested: dict[str, int] = {}  # the items still to come, as they were then
 
     def begin(self) -> None:
-        """Of what was told before nothing is left; what was requested is still to come."""
+        """Of what was told before nothing is left."""
         self._last.clear()
         self._newest.clear()
 
@@ -88,23 +79,6 @@ class Told:
         if version < (before := self._newest.get(key, 0)):
             self._ledger.complain("stale", f"{key} told as {version}, after its change {before}")
         self._last[key] = version
-        if self._requested.pop(key, None) is not None:
-            self._ledger.checked["requested items"] += 1
-
-    def request(self, chosen: Callable[[str], bool]) -> None:
-        """The items of now with such keys are requested; an earlier request ends."""
-        self._requested = {
-            key: self._table.versions[key] for key in self._table.names() if chosen(key)
-        }
-
-    def not_delivered(self) -> list[str]:
-        """The requested items that have not come, of those that were never removed since."""
-        return [
-            key
-            for key, version in sorted(self._requested.items())
-            if self._table.versions[key] // REMOVE_EVERY == version // REMOVE_EVERY
-            and not self._ledger.unwanted(key)
-        ]
 
     def check(self) -> None:
         """Whoever keeps the last state that was told of each key has the table."""
@@ -112,8 +86,6 @@ class Told:
         for key in self.missing():
             told, there = self._last.get(key, "nothing"), self._table.versions[key]
             self._ledger.complain("gap", f"the last of {key} that was told is {told}, not {there}")
-        for key in self.not_delivered():
-            self._ledger.complain("request", f"{key} was requested, and has not come")
 
     def missing(self) -> list[str]:
         """The items whose last state was not told, or not as the last one."""

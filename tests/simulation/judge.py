@@ -270,9 +270,8 @@ class Judge(Alarms):
 
     @property
     def lacks_items(self) -> bool:
-        """Whether there are items whose last state, or that were requested, did not come yet."""
-        told = self.told
-        return self._scenario.snapshot and bool(told.missing() or told.not_delivered())
+        """Whether there are items whose last state did not come yet."""
+        return self._scenario.snapshot and bool(self.told.missing())
 
     def check_up_to_now(self) -> None:
         """A run "up to now" has ended: what there was as it began has been delivered."""

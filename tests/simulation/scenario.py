@@ -124,7 +124,6 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
             setattr(scenario, name, value)
     if scenario.snapshot:
         scenario.events = [each for each in scenario.events if each[1] not in _LOSES]
-        _draw_requests(scenario)
     return scenario
 
 
@@ -152,12 +151,6 @@ def _draw_snapshot(scenario: Scenario) -> None:
     names = {name for _, name in scenario.events}
     if scenario.engine == "processes" and names.isdisjoint(_LOSES):
         scenario.snapshot = random.Random(f"snapshot {scenario.seed}").random() < 0.3
-
-
-def _draw_requests(scenario: Scenario) -> None:
-    rng = random.Random(f"requests {scenario.seed}")
-    moments = [rng.uniform(0.2, scenario.trouble) for _ in range(rng.choice((0, 0, 1, 3)))]
-    scenario.events = sorted(scenario.events + [(each, "request a snapshot") for each in moments])
 
 
 def _draw_hang(scenario: Scenario) -> None:

@@ -16,8 +16,6 @@ class Disk:
 
     def __init__(self) -> None:
         self.data: bytes | None = None
-        self.request = b""
-        """The last request of a snapshot."""
         self.is_full = False
         self.kill_at_save: str = ""
         """Where the next save ends the program: before or after the writing."""
@@ -65,11 +63,6 @@ class MemoryStore(Store):
         if at == "after":
             self._kill()
             raise Killed
-
-    @property
-    def snapshot_requests(self) -> bytes:
-        """See `Store`."""
-        return self._disk.request
 
     def close(self) -> None:
         """There is no lock to give back."""

@@ -89,17 +89,6 @@ def test_changes_of_an_item_in_the_wrong_order(told: Told) -> None:
     assert told.checks == {"order"}
 
 
-def test_a_requested_item_that_does_not_come(told: Told) -> None:
-    told.table.write("b")
-    told.judge.told.request(lambda key: key != "b")
-    told.judge.told.item("b", 1)
-    told.judge.told.check()
-    assert told.checks == set()
-    told.judge.told.request(lambda key: True)
-    told.judge.told.check()
-    assert told.checks == {"request"}
-
-
 def test_a_childs_record_before_the_last_of_its_parent(told: Told) -> None:
     [number], parent = told.write(), told.shard
     [child] = told.table.stream.split(parent.id, 1)

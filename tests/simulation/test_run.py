@@ -73,14 +73,6 @@ def test_a_next_that_passes_over_a_long_backlog_as_the_end_is_told_is_no_complai
     assert play(21160, "stream").complaints == []
 
 
-def test_all_items_of_a_requested_snapshot_come() -> None:
-    events = ["request a snapshot", "request a snapshot", "kill the program", "kill at a save"]
-    given = {"snapshot": True, "before": 60, "keys": 20, "events": events}
-    outcomes = [play(seed, "processes", given) for seed in range(6)]
-    assert [outcome for outcome in outcomes if outcome.complaints] == []
-    assert sum(outcome.checked["requested items"] for outcome in outcomes) > 50
-
-
 def test_a_query_that_is_killed_again_and_again_goes_on_exactly() -> None:
     """At any moment; in every second case while a micro-batch is planned and not committed."""
     needs("spark")

@@ -6,8 +6,6 @@ import errno
 import math
 from collections.abc import Sequence
 
-import msgspec
-
 from tests.simulation import probes
 from tests.simulation.handler_pool import SimulatedHandlerPool
 from tests.simulation.items import SimulatedItems
@@ -34,7 +32,6 @@ from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
 from watcher.runtime.workers import Workers
-from watcher.streams.checkpoint_format import SnapshotRequest
 
 _READ_SECONDS = 10.0
 PLACES = 256
@@ -355,19 +352,6 @@ class Watch(Program):
 
     def _kill_at_a_save(self) -> bool:
         self._disk.kill_at_save = self._rng.choice(("before", "after"))
-        return True
-
-    def _request_a_snapshot(self) -> bool:
-        request, chosen = SnapshotRequest(f"{self._scheduler.now}"), lambda key: True
-        match self._rng.choice(("all", "all", "some", "two", "cancel")):
-            case "some":
-                request.where, chosen = ["pk != 'k1'"], lambda key: key != "k1"
-            case "two":
-                request.key, chosen = ["pk=k1", "pk=k2"], lambda key: key in ("k1", "k2")
-            case "cancel":
-                request.cancels, chosen = True, lambda key: False
-        self._judge.told.request(chosen)
-        self._disk.request = msgspec.json.encode([request])
         return True
 
     def _disk_full(self) -> bool:

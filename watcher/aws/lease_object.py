@@ -18,15 +18,12 @@ class _Content(msgspec.Struct, frozen=True):
     counter: int
     seconds: float
     token: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    request: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 def encode(record: LeaseRecord) -> bytes:
     """Returns the lease and its token as JSON."""
-    token, request = (
-        msgspec.Raw(text) if text else msgspec.UNSET for text in (record.token, record.request)
-    )
-    content = _Content(record.holder, record.counter, record.seconds, token, request)
+    token = msgspec.Raw(record.token) if record.token else msgspec.UNSET
+    content = _Content(record.holder, record.counter, record.seconds, token)
     return msgspec.json.encode(content)
 
 
@@ -37,8 +34,8 @@ def decode(text: bytes | str, name: str) -> LeaseRecord:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         reason = f"its content was not written by a watch ({error}): choose another name"
         raise UsageError(reason, "checkpoint", name) from None
-    token, request = (bytes(raw) if raw else b"" for raw in (content.token, content.request))
-    return LeaseRecord(content.holder, content.counter, content.seconds, token, request)
+    token = bytes(content.token) if content.token else b""
+    return LeaseRecord(content.holder, content.counter, content.seconds, token)
 
 
 class LeaseObject:

@@ -53,8 +53,6 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     """The time after each write in which the holder may deliver."""
     token: bytes
     """The tokens' JSON text; empty where none was stored."""
-    request: bytes = b""
-    """The `SnapshotRequest`s, as JSON; empty without any."""
 
     @property
     def process(self) -> str:
@@ -233,8 +231,6 @@ class LeaseTable:
         }
         if parts is not None:
             item["token"] = {"S": msgspec.json.encode(parts).decode()}
-        if record.request:
-            item["request"] = {"S": record.request.decode()}
         return item
 
     def _decoded(self, item: WireItem) -> LeaseRecord:
@@ -244,7 +240,6 @@ class LeaseTable:
                 int(item["counter"]["N"]),
                 float(item["seconds"]["N"]),
                 _token(item),
-                item.get("request", {"S": ""})["S"].encode(),
             )
         except (KeyError, ValueError, zlib.error) as error:
             text = f"the item there was not written by a watch ({error!r}): choose another name"

@@ -375,21 +375,13 @@ class TablesClient:
                 return
 
     def page(
-        self, table: str, after: Key | None, within: Key | None = None, **query: object
+        self, table: str, after: Key | None, **query: object
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
         """Returns the items behind a key, by a consistent read, and the last one's key.
 
-        The key is None on the last page. `within` is the whole key of the only item, or the
-        partition's: a query reads no other items.
+        The key is None on the last page.
         """
-        if within is not None:
-            names, values = zip(*_native(within).items(), strict=True)
-            query |= {
-                "KeyConditionExpression": " AND ".join(f"#{n} = :{n}" for n in range(len(names))),
-                "ExpressionAttributeNames": {f"#{n}": name for n, name in enumerate(names)},
-                "ExpressionAttributeValues": {f":{n}": value for n, value in enumerate(values)},
-            }
-        page = self._page(self.api.scan if within is None else self.api.query, table, after, query)
+        page = self._page(self.api.scan, table, after, query)
         return page.Items, page.LastEvaluatedKey or None, page.units
 
     def _page(
@@ -481,11 +473,6 @@ class TableItems:
         self._client: TablesClient | None = None
         self._table = ""
 
-    @property
-    def present(self) -> TableItems:
-        """Itself."""
-        return self
-
     def describe(self) -> Description:
         """Returns the table's current description."""
         self._client = self._client or TablesClient(
@@ -499,11 +486,11 @@ class TableItems:
         return description
 
     def page(
-        self, after: Key | None, segment: int, segments: int, within: Key | None = None
+        self, after: Key | None, segment: int, segments: int
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
         """Returns a segment's items behind this key; see `TablesClient.page`."""
         assert self._client is not None
         query: dict[str, object] = {"ReturnConsumedCapacity": "TOTAL"}
         if segments > 1:
             query |= {"Segment": segment, "TotalSegments": segments}
-        return self._client.page(self._table, after, within, **query)
+        return self._client.page(self._table, after, **query)

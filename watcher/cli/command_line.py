@@ -42,9 +42,7 @@ COMMANDS = {
     "verify": Command("prove that a copy is equal to its table, or name what it lacks", "verify"),
     "count": Command("count changes by kind, time, key, attribute or table", "history_commands"),
     "replay": Command("hand the records of a dead-letter file to handlers again", "replay"),
-    "positions": Command(
-        "show, rewind, copy, compare checkpoints; ask for a snapshot", "positions"
-    ),
+    "positions": Command("show a checkpoint, or move it back", "positions"),
     "demo": Command("watch a small shop on an embedded DynamoDB; no AWS account needed", "demo"),
     "query": Command("ask the changes of the last 24 hours by SQL, on Spark", "spark_commands"),
     "archive": Command(

@@ -9,10 +9,8 @@ that a SNAPSHOT already shows may follow it.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,8 +22,6 @@ from watcher.aws.tables import MOST_SEGMENTS
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError, UsageError
 from watcher.pull.call_pool import CallPool
-from watcher.records.diff import to_number
-from watcher.records.page import decode
 from watcher.records.wire import SNAPSHOT
 from watcher.streams.checkpoint_format import TokenSegment, TokenSnapshot
 from watcher.streams.lineage import TrackedShard
@@ -33,7 +29,6 @@ from watcher.streams.messages import Page
 
 if TYPE_CHECKING:
     from watcher.aws.tables import Description, Key, ReadPace
-    from watcher.records.filters import RecordFilter
     from watcher.records.redaction import Redaction
 
 SHARD_ID = "snapshot"
@@ -57,20 +52,16 @@ class Items(Protocol):
         None if each page shows the table at the time of its request.
         """
 
-    @property
-    def present(self) -> Items:
-        """The present items: these, or those of an export's table."""
-
     def describe(self) -> Description:
         """Returns the table's current description."""
 
     def page(
-        self, after: Key | None, segment: int, segments: int, within: Key | None = None
+        self, after: Key | None, segment: int, segments: int
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
         """Returns a segment's items behind this key, by a consistent read, and the last one's key.
 
-        `within` a whole key, or the partition's, it reads no other items. Each item is the wire's
-        JSON; on the last page, the key is None. The number is that of the consumed read units.
+        Each item is the wire's JSON; on the last page, the key is None. The number is that of the
+        consumed read units.
         """
 
 
@@ -84,28 +75,22 @@ class TableSnapshot:
         stored: TokenSnapshot | None = None,
         clock: Clock = CLOCK,
         *,
-        chosen: RecordFilter | None = None,
         redaction: Redaction | None = None,
         pace: ReadPace,
         calls: CallPool,
     ) -> None:
-        """Leaves out the items that are not `chosen`.
-
-        Refuses keys that the `redaction` hides, as a token would show them.
-        """
+        """Refuses keys that the `redaction` hides, as a token would show them."""
         self.shard_key = ShardKey(arn, SHARD_ID)
         self.shard = TrackedShard(SHARD_ID, None, TrimHorizon())
         """The items as a shard; its position is behind the last delivered record."""
         self._table = items
         self._clock = clock
-        self._chosen = chosen
         self._redaction = redaction
         self._pace = pace
         self._calls = calls
         self._described: Description | None = None
         self._names: list[str] = []
         self._segments = 1
-        self._within: list[Key] = []  # each segment's key, where no scan is necessary
         # The progress before the current page, its items' segments and keys, and the progress
         # behind it.
         self._before = stored or TokenSnapshot()
@@ -126,9 +111,6 @@ class TableSnapshot:
     @property
     def share(self) -> float:
         """The share of all items that was read, by the table's own approximate count."""
-        if self._within and not self.is_done:
-            segments = self._after.split(len(self._within))
-            return sum(each.done for each in segments) / len(segments)
         count = self._described.items if self._described is not None else 0
         return 1.0 if self.is_done else min(self._scanned / count, 0.99) if count else 0.0
 
@@ -146,8 +128,7 @@ class TableSnapshot:
         self._described = self._described or self._table.describe()
         self._names = [*self._described.types]
         self._refuse_hidden_keys()
-        self._within = [] if self._chosen is None else _whole_keys(self._chosen, self._described)
-        count = len(self._within) or self._pace.segments(self._described.size)
+        count = self._pace.segments(self._described.size)
         before, segments = self._after, self._after.split(count)
         self._segments, found = len(segments), self._pages(segments)
         self._before, self._keys = before, []
@@ -155,7 +136,7 @@ class TableSnapshot:
         units = 0.0
         for number, (items, last, used) in found.items():
             self._scanned += len(items)
-            for item in self._matching(items):
+            for item in items:
                 records.append(self._record(item, before.items + len(records) + 1, number))
             segments[number] = TokenSegment(last, last is None)
             units += used
@@ -169,13 +150,10 @@ class TableSnapshot:
     ) -> dict[int, tuple[list[msgspec.Raw], Key | None, float]]:
         """Returns a page of each unfinished segment that answers. Raises if none does."""
         left = [number for number, each in enumerate(segments) if not each.done][:MOST_SEGMENTS]
-        asks = []
-        for number in left:
-            ask = partial(self._table.page, segments[number].after)
-            if self._within:
-                asks.append(partial(ask, 0, 1, self._within[number]))
-            else:
-                asks.append(partial(ask, number, len(segments)))
+        asks = [
+            partial(self._table.page, segments[number].after, number, len(segments))
+            for number in left
+        ]
         answers = self._calls.start(asks)
         found, failed = {}, None
         for number, answer in zip(left, answers, strict=True):
@@ -195,13 +173,6 @@ class TableSnapshot:
                 "leave out the snapshot or the checkpoint, or redact no key",
                 "redact",
             )
-
-    def _matching(self, items: Sequence[msgspec.Raw]) -> Sequence[msgspec.Raw]:
-        if self._chosen is None or not items:
-            return items
-        records = [snapshot_record(each, self._names, number=0, time=0.0) for each in items]
-        wire = decode(msgspec.json.encode({"Records": records})).Records
-        return [items[index] for index in self._chosen.matching_indexes(wire)]
 
     def _record(self, item: msgspec.Raw, number: int, segment: int) -> Mapping[str, Any]:
         record = snapshot_record(item, self._names, number=number, time=self._clock.time())
@@ -225,36 +196,6 @@ class TableSnapshot:
         for segment, key in self._keys[:count]:
             segments[segment] = TokenSegment(key)
         return TokenSnapshot.of(segments, number)
-
-
-def _whole_keys(chosen: RecordFilter, table: Description) -> list[Key]:
-    """Returns the keys of all chosen items, or of their partitions; none without a partition's.
-
-    The order is the same in each run. Raises UsageError for values that no key has.
-    """
-    if foreign := sorted({*chosen.keys} - {*table.types}):
-        text = f"no such key attribute; the table has {', '.join(sorted(table.types))}"
-        raise UsageError(text, "key", foreign[0])
-    keys: list[Key] = [{}]
-    for name, _, kind in sorted(table.key_types, key=lambda each: each[1]):  # HASH, RANGE
-        if name not in chosen.keys:
-            return [key for key in keys if key]
-        values = {_comparable(text, kind): text for text in sorted(chosen.keys[name], reverse=True)}
-        if None in values:
-            text = f"{name} has the type {kind}"
-            raise UsageError(text, "key", f"{name}={values[None]}")
-        keys = [{**key, name: {kind: text}} for key in keys for text in values.values()]
-    return keys
-
-
-def _comparable(text: str, kind: str) -> object:
-    """Returns an attribute's value, the same for 1 and 1.0; None where it is not of this type."""
-    if kind == "N":
-        return number if isinstance(number := to_number(text), Decimal) else None
-    try:
-        return (base64.b64decode(text, validate=True) if kind == "B" else text) or None
-    except ValueError:
-        return None
 
 
 def snapshot_record(

@@ -88,8 +88,6 @@ class RecordFilter:
         is_ttl: WireFilter = is_by_ttl,
     ) -> None:
         self._pickled = patterns, keys, kinds
-        self.keys = keys
-        """The accepted values, as the wire has them, by the key attribute's name."""
         self._new = partial(RecordFilter, grep=grep, is_ttl=is_ttl)
         parts: list[Condition] = []
         if kinds:

@@ -8,17 +8,13 @@ from collections.abc import Iterable
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.protocol import Delivery
-from watcher.errors import ServiceError, StreamError, UnexpectedAnswerError, UsageError
+from watcher.errors import ServiceError, StreamError, UnexpectedAnswerError
 from watcher.formatting.text import counted
 from watcher.pull.table_snapshot import TableSnapshot
 from watcher.retry import worth_logging
 from watcher.runtime.timing import SnapshotTiming
 from watcher.runtime.watched_stream import WatchedStream
-from watcher.stores.checkpoint_saver import CheckpointSaver
-from watcher.stores.protocol import Store
-from watcher.streams.checkpoint_format import SnapshotRequest, requests_from
 from watcher.streams.messages import Page
 
 # The errors of a deleted table.
@@ -34,20 +30,9 @@ class TableSnapshots:
         self,
         clock: Clock = CLOCK,
         timing: SnapshotTiming | None = None,
-        *,
-        store: Store | None,
-        saver: CheckpointSaver,
-        dispatcher: Dispatcher,
     ) -> None:
-        """The `store` has the `SnapshotRequest`s, as JSON."""
-        self._store = store
-        self._saver = saver
-        self._dispatcher = dispatcher
         self._clock = clock
         self._timing = timing or SnapshotTiming()
-        self._look_due = 0.0
-        self._requests: list[SnapshotRequest] = []
-        self._encoded = b""  # the requests' JSON
         self._failures = 0
         self._retry_due = 0.0
         self._read_once: set[str] = set()
@@ -82,7 +67,6 @@ class TableSnapshots:
             delivery.release()
             return None
         self._is_changes_turn = False
-        self._start_requested(streams, now)
         for stream in streams if now >= self._retry_due else ():
             snapshot = stream.snapshot
             if snapshot is None or not stream.snapshot_is_due or now < snapshot.due_at:
@@ -95,34 +79,6 @@ class TableSnapshots:
             break
         delivery.release()
         return None
-
-    def _start_requested(self, streams: Iterable[WatchedStream], now: float) -> None:
-        """Looks for a request, now and then, and starts its snapshots."""
-        if now < self._look_due:
-            return
-        self._look_due = now + self._timing.look_seconds
-        encoded = b"" if self._store is None else self._store.snapshot_requests
-        if encoded != self._encoded:
-            self._encoded, self._requests = encoded, []
-            try:
-                self._requests = requests_from(encoded)
-            except UsageError as error:
-                logger.error(str(error))
-        for stream in streams:
-            snapshot, request = stream.snapshot, stream.request
-            try:
-                stream.start_requested(self._requests, self._dispatcher)
-            except UsageError as error:
-                self._give_up(stream, error)
-            if stream.snapshot is not snapshot:
-                logger.info(f"Snapshot of {stream.table}: begins, as requested")
-            if stream.request is not request:
-                self._saver.mark_dirty()
-
-    @staticmethod
-    def _give_up(stream: WatchedStream, error: UsageError) -> None:
-        logger.error(f"Can't deliver the requested snapshot of {stream.table}: {error}")
-        stream.stop_snapshot()
 
     def _give_changes_time(self, now: float, delivery: Delivery) -> bool:
         """Returns True while it is the changes' turn, as long as the last page of items took."""
@@ -145,11 +101,6 @@ class TableSnapshots:
         except (ServiceError, StreamError) as error:
             self._note_trouble(stream, error)
             return None
-        except UsageError as error:
-            if not stream.is_requested:
-                raise
-            self._give_up(stream, error)
-            return None
         self._failures, self._is_changes_turn, self._wait = 0, True, 0.0
         self._items, self._has_changes = snapshot.shard_key, None
         self._read_once.add(stream.arn)
@@ -164,7 +115,7 @@ class TableSnapshots:
         return min(seconds, self._wait) if self._is_changes_turn else seconds
 
     def _note_trouble(self, stream: WatchedStream, error: ServiceError | StreamError) -> None:
-        is_first = stream.arn not in self._read_once and not stream.is_requested
+        is_first = stream.arn not in self._read_once
         if isinstance(error, StreamError) and is_first:
             raise error
         if type(error) in _FOR_GOOD and stream.coordinator.has_ended:

@@ -112,10 +112,8 @@ class StatsTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotTiming:
-    """The delays of retries of a snapshot's items, and of looks for another one's request."""
+    """The delays of retries of a snapshot's items."""
 
-    look_seconds: float = 1.0
-    """The delay between looks for a request."""
     backoff: Backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
     """The delays between attempts at a page of items; changes are delivered meanwhile."""
 

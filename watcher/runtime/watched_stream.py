@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-import msgspec
-
 from watcher.aws.arns import table_name, table_of
 from watcher.aws.discovery import newer_stream
 from watcher.aws.model import (
@@ -27,7 +25,6 @@ from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.errors import StreamGoneError, UsageError
 from watcher.formatting.style import time_text
-from watcher.formatting.text import counted
 from watcher.options import WatchOptions
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
@@ -35,16 +32,10 @@ from watcher.pull.shard_pool import PullOptions
 from watcher.pull.stream_successor import StreamEnd, SuccessorSearch
 from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.pull.timing import TIMING
-from watcher.records.filters import RecordFilter, record_filter
 from watcher.runtime.protocol import ShardAssignment
 from watcher.runtime.stats import StreamStats
 from watcher.streams import checkpoint_format
-from watcher.streams.checkpoint_format import (
-    SnapshotRequest,
-    Token,
-    TokenSnapshot,
-    newest_request,
-)
+from watcher.streams.checkpoint_format import Token, TokenSnapshot
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses, held_since
@@ -95,12 +86,7 @@ class WatchedStream:
         self.assigned: set[str] = set()
         """The shards that a worker reads, or will read again."""
         self.snapshot: TableSnapshot | None = None
-        """The snapshot of the table's items: the start's, or one that was requested since."""
-        self.request: SnapshotRequest | None = None
-        """The newest request whose snapshot has started, or was cancelled."""
-        self.is_requested = False
-        """True if `snapshot` is that of `request`, and not the start's."""
-        self._before_request: TokenSnapshot | None = None  # the progress of the start's snapshot
+        """The snapshot of the table's items."""
         self._calls = CallPool(threads=items is not None and items.in_threads, most=MOST_SEGMENTS)
         self._known_closed: set[str] = set()  # of those that are assigned
         self._items = items
@@ -232,7 +218,6 @@ class WatchedStream:
         policy, saved_at = self._options.on_stale, token.saved_at if token else None
         restarts = self.losses.restarts_snapshot(policy, "checkpoint", saved_at, listing)
         self._start_snapshot(None if token is None else token.snapshot, restarts=restarts)
-        self.request = None if token is None else token.request
         if self._options.is_bounded:
             self.bounded_at = self.coordinator.written_at
         if not listing.shards:
@@ -250,69 +235,14 @@ class WatchedStream:
         wanted = options.snapshot or options.snapshot_export is not None
         if self._items is not None and (wanted or restarts):
             self._refuse_gap(self._items, None if restarts else stored)
-            self.snapshot = self._new_snapshot(self._items, None if restarts else stored)
-
-    def _new_snapshot(
-        self, items: Items, stored: TokenSnapshot | None, chosen: RecordFilter | None = None
-    ) -> TableSnapshot:
-        options = self._options
-        return TableSnapshot(
-            self.arn,
-            items,
-            stored,
-            self._clock,
-            chosen=chosen,
-            redaction=None if options.checkpoint is None else options.redaction,
-            pace=ReadPace(options.read_limit, self._clock),
-            calls=self._calls,
-        )
-
-    def start_requested(self, requests: Sequence[SnapshotRequest], dispatcher: Dispatcher) -> None:
-        """Starts the snapshot of the newest request, or goes on with the token's.
-
-        A newer request ends the one under way, behind the items that it has read; the start's comes
-        to its end first. Raises UsageError for a filter that is none.
-        """
-        if not self.has_started or self._items is None:
-            return
-        request, newest = self.request, newest_request(requests, self.table)
-        if newest is not None and newest.id != (request and request.id):
-            self._end_requested(newest)
-            request = self.request if newest.cancels else newest
-        if request is None or request.is_done or (self.is_requested and request is self.request):
-            return
-        before = None if self._stored is None else self._stored.snapshot
-        if self.snapshot is not None:
-            before = self.snapshot.stored(dispatcher.first_pending(self.snapshot.shard_key))
-            if not before.done:
-                return
-        try:
-            chosen = record_filter(request.where, request.key)
-        except UsageError:
-            self.request = msgspec.structs.replace(request, progress=TokenSnapshot(done=True))
-            raise
-        if not self.is_requested:
-            self._before_request = before
-        self.request, self.is_requested = request, True
-        self.snapshot = self._new_snapshot(self._items.present, request.progress, chosen)
-
-    def _end_requested(self, newest: SnapshotRequest) -> None:
-        """Ends the requested snapshot for a newer request."""
-        request, snapshot = self.request, self.snapshot if self.is_requested else None
-        progress = request.progress if request is not None else None
-        items = snapshot.items if snapshot else progress.items if progress else 0
-        is_done = snapshot.is_done if snapshot else request is None or request.is_done
-        if not is_done:
-            if snapshot is not None:
-                self.stop_snapshot()
-            why = "cancelled" if newest.cancels else "a newer one is requested"
-            logger.info(f"Snapshot of {self.table}: ends after {counted(items, 'item')}: {why}")
-        if newest.cancels:
-            self.request = msgspec.structs.replace(
-                request or newest,
-                id=newest.id,
-                cancels=request is None or not is_done,
-                progress=TokenSnapshot(items=items, done=True),
+            self.snapshot = TableSnapshot(
+                self.arn,
+                self._items,
+                None if restarts else stored,
+                self._clock,
+                redaction=None if options.checkpoint is None else options.redaction,
+                pace=ReadPace(options.read_limit, self._clock),
+                calls=self._calls,
             )
 
     def stop_snapshot(self) -> None:
@@ -334,8 +264,7 @@ class WatchedStream:
     def _items_come_first(self) -> bool:
         """True while items of an earlier time are read: no change may come before them."""
         is_scanning = self.snapshot is not None and not self.snapshot.is_done
-        is_the_start = is_scanning and not self.is_requested
-        return is_the_start and self._items is not None and self._items.time is not None
+        return is_scanning and self._items is not None and self._items.time is not None
 
     def end_scan(self) -> None:
         """Ends the threads that have read the items."""
@@ -456,14 +385,10 @@ class WatchedStream:
         for shard in token.shards:
             if number := dispatcher.first_pending(ShardKey(self.arn, shard.shard_id)):
                 shard.hold(number)
-        token.request = self.request
         if self.snapshot is None:
             token.snapshot = None if self._stored is None else self._stored.snapshot
             return token
         token.snapshot = self.snapshot.stored(dispatcher.first_pending(self.snapshot.shard_key))
-        if self.request is not None and self.is_requested:
-            token.request = msgspec.structs.replace(self.request, progress=token.snapshot)
-            token.snapshot = self._before_request
         return token
 
     def _current_token(self) -> Token:

@@ -9,13 +9,7 @@ from pathlib import Path
 from watcher import files, process_start
 from watcher.errors import UsageError
 from watcher.stores.protocol import Store
-from watcher.streams.checkpoint_format import (
-    SnapshotRequest,
-    Token,
-    encode_all,
-    from_checkpoint,
-    with_request,
-)
+from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 # A token takes some 200 bytes a shard; more than this is not a token.
 _LARGEST_BYTES = 64 * 1024 * 1024
@@ -35,7 +29,6 @@ class CheckpointFile(Store):
         if not self.path.name:  # the root
             raise self._refused("can't be used: Is a directory")
         self._new_path = self.path.with_name(self.path.name + ".new")
-        requests = _requests_of(self.path)
         try:
             self._lock = files.lock_file(f"{self.path}.lock")
         except OSError as error:
@@ -47,8 +40,6 @@ class CheckpointFile(Store):
         except OSError:
             self._lock.close()
             raise self._refused("another watch uses it: end that first") from None
-        if not self.path.exists():  # the request was for positions that were removed
-            requests.unlink(missing_ok=True)
 
     @property
     def name(self) -> str:
@@ -65,11 +56,6 @@ class CheckpointFile(Store):
             files.replace(self.path, encode_all(tokens), self._new_path)
         except OSError as error:
             raise self._unusable(error) from None
-
-    @property
-    def snapshot_requests(self) -> bytes:
-        """See `Store`."""
-        return read_requests(self.path)
 
     def close(self) -> None:
         """Releases the lock."""
@@ -96,29 +82,6 @@ def read_file(path: Path) -> list[Token]:
     except OSError as error:
         raise _unusable(path, error) from None
     return from_checkpoint(text, str(path), "remove it to start again, or choose another")
-
-
-def read_requests(path: Path) -> bytes:
-    """Returns the snapshot requests beside a checkpoint; empty if they can't be read."""
-    try:
-        return _requests_of(path).read_bytes()
-    except OSError:
-        return b""
-
-
-def add_request(path: Path, request: SnapshotRequest) -> None:
-    """Leaves a request beside a checkpoint, whose watch reads it. Raises UsageError."""
-    path = path.resolve()
-    target = _requests_of(path)
-    text = with_request(read_requests(path), request)
-    try:
-        files.replace(target, text, target.with_name(target.name + ".new"))
-    except OSError as error:
-        raise _unusable(target, error) from None
-
-
-def _requests_of(path: Path) -> Path:
-    return path.with_name(path.name + ".snapshot")
 
 
 def _unusable(path: Path, error: OSError) -> UsageError:

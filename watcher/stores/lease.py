@@ -26,13 +26,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, WatcherError
 from watcher.stores.protocol import Store
 from watcher.stores.timing import LEASE_SECONDS, LeaseTiming
-from watcher.streams.checkpoint_format import (
-    SnapshotRequest,
-    Token,
-    encode_all,
-    from_checkpoint,
-    with_request,
-)
+from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 logger = logging.getLogger("watcher")
 
@@ -142,27 +136,6 @@ class Lease:
         """The stored tokens, as JSON."""
         return self._written.token
 
-    @property
-    def requests(self) -> bytes:
-        """The snapshot requests beside the lease, as of the last write."""
-        return self._written.request
-
-    def leave_request(self, request: SnapshotRequest) -> None:
-        """Writes a request beside the lease, for the holder, whose next write finds it.
-
-        Raises CheckpointError.
-        """
-        for _ in range(_WRITES):
-            stored = self.storage.get()
-            if stored is None:
-                continue
-            text = with_request(stored.request, request)
-            new = msgspec.structs.replace(stored, counter=stored.counter + 1, request=text)
-            if self.storage.replace(new, stored):
-                return
-        reason = "it is written faster than it can be read"
-        raise CheckpointError(reason, "checkpoint", self.storage.name, answered=True)
-
     def peek(self) -> LeaseRecord:
         """Returns the stored record, also while another watch has the lease.
 
@@ -266,8 +239,7 @@ class Lease:
             token = seen.token if token is None else token
             try:
                 while not self.storage.replace(record := self._renewed(seen, token), seen):
-                    # The answer to an earlier write of ours may have been lost, or a command has
-                    # written a request.
+                    # The answer to an earlier write of ours may have been lost.
                     seen = self._confirm_ours(self.storage.get() if tries < _WRITES else None)
                     began, tries = self._clock.boottime(), tries + 1
             except CheckpointError as error:
@@ -280,7 +252,7 @@ class Lease:
     def _renewed(self, stored: LeaseRecord, token: bytes | None = None) -> LeaseRecord:
         """Returns the record that replaces the stored one."""
         token = stored.token if token is None else token
-        return LeaseRecord(self._holder, stored.counter + 1, LEASE_SECONDS, token, stored.request)
+        return LeaseRecord(self._holder, stored.counter + 1, LEASE_SECONDS, token)
 
     def _on_written(self, record: LeaseRecord, began: float) -> None:
         self._written, self._written_at, self.trouble = record, began, ""
@@ -391,25 +363,12 @@ class LeasedStore(Store):
         """Returns the stored positions, with or without the lease. Raises CheckpointError."""
         return self._decoded(self._lease.peek().token)
 
-    def read_requests(self) -> bytes:
-        """Returns the snapshot requests, with or without the lease. Raises CheckpointError."""
-        return self._lease.peek().request
-
     def stand_by(self, must_stop: Callable[[], bool]) -> bool:
         """See `Store`."""
         if not self._lease.stand_by(must_stop):
             return False
         self._renewer = self._start_renewer(self._lease)
         return True
-
-    @property
-    def snapshot_requests(self) -> bytes:
-        """See `Store`."""
-        return self._lease.requests
-
-    def leave_request(self, request: SnapshotRequest) -> None:
-        """See `Lease.leave_request`."""
-        self._lease.leave_request(request)
 
     def load(self) -> list[Token]:
         """Returns the tokens that were stored when the lease was taken."""

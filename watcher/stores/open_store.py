@@ -17,11 +17,11 @@ from watcher.aws.lease_table import SCHEME, LeaseTable
 from watcher.clock import CLOCK
 from watcher.errors import CheckpointError, UsageError
 from watcher.stores.custom import CustomStore, SharedObject
-from watcher.stores.file import CheckpointFile, add_request, read_file, read_requests
+from watcher.stores.file import CheckpointFile, read_file
 from watcher.stores.lease import Lease, LeasedStore, own_name
 from watcher.stores.protocol import CheckpointStorage, SharedStorage, Store
 from watcher.stores.timing import CLAIM_SECONDS
-from watcher.streams.checkpoint_format import SnapshotRequest, Token, requests_from
+from watcher.streams.checkpoint_format import Token
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
@@ -56,24 +56,6 @@ def read_positions(checkpoint: str, connection: AwsConfig) -> list[Token]:
         if error_code(reason) == "ResourceNotFoundException":  # the table, which a watch creates
             return []
         raise
-
-
-def read_left_requests(checkpoint: str, connection: AwsConfig) -> list[SnapshotRequest]:
-    """Returns the snapshot requests of a file or a URL. Raises UsageError."""
-    leased = _leased(checkpoint, connection, None)
-    if leased is None:
-        return requests_from(read_requests(Path(checkpoint).resolve()))
-    with closing(leased):
-        return requests_from(leased.read_requests())
-
-
-def leave_request(checkpoint: str, connection: AwsConfig, request: SnapshotRequest) -> None:
-    """Leaves a request for the watch that uses a file or a URL, now or later. Raises UsageError."""
-    leased = _leased(checkpoint, connection, None)
-    if leased is None:
-        return add_request(Path(checkpoint), request)
-    with closing(leased):
-        leased.leave_request(request)
 
 
 @contextmanager

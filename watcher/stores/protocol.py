@@ -32,11 +32,6 @@ class Store(Protocol):
         """Releases its lock or its lease."""
         return
 
-    @property
-    def snapshot_requests(self) -> bytes:
-        """The `SnapshotRequest`s that commands have left, as JSON; makes no call."""
-        return b""
-
     # Several watches of one checkpoint
 
     def peek(self) -> list[Token]:

@@ -94,53 +94,6 @@ class TokenSnapshot(msgspec.Struct, omit_defaults=True):
         return [TokenSegment(self.after, self.done)]
 
 
-class SnapshotRequest(msgspec.Struct, omit_defaults=True):
-    """A snapshot that `positions snapshot` asks a running watch for, or the end of one."""
-
-    id: str
-    """Differs for each request."""
-    tables: list[str] | None = None
-    """The names of the tables; None: all that are watched."""
-    key: list[str] = msgspec.field(default_factory=list)
-    where: list[str] = msgspec.field(default_factory=list)
-    cancels: bool = False
-    """Ends the one before; in a token: was ended so."""
-    progress: TokenSnapshot | None = None
-    """In a token: what the stream's watch has delivered of it."""
-
-    @property
-    def is_done(self) -> bool:
-        """True in a token once nothing of it is left to deliver."""
-        return self.progress is not None and self.progress.done
-
-
-_requests = msgspec.json.Decoder(list[SnapshotRequest])
-
-
-def requests_from(text: bytes) -> list[SnapshotRequest]:
-    """Returns the requests left beside a checkpoint, oldest first. Raises UsageError."""
-    try:
-        return _requests.decode(text) if text else []
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"not the requests of snapshots: {error}") from None
-
-
-def newest_request(requests: Iterable[SnapshotRequest], table: str) -> SnapshotRequest | None:
-    """Returns a table's newest request."""
-    of_table = [each for each in requests if each.tables is None or table in each.tables]
-    return of_table[-1] if of_table else None
-
-
-def with_request(text: bytes, new: SnapshotRequest) -> bytes:
-    """Returns the requests with a new one, in place of earlier ones for its tables."""
-    kept = []
-    for each in requests_from(text) if new.tables is not None else ():
-        left = each.tables and [name for name in each.tables if name not in (new.tables or ())]
-        if left != []:
-            kept.append(msgspec.structs.replace(each, tables=left))
-    return msgspec.json.encode([*kept, new])
-
-
 class Token(msgspec.Struct, omit_defaults=True):
     """The positions of a whole stream."""
 
@@ -149,8 +102,6 @@ class Token(msgspec.Struct, omit_defaults=True):
     shards: list[TokenShard]
     saved_at: datetime | None = None
     snapshot: TokenSnapshot | None = None
-    request: SnapshotRequest | None = None
-    """The last snapshot that was asked for while it was watched; an older watcher ignores it."""
     # A default from a function, as `omit_defaults` would leave out a constant one.
     version: Version = msgspec.field(default_factory=lambda: _VERSION)
 

@@ -231,20 +231,20 @@ class ExportItems:
         if self._export.since is not None:
             raise UsageError("it is incremental: give a full one", self._option, location)
         self.time = self._export.time
-        self.present = table
+        self._table = table
         self._names: list[str] = []
         self._lines: Iterator[msgspec.Raw] | None = None
 
     def describe(self) -> Description:
         """The table, with the export's number of items."""
-        table = self.present.describe()
+        table = self._table.describe()
         self._export.check_table(table, self._option)
         self._names = [*table.types]
         count = sum(file.items for file in self._export.files)
         return msgspec.structs.replace(table, size=0, items=count)
 
     def page(
-        self, after: Key | None, segment: int, segments: int, within: Key | None = None
+        self, after: Key | None, segment: int, segments: int
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
         """The items behind this key, in the export's order; they take no read units."""
         if self._lines is None:

@@ -18,7 +18,6 @@ from tests.simulation.mutations.edits import (
 )
 from tests.simulation.mutations.mutant import Mutant
 
-_REQUESTS = {"snapshot": True, "before": 60, "events": ["request a snapshot"]}
 _FAILING = {"on_error": "retry", "batch": 0, "events": ["a handler fails"]}
 
 WATCH = [
@@ -198,20 +197,6 @@ WATCH = [
         condition("_keys", becomes="{left} > 0"),
         "processes",
         given={"snapshot": True, "before": 60, "events": ["kill at a save", "kill the program"]},
-    ),
-    Mutant(
-        "the newest request of a snapshot is not taken up",
-        "WatchedStream.start_requested",
-        condition("id", becomes="False"),
-        "processes",
-        given=_REQUESTS,
-    ),
-    Mutant(
-        "a requested snapshot goes on behind the items of the one before",
-        "WatchedStream.start_requested",
-        argument("_new_snapshot", 1, becomes="self._before_request"),
-        "processes",
-        given=_REQUESTS,
     ),
     Mutant(
         "changes are handed over while items wait in a batch",

@@ -1,8 +1,7 @@
-"""`positions`: shown, moved back, copied and compared, in each kind of store."""
+"""`positions`: shown and moved back, in each kind of store."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -103,34 +102,6 @@ def test_a_rewind_is_a_plan_first_and_then_done(
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_watch_that_uses_the_store_finds_the_request_of_a_snapshot(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], store: str
-) -> None:
-    stored(simulator, store)
-    with closing(open_store(store, AwsConfig(), None)) as watch:
-        watch.peek()
-        assert watch.stand_by(lambda: False)
-        status, _, told = run(capsys, "snapshot", store, "--key", "pk=a")
-        assert (status, watch.snapshot_requests) == (0, b"")
-        assert told == "Plan: nothing was written; to do it, add --apply"
-        assert run(capsys, "snapshot", store, "--key", "pk=a", "--apply")[0] == 0
-        watch.save(watch.load())
-        (request,) = json.loads(watch.snapshot_requests)
-        assert request["key"] == ["pk=a"]
-        assert run(capsys, "show", store)[1][1] == "  requested snapshot (pk=a) not begun"
-        assert main(["positions", "cancel", store, "--apply"]) == 0
-        told = capsys.readouterr().err
-        assert "Cancel the snapshot of orders (pk=a) not begun\nRequested: a running" in told
-        watch.save(watch.load())
-        (request,) = json.loads(watch.snapshot_requests)
-        assert request["cancels"] and "key" not in request
-        assert run(capsys, "show", store)[1][1] == "  requested snapshot cancelled"
-        assert run(capsys, "cancel", store)[2] == "No snapshot of orders is left to cancel"
-    status, _, told = run(capsys, "snapshot", store, "--table", "users")
-    assert (status, "no positions of users are stored" in told) == (2, True)
-
-
-@pytest.mark.parametrize("store", STORES)
 def test_nothing_is_written_while_a_watch_uses_the_store(
     simulator: Simulator,
     capsys: pytest.CaptureFixture[str],
@@ -143,30 +114,11 @@ def test_nothing_is_written_while_a_watch_uses_the_store(
         watch.peek()
         assert watch.stand_by(lambda: False)
         before = read_positions(store, AwsConfig())
-        for words in (["rewind", store, "--to", "2h"], ["copy", store, "new.json"]):
-            status, _, told = run(capsys, *words, "--apply")
-            assert (status, "another watch uses it" in told) == (2, True), told
+        status, _, told = run(capsys, "rewind", store, "--to", "2h", "--apply")
+        assert (status, "another watch uses it" in told) == (2, True), told
         assert read_positions(store, AwsConfig()) == before
-        assert not Path("new.json").exists()
         assert run(capsys, "show", store)[0] == 0
         assert run(capsys, "rewind", store, "--to", "2h")[0] == 0, "a plan may be made"
-
-
-@pytest.mark.parametrize("store", STORES[1:])
-def test_copy_and_diff(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str], store: str
-) -> None:
-    stored(simulator, "state.json", most=2)
-    assert run(capsys, "copy", "state.json", store)[2].startswith("Plan: 1 position; nothing")
-    assert run(capsys, "copy", "state.json", store, "--apply")[2] == "Written: 1 position"
-    assert run(capsys, "diff", "state.json", store) == (0, [], "0 positions different")
-    numbers = stored(simulator, "state.json")
-    status, (line,), told = run(capsys, "diff", store, "state.json")
-    assert (status, told) == (1, "1 position different")
-    assert line.endswith(f"after {numbers[1]} -> after {numbers[-1]}")
-    status, out, _ = run(capsys, "diff", store, "state.json", "-o", "json")
-    (row,) = json.loads("\n".join(out))
-    assert row["after"] == f"after {numbers[-1]}"
 
 
 def test_show_prints_each_position(
@@ -181,35 +133,6 @@ def test_show_prints_each_position(
     assert all_from_json("\n".join(out)) == read_positions("state.json", AwsConfig())
     assert run(capsys, "show", "none.json") == (0, [], "Nothing is stored there yet")
     assert not list(Path().glob("none*")), "to look leaves no file"
-
-
-def test_each_table_of_a_store_has_its_own_request(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arn = simulator.add_table("users")
-    assert arn is not None
-    stored(simulator, "state.json")
-    with Stream(arn, "latest") as stream:
-        users = from_json(stream.token)
-    with claimed("state.json", AwsConfig()) as opened:
-        opened.save([*opened.load(), users])
-
-    def shown() -> list[str]:
-        lines = run(capsys, "show", "link.json")[1]
-        return [line.split("snapshot ")[1] for line in lines if "requested snapshot" in line]
-
-    Path("link.json").symlink_to("state.json")
-    words = "link.json", "--apply", "--table"
-    run(capsys, "snapshot", *words, "orders", "--key", "pk=a")
-    assert shown() == ["(pk=a) not begun"]
-    run(capsys, "snapshot", *words, "users")
-    assert shown() == ["(pk=a) not begun", "not begun"]
-    run(capsys, "cancel", *words, "users")
-    assert shown() == ["(pk=a) not begun", "cancelled"]
-    run(capsys, "snapshot", "link.json", "--apply")
-    assert shown() == ["not begun", "not begun"]
-    run(capsys, "cancel", *words, "orders")
-    assert shown() == ["cancelled", "not begun"]
 
 
 def test_a_table_of_several(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,10 +158,8 @@ def test_a_table_of_several(simulator: Simulator, capsys: pytest.CaptureFixture[
         (["rewind", "a.json"], "give a time such as 2h, or trim-horizon"),
         (["rewind", "a.json", "--to", "latest"], "rewind only moves back"),
         (["rewind", "a.json", "--to", "2h"], "nothing is stored there"),
-        (["copy", "a.json", "a.json", "--apply"], "twice: give another store"),
-        (["copy", "a.json"], "give OTHER"),
-        (["show", "a.json", "b.json"], "show is about one store"),
-        (["show", "a.json", "--apply"], "it goes with rewind and copy"),
+        (["show", "a.json", "b.json"], "one word too many: b.json"),
+        (["show", "a.json", "--apply"], "it goes with rewind"),
         (["show", "redis://a"], "no redis:// here"),
         (["move", "a.json"], "show"),
     ],

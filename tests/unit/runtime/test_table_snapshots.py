@@ -23,12 +23,7 @@ from watcher.errors import (
     UsageError,
 )
 from watcher.records.record import Record
-from watcher.streams.checkpoint_format import (
-    SnapshotRequest,
-    Token,
-    TokenShard,
-    TokenSnapshot,
-)
+from watcher.streams.checkpoint_format import Token, TokenShard, TokenSnapshot
 from watcher.streams.messages import IteratorGranted, ReaderEnded
 
 
@@ -42,12 +37,7 @@ class Table:
         self.size = (segments - 1) * SEGMENT_BYTES
         self.rows = [{"pk": {"S": f"k{number}"}, "n": {"N": "7"}} for number in range(count)]
         self.asked: list[str | None] = []
-        self.queried: list[Any] = []
         self.errors: list[Exception] = []
-
-    @property
-    def present(self) -> Table:
-        return self
 
     def describe(self) -> Description:
         keys = [{"AttributeName": "pk", "KeyType": "HASH"}]
@@ -55,13 +45,11 @@ class Table:
         made = datetime.fromtimestamp(0, UTC)
         return Description(keys, attributes, self.size, made, "arn now", items=len(self.rows))
 
-    def page(self, after: Any, segment: int, segments: int, within: Any = None) -> Any:
+    def page(self, after: Any, segment: int, segments: int) -> Any:
         self.asked.append(None if after is None else after["pk"]["S"])
-        self.queried.append(within)
         if self.errors:
             raise self.errors.pop(0)
-        rows = [row for row in self.rows if within is None or within.items() <= row.items()]
-        rows = rows[segment::segments]
+        rows = self.rows[segment::segments]
         keys = [row["pk"] for row in rows]
         first = 0 if after is None else keys.index(after["pk"]) + 1
         found = rows[first : first + 2]
@@ -261,7 +249,7 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(threads: int, seg
     inside = list[str]()
     beside = list[list[str]]()
 
-    def page_of(after: Any, segment: int, segments: int, within: Any = None) -> Any:
+    def page_of(after: Any, segment: int, segments: int) -> Any:
         told.lines.append("ask")
         beside.append([*inside])
         made.clock.sleep(0.05)
@@ -325,171 +313,14 @@ def test_a_handler_that_blocks_keeps_the_items_waiting_and_no_other_shard() -> N
     assert len(before) == len(changes) and told.items == ALL
 
 
-class Asked(Memory):
-    """A store in which somebody has left a request."""
-
-    def __init__(self, request: SnapshotRequest) -> None:
-        super().__init__()
-        self.request = request
-
-    @property
-    def snapshot_requests(self) -> bytes:
-        return msgspec.json.encode([self.request])
-
-
-@pytest.mark.parametrize("threads", [0, 2])
-def test_a_requested_snapshot_of_some_items_comes_once_and_is_resumed_behind_the_last_one(
-    threads: int,
-) -> None:
-    table, told = Table(), Told()
-    store = Asked(SnapshotRequest("one", where=["pk != 'k2'"]))
-    play(table, told, store=store, snapshot=False, max_records=2).run(2.0)
-    assert told.items == ["k0", "k1"]
-    taken = store.token.request
-    assert taken is not None and taken.progress == TokenSnapshot(after={"pk": {"S": "k1"}}, items=2)
-    # The next run goes on with it, whatever the store asks for by then.
-    store.request.tables = ["others"]
-    play(table, told, store=store, snapshot=False).run(("a", page(1)), 4.0)
-    assert told.items == ["k0", "k1", "k3", "k4"]
-    assert store.token.request is not None
-    assert store.token.request.progress == TokenSnapshot(items=4, done=True)
-    assert store.token.snapshot is None, "the snapshot of a start is another one"
-    play(table, told, store=store, snapshot=True).run(4.0)
-    assert told.items[4:] == ALL
-    store.request = SnapshotRequest("two", key=["pk=k3"])
-    play(table, told, store=Asked(store.request), **at_once(threads)).run(2.0, 2.0, 2.0)
-    assert told.items[9:] == [*ALL, "k3"]
-
-
-def test_the_start_s_snapshot_comes_first_and_a_newer_request_ends_an_older_one() -> None:
-    table, told = Table(), Told()
-    store = Asked(SnapshotRequest("one"))
-
-    def handle(record: Record) -> None:
-        told(record)
-        if len(told.items) == 7:
-            store.request = SnapshotRequest("two", key=["pk=k3"])
-
-    play(table, handle, store=store).run(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-    assert told.items[:7] == [*ALL, "k0", "k1"] and told.items[-1] == "k3"
-    assert store.token.snapshot == TokenSnapshot(items=5, done=True)
-    assert store.token.request is not None and store.token.request.id == "two"
-    assert store.token.request.progress == TokenSnapshot(items=1, done=True)
-
-
-@pytest.mark.parametrize(
-    ("request_", "said"),
-    [
-        (SnapshotRequest("one", key=["other=1"]), "no such key attribute; the table has pk"),
-        (SnapshotRequest("one", where=["("]), "Can't deliver the requested snapshot of"),
-    ],
-)
-def test_a_request_that_can_t_be_met_ends_no_watch(
-    request_: SnapshotRequest, said: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    table, told = Table(), Told()
-    store = Asked(request_)
-    table.errors = [DeniedError("not allowed")]
-    play(table, told, store=store, snapshot=False).run(3.0, ("a", page(1)), 3.0, 3.0)
-    assert len(told.lines) == 1, "the change alone"
-    assert said in caplog.text
-    assert store.token.request is not None and store.token.request.progress is not None
-    assert store.token.request.progress.done
-
-
-class Sorted(Table):
-    """Its keys are a number and bytes."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.rows = [{"n": {"N": "1"}, "s": {"B": text}} for text in ("YQ==", "Yg==", "Yw==")]
-
-    def describe(self) -> Description:
-        names = {"s": ("RANGE", "B"), "n": ("HASH", "N")}
-        keys = [{"AttributeName": name, "KeyType": role} for name, (role, _) in names.items()]
-        types = [{"AttributeName": name, "AttributeType": of} for name, (_, of) in names.items()]
-        return msgspec.structs.replace(super().describe(), keys=keys, attributes=types)
-
-    def page(self, after: Any, segment: int, segments: int, within: Any = None) -> Any:
-        self.queried.append(within)
-        rows = [row for row in self.rows if within is None or within.items() <= row.items()]
-        return [msgspec.Raw(msgspec.json.encode(row)) for row in rows], None, 1.0
-
-
-ONE, B, C = {"n": {"N": "1"}}, {"s": {"B": "Yg=="}}, {"s": {"B": "Yw=="}}
-
-
-@pytest.mark.parametrize(
-    ("key", "within", "found"),
-    [
-        (["n=1"], ONE, "abc"),
-        (["n=1.0", "n=1"], ONE, "abc"),
-        (["s=Yg=="], None, "b"),
-        (["s=Yg==", "n=1"], ONE | B, "b"),
-        (["n=1", "s=Yw==", "s=Yg=="], ONE | B, "bc"),
-        (["n=2"], {"n": {"N": "2"}}, ""),
-        (["n=x"], "key n=x: n has the type N", ""),
-        (["n=1", "s=b"], "key s=b: s has the type B", ""),
-        (["n=1", "other=1"], "key other: no such key attribute; the table has n, s", ""),
-    ],
-)
-def test_a_request_of_keys_reads_no_other_partition(
-    key: list[str], within: Any, found: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    table, told = Sorted(), list[str]()
-    store = Asked(SnapshotRequest("one", key=key))
-
-    def handle(record: Record) -> None:
-        told.append(bytes(record.key["s"]).decode())
-
-    play(table, handle, store=store, snapshot=False).run(3.0, 3.0)
-    assert "".join(sorted(told)) == found
-    if isinstance(within, str):
-        assert table.queried == [] and within in caplog.text
-    else:
-        assert table.queried[0] == within or (within or {}) | C in table.queried
-    taken = store.token.request
-    assert taken is not None and taken.progress == TokenSnapshot(items=len(found), done=True)
-
-
-@pytest.mark.parametrize("progress", [None, TokenSnapshot(after={"pk": {"S": "k1"}}, items=2)])
-def test_a_cancelled_request_ends_behind_what_was_read(progress: TokenSnapshot | None) -> None:
-    table, told = Table(20), Told()
-    store = Asked(SnapshotRequest("one"))
-
-    def handle(record: Record) -> None:
-        told(record)
-        if len(told.items) == 3:
-            store.request = SnapshotRequest("two", cancels=True)
-
-    play(table, handle, store=store, snapshot=False, read_limit=1).run(*[1.0] * 20)
-    count = len(told.items)
-    assert 3 < count < 20
-    ended = SnapshotRequest("two", cancels=True, progress=TokenSnapshot(items=count, done=True))
-    assert store.token.request == ended
-    # Also one that no watch has gone on with.
-    store.token.request = SnapshotRequest("one", progress=progress)
-    play(table, handle, store=store, snapshot=False).run(2.0, 2.0)
-    assert len(told.items) == count and store.token.request.cancels
-    # What is done stays so.
-    store.request = SnapshotRequest("three", key=["pk=k3"])
-    play(table, handle, store=store, snapshot=False).run(3.0, 3.0)
-    store.request = SnapshotRequest("four", cancels=True)
-    play(table, handle, store=store, snapshot=False).run(3.0, 3.0)
-    done = TokenSnapshot(items=1, done=True)
-    assert store.token.request == SnapshotRequest("four", key=["pk=k3"], progress=done)
-
-
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_table_that_is_deleted_during_its_snapshot_keeps_no_watch(asked: bool) -> None:
+def test_a_table_that_is_deleted_during_its_snapshot_keeps_no_watch() -> None:
     table, told = Table(9), Told()
-    store = Asked(SnapshotRequest("one")) if asked else Memory()
 
     def handle(record: Record) -> None:
         told(record)
         table.errors = [UnexpectedAnswerError("Requested resource not found")] * 99
         made.service.status = "DISABLED"
 
-    made = play(table, handle, store=store, snapshot=not asked)
+    made = play(table, handle)
     made.run(2.0, ("a", ReaderEnded(True)), ("a", None), *[2.0] * 60)
     assert not made.totals.stopped and told.items == ["k0", "k1"]

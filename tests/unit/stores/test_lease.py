@@ -12,7 +12,7 @@ from watcher.aws.lease_table import LeaseRecord
 from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
 from watcher.stores.lease import Lease, LeasedStore, Renewer
 from watcher.stores.timing import LEASE_SECONDS
-from watcher.streams.checkpoint_format import SnapshotRequest, Token, encode
+from watcher.streams.checkpoint_format import Token, encode
 
 
 class Item:
@@ -183,19 +183,6 @@ def test_an_answer_that_gets_lost_loses_no_lease(item: Item, clock: HandClock) -
     lease.write(b"2")
     assert item.there is not None
     assert item.there.token == b"2"
-
-
-def test_a_request_left_beside_a_lease_loses_no_lease_and_is_kept(
-    item: Item, clock: HandClock
-) -> None:
-    lease, command = held(item, clock), Lease(item, "command", clock)
-    command.leave_request(SnapshotRequest("1"))
-    lease.write(b"{}")
-    assert lease.requests == b'[{"id":"1"}]'
-    lease.write()
-    lease.release()
-    other = held(item, clock, "two:2:b")
-    assert (other.requests, other.token) == (b'[{"id":"1"}]', b"{}")
 
 
 def test_of_two_that_stand_by_one_takes_over(item: Item, clock: HandClock) -> None:
