@@ -112,6 +112,7 @@ def test_no_permission_is_told_what_the_role_needs() -> None:
         ('{"stream_arn": "x", "act', "not a stream token"),
         ('{"stream_arn": "arn:other", "active": [], "shards": []}', "belongs to arn:other"),
         ("[]", "not a stream token"),
+        ('{"streams": []}', "not a stream token: it names no stream"),
     ],
 )
 def test_a_checkpoint_that_cannot_be_used_is_refused_and_left_as_it_was(

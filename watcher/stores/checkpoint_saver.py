@@ -132,4 +132,5 @@ class CheckpointSaver:
         with self._heartbeat.during(Phase.SAVING):
             tokens = self._tokens()
             self._is_dirty |= self._has_pending()
-            store.save(tokens)
+            if tokens or store.is_lost:  # before any stream there are no positions to keep
+                store.save(tokens)

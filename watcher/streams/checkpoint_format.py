@@ -185,9 +185,12 @@ def all_from_json(text: TokenJson | str | bytes) -> list[Token]:
     """Returns the tokens that `encode_all` has encoded. Raises UsageError for other text."""
     _refuse_newer(text)
     try:
-        return _decoded(text, _Tokens).streams
+        tokens = _decoded(text, _Tokens).streams
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return [from_json(text)]
+    if not tokens:  # nothing writes that, and a watch would begin without a word at its start
+        raise UsageError("not a stream token: it names no stream")
+    return tokens
 
 
 def from_json(text: TokenJson | str | bytes) -> Token:

@@ -199,3 +199,13 @@ def test_while_records_wait_in_a_batch_it_saves_on_without_a_further_one(clock: 
         clock.sleep(1)
         saver.save_if_due()
     assert store.saves == 6, "once more, as nothing holds the position back now"
+
+
+def test_without_a_stream_nothing_is_saved_in_place_of_what_is_there(clock: HandClock) -> None:
+    store, tokens = Memory(), [TOKEN]
+    saver = CheckpointSaver(store=store, tokens=lambda: tokens, clock=clock)
+    saver.save_now()
+    kept = store.load()
+    tokens.clear()
+    saver.save_now()
+    assert store.load() == kept == [TOKEN]

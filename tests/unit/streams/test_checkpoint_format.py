@@ -265,6 +265,13 @@ def test_nobody_is_told_to_remove_a_checkpoint_of_a_newer_version(
     assert str(told.value).endswith("upgrade this one")
 
 
+@pytest.mark.parametrize("text", ['{"streams": []}', '{"version": 1, "streams": []}', "{}"])
+def test_a_text_without_a_stream_is_no_token(text: str) -> None:
+    for form in (text, text.encode(), json.loads(text)):
+        with pytest.raises(UsageError, match="not a stream token: "):
+            checkpoint_format.all_from_json(form)
+
+
 @pytest.mark.parametrize("version", [0, -1, "1", None, 1.5])
 def test_a_version_that_is_none_is_refused(version: object) -> None:
     plain = checkpoint_format.to_dict(token()) | {"version": version}
