@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -77,3 +78,15 @@ def test_a_program_on_windows_is_sent_to_wsl() -> None:
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stderr.endswith(f"ImportError: {NO_WINDOWS}\n")
+
+
+def test_the_projects_handlers_alone_are_packed_and_checked() -> None:
+    """A user's own may stand beside them, in a checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", "handlers"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    ours = listed.stdout.split()
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    packed = tools["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for names in (packed, tools["ruff"]["include"], tools["mypy"]["files"]):
+        assert [name for name in names if name.startswith("handlers")] == ours
