@@ -141,6 +141,16 @@ def texts(given: object, option: str) -> list[str]:
     return found
 
 
+def refuse_bad_limit(option: str, units: object) -> None:
+    """Raises UsageError, which names the parameter, for a limit that is not positive; None is none.
+
+    A limit is one of capacity units a second.
+    """
+    if units is not None and not (isinstance(units, int | float) and units > 0):
+        text = f"{units:g}" if isinstance(units, int | float) else repr(units)
+        raise UsageError("give more than 0 capacity units a second", option, text)
+
+
 def refuse_other_than_text(**given: object) -> None:
     """Raises UsageError for a value that is neither a text nor None; names its parameter."""
     for name, value in given.items():

@@ -24,7 +24,7 @@ from typing import (
 from watcher.declared import Opt, own_options_first
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
-from watcher.errors import UsageError, blame, refuse_text_for_bool
+from watcher.errors import UsageError, blame, refuse_bad_limit, refuse_text_for_bool
 from watcher.files import is_terminal
 from watcher.shutdown import SHUTDOWN_TIMING
 from watcher.stores.protocol import CheckpointStorage, SharedStorage
@@ -404,16 +404,6 @@ def refuse_bad_seconds(option: str, value: object) -> None:
     if not (isinstance(value, int | float) and 0 < value < math.inf):
         text = f"{value:g}" if isinstance(value, int | float) else repr(value)
         raise UsageError("give more than 0 seconds", option, text)
-
-
-def refuse_bad_limit(option: str, units: object) -> None:
-    """Raises UsageError, which names the parameter, for a limit that is not positive; None is none.
-
-    A limit is one of capacity units a second.
-    """
-    if units is not None and not (isinstance(units, int | float) and units > 0):
-        text = f"{units:g}" if isinstance(units, int | float) else repr(units)
-        raise UsageError("give more than 0 capacity units a second", option, text)
 
 
 def start_position(start: "Moment | Position") -> "Position":

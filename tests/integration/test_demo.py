@@ -106,7 +106,7 @@ def test_what_was_undone_in_it_is_undone(
     streams: Any, shop: dict[str, str], tmp_path: Path
 ) -> None:
     words = ("--from", "2h", "--until", "18m", "--key", "PK=user-5", "--only", "modify")
-    planned = run("undo", "orders", *words, "--to", "plan.jsonl", env=shop, cwd=tmp_path)
+    planned = run("undo", "orders", *words, "--plan", "plan.jsonl", env=shop, cwd=tmp_path)
     assert planned.process.returncode == 0, planned.err
     done = run("undo", "--apply", "plan.jsonl", env=shop, cwd=tmp_path)
     assert done.process.returncode == 0, done.err

@@ -114,10 +114,10 @@ POSITIONS = "--checkpoint dynamodb://leases/orders"
         (("`history`",), ["history orders --key PK=a --key SK=1"], set()),
         (("`as-of`",), ["as-of orders 3h"], set()),
         (("`as-of` of one item",), ["as-of orders 3h --key PK=a --key SK=1"], set()),
-        (("`undo`",), ["undo orders --from 3h --to plan"], REPLICA),
+        (("`undo`",), ["undo orders --from 3h --plan plan"], REPLICA),
         (
             ("`undo`", "`undo --apply`"),
-            ["undo orders --from 3h --to plan", "undo --apply plan", "undo --revert plan"],
+            ["undo orders --from 3h --plan plan", "undo --apply plan", "undo --revert plan"],
             REPLICA,
         ),
         (("`mirror`",), ["mirror orders --to mirrored --no-follow"], set()),

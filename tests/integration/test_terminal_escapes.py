@@ -41,7 +41,7 @@ COMMANDS = [
     ("as-of", "orders", "AT", "--dynamodb-json"),
     *(("count", "orders", "--by", "key,attribute", "-o", f) for f in ("table", "csv", "json")),
     *(
-        ("undo", "orders", "--from", "AT", "--to", "plan.jsonl", "-o", form)
+        ("undo", "orders", "--from", "AT", "--plan", "plan.jsonl", "-o", form)
         for form in ("text", "json")
     ),
     ("report", "orders", "-o", "-"),

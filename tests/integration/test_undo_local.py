@@ -85,12 +85,12 @@ def test_items_of_all_types_go_back_and_forth(orders: Orders, tmp_path: Path) ->
     choice = ChangeFilter(datetime.now(UTC) - timedelta(minutes=2), filters=[BAD])
     plan = plan_undo(orders.sources(), choice, log)
     assert len(plan.conflicts) == 2
-    done = [outcome for _, outcome in plan.apply(rate=1e9)]
+    done = [outcome for _, outcome in plan.apply(write_limit=1e9)]
     assert done.count(Outcome.RESTORED) == len(plan.steps) - 2
     expected = before | {key: after[key] for key in ("item-0", "item-2")}
     assert orders.items() == expected
 
-    back = [outcome for _, outcome in plan_revert(log, orders.connection).apply(rate=1e9)]
+    back = [outcome for _, outcome in plan_revert(log, orders.connection).apply(write_limit=1e9)]
     assert back == [Outcome.RESTORED] * (len(plan.steps) - 2)
     assert orders.items() == after
 

@@ -100,7 +100,7 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     for kill_at in (*ledger.random.sample(range(400), 2), None):
         if plan.steps:
             plan = open_plan(log, ledger.connection, ledger.sources().stream)
-        done = plan.apply(rate=FAST)
+        done = plan.apply(write_limit=FAST)
         outcomes = {}
         for number, (step, outcome) in enumerate(done):
             outcomes[step.key] = outcome
@@ -113,7 +113,9 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     back = []
     if ledger.items() != before:
         back = list(
-            plan_revert(log, ledger.connection, stream=ledger.sources().stream).apply(rate=FAST)
+            plan_revert(log, ledger.connection, stream=ledger.sources().stream).apply(
+                write_limit=FAST
+            )
         )
     assert all(outcome is Outcome.RESTORED for _, outcome in back)
     assert ledger.items() == before, "not as before the undo"

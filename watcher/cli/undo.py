@@ -29,7 +29,7 @@ from watcher.options import WatchOptions
 from watcher.records.record import wire_item
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.undo import (
-    RATE,
+    WRITE_LIMIT,
     Undo,
     open_plan,
     plan_revert,
@@ -92,17 +92,18 @@ _Revert = Annotated[
         help="plan to take back what this plan has written",
     ),
 ]
-_To = Annotated[
+_Plan = Annotated[
     str | None,
     Parameter(
+        name="--plan",
         metavar="FILE",
         completer=completers.files,
         help="the plan's new file; default undo-TABLE-TIME.jsonl, here",
     ),
 ]
-_Rate = Annotated[
+_Limit = Annotated[
     float,
-    Parameter(metavar="UNITS", help=f"write capacity units a second; default {RATE:g}"),
+    Parameter(metavar="UNITS", help=f"write capacity units a second; default {WRITE_LIMIT:g}"),
 ]
 _OnlyBy = Annotated[
     list[str] | None,
@@ -131,12 +132,12 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
     *sources: _Sources,
     start: _Start = None,
     until: _Until = None,
-    to: _To = None,
+    plan_file: _Plan = None,
     apply: _Apply = None,
     revert: _Revert = None,
     who: options.Who = None,
     only_by: _OnlyBy = None,
-    rate: _Rate = RATE,
+    write_limit: _Limit = WRITE_LIMIT,
     force_conflicts: _Force = False,
     output: _Output = "text",
     origins: options.OriginsArgument,
@@ -151,16 +152,16 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
         each if name in origins.typed else None
         for name, each in (("start", start), ("until", until))
     )
-    place = None if to is None else Path(to)
+    place = None if plan_file is None else Path(plan_file)
     if apply is not None:
-        _refuse_with_plan(sources, origins, "apply", "to")
+        _refuse_with_plan(sources, origins, "apply", "plan_file")
         if force_conflicts and not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UsageError("it asks for confirmation, so it needs a terminal", "force_conflicts")
         plan = open_plan(Path(apply), connection)
         logger.info(f"Undoes {_about(plan)}")
         call = called("undo", values, origins.typed)
-        return _apply(plan, rate, force_conflicts and _confirmed(plan), output, call)
-    for name in ("rate", "force_conflicts"):
+        return _apply(plan, write_limit, force_conflicts and _confirmed(plan), output, call)
+    for name in ("write_limit", "force_conflicts"):
         if name in origins.typed:
             raise UsageError("use it with --apply: nothing is written before", name)
     if revert is not None:
@@ -312,11 +313,11 @@ def _write(rows: list[dict[str, object]]) -> None:
     write_document(rows)
 
 
-def _apply(plan: Undo, rate: float, force: bool, output: str, call: str) -> int:
+def _apply(plan: Undo, limit: float, force: bool, output: str, call: str) -> int:
     counts: Counter[Outcome] = Counter()
     rows: list[dict[str, object]] = []
     try:
-        for step, outcome in plan.apply(rate=rate, force=force):
+        for step, outcome in plan.apply(write_limit=limit, force=force):
             counts[outcome] += 1
             reason = _reason(step, outcome)
             if output == "json":

@@ -21,13 +21,13 @@ from watcher.cli.output import Line, status_line
 from watcher.cli.status import bar
 from watcher.cli.undo import called
 from watcher.declared import Parameter
-from watcher.errors import UsageError, blame
+from watcher.errors import UsageError, blame, refuse_bad_limit
 from watcher.formatting import style
 from watcher.formatting.differences import shortened, shown_pair
 from watcher.formatting.style import paint, shown_time, time_text
 from watcher.formatting.text import grouped, printable, write_document, write_text
 from watcher.formatting.values import printable_key
-from watcher.options import WatchOptions, refuse_bad_limit
+from watcher.options import WatchOptions
 from watcher.records.diff import Absent, differences
 from watcher.records.paths import path_text
 from watcher.records.record import creation_time, native, wire_item

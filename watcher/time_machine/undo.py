@@ -14,7 +14,7 @@ import msgspec
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
-from watcher.errors import DataLossError, StreamError, UsageError
+from watcher.errors import DataLossError, StreamError, UsageError, refuse_bad_limit
 from watcher.records.record import Record
 from watcher.records.wire import (
     FilterPattern,
@@ -47,7 +47,7 @@ from watcher.time_machine.write_back import StepResult, WriteBack
 
 logger = logging.getLogger("watcher")
 
-RATE = 100.0
+WRITE_LIMIT = 100.0
 """Write capacity units a second by default."""
 
 
@@ -102,17 +102,16 @@ class Undo:
         return _revert(self.path, self._table, self._stream, None)
 
     def apply(
-        self, *, rate: float = RATE, force: bool = False
+        self, *, write_limit: float = WRITE_LIMIT, force: bool = False
     ) -> Generator[StepResult, None, None]:
         """Puts the items back one after the other, as the iteration goes on.
 
         Each is written only if nobody has changed it since the plan was made; the others are
-        conflicts, which `force` puts back as well. `rate` is in write capacity units a second.
-        After a kill, it can be applied again: what is put back already is left as it is. Raises
-        UsageError (an unusable file, changes that left the stream), StreamError (no permission).
+        conflicts, which `force` puts back as well. `write_limit` is in capacity
+        units a second. After a kill, it can be applied again: what is put back already is left as
+        it is. Raises UsageError (an unusable file, changes that left the stream), StreamError (no permission).
         """
-        if not rate > 0:
-            raise UsageError("give more than 0 write capacity units a second", "rate", f"{rate:g}")
+        refuse_bad_limit("write_limit", write_limit)
         if not self.steps:
             return
         self.save()
@@ -124,7 +123,7 @@ class Undo:
                 step.conflict = step.conflict or CHANGED
         if turn:
             note_reverted(Path(self.header.reverts), turn)
-        yield from WriteBack(self._table, rate).run(self.steps, force=force)
+        yield from WriteBack(self._table, write_limit).run(self.steps, force=force)
 
     def _moves(self) -> Iterator[tuple[UndoStep, int | None]]:
         """Yields how often each item was written by this plan or a revert since it was made.

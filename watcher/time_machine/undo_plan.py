@@ -403,9 +403,9 @@ def save_plan(path: Path, header: RunHeader, steps: Iterable[UndoStep]) -> None:
         with replacing(path, _aside(path)) as file:
             file.write(b"".join(_encode(each) + b"\n" for each in lines))
     except FileExistsError:
-        raise UsageError("it already exists; choose another name", "to", str(path)) from None
+        raise UsageError("it already exists; choose another name", "plan_file", str(path)) from None
     except OSError as error:
-        raise UsageError(f"can't write: {error.strerror}", "to", str(path)) from None
+        raise UsageError(f"can't write: {error.strerror}", "plan_file", str(path)) from None
 
 
 def read_plan(path: Path, option: str) -> SavedPlan:

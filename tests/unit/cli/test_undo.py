@@ -30,7 +30,7 @@ KILLED_AT_A_WRITE = (
     "    return call\n"
     "TablesClient.put = killed(TablesClient.put)\n"
     "TablesClient.delete = killed(TablesClient.delete)\n"
-    "sys.exit(main(['undo', '--apply', sys.argv[2], '--rate', '1']))\n"
+    "sys.exit(main(['undo', '--apply', sys.argv[2], '--write-limit', '1']))\n"
 )
 """Carries out a plan, and is killed right `before` or `after` its first write."""
 
@@ -191,7 +191,7 @@ def test_the_next_command_is_printed_as_this_one_was_called(
     simulator: Simulator, tmp_path: Path
 ) -> None:
     words = ["-m", "watcher", "undo", "orders", "--from", at(simulator, 12)]
-    words += ["--region", "us-east-1", "--to", "a plan.jsonl"]
+    words += ["--region", "us-east-1", "--plan", "a plan.jsonl"]
     planned = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
     printed = planned.stderr.partition("to do it: ")[2]
     assert printed.startswith(f"{sys.executable} -m watcher undo --region us-east-1 --apply ")
@@ -251,9 +251,12 @@ def test_without_a_yes_conflicts_stay(
         (["--apply", "x", "--force-conflicts"], "it asks for confirmation, so it needs a terminal"),
         (["orders", "--from", "1h", "--force-conflicts"], "use it with --apply"),
         (["orders", "--from", "1h", "--only", "put"], 'unknown kind "put"'),
-        (["orders", "--from", "15m", "--rate", "5"], "--rate: use it with --apply"),
-        (["orders", "--from", "15m", "--to", "no/such"], "--to no/such: can't write: No such file"),
-        (["--apply", "PLAN", "--rate", "0"], "--rate 0: give more than 0"),
+        (["orders", "--from", "15m", "--write-limit", "5"], "--write-limit: use it with --apply"),
+        (
+            ["orders", "--from", "15m", "--plan", "no/such"],
+            "--plan no/such: can't write: No such file",
+        ),
+        (["--apply", "PLAN", "--write-limit", "0"], "--write-limit 0: give more than 0"),
         (["--apply", "none.jsonl"], "--apply none.jsonl: can't read: No such file or directory"),
         (["--revert", "none.jsonl"], "--revert none.jsonl: can't read: No such file or directory"),
         (["--revert", "PLAN"], "this plan wrote nothing"),

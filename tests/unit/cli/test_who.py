@@ -260,7 +260,7 @@ def test_undo_of_what_one_caller_has_certainly_written(
     shop.advance(60)
     shop.write(3, 0, shop.called("api", order=3), shop.called("release-112", order=3))
     shop.advance(60)
-    words = ["undo", "orders", "--from", "119m", "--only", "modify", "--who", "trail", "--to"]
+    words = ["undo", "orders", "--from", "119m", "--only", "modify", "--who", "trail", "--plan"]
     assert main([*words, "plan.jsonl", "--only-by", "role/release-112"]) == 0
     out, err = capsys.readouterr()
     assert out == "MODIFY PK=ada, SK=order-1\n  ~ total: 0 -> 101\n"
@@ -328,5 +328,5 @@ def test_a_default_place_is_for_the_commands_that_name_callers(
     assert "role/release-112" in capsys.readouterr().out
     assert main(["count", "orders"]) == 0
     assert "caller" not in capsys.readouterr().out
-    assert main(["undo", "orders", "--from", "119m", "--to", "plan.jsonl"]) == 0
+    assert main(["undo", "orders", "--from", "119m", "--plan", "plan.jsonl"]) == 0
     assert "--only-by" not in capsys.readouterr().err

@@ -90,5 +90,5 @@ def test_an_undo_reads_on_from_an_archive(tmp_path: Path) -> None:
         span = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
         choice = ChangeFilter(*span, only="insert,modify,remove,ttl")
         plan = plan_undo(both(ledger, lake), choice, tmp_path / "undo.jsonl")
-        list(plan.apply(rate=1e9))
+        list(plan.apply(write_limit=1e9))
         assert ledger.items() == expected

@@ -81,7 +81,9 @@ def kept(made: Undo) -> list[str]:
 
 
 def outcomes(made: Undo) -> dict[str, Outcome]:
-    return {step.key.decode().split('"')[5]: outcome for step, outcome in made.apply(rate=FAST)}
+    return {
+        step.key.decode().split('"')[5]: outcome for step, outcome in made.apply(write_limit=FAST)
+    }
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -414,7 +416,7 @@ def test_what_a_plan_has_not_written_is_not_taken_back(tmp_path: Path) -> None:
         made.save()
         with pytest.raises(UsageError, match="this plan wrote nothing"):
             made.revert()
-        done = made.apply(rate=1.0)  # a second's batch is one item
+        done = made.apply(write_limit=1.0)  # a second's batch is one item
         next(done)
         del done
         ledger.settle()
@@ -558,7 +560,7 @@ def test_force_puts_back_what_was_changed_since(tmp_path: Path) -> None:
         second = ledger.second - 80
         made = plan(ledger, second, second, tmp_path)
         assert [step.conflict for step in made] == ["it was changed since"]
-        assert [what for _, what in made.apply(rate=FAST, force=True)] == [Outcome.RESTORED]
+        assert [what for _, what in made.apply(write_limit=FAST, force=True)] == [Outcome.RESTORED]
         assert ledger.items()["a"]["v"] == 1
         outcomes(made.revert())
         assert ledger.items()["a"]["v"] == 3
@@ -610,8 +612,8 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
             plan_revert(other, ledger.connection)
         with pytest.raises(UsageError, match="it is not an undo plan"):
             open_plan(other, ledger.connection)
-        with pytest.raises(UsageError, match="rate 0: give more than 0"):
-            list(plan(ledger, now - 10, now, tmp_path).apply(rate=0))
+        with pytest.raises(UsageError, match="write_limit 0: give more than 0"):
+            list(plan(ledger, now - 10, now, tmp_path).apply(write_limit=0))
 
 
 def test_a_role_that_may_only_read_gets_the_plan(tmp_path: Path) -> None:
