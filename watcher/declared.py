@@ -51,9 +51,6 @@ class Opt:
     """False for an operand that help leaves out."""
 
 
-Parameter = Opt
-
-
 class Watching(Protocol, Generic[_Stream, _Observers, _Fields, _Result]):
     """A function of a stream and observers that also takes the fields of an options class."""
 

@@ -154,7 +154,7 @@ FORMS = {
     "--sqlite out.db": r"""'{"aa":"s","zz":"p"}', '\{.*, None, 1\)""",
     "history --key zz=p --key aa=s": r"zz=p, aa=s \(expired by TTL\)",
     "history -o json --key zz=p --key aa=s": r'"kind": "REMOVE",\s+"by_ttl": true',
-    "report -o page.html": r"zz=p, aa=s</code> \(expired by TTL\)",
+    "report --to page.html": r"zz=p, aa=s</code> \(expired by TTL\)",
 }
 
 

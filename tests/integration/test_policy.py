@@ -110,7 +110,7 @@ POSITIONS = "--checkpoint dynamodb://leases/orders"
         (("`dead-letter:s3://…`",), [f"orders {DEAD}s3://dead/of"], set()),
         (("`--sqs`",), ["orders --sqs dead --from trim-horizon --no-follow"], set()),
         ((), ["count orders --by kind"], set()),
-        ((), ["report orders --from 5h -o page.html"], set()),
+        ((), ["report orders --from 5h --to page.html"], set()),
         (("`history`",), ["history orders --key PK=a --key SK=1"], set()),
         (("`as-of`",), ["as-of orders 3h"], set()),
         (("`as-of` of one item",), ["as-of orders 3h --key PK=a --key SK=1"], set()),

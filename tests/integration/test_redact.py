@@ -79,10 +79,10 @@ COMMANDS = [
     ("as-of", "orders", "AT", "--key", f"pk={SECRET}"),
     *(("count", "orders", "--by", "key,attribute", "-o", f) for f in ("table", "csv", "json")),
     ("count", "orders", "--by", "key,caller", "--who", "AWSLogs"),
-    ("report", "orders", "-o", "report.html"),
-    ("report", "orders", "--who", "AWSLogs", "-o", "-"),
-    ("report", "orders", "--key", f"pk={SECRET}", "--grep", SECRET, "-o", "-"),
-    ("report", "RAW", "-o", "report.html"),
+    ("report", "orders", "--to", "report.html"),
+    ("report", "orders", "--who", "AWSLogs", "--to", "-"),
+    ("report", "orders", "--key", f"pk={SECRET}", "--grep", SECRET, "--to", "-"),
+    ("report", "RAW", "--to", "report.html"),
 ]
 REFUSED = [
     ("undo", "orders", "--from", "2h"),
@@ -246,7 +246,7 @@ def test_a_file_of_defaults_redacts(there: Simulator, monkeypatch: pytest.Monkey
     [
         ("history", "orders", "--key", f"pk={SECRET}"),
         ("count", "orders", "--by", "caller,key"),
-        ("report", "orders", "-o", "-"),
+        ("report", "orders", "--to", "-"),
     ],
     ids=lambda each: each[0],
 )

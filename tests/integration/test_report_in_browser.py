@@ -48,7 +48,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 sim.split(shard_id) if generation == 1 else sim.rotate(shard_id)
         sim.put({"pk": {"S": "long" * 500}})
         sim.advance(1200)
-        program = run("report", sim.stream_arn, "-o", str(path), env=sim.environment)
+        program = run("report", sim.stream_arn, "--to", str(path), env=sim.environment)
     assert program.process.returncode == 0, program.err
     assert program.err[-1] == f"Wrote {path}: 1,213 changes"
     return path
@@ -167,7 +167,7 @@ def test_axe_would_tell(page: Path, tmp_path: Path) -> None:
 @pytest.mark.proof
 def test_an_empty_stream_is_a_page_that_says_so(tmp_path: Path, simulator: Simulator) -> None:
     path = tmp_path / "empty.html"
-    program = run("report", "orders", "-o", str(path), env=simulator.environment)
+    program = run("report", "orders", "--to", str(path), env=simulator.environment)
     assert program.err[-1] == f"Wrote {path}: 0 changes"
     seen = browser.look(path)
     assert "There are no changes." in seen.dom

@@ -248,7 +248,7 @@ def test_what_is_written_is_its_owners_alone(sim: RemoteSimulator, tmp_path: Pat
             *("--on-error", "dead-letter:dead.jsonl"),
             status=1,
         )
-        report = [sys.executable, "-m", "watcher", "report", "./all.jsonl", "--output", "all.html"]
+        report = [sys.executable, "-m", "watcher", "report", "./all.jsonl", "--to", "all.html"]
         subprocess.run(report, cwd=tmp_path, env={**os.environ, **sim.environment}, check=True)
     finally:
         os.umask(before)

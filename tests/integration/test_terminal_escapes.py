@@ -44,7 +44,7 @@ COMMANDS = [
         ("undo", "orders", "--from", "AT", "--plan", "plan.jsonl", "-o", form)
         for form in ("text", "json")
     ),
-    ("report", "orders", "-o", "-"),
+    ("report", "orders", "--to", "-"),
     ("shards", "orders"),
     ("shards", "orders", "-o", "json"),
     ("streams",),

@@ -102,7 +102,7 @@ def test_every_change_is_archived_by_date_over_two_runs_and_is_in_a_report(
     assert {path.stat().st_mode & 0o077 for path in made} == {0}, "nobody else reads them"
 
     page = tmp_path / "report.html"
-    assert main(["report", str(tmp_path / "lake"), "-o", str(page)]) == 0
+    assert main(["report", str(tmp_path / "lake"), "--to", str(page)]) == 0
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"Wrote {page}: 7,100 changes, ")
 
 

@@ -18,7 +18,7 @@ from watcher.aws.model import AtTime, WireItem, WireValue
 from watcher.cli import completers, options
 from watcher.cli.options import Values
 from watcher.cli.output import written_file
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines, change_lines
@@ -48,21 +48,21 @@ logger = logging.getLogger("watcher")
 
 SOURCES = Annotated[
     str,
-    Parameter(
+    Opt(
+        "a stream ARN, a table ARN or a table name; before it, or in its place, folders that "
+        "archive wrote and files of --print-json",
         name="[ARCHIVE…] STREAM",
         completer=completers.files,
-        help="a stream ARN, a table ARN or a table name; before it, or in its place, folders that "
-        "archive wrote and files of --print-json",
     ),
 ]
 """The sources that the time machine's commands read."""
 BASELINE = Annotated[
     list[str] | None,
-    Parameter(
-        metavar="EXPORT",
-        completer=completers.files,
-        help="a full export of the table (a folder AWSDynamoDB/ID, or its s3:// URL) to begin "
+    Opt(
+        "a full export of the table (a folder AWSDynamoDB/ID, or its s3:// URL) to begin "
         "with, so that an archive is enough; repeat it for incremental ones after it",
+        "EXPORT",
+        completer=completers.files,
     ),
 ]
 """A table's export, and those after it."""
@@ -70,17 +70,14 @@ BASELINE = Annotated[
 
 # `history`
 
-_Key = Annotated[
-    list[str] | None,
-    Parameter(metavar="NAME=VALUE", help="the item's key; repeat it for the sort key"),
-]
+_Key = Annotated[list[str] | None, Opt("the item's key; repeat it for the sort key", "NAME=VALUE")]
 _Output = Annotated[
     str,
-    Parameter(
+    Opt(
+        "text (default), json (an array of changes), csv (a row for each difference)",
+        "FORMAT",
         alias="-o",
         choices=("text", "json", "csv"),
-        metavar="FORMAT",
-        help="text (default), json (an array of changes), csv (a row for each difference)",
     ),
 ]
 
@@ -263,44 +260,33 @@ def _cell(value: WireValue | Absent) -> str:
 
 _Words = Annotated[
     str,
-    Parameter(
+    Opt(
+        "a stream ARN, a table ARN or a table name, and a time (14:05, 2026-11-21T08:00Z) or "
+        "an age (2h); before them, folders that archive wrote, for older changes",
         name="[ARCHIVE…] STREAM TIME",
         completer=completers.files,
-        help="a stream ARN, a table ARN or a table name, and a time (14:05, 2026-11-21T08:00Z) or "
-        "an age (2h); before them, folders that archive wrote, for older changes",
     ),
 ]
-_At = Annotated[
-    str | None, Parameter(metavar="TIME", help="the time, where it does not stand at the end")
-]
+_At = Annotated[str | None, Opt("the time, where it does not stand at the end", "TIME")]
 _ItemKey = Annotated[
-    list[str] | None,
-    Parameter(metavar="NAME=VALUE", help="one item's key; repeat it for the sort key"),
+    list[str] | None, Opt("one item's key; repeat it for the sort key", "NAME=VALUE")
 ]
 _Form = Annotated[
     str | None,
-    Parameter(
+    Opt(
+        "json (an array), jsonl (a line for each item; the default), csv or table",
+        "FORMAT",
         alias="-o",
         choices=("json", "jsonl", "csv", "table"),
-        metavar="FORMAT",
-        help="json (an array), jsonl (a line for each item; the default), csv or table",
     ),
 ]
 _File = Annotated[
-    str | None,
-    Parameter(
-        metavar="FILE",
-        completer=completers.files,
-        help="write to FILE, readable by you alone",
-    ),
+    str | None, Opt("write to FILE, readable by you alone", "FILE", completer=completers.files)
 ]
 _TableName = Annotated[
-    str | None,
-    Parameter(
-        metavar="TABLE", help="write to a table, an empty one or a new one with the same keys"
-    ),
+    str | None, Opt("write to a table, an empty one or a new one with the same keys", "TABLE")
 ]
-_Wire = Annotated[bool, Parameter(help="items in DynamoDB's own JSON, with types")]
+_Wire = Annotated[bool, Opt("items in DynamoDB's own JSON, with types")]
 
 
 def as_of_command(line: CommandLine) -> Callable[..., int]:
@@ -450,27 +436,23 @@ def _json_cell(raw: bytes) -> str:
 
 _By = Annotated[
     list[str] | None,
-    Parameter(
-        metavar="NAMES",
-        completer=completers.words(*counts.NAMES),
-        help=f"count by these: {', '.join(counts.NAMES)} (as in kind,minute); default kind, with "
+    Opt(
+        f"count by these: {', '.join(counts.NAMES)} (as in kind,minute); default kind, with "
         "--who caller",
+        "NAMES",
+        completer=completers.words(*counts.NAMES),
     ),
 ]
 _Top = Annotated[
-    int,
-    Parameter(
-        metavar="N",
-        help="only the N largest (by a time: of each minute, hour or day); 0: all; default 20",
-    ),
+    int, Opt("only the N largest (by a time: of each minute, hour or day); 0: all; default 20", "N")
 ]
 _CountForm = Annotated[
     str,
-    Parameter(
+    Opt(
+        "table (default), csv, json (an array of rows)",
+        "FORMAT",
         alias="-o",
         choices=("table", "csv", "json"),
-        metavar="FORMAT",
-        help="table (default), csv, json (an array of rows)",
     ),
 ]
 

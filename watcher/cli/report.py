@@ -15,7 +15,7 @@ from watcher.cli import completers, options
 from watcher.cli.history_commands import SOURCES, open_trail
 from watcher.cli.options import Values
 from watcher.cli.output import written_file
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.formatting.text import grouped, write_text
 from watcher.options import WatchOptions, end
 from watcher.records.record import Record
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-_Output = Annotated[
+_To = Annotated[
     str,
-    Parameter(
-        alias="-o",
-        metavar="FILE",
+    Opt(
+        "the file to write, or to replace; - for stdout; default report.html",
+        "FILE",
         completer=completers.files,
-        help="the file to write, or to replace; - for stdout; default report.html",
     ),
 ]
 
@@ -51,14 +50,14 @@ def report_command(line: CommandLine) -> Callable[..., int]:
 
 def _report(
     *sources: SOURCES,
-    output: _Output = "report.html",
+    to: _To = "report.html",
     who: options.Who = None,
     **values: options.Value,
 ) -> int:
     start, until = start_time(values["start"]), end(values["until"], values["start"])
     trail = open_trail(values, who)
     options.record_filter(values), options.redaction(values)  # wrong ones: before the reading
-    with nullcontext(sys.stdout) if output == "-" else written_file(output) as file:
+    with nullcontext(sys.stdout) if to == "-" else written_file(to) as file:
         found = Sources.named(sources, options.connection(values))
         report = Report(
             title=_title(sources[-1], found),
@@ -68,7 +67,7 @@ def _report(
         )
         _read(report, found, trail, values, start=start, until=until)
         write_text(page(report), file)
-    name = "the page" if output == "-" else output
+    name = "the page" if to == "-" else to
     logger.info(f"Wrote {name}: {grouped(report.summary.changes, 'change')}")
     return 0
 

@@ -18,7 +18,7 @@ from watcher.aws.config import AwsConfig
 from watcher.cli import completers, options
 from watcher.cli.command_line import PROGRAM
 from watcher.cli.options import Values
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
@@ -54,70 +54,54 @@ _CHOICE = ("key", "filters", "only", "grep")
 
 _Sources = Annotated[
     str,
-    Parameter(
+    Opt(
+        "a stream ARN, a table ARN or a table name; before it, archives for older "
+        "changes; with --apply and --revert, the plan names it",
         name="[[ARCHIVE…] STREAM]",
         completer=completers.files,
-        help="a stream ARN, a table ARN or a table name; before it, archives for older "
-        "changes; with --apply and --revert, the plan names it",
     ),
 ]
 _Start = Annotated[
-    str | None,
-    Parameter(
-        name="--from", metavar="START", help="the first second to undo: an age (2h) or a time"
-    ),
+    str | None, Opt("the first second to undo: an age (2h) or a time", "START", name="--from")
 ]
-_Until = Annotated[
-    str | None, Parameter(metavar="END", help="the last second to undo; default now")
-]
+_Until = Annotated[str | None, Opt("the last second to undo; default now", "END")]
 _Output = Annotated[
     str,
-    Parameter(
+    Opt(
+        "text (default), or json: an array of the plan's items, or with --apply of what "
+        "became of each",
+        "FORMAT",
         alias="-o",
         choices=("text", "json"),
-        metavar="FORMAT",
-        help="text (default), or json: an array of the plan's items, or with --apply of what "
-        "became of each",
     ),
 ]
 _Apply = Annotated[
-    str | None,
-    Parameter(metavar="PLAN", completer=completers.files, help="do what this plan's file says"),
+    str | None, Opt("do what this plan's file says", "PLAN", completer=completers.files)
 ]
 _Revert = Annotated[
     str | None,
-    Parameter(
-        metavar="PLAN",
-        completer=completers.files,
-        help="plan to take back what this plan has written",
-    ),
+    Opt("plan to take back what this plan has written", "PLAN", completer=completers.files),
 ]
 _Plan = Annotated[
     str | None,
-    Parameter(
+    Opt(
+        "the plan's new file; default undo-TABLE-TIME.jsonl, here",
+        "FILE",
         name="--plan",
-        metavar="FILE",
         completer=completers.files,
-        help="the plan's new file; default undo-TABLE-TIME.jsonl, here",
     ),
 ]
-_Limit = Annotated[
-    float,
-    Parameter(metavar="UNITS", help=f"write capacity units a second; default {WRITE_LIMIT:g}"),
-]
+_Limit = Annotated[float, Opt(f"write capacity units a second; default {WRITE_LIMIT:g}", "UNITS")]
 _OnlyBy = Annotated[
     list[str] | None,
-    Parameter(
-        metavar="CALLER",
-        help="only what is certainly by this caller (role/release-112), as the trail of --who "
+    Opt(
+        "only what is certainly by this caller (role/release-112), as the trail of --who "
         "tells it; repeatable",
+        "CALLER",
     ),
 ]
 _Force = Annotated[
-    bool,
-    Parameter(
-        negative=(), help="put items back, too, that were changed since; asks on the terminal"
-    ),
+    bool, Opt("put items back, too, that were changed since; asks on the terminal", negative=())
 ]
 
 

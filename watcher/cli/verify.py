@@ -20,7 +20,7 @@ from watcher.cli import completers, options
 from watcher.cli.output import Line, status_line
 from watcher.cli.status import bar
 from watcher.cli.undo import called
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import UsageError, blame, refuse_bad_limit
 from watcher.formatting import style
 from watcher.formatting.differences import shortened, shown_pair
@@ -62,52 +62,41 @@ _ID_CHARACTERS = 12
 _LOGGED_ITEMS = 100_000
 _Sources = Annotated[
     str,
-    Parameter(
+    Opt(
+        "a stream ARN, a table ARN or a table name; before it, archives for older changes",
         name="[ARCHIVE…] STREAM",
         completer=completers.files,
-        help="a stream ARN, a table ARN or a table name; before it, archives for older changes",
     ),
 ]
 _With = Annotated[
     str | None,
-    Parameter(
+    Opt(
+        "a mirror's folder, a table, a file or folder of Parquet or JSON lines",
+        "COPY",
         name="--with",
-        metavar="COPY",
         completer=completers.files,
-        help="a mirror's folder, a table, a file or folder of Parquet or JSON lines",
     ),
 ]
-_WithRegion = Annotated[str | None, Parameter(metavar="REGION", help="the region of another table")]
-_WithProfile = Annotated[
-    str | None, Parameter(metavar="NAME", help="the profile for another table: another account")
-]
+_WithRegion = Annotated[str | None, Opt("the region of another table", "REGION")]
+_WithProfile = Annotated[str | None, Opt("the profile for another table: another account", "NAME")]
 _Ignore = Annotated[
-    list[str] | None,
-    Parameter(metavar="ATTRIBUTE", help="an attribute that does not count; repeat it"),
+    list[str] | None, Opt("an attribute that does not count; repeat it", "ATTRIBUTE")
 ]
 _At = Annotated[
-    str | None,
-    Parameter(metavar="TIME", help="the second whose end files show; default: they are current"),
+    str | None, Opt("the second whose end files show; default: they are current", "TIME")
 ]
 _Lag = Annotated[
-    str,
-    Parameter(
-        metavar="AGE",
-        help="a copy without a position may lack changes younger than this; default 1m",
-    ),
+    str, Opt("a copy without a position may lack changes younger than this; default 1m", "AGE")
 ]
 _Repair = Annotated[
     str | None,
-    Parameter(
-        metavar="FILE",
+    Opt(
+        "write a plan that makes the other table equal; carry it out with undo --apply FILE",
+        "FILE",
         completer=completers.files,
-        help="write a plan that makes the other table equal; carry it out with undo --apply FILE",
     ),
 ]
-_Limit = Annotated[
-    float | None,
-    Parameter(metavar="UNITS", help="read units a second for each table's scan"),
-]
+_Limit = Annotated[float | None, Opt("read units a second for each table's scan", "UNITS")]
 
 
 def verify_command(line: CommandLine) -> Callable[..., int]:

@@ -28,7 +28,7 @@ from watcher.aws.model import (
 )
 from watcher.aws.tables import Description, ReadPace, TablesClient
 from watcher.clock import CLOCK, Clock
-from watcher.declared import Parameter
+from watcher.declared import Opt
 from watcher.errors import StreamError, StreamGoneError, UsageError, blame
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of
 from watcher.mirror.table import LAYOUT, MirrorState, MirrorTable
@@ -355,36 +355,29 @@ class MirrorTotals(NamedTuple):
     """The signal that ended the run; 0 for none."""
 
 
-To: TypeAlias = Annotated[
-    str, Parameter(metavar="PATH", help="the Delta table's folder, or s3://BUCKET/FOLDER")
-]
+To: TypeAlias = Annotated[str, Opt("the Delta table's folder, or s3://BUCKET/FOLDER", "PATH")]
 History: TypeAlias = Annotated[
-    bool, Parameter(help="keep a row for every version of an item, with the time it was valid")
+    bool, Opt("keep a row for every version of an item, with the time it was valid")
 ]
 Columns: TypeAlias = Annotated[
     str | None,
-    Parameter(
-        metavar="COLUMNS",
-        help="types of columns: 'total decimal(12,2), placed timestamp'; values set the others",
+    Opt(
+        "types of columns: 'total decimal(12,2), placed timestamp'; values set the others",
+        "COLUMNS",
     ),
 ]
 Once: TypeAlias = Annotated[
     bool,
-    Parameter(
+    Opt(
+        "end when everything up to now is done",
         name="--no-follow",
         alias="--once",
         negative="--follow",
-        help="end when everything up to now is done",
     ),
 ]
-Every: TypeAlias = Annotated[
-    str, Parameter(metavar="TIME", help="the interval between commits: 1s, 1m; default 10s")
-]
+Every: TypeAlias = Annotated[str, Opt("the interval between commits: 1s, 1m; default 10s", "TIME")]
 FailOnDataLoss: TypeAlias = Annotated[
-    bool,
-    Parameter(
-        help="warn and copy the items again if changes expired (with --history only warn)",
-    ),
+    bool, Opt("warn and copy the items again if changes expired (with --history only warn)")
 ]
 
 

@@ -109,7 +109,8 @@ class Undo:
         Each is written only if nobody has changed it since the plan was made; the others are
         conflicts, which `force` puts back as well. `write_limit` is in capacity
         units a second. After a kill, it can be applied again: what is put back already is left as
-        it is. Raises UsageError (an unusable file, changes that left the stream), StreamError (no permission).
+        it is. Raises UsageError (an unusable file, changes that left the stream), StreamError (no
+        permission).
         """
         refuse_bad_limit("write_limit", write_limit)
         if not self.steps:

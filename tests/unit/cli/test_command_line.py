@@ -146,7 +146,7 @@ def test_quiet_leaves_only_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_dash_is_an_operand_and_behind_two_nothing_is_an_option(tmp_path: Path) -> None:
-    assert Invocation(CommandLine("report", ["-", "-o", "-"])).values["output"] == "-"
+    assert Invocation(CommandLine("report", ["-", "--to", "-"])).values["to"] == "-"
     assert Invocation(CommandLine("replay", ["--", "-ps"]))
     assert Invocation(CommandLine("replay", ["-- the file of yesterday"]))
     assert Invocation(CommandLine("replay", ["-ps", "-"]))

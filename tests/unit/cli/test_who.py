@@ -311,10 +311,10 @@ def test_a_report_names_the_callers_and_how_sure_that_is(
     assert "role/api or role/release-112" in page
     assert "by role/release-112 (session ci-8841, 203.0.113.9, Boto3)" in page
     assert page.count("can&#39;t be read.") + page.count("can't be read.") == 1
-    assert main(["report", "orders", "--only", "modify", "--who", "trail", "-o", "-"]) == 0
+    assert main(["report", "orders", "--only", "modify", "--who", "trail", "--to", "-"]) == 0
     page = capsys.readouterr().out
     assert "Filtered by --only modify." in page
-    assert main(["report", "orders", "-o", "-"]) == 0
+    assert main(["report", "orders", "--to", "-"]) == 0
     assert "Who made the changes" not in capsys.readouterr().out
 
 

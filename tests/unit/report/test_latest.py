@@ -120,7 +120,7 @@ def test_each_change_has_its_tables_name_if_there_are_several() -> None:
 
 def report(tmp_path: Path, *words: str) -> str:
     target = tmp_path / "r.html"
-    assert main(["report", *words, "-o", str(target)]) == 0
+    assert main(["report", *words, "--to", str(target)]) == 0
     return target.read_text()
 
 

@@ -139,7 +139,7 @@ def lake(tmp_path: Path) -> Path:
 def test_an_archive_counts_without_what_a_killed_job_has_left(
     lake: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["report", str(lake), "-o", str(tmp_path / "r.html")]) == 0
+    assert main(["report", str(lake), "--to", str(tmp_path / "r.html")]) == 0
     assert capsys.readouterr().err.splitlines() == [
         f"Wrote {tmp_path}/r.html: 6 changes",
     ]
@@ -190,7 +190,7 @@ def test_an_archive_in_another_format_is_refused_in_one_line(tmp_path: Path, kin
 def test_an_archive_of_nothing_yet_is_an_empty_page(tmp_path: Path, begun: str) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / begun).mkdir()
-    assert main(["report", str(tmp_path / "lake"), "-o", str(tmp_path / "r.html")]) == 0
+    assert main(["report", str(tmp_path / "lake"), "--to", str(tmp_path / "r.html")]) == 0
     assert "There are no changes." in (tmp_path / "r.html").read_text()
 
 
@@ -212,9 +212,9 @@ def test_lines_of_json_are_read_plain_zipped_and_chosen(
         each.write_bytes(gzip.compress(lines.read_bytes()))
     target = tmp_path / "r.html"
     for path in (lines, zipped, unnamed):
-        assert main(["report", str(path), "-o", str(target)]) == 0
+        assert main(["report", str(path), "--to", str(target)]) == 0
         assert capsys.readouterr().err == f"Wrote {target}: 20 changes\n"
-    assert main(["report", str(lines), "-o", str(target), "--only", "insert"]) == 0
+    assert main(["report", str(lines), "--to", str(target), "--only", "insert"]) == 0
     assert "Filtered by --only insert." in target.read_text()
 
 
@@ -230,10 +230,10 @@ def test_a_table_is_not_mistaken_for_a_path(
     monkeypatch.chdir(tmp_path)
     simulator.bulk(5)
     simulator.advance(2)
-    assert main(["report", "orders", "-o", "r.html"]) == 0
+    assert main(["report", "orders", "--to", "r.html"]) == 0
     assert "Wrote r.html: 5 changes" in capsys.readouterr().err
     lines.rename(tmp_path / "orders")
-    assert main(["report", "orders", "-o", "r.html"]) == 0
+    assert main(["report", "orders", "--to", "r.html"]) == 0
     said = capsys.readouterr().err
     assert "orders is read as a path" in said
     assert "Wrote r.html: 20 changes" in said
@@ -245,8 +245,8 @@ def test_a_table_is_not_mistaken_for_a_path(
     [
         (["nothing/here"], 2, "can't read nothing/here: No such file"),
         (["{folder}"], 2, "is not an archive that python -m watcher archive wrote"),
-        (["{lines}", "-o", "{folder}"], 2, "it is a folder"),
-        (["{lines}", "-o", "{folder}/no/r.html"], 2, "No such file or directory"),
+        (["{lines}", "--to", "{folder}"], 2, "it is a folder"),
+        (["{lines}", "--to", "{folder}/no/r.html"], 2, "No such file or directory"),
         (["{lines}", "--only", "nothing"], 2, "--only"),
         (["{wrong}"], 2, "neither dead letters nor lines of --print-json"),
         (["{half}"], 2, "can't read"),
@@ -278,7 +278,7 @@ def test_the_file_is_replaced_whole_and_links_and_devices_stay(
     real, link = tmp_path / "real.html", tmp_path / "link.html"
     real.write_text("old")
     link.symlink_to(real)
-    assert main(["report", str(lines), "-o", str(link)]) == 0
+    assert main(["report", str(lines), "--to", str(link)]) == 0
     assert link.is_symlink()
     assert real.read_text().startswith("<!DOCTYPE html>")
     assert sorted(each.name for each in tmp_path.iterdir()) == [
@@ -288,12 +288,12 @@ def test_the_file_is_replaced_whole_and_links_and_devices_stay(
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        assert main(["report", str(lines), "-o", str(pipe)]) == 0
+        assert main(["report", str(lines), "--to", str(pipe)]) == 0
         assert os.read(reader, 15) == b"<!DOCTYPE html>"
     finally:
         os.close(reader)
     capsys.readouterr()
-    assert main(["report", str(lines), "-o", "-"]) == 0
+    assert main(["report", str(lines), "--to", "-"]) == 0
     assert capsys.readouterr().out.startswith("<!DOCTYPE html>")
 
 
@@ -306,7 +306,7 @@ def test_equal_keys_of_two_tables_are_two_items(tmp_path: Path) -> None:
             arn = f"arn:aws:dynamodb:eu-west-1:123456789012:table/{name}/stream/1"
             record = {"eventName": "REMOVE", "dynamodb": part}
             file.write(json.dumps({"record": record, "shard_id": "s", "stream": arn}) + "\n")
-    assert main(["report", str(letters), "-o", str(tmp_path / "r.html")]) == 0
+    assert main(["report", str(letters), "--to", str(tmp_path / "r.html")]) == 0
     page = (tmp_path / "r.html").read_text()
     assert ">orders PK=a<" in page and ">carts PK=a<" in page
 
@@ -318,7 +318,7 @@ def test_an_archive_and_the_stream_after_it_are_one_report(
         monkeypatch.setenv(name, value)
     simulator.bulk(5)
     simulator.advance(2)
-    assert main(["report", str(lines), "orders", "-o", str(tmp_path / "r.html")]) == 0
+    assert main(["report", str(lines), "orders", "--to", str(tmp_path / "r.html")]) == 0
     page = (tmp_path / "r.html").read_text()
     assert "<dt>changes</dt><dd>25<" in page
     assert "DATA LOSS: nothing is known of" in page
@@ -327,6 +327,16 @@ def test_an_archive_and_the_stream_after_it_are_one_report(
 def test_a_line_that_can_not_be_read_is_said_on_the_page(lines: Path, tmp_path: Path) -> None:
     with lines.open("a") as file:
         file.write("garbage\n")
-    assert main(["report", str(lines), "-o", str(tmp_path / "r.html")]) == 0
+    assert main(["report", str(lines), "--to", str(tmp_path / "r.html")]) == 0
     page = (tmp_path / "r.html").read_text()
     assert f'<p class="warning">DATA LOSS: 1 lines of {lines} could not be read</p>' in page
+
+
+def test_a_default_form_of_other_commands_is_no_file_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "all.jsonl").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WATCHER_OUTPUT", "json")
+    assert main(["report", "./all.jsonl"]) == 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["all.jsonl", "report.html"]
