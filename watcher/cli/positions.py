@@ -33,7 +33,7 @@ _ACTIONS = ("show", "rewind")
 _Action = Annotated[
     str,
     Opt(
-        "show STORE, or rewind STORE --to TIME",
+        "show STORE, or rewind STORE --from TIME",
         name="ACTION",
         choices=_ACTIONS,
         completer=completers.words(*_ACTIONS),
@@ -47,7 +47,10 @@ _Store = Annotated[
         completer=completers.files,
     ),
 ]
-_To = Annotated[str | None, Opt("where rewind goes: an age (2h), a time, or trim-horizon", "TIME")]
+_Start = Annotated[
+    str | None,
+    Opt("where rewind goes: an age (2h), a time, or trim-horizon", "START", name="--from"),
+]
 _Table = Annotated[list[str] | None, Opt("rewind only this table of several; repeatable", "TABLE")]
 _Apply = Annotated[
     bool,
@@ -65,7 +68,7 @@ def _positions(
     store: _Store,
     /,
     *,
-    to: _To = None,
+    start: _Start = None,
     table: _Table = None,
     apply: _Apply = False,
     output: options.Output = "text",
@@ -76,10 +79,10 @@ def _positions(
         raise UsageError(f"type it; it is from {origins.defaults['apply']}", "apply")
     connection = options.connection(values)
     if action == "rewind":
-        if to is None:
-            raise UsageError("give a time such as 2h, or trim-horizon", "to")
-        return _rewind(store, to, table, _How(connection, apply, output))
-    for name in ("to", "table", "apply"):
+        if start is None or "start" not in origins.typed:  # a default is for watches
+            raise UsageError("give a time such as 2h, or trim-horizon", "start")
+        return _rewind(store, start, table, _How(connection, apply, output))
+    for name in ("start", "table", "apply"):
         if name in origins.typed:
             raise UsageError("it goes with rewind", name)
     return _show(read_positions(store, connection), output)
@@ -164,11 +167,11 @@ class _How(NamedTuple):
     output: str
 
 
-def _rewind(store: str, to: str, tables: list[str] | None, how: _How) -> int:
+def _rewind(store: str, start: str, tables: list[str] | None, how: _How) -> int:
     now = datetime.fromtimestamp(CLOCK.time(), UTC)
-    position = parse_start(to, now)
+    position = parse_start(start, now)
     if isinstance(position, Latest):
-        raise UsageError("it would skip unread records: rewind only moves back", "to")
+        raise UsageError("it would skip unread records: rewind only moves back", "start")
     if isinstance(position, AtTime) and position.time < now - RETENTION:
         logger.warning("A stream holds 24 hours: it can't deliver older changes again")
     if not (tokens := read_positions(store, how.connection)):

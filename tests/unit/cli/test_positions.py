@@ -86,19 +86,19 @@ def test_a_rewind_is_a_plan_first_and_then_done(
     numbers = stored(simulator, store)
     (shard,) = (each.id for each in simulator.shards)
     before = read_positions(store, AwsConfig())
-    status, out, told = run(capsys, "rewind", store, "--to", "90m")
+    status, out, told = run(capsys, "rewind", store, "--from", "90m")
     assert (status, read_positions(store, AwsConfig())) == (0, before)
     (line,) = out
     assert line.startswith(f"orders  {shard}  after {numbers[-1]} -> from 20")
     assert told == "Plan: 1 position; nothing was written; to do it, add --apply"
-    status, out, told = run(capsys, "rewind", store, "--to", "90m", "--apply")
+    status, out, told = run(capsys, "rewind", store, "--from", "90m", "--apply")
     assert (status, len(out), told) == (0, 1, "Written: 1 position")
     (after,) = read_positions(store, AwsConfig())
     with Stream(simulator.stream_arn, to_dict(after)) as stream:
         record = next(stream)
         assert record is not None
         assert record.sequence_number == numbers[-1]
-    assert run(capsys, "rewind", store, "--to", "10m")[1:] == ([], "Plan: nothing to do")
+    assert run(capsys, "rewind", store, "--from", "10m")[1:] == ([], "Plan: nothing to do")
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -114,11 +114,11 @@ def test_nothing_is_written_while_a_watch_uses_the_store(
         watch.peek()
         assert watch.stand_by(lambda: False)
         before = read_positions(store, AwsConfig())
-        status, _, told = run(capsys, "rewind", store, "--to", "2h", "--apply")
+        status, _, told = run(capsys, "rewind", store, "--from", "2h", "--apply")
         assert (status, "another watch uses it" in told) == (2, True), told
         assert read_positions(store, AwsConfig()) == before
         assert run(capsys, "show", store)[0] == 0
-        assert run(capsys, "rewind", store, "--to", "2h")[0] == 0, "a plan may be made"
+        assert run(capsys, "rewind", store, "--from", "2h")[0] == 0, "a plan may be made"
 
 
 def test_show_prints_each_position(
@@ -143,7 +143,7 @@ def test_a_table_of_several(simulator: Simulator, capsys: pytest.CaptureFixture[
         users = from_json(stream.token)
     with claimed("state.json", AwsConfig()) as opened:
         opened.save([*opened.load(), users])
-    words = "rewind", "state.json", "--to", "trim-horizon", "--apply"
+    words = "rewind", "state.json", "--from", "trim-horizon", "--apply"
     _, out, _ = run(capsys, *words, "--table", "orders")
     assert [line.split()[0] for line in out] == ["orders"]
     assert read_positions("state.json", AwsConfig())[1] == users
@@ -156,8 +156,8 @@ def test_a_table_of_several(simulator: Simulator, capsys: pytest.CaptureFixture[
     ("words", "told"),
     [
         (["rewind", "a.json"], "give a time such as 2h, or trim-horizon"),
-        (["rewind", "a.json", "--to", "latest"], "rewind only moves back"),
-        (["rewind", "a.json", "--to", "2h"], "nothing is stored there"),
+        (["rewind", "a.json", "--from", "latest"], "rewind only moves back"),
+        (["rewind", "a.json", "--from", "2h"], "nothing is stored there"),
         (["show", "a.json", "b.json"], "one word too many: b.json"),
         (["show", "a.json", "--apply"], "it goes with rewind"),
         (["show", "redis://a"], "no redis:// here"),
