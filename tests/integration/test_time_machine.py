@@ -90,7 +90,7 @@ def test_from_alarm_to_undone_in_five_commands(
     )
     assert applied.out == "CONFLICT PK=user-3, SK=order-3: it was changed since\n"
     assert applied.err.endswith(
-        "restored 19, conflicts 1; to take it back: undo --revert plan.jsonl\n"
+        "restored 19, conflicts 1; to take it back: python -m watcher undo --revert plan.jsonl\n"
     )
     (head, *_) = who.out.splitlines()
     assert head.endswith("   by role/release-112 (session ci-8841, 203.0.113.9, Boto3)   certain")

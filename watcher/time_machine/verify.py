@@ -193,10 +193,10 @@ class _Item:
                     self._allow(self.here, there, int(change.number))
             elif part == _COPY:
                 self.copies += 1
-                self.there = msgspec.Raw(line[_TEXT.stop :])
+                self.there = msgspec.Raw(line[_TEXT.stop : -1])
                 there = self._comparison.as_read(self.there)
             else:
-                self.here = msgspec.Raw(line[_TEXT.stop :])
+                self.here = msgspec.Raw(line[_TEXT.stop : -1])
         if not has_changes:
             self._allow(self.here, there, None)
         return self._is_equal and self.copies < 2
