@@ -28,6 +28,8 @@ from tests.simulator import Simulator
 from tests.spark import home
 from tests.spark.conftest import PATIENCE, WHOLE, missing
 
+pytestmark = pytest.mark.proof
+
 pyspark = pytest.importorskip("pyspark")
 
 ROOT = Path(__file__).parents[2]

@@ -27,6 +27,8 @@ from tests.simulator import Simulator
 from tests.spark import every_use, home
 from tests.spark.conftest import PATIENCE, WHOLE, missing
 
+pytestmark = pytest.mark.proof
+
 pyspark = pytest.importorskip("pyspark")
 
 ROOT = Path(__file__).parents[2]

@@ -117,6 +117,7 @@ def numbers(lake: Path) -> list[str]:
     return found
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(2 * WHOLE)
 def test_jobs_killed_with_sigkill_go_on_exactly(
     fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
@@ -174,6 +175,7 @@ def test_jobs_killed_with_sigkill_go_on_exactly(
     assert items(server, "copy") == items(server, "users")
 
 
+@pytest.mark.proof
 def test_handlers_on_spark_go_on_with_a_table_s_next_stream(
     fresh_dynamodb_local: DynamoDBLocal, command: Run, tmp_path: Path
 ) -> None:
@@ -228,6 +230,7 @@ def test_a_batch_read_equals_what_the_watch_prints(
             assert (json.loads(image) if image else None) == line["dynamodb"].get(name)
 
 
+@pytest.mark.proof
 def test_changes_that_age_out_unread_are_an_error_or_a_warning(
     fresh_dynamodb_local: DynamoDBLocal, command: Run, tmp_path: Path
 ) -> None:

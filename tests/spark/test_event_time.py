@@ -283,6 +283,7 @@ def test_a_record_stamped_in_the_future_holds_nothing_up(clock: HandClock) -> No
 # On Spark itself
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_windows_with_a_watermark_over_a_backlog_are_those_of_a_plain_read(
     spark: Any, tmp_path: Path

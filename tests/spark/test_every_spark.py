@@ -25,6 +25,7 @@ from tests.spark.conftest import PATIENCE, options
 from watcher.spark import compat, register
 
 pytestmark = [
+    pytest.mark.proof,
     pytest.mark.spark,
     # Spark 4.0's own sockets.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

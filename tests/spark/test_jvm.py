@@ -113,6 +113,7 @@ def test_what_ended_it_is_said_where_it_is_known() -> None:
     )
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_worker_that_is_killed_is_the_cause(spark: Any) -> None:
     def die(batches: Any) -> Any:

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from tests.simulator import RemoteSimulator, Simulator
 from tests.spark.conftest import options
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 ELSEWHERE = "999999999999"
 

@@ -15,7 +15,7 @@ from tests.support.iam import GuardedEndpoint
 
 __all__ = ["fresh_dynamodb_local", "guarded", "others"]  # fixtures
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 
 @pytest.mark.parametrize(

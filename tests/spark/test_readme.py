@@ -12,7 +12,7 @@ from tests.spark.conftest import Run
 
 __all__ = ["place", "shop"]  # fixtures
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 
 def arguments(command: str) -> list[str]:

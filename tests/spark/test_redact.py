@@ -16,7 +16,7 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.spark.conftest import Run, options
 from tests.support.secret import BY_VALUE, EVERYTHING, KEY, SECRET, refuse_traces, secret_item
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 FAILING = '''
 """Fail."""

@@ -41,6 +41,7 @@ def ask(sim: RemoteSimulator, sql: str, *more: str) -> CompletedProcess[str]:
     return run(whole, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
 
 
+@pytest.mark.proof
 def test_what_the_user_sets_counts_and_ours_is_beside_it(spark: Any) -> None:
     """It is in SPARK_SUBMIT_OPTS; tests/aws/test_spark.py sets some in spark-defaults.conf."""
     management: Any = spark._jvm.java.lang.management.ManagementFactory
@@ -121,6 +122,7 @@ def maven(tmp_path: Path) -> list[str]:
     ]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("name", "environment", "given"),
     [
@@ -159,6 +161,7 @@ def is_java(pid: int) -> bool:
     return False
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="Linux tells what has started")
 @pytest.mark.parametrize("ports", [None, 0, 2], ids=["at once", "Java starts", "Spark starts"])
 def test_ctrl_c_while_spark_starts_is_a_quiet_end_that_leaves_no_jvm(
@@ -187,6 +190,7 @@ def test_ctrl_c_while_spark_starts_is_a_quiet_end_that_leaves_no_jvm(
         time.sleep(0.01)
 
 
+@pytest.mark.proof
 def test_packages_reach_spark_and_stdout_is_for_data(
     sim: RemoteSimulator, maven: list[str]
 ) -> None:
@@ -203,6 +207,7 @@ def test_packages_reach_spark_and_stdout_is_for_data(
     ]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("options", "text"),
     [

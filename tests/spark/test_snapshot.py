@@ -30,6 +30,7 @@ from watcher.spark.snapshot import SnapshotRows, partitions
 __all__ = ["fresh_dynamodb_local"]  # a fixture
 
 pytestmark = [
+    pytest.mark.proof,
     pytest.mark.spark,
     pytest.mark.skipif(not compat.HAS_ADMISSION_CONTROL, reason="needs Spark 4.2"),
 ]

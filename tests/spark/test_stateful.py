@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE, options
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 PAGE = (Path(__file__).parents[2] / "docs/spark.md").read_text()
 

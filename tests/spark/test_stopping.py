@@ -104,6 +104,7 @@ def test_an_archive_goes_on_exactly(command: Run, sim: RemoteSimulator, tmp_path
     assert sorted(numbers, key=int) == [each.sequence_number for each in sim.records]
 
 
+@pytest.mark.proof
 def test_a_batch_has_as_long_as_is_asked_for(
     command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_batch_has_as_long_as_is_asked_for(
     assert "cut off" not in whole.err
 
 
+@pytest.mark.proof
 def test_a_batch_that_is_cut_off_is_completed_and_counted_at_the_next_start(
     command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +193,7 @@ def close():
 '''
 
 
+@pytest.mark.proof
 def test_handlers_finish_their_batch_are_closed_and_go_on(
     command: Run, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
@@ -212,6 +215,7 @@ def test_handlers_finish_their_batch_are_closed_and_go_on(
     assert judge(sim.records, numbers) == ([], [], [], [])
 
 
+@pytest.mark.proof
 def test_a_planner_that_still_lists_shards_keeps_no_signal_waiting(
     command: Run, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +231,7 @@ def test_a_planner_that_still_lists_shards_keeps_no_signal_waiting(
     assert closings == []
 
 
+@pytest.mark.proof
 def test_handlers_that_take_too_long_to_close_are_told_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -250,6 +255,7 @@ def test_handlers_that_take_too_long_to_close_are_told_of(
     ]
 
 
+@pytest.mark.proof
 def test_a_replica_goes_on_in_the_copy_and_in_the_changes(
     command: Run,
     fresh_dynamodb_local: DynamoDBLocal,
@@ -295,6 +301,7 @@ def test_a_replica_goes_on_in_the_copy_and_in_the_changes(
     assert items("copy") == items("shop")
 
 
+@pytest.mark.proof
 def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: RemoteSimulator, tmp_path: Path) -> None:
     """As a terminal or a service manager sends it: Spark's JVM gets it too."""
     sim.bulk(50, keys=5)

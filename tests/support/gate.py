@@ -154,7 +154,11 @@ class DrippingCalls:
         """Make the call of this number, from 0."""
         if number == 0:
             self._waited_for.wait()
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            main = threading.main_thread().ident or 0
+            # Again where one came amid a collection of garbage, which swallows it.
+            signal.pthread_kill(main, signal.SIGINT)
+            while not self._end.wait(5):
+                signal.pthread_kill(main, signal.SIGINT)
         self._end.wait()
         self.ended.append(number)
 
