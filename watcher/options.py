@@ -27,7 +27,7 @@ from watcher.delivery.callables import unfit
 from watcher.errors import UsageError, blame, refuse_bad_limit, refuse_text_for_bool
 from watcher.files import is_terminal
 from watcher.shutdown import SHUTDOWN_TIMING
-from watcher.stores.protocol import CheckpointStorage, SharedStorage
+from watcher.stores.protocol import CheckpointStorage
 
 # The functions import what a watch needs: for help and completion the command line reads only the
 # declaration, and boto3 would take three quarters of their time.
@@ -232,7 +232,7 @@ class WatchOptions(ReadOptions):
         float | None, Opt("end after this time, as with SIGTERM", "SECONDS", "start")
     ] = None
     checkpoint: Annotated[
-        str | os.PathLike[str] | CheckpointStorage | SharedStorage | None,
+        str | os.PathLike[str] | CheckpointStorage | None,
         Opt(
             "resume from FILE if it exists, and save the positions to it; dynamodb://TABLE/NAME "
             "or s3://BUCKET/KEY: share it with standbys",

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
-from tests.support.postgres import find_postgres, postgres
 
 
 def start_dynamodb_local() -> DynamoDBLocal:
@@ -31,16 +30,3 @@ def fresh_dynamodb_local() -> Iterator[DynamoDBLocal]:
     """A server of the test's own, for rotations and ageing, which hit every stream of a server."""
     with start_dynamodb_local() as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def database() -> Iterator[str]:
-    """The URL of a PostgreSQL."""
-    programs = find_postgres()
-    if programs is None:
-        missing = "there is no PostgreSQL (Debian: apt-get install postgresql)"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    with postgres(programs) as url:
-        yield url

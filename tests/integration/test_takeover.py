@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from tests.integration.test_health import ask, wait_for
 from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program
-from watcher.aws.config import AwsConfig
-from watcher.errors import CheckpointError, LeaseLostError
-from watcher.stores.open_store import open_store
-from watcher.stores.protocol import Store
-from watcher.streams.checkpoint_format import Token, from_json
+from watcher.streams.checkpoint_format import from_json
 
 ROOT = Path(__file__).parents[2]
 # On a full machine; tests/simulation/standby.py has 10, in its own time.
@@ -125,35 +117,3 @@ def test_the_next_one_takes_over_from_one_that_is_stopped_and_from_one_that_is_k
     )["Item"]
     assert item["holder"] == {"S": ""}, "given back"
     assert from_json(item["token"]["S"]).stream_arn.partition("/stream/")[0].endswith("takeover")
-
-
-@pytest.mark.proof
-def test_the_recipe_for_postgresql_has_one_watch_deliver_at_a_time(database: str) -> None:
-    page = (ROOT / "docs" / "positions.md").read_text()
-    (text,) = re.findall(r"```python\n# in_postgres\.py\n(.*?)```", page, re.DOTALL)
-    found: dict[str, Any] = {}
-    exec(text, found)
-    address = database.replace("+psycopg", "")
-
-    def opened() -> Store:
-        return open_store(found["InPostgres"](address, "orders"), AwsConfig(), None)
-
-    calls = iter(range(5))
-    with closing(opened()) as first, closing(opened()) as second:
-        assert first.peek() == [] and first.stand_by(lambda: False) and first.load() == []
-        first.save([Token("arn", ["a"], [])])
-        assert [token.active for token in second.peek()] == [["a"]]
-        assert not second.stand_by(lambda: next(calls, None) is None), "it is the first one's turn"
-        late = found["InPostgres"](address, "orders")
-        seen = late.load()
-        first.save([Token("arn", ["b"], [])])
-        assert not late.replace("late", seen), "it was written since"
-        first.close()
-        assert second.stand_by(lambda: False)
-        assert [token.active for token in second.load()] == [["b"]]
-        with pytest.raises(LeaseLostError):
-            first.save([Token("arn", ["c"], [])])
-        found["SELECT"] = found["UPDATE"] = "SELECT 1/0"
-        with pytest.raises(CheckpointError, match="its replace failed: DivisionByZero"):
-            second.save([])
-        assert not second.in_doubt, "the lease lasts"

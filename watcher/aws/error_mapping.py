@@ -144,14 +144,6 @@ def error_code(error: BaseException | None) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def cancellation_codes(error: BaseException | None) -> set[str]:
-    """Returns the codes for which a transaction was cancelled, one per item; or none."""
-    if not isinstance(error, boto.ClientError):
-        return set()
-    codes = {str(each.get("Code")) for each in error.response.get("CancellationReasons", ())}
-    return codes - {"None"}
-
-
 def error_operation(error: BaseException | None) -> str:
     """Returns the service's operation that answered with an error; "" for other errors."""
     return str(error.operation_name) if isinstance(error, boto.ClientError) else ""

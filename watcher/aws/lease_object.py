@@ -27,7 +27,7 @@ def encode(record: LeaseRecord) -> bytes:
     return msgspec.json.encode(content)
 
 
-def decode(text: bytes | str, name: str) -> LeaseRecord:
+def decode(text: bytes, name: str) -> LeaseRecord:
     """Returns the lease that `encode` has encoded. Raises UsageError for other text."""
     try:
         content = msgspec.json.decode(text, type=_Content)

@@ -16,7 +16,6 @@ from watcher.aws.config import Operation, ParsedAnswer, Query
 from watcher.aws.credentials import Credentials
 from watcher.aws.deadline import log_if_slow
 from watcher.aws.error_mapping import (
-    cancellation_codes,
     error_code,
     one_line,
     to_watcher_error,
@@ -40,8 +39,6 @@ _Answer = TypeVar("_Answer")
 
 # Another transaction holds the item for a moment.
 _IN_USE = "TransactionConflictException"
-# … or ours is cancelled for a passing reason.
-_CANCELLED = {"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"}
 _REFUSED = (
     boto.ClientError,
     boto.BotoCoreError,
@@ -121,8 +118,7 @@ class RetryingClient:
     def _meaning(self, error: Exception, needed: str) -> WatcherError:
         """Returns watcher's error for one that may pass; raises it for others."""
         meaning = error if isinstance(error, WatcherError) else to_watcher_error(error)
-        is_cancelled = bool(codes := cancellation_codes(error)) and codes <= _CANCELLED
-        if isinstance(meaning, TransientError) or error_code(error) == _IN_USE or is_cancelled:
+        if isinstance(meaning, TransientError) or error_code(error) == _IN_USE:
             return TransientError(one_line(error))
         if isinstance(meaning, DeniedError):
             if isinstance(error, boto.ClientError):
@@ -148,9 +144,6 @@ def _unanswered(needed: str, seconds: float) -> str:
 
 def _needed(action: str, query: Query) -> str:
     """Returns the permission that a call needs."""
-    for each in query.get("TransactItems", ()):  # a transaction needs those of its parts
-        for part, inner in each.items():
-            return f"dynamodb:{part}Item on {inner['TableName']}"
     table = query.get("TableName") or next(iter(query.get("RequestItems", ())), "it")
     return f"dynamodb:{action} on {table}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from watcher.aws.credentials import (
     session,
 )
 from watcher.aws.deadline import limit_answers
-from watcher.aws.error_mapping import cancellation_codes, error_code, to_stream_error
+from watcher.aws.error_mapping import error_code, to_stream_error
 from watcher.aws.fast_http import RawPages
 from watcher.aws.json_text import read
 from watcher.aws.key_schema import remember_key_schema
@@ -269,27 +269,6 @@ class TablesClient:
     def put(self, table: str, item: WireItem, condition: Condition) -> Written | None:
         """Writes an item if the condition holds; None where it does not."""
         return self._write_if(self.api.put_item, condition, TableName=table, Item=item)
-
-    def put_all(self, table: str, items: Sequence[WireItem], condition: Condition) -> bool:
-        """Writes all items or none: False where the condition fails for the first one.
-
-        This is one transaction, of at most 100 items and 4 MB, at twice the price.
-        https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
-        """
-        puts: list[dict[str, Any]] = [{"Put": {"TableName": table, "Item": item}} for item in items]
-        puts[0]["Put"] |= {
-            "ConditionExpression": condition.expression,
-            "ExpressionAttributeNames": condition.names,
-        }
-        if condition.values:
-            puts[0]["Put"]["ExpressionAttributeValues"] = condition.values
-        try:
-            self._call(self.api.transact_write_items, TransactItems=puts)
-        except StreamError as error:
-            if "ConditionalCheckFailed" in cancellation_codes(error.__cause__):
-                return False
-            raise
-        return True
 
     def delete(self, table: str, key: WireItem, condition: Condition) -> Written | None:
         """Deletes an item if the condition holds; None where it does not."""

@@ -105,8 +105,6 @@ class TableTiming(msgspec.Struct, frozen=True, kw_only=True):
     """The timeout of one page of a table's items, during which no change is delivered."""
     lease_call_seconds: float = 2.0
     """The timeout of a lease's write: a slow one must leave time for another."""
-    torn_seconds: float = 0.05
-    """The delay before a second read of a checkpoint in several items, torn by a write."""
 
 
 CALLS = CallTiming()

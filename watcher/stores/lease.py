@@ -36,7 +36,7 @@ _NOTHING = LeaseRecord("", 0, 0.0, b"")
 
 
 class LeaseStorage(Protocol):
-    """Stores the lease and the tokens as one record: `LeaseTable`, `LeaseObject`, `SharedObject`.
+    """Stores the lease and the tokens as one record: `LeaseTable`, `LeaseObject`.
 
     All methods raise CheckpointError.
     """
@@ -351,7 +351,7 @@ class LeasedStore(Store):
 
     @property
     def name(self) -> str:
-        """Its URL, or its class."""
+        """Its URL."""
         return self._lease.storage.name
 
     def peek(self) -> list[Token]:

@@ -16,10 +16,10 @@ from watcher.aws.lease_object import LeaseObject
 from watcher.aws.lease_table import SCHEME, LeaseTable
 from watcher.clock import CLOCK
 from watcher.errors import CheckpointError, UsageError
-from watcher.stores.custom import CustomStore, SharedObject
+from watcher.stores.custom import CustomStore
 from watcher.stores.file import CheckpointFile, read_file
 from watcher.stores.lease import Lease, LeasedStore, own_name
-from watcher.stores.protocol import CheckpointStorage, SharedStorage, Store
+from watcher.stores.protocol import CheckpointStorage, Store
 from watcher.stores.timing import CLAIM_SECONDS
 from watcher.streams.checkpoint_format import Token
 
@@ -27,7 +27,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 def open_store(
-    checkpoint: str | os.PathLike[str] | CheckpointStorage | SharedStorage,
+    checkpoint: str | os.PathLike[str] | CheckpointStorage,
     connection: AwsConfig,
     stream: object,
 ) -> Store:
@@ -36,8 +36,6 @@ def open_store(
     A shared checkpoint is in the stream's region unless its connection has another.
     """
     if not isinstance(checkpoint, str | os.PathLike):
-        if isinstance(checkpoint, SharedStorage):
-            return LeasedStore(Lease(SharedObject(checkpoint), own_name()))
         return CustomStore(checkpoint)
     if (leased := _leased(checkpoint, connection, stream)) is not None:
         return leased

@@ -1,9 +1,9 @@
-"""The protocols of checkpoint stores: the loop's, and two for a caller's own objects."""
+"""The protocols of checkpoint stores: the loop's, and a caller's own object's."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 # The command line imports this for its help, which needs no token.
 if TYPE_CHECKING:
@@ -63,34 +63,13 @@ class Store(Protocol):
         return ""
 
 
-@runtime_checkable
-class SharedStorage(Protocol):
-    """Stores one text for watches that take over from each other; only one delivers at a time.
-
-    The text has the positions and the lease. All writes differ, so a watch's late write, after
-    another one has taken over, replaces nothing. A thread that renews the lease calls both methods
-    too, but never at the same time. Each may be an `async def`.
-    """
-
-    def load(self) -> str | bytes | Awaitable[str | bytes | None] | None:
-        """Returns the stored text; None without one."""
-
-    def replace(self, new: str, old: str | None) -> bool | Awaitable[bool]:
-        """Stores `new`, in one step, if `old` is stored now (None: nothing is).
-
-        Returns True if it has stored it, else False. watcher retries after an exception, until the
-        lease expires.
-        """
-
-
 class CheckpointStorage(Protocol):
     """Stores one watch's positions. `watch()`'s thread calls both methods.
 
-    Each may be an `async def`: it runs in an event loop of its own. An exception of `save` is
-    logged, the watch continues, and calls it again a second later.
+    An exception of `save` is logged, the watch continues, and calls it again a second later.
     """
 
-    def load(self) -> str | bytes | Awaitable[str | bytes | None] | None:
+    def load(self) -> str | bytes | None:
         """Returns the token that was saved last; None without one."""
 
     def save(self, token: str) -> object:
