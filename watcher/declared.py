@@ -74,18 +74,7 @@ def takes_options(
 
     Its signature and its docstring then contain the fields.
     """
-
-    def spell_out(
-        function: Callable[[_Stream, _Observers, _Options], _Result],
-    ) -> Watching[_Stream, _Observers, _Fields, _Result]:
-        def call(
-            stream: _Stream, observers: _Observers, *_: _Fields.args, **fields: _Fields.kwargs
-        ) -> _Result:
-            return function(stream, observers, options(*_, **fields))
-
-        return _spelled_out(call, function, options)
-
-    return spell_out
+    return lambda function: _spelled_out(function, options)
 
 
 def takes_options_in_init(
@@ -95,26 +84,31 @@ def takes_options_in_init(
     Callable[Concatenate[_Self, _S, _O, _Fields], None],
 ]:
     """Does the same as `takes_options` for an `__init__`."""
+    return lambda function: _spelled_out(function, options)
 
-    def spell_out(
-        function: Callable[[_Self, _S, _O, _Options], None],
-    ) -> Callable[Concatenate[_Self, _S, _O, _Fields], None]:
-        def call(
-            self: _Self, stream: _S, observers: _O, /, *_: _Fields.args, **fields: _Fields.kwargs
-        ) -> None:
-            function(self, stream, observers, options(*_, **fields))
 
-        return _spelled_out(call, function, options)
-
-    return spell_out
+def takes_fields(
+    options: Callable[_Fields, _Options],
+) -> Callable[
+    [Callable[[_Self, _Options], _Return]], Callable[Concatenate[_Self, _Fields], _Return]
+]:
+    """Does the same for a method whose parameters all are fields."""
+    return lambda function: _spelled_out(function, options)
 
 
 def _spelled_out(
-    call: _Function, function: Callable[..., object], options: Callable[..., object]
-) -> _Function:
-    """Returns `call` with the function's signature, its last parameter replaced by fields."""
+    function: Callable[..., _Return], options: Callable[..., object]
+) -> Callable[..., _Return]:
+    """Returns the function with its last parameter replaced by the fields of its class."""
     own = inspect.signature(function)
     *operands, last = own.parameters.values()
+
+    def call(*given: object, **values: object) -> _Return:
+        count = len(operands)
+        named = {each.name: values.pop(each.name) for each in operands if each.name in values}
+        made = options(*given[count:], **values)
+        return function(*given[:count], **named, **{last.name: made})
+
     fields = inspect.signature(options).parameters.values()
     call.__signature__ = own.replace(parameters=[*operands, *fields])  # type: ignore[attr-defined]
     hints = get_type_hints(function)
@@ -125,24 +119,6 @@ def _spelled_out(
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(call, name, getattr(function, name))
     return declares_options(call)
-
-
-def takes_fields(
-    options: Callable[_Fields, _Options],
-) -> Callable[
-    [Callable[[_Self, _Options], _Return]], Callable[Concatenate[_Self, _Fields], _Return]
-]:
-    """Does the same for a method whose parameters all are fields."""
-
-    def spell_out(
-        function: Callable[[_Self, _Options], _Return],
-    ) -> Callable[Concatenate[_Self, _Fields], _Return]:
-        def call(self: _Self, /, *_: _Fields.args, **fields: _Fields.kwargs) -> _Return:
-            return function(self, options(*_, **fields))
-
-        return _spelled_out(call, function, options)
-
-    return spell_out
 
 
 def own_options_first(options: type[_Class]) -> type[_Class]:

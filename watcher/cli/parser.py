@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Iterable, Sequence
 from inspect import Parameter as Option
 from typing import NamedTuple, NoReturn
@@ -57,7 +58,14 @@ class Taking(argparse.Action):
 
 def parser(options: Iterable[Option]) -> Parser:
     """Returns a parser of these options; the operands are left over."""
-    made = Parser(prog="watcher", add_help=False, allow_abbrev=False, exit_on_error=False)
+    made = Parser(
+        prog="watcher",
+        # One for all options: it asks for the terminal's size, and prints nothing here.
+        formatter_class=functools.cache(argparse.HelpFormatter),
+        add_help=False,
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
     for each in options:
         declared, dest = declaration(each), each.name
         about = (declared.help or "").replace("%", "%%")
