@@ -212,9 +212,9 @@ def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> 
 def test_the_defaults_of_the_readme_are_gone_by(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("WATCHER_CONFIG")
     (text,) = [text for kind, text in BLOCKS if kind == "toml"]
-    (place / text.splitlines()[0].removeprefix("# ")).write_text(text)
+    (place / "config.toml").write_text(text)
+    monkeypatch.setenv("WATCHER_CONFIG", str(place / "config.toml"))
     status, out, err = run_until_it_prints("python -m watcher orders --only insert", place)
     assert status == 0, err
     assert re.match(r"\[.+\] - INSERT - PK=user-\d+, SK=order-\d+\n", out)
