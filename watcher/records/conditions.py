@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -130,51 +130,51 @@ Condition: TypeAlias = Test | OfRecord | OfElements | All | AnyOf | Not
 
 def compiled(condition: Condition) -> WireFilter:
     """Returns the test of a record."""
-    while isinstance(condition, All | AnyOf) and len(condition.parts) == 1:
-        (condition,) = condition.parts
-    if isinstance(condition, OfRecord):
-        return condition.holds
-    decoders = _decoders(condition)
-    holds = _closure(condition)
-    return lambda record: holds(_Images(record, decoders))
+    return _closure(condition, _images(condition))
 
 
 # Images
 
 _FIELDS: Final = {"new": "NewImage", "old": "OldImage", "key": "Keys"}
 _Decode: TypeAlias = Callable[[msgspec.Raw], Mapping[str, Value]]
+_Seen: TypeAlias = Value
+"""A record; or, in the part of an `OfElements`, an element's value."""
+_Images: TypeAlias = Mapping[str, Callable[[_Seen], Value]]
+"""What finds an image's attributes; ABSENT where there is none."""
 
 
-class _Images(dict[str, Value]):
-    """A record, and its images by name, each as a map's value, decoded when a test first looks."""
+class _Image:
+    """Decodes one of a record's images once for all tests that look at it in turn."""
 
-    __slots__ = ("_decoders", "_record")
+    def __init__(self, field: str, decode: _Decode) -> None:
+        self._field = field
+        self._decode = decode
+        # One attribute: threads of several shards share this object, and replace both at once.
+        self._last: tuple[object, Value] = None, ABSENT
 
-    def __init__(self, record: WireRecord, decoders: Mapping[str, _Decode]) -> None:
-        self._record = record
-        self._decoders = decoders
-
-    def __missing__(self, name: str) -> Value:
-        if name == "record":
-            value: Value = self._record
-        elif name == "item":
-            value = self["new"] or self["old"] or self["key"]
-        else:
-            raw = getattr(self._record.dynamodb, _FIELDS[name])
-            value = {"M": self._decoders[name](raw)} if raw else ABSENT
-        self[name] = value
-        return value
+    def __call__(self, record: WireRecord) -> Value:
+        raw: msgspec.Raw = getattr(record.dynamodb, self._field)
+        last = self._last
+        if raw is not last[0]:
+            last = self._last = raw, self._decode(raw) if raw else ABSENT
+        return last[1]
 
 
-def _decoders(condition: Condition) -> dict[str, _Decode]:
-    """Returns a decoder of each image; it decodes what the condition names there."""
+def _images(condition: Condition) -> _Images:
+    """Returns the images; of each one stays undecoded what the condition does not name there."""
     paths = list(_paths(condition))
     found = {}
-    for image in _FIELDS:
+    for image, field in _FIELDS.items():
         steps = [path.steps for path in paths if path.image in (image, "item")]
         names = sorted({str(each[0]) for each in steps if each})
-        found[image] = attributes_decoder(names) if all(steps) else _whole
-    return found
+        found[image] = _Image(field, attributes_decoder(names) if all(steps) else _whole)
+    new, old, key = found.values()
+
+    def item(record: WireRecord) -> Value:
+        change = record.dynamodb
+        return (new if change.NewImage else old if change.OldImage else key)(record)
+
+    return {**found, "item": item}
 
 
 def _paths(part: Condition | Operand) -> Iterator[Place]:
@@ -229,33 +229,29 @@ def attributes_decoder(names: Sequence[str]) -> _Decode:
 
 # Tests of one record
 
-_EMPTY: Final[Value] = {"M": {}}
-_Seen: TypeAlias = dict[str, Value]
-"""A record's `_Images`; or, of an element of a list, a dict with that."""
 
-
-def _closure(condition: Condition) -> Callable[[_Seen], bool]:
+def _closure(condition: Condition, images: _Images) -> Callable[[_Seen], bool]:
     match condition:
         case Test(holds, operands):
-            values = [_value(each) for each in operands]
+            values = [_value(each, images) for each in operands]
             if len(values) == 1:
                 (only,) = values
                 return lambda seen: holds(only(seen))
             return lambda seen: holds(*[value(seen) for value in values])
         case OfRecord(holds):
-            return lambda seen: holds(seen["record"])
+            return holds
         case OfElements(path, part, every):
-            return _of_elements(_value(path), _closure(part), every=every)
+            return _of_elements(_value(path, images), _closure(part, images), every=every)
         case Not(part):
-            inner = _closure(part)
+            inner = _closure(part, images)
             return lambda seen: not inner(seen)
         case All((part,)) | AnyOf((part,)):
-            return _closure(part)
+            return _closure(part, images)
         case All(parts):
-            tests = [*map(_closure, parts)]
+            tests = [_closure(part, images) for part in parts]
             return lambda seen: all(test(seen) for test in tests)
         case AnyOf(parts):
-            tests = [*map(_closure, parts)]
+            tests = [_closure(part, images) for part in parts]
             return lambda seen: any(test(seen) for test in tests)
 
 
@@ -266,25 +262,36 @@ def _of_elements(
 
     def test(seen: _Seen) -> bool:
         found = value(seen)
-        elements = (found.get("L") if found else None) or [ABSENT]
-        return hold(holds({"element": each}) for each in elements)
+        return hold(map(holds, (found.get("L") if found else None) or [ABSENT]))
 
     return test
 
 
-def _value(operand: Operand) -> Callable[[_Seen], Value]:
+def _value(operand: Operand, images: _Images) -> Callable[[_Seen], Value]:
     match operand:
         case Constant(value):
             return lambda seen: value
         case Computed(function, of):
-            inner = _value(of)
+            inner = _value(of, images)
             return lambda seen: function(inner(seen))
-        case Place(image, (str(name),)) if image != "element":
-            return lambda seen: (
-                image_of["M"].get(name, ABSENT) if (image_of := seen[image]) else ABSENT
-            )
+        case Place("element", steps):
+            return lambda element: _at(element, steps)
         case Place(image, steps):
-            return lambda seen: _at(seen[image], steps)
+            return _of_image(images[image], steps)
+
+
+def _of_image(
+    image: Callable[[_Seen], Value], steps: Sequence[str | int]
+) -> Callable[[_Seen], Value]:
+    if not steps:
+        return lambda record: ABSENT if (found := image(record)) is ABSENT else {"M": found}
+    name, *more = steps
+
+    def attribute(record: WireRecord) -> Value:
+        found = image(record)
+        return found.get(name, ABSENT) if found else ABSENT
+
+    return (lambda record: _at(attribute(record), more)) if more else attribute
 
 
 def _at(value: Value, steps: Sequence[str | int]) -> Value:
@@ -354,8 +361,7 @@ def _of_value(image: str, steps: Sequence[str], bound: Bound) -> PageTest:
 
     def test(records: Sequence[WireRecord], indexes: Sequence[int]) -> list[int]:
         raws = [raw_of(records[index]) or b"{}" for index in indexes]
-        found = map(value_of, decode(b"[%b]" % b",".join(raws)))
-        return [index for index, text in zip(indexes, found, strict=True) if holds(text)]
+        return holds(zip(indexes, map(value_of, decode(b"[%b]" % b",".join(raws))), strict=True))
 
     return test
 
@@ -365,11 +371,13 @@ def _raw_item(record: WireRecord) -> msgspec.Raw:
     return change.NewImage or change.OldImage or change.Keys
 
 
-def _bound_test(bound: Bound) -> Callable[[str], bool]:
+def _bound_test(bound: Bound) -> Callable[[Iterable[tuple[int, str]]], list[int]]:
+    """Returns the choice of indexes by the texts beside them; a call a page, not a call a text."""
     if isinstance(bound, Range):
         low, high = bound
-        return lambda text: low <= float(text) <= high
-    if bound.whole:
-        return frozenset(bound.texts).__contains__
+        return lambda found: [index for index, text in found if low <= float(text) <= high]
     texts = bound.texts
-    return lambda text: text.startswith(texts)
+    if bound.whole:
+        several = frozenset(texts)
+        return lambda found: [index for index, text in found if text in several]
+    return lambda found: [index for index, text in found if text.startswith(texts)]

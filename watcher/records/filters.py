@@ -12,17 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from watcher.aws.model import WireValue
+from watcher.aws.json_text import read
+from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError, blame, refuse_other_than_text, texts
 from watcher.records.conditions import (
     All,
     AnyOf,
     Condition,
     OfRecord,
-    Place,
     Prefilter,
-    Test,
-    Value,
     compiled,
 )
 from watcher.records.diff import to_number
@@ -42,6 +40,7 @@ from watcher.records.wire import (
 # Removals by time-to-live; they count as REMOVE, too.
 _TTL = "TTL"
 _ONLY = (*KINDS, _TTL, SNAPSHOT)
+_any_item = msgspec.json.Decoder(WireItem)
 _SECOND_PAIR = re.compile(r",[\w.-]+=(?!=)")
 
 
@@ -101,8 +100,7 @@ class RecordFilter:
             ]
             parts.append(AnyOf(tuple(several)))
         if grep:
-            images = Place("key"), Place("new"), Place("old")
-            parts.append(Test(partial(_contain_text, grep), images))
+            parts.append(_of_text(grep))
         condition = All(tuple(parts))
         self.matches_wire: WireFilter = compiled(condition)
         # A key that the table does not have is an error, whatever a pattern leaves out before.
@@ -169,9 +167,20 @@ def _of_key(accepted: Mapping[str, set[str]]) -> OfRecord:
     return OfRecord(holds)
 
 
-def _contain_text(text: str, *images: Value) -> bool:
-    """Returns True where a text stands in one of the images: in a name or a value."""
-    return any(_holds(text, image) for image in images if image)
+def _of_text(text: str) -> OfRecord:
+    """Returns the condition that a text stands in the key or an image: in a name or a value."""
+    needle = text.encode("utf-8", "surrogatepass")
+
+    def holds(record: WireRecord) -> bool:
+        change = record.dynamodb
+        for raw in (change.Keys, change.NewImage, change.OldImage):
+            # Without escapes, the text stands in the bytes wherever it stands in what they say.
+            there = bytes(raw)
+            if (needle in there or b"\\" in there) and _holds(text, {"M": read(_any_item, raw)}):
+                return True
+        return False
+
+    return OfRecord(holds)
 
 
 def _holds(text: str, value: WireValue) -> bool:

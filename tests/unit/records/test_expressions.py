@@ -69,6 +69,7 @@ def holds(text: str, one: WireRecord) -> bool:
         "contains(tags, 'gift') and contains(status, 'ai') and contains(lines, 1)",
         "size(tags) = 2 and size(status) = 4 and size(raw) = 2",
         "attribute_not_exists(note) and note <> 5",
+        "attribute_not_exists(start)",  # it was there before, it is not now
         "'a' < new.status and total > -3",
         "size(face) = 3 and size(face) < 4 and contains(face, 'é')",
         "begins_with(raw, old.start) and contains(raw, old.end) and contains(raw, new.raw)",
@@ -141,9 +142,26 @@ def test_a_text_is_found_in_names_and_values_of_the_key_and_both_images() -> Non
         assert not has_text(text), text
 
 
-def has_text(text: str) -> bool:
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        ("café", rb'{"S": "caf\u00e9"}'),
+        ("café", '{"S": "café"}'.encode()),
+        ('a"b', rb'{"S": "a\"b"}'),
+        ("a/b", rb'{"S": "a\/b"}'),
+        ("a\nb", rb'{"S": "a\nb"}'),
+        ("a\N{REPLACEMENT CHARACTER}b", rb'{"S": "a\ud83db"}'),
+    ],
+)
+def test_a_text_is_found_also_where_the_json_escapes_it(text: str, raw: bytes) -> None:
+    change = WireChange("1", Keys=msgspec.Raw(b'{"pk": %b}' % raw))
+    assert has_text(text, WireRecord(change))
+    assert not has_text("other", WireRecord(change))
+
+
+def has_text(text: str, wire: WireRecord = PAID) -> bool:
     made = record_filter(grep=text)
-    return made is not None and made.matches_wire(PAID)
+    return made is not None and made.matches_wire(wire)
 
 
 def test_a_filter_takes_conditions_patterns_and_a_text_and_can_be_sent_elsewhere() -> None:
