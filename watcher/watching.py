@@ -45,8 +45,7 @@ def watch(
     the number of unread records, and saves the checkpoint. In every thread, a set `stop` event does
     the same, within a fifth of a second, unless a handler takes longer (only in the main thread can
     one be broken off). `display` gets the figures of the watch a few times a second, as the command
-    line's status line does. `checkpoint` may also be an object with `load()` and `save(token)`, or
-    with `load()` and `replace(new, old)`, which shares it with watches that stand by (see
+    line's status line does. `checkpoint` may also be an object with `load()` and `save(token)` (see
     docs/positions.md).
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
