@@ -20,7 +20,7 @@ hide: [navigation]
 {about}
 
 [Get started](watching.md){{ .md-button .md-button--primary }}
-[How it works](promises.md#how-it-works){{ .md-button }}
+[How it works](architecture.md){{ .md-button }}
 
 </div>
 
