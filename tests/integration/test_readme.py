@@ -27,7 +27,7 @@ README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
 # Pages that are about the same table; the others' tests are where their features' are.
 _SAME = (
-    *("watching", "handlers", "library", "metrics", "report", "spark", "output"),
+    *("watching", "handlers", "library", "metrics", "spark", "output"),
     *("positions", "snapshot", "tables", "time-machine"),
 )
 
