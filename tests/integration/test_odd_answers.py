@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from itertools import cycle, product
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,24 @@ def test_no_odd_answer_ends_a_running_watch(sim: RemoteSimulator) -> None:
         program.wait_for_lines(10 * len(ANY) + 10)
         assert program.end() == 0
     delivered = [json.loads(line)["dynamodb"]["SequenceNumber"] for line in program.out]
+    assert sorted(delivered) == sorted(record.sequence_number for record in sim.records)
+
+
+def test_one_answer_without_an_iterator_does_not_end_an_open_shard(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    """Localstack #12483: in a run up to now, and in the next one, which resumes."""
+    checkpoint, arguments = str(tmp_path / "checkpoint.json"), ("--from", "trim-horizon", "-pj")
+    delivered = []
+    for _ in range(2):
+        sim.bulk(20)
+        sim.fail_next("GetRecords", "ends")
+        program = run(
+            "orders", *arguments, "--no-follow", "--checkpoint", checkpoint, env=sim.environment
+        )
+        assert program.process.returncode == 0
+        assert sum("still show it as open" in line for line in program.err) == 1
+        delivered += [json.loads(line)["dynamodb"]["SequenceNumber"] for line in program.out]
     assert sorted(delivered) == sorted(record.sequence_number for record in sim.records)
 
 

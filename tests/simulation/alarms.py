@@ -28,6 +28,8 @@ class Alarms(Ledger):
         """The shards that a token has held, and when the first one was stored (epoch seconds)."""
         self.said_of_all: list[float] = []
         self._finished: set[str] = set()
+        self.seems_closed: set[str] = set()
+        """The shards of which one answer had no next iterator while they were open."""
 
     def says(self, text: str, *, warning: bool) -> None:
         """A line of the log, or the error that has ended a run."""
@@ -60,7 +62,7 @@ class Alarms(Ledger):
             self.complain("false alarm", f"a loss in {shard_id}, which there never was")
         elif not (shard.first or shard.gone or self._is_old(shard)):
             self.complain("false alarm", f"a loss in {shard_id}, which has all its records")
-        elif shard_id in self._finished:
+        elif shard_id in self._finished - self.seems_closed:
             self.complain("false alarm", f"a loss in {shard_id}, which was finished and saved")
 
     def _is_old(self, shard: Shard) -> bool:

@@ -115,6 +115,7 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     _draw_snapshot(scenario)
     _draw_hang(scenario)
     _draw_failing_for_long(scenario)
+    _draw_end_that_is_none(scenario)
     for name, value in (given or {}).items():
         if name == "events":
             moments = random.Random(f"given {seed}")
@@ -167,6 +168,22 @@ def _draw_failing_for_long(scenario: Scenario) -> None:
         scenario.on_error = "retry"
         scenario.events.append((rng.uniform(0.2, scenario.trouble), "a handler fails"))
         scenario.events.sort()
+
+
+def _draw_end_that_is_none(scenario: Scenario) -> None:
+    """Where no shard closes: only a listing that still shows it as open tells such an end.
+
+    Spark's executors take such an answer for a loss, and say so.
+    """
+    rng = random.Random(f"ends {scenario.seed}")
+    closes = {"split", "rotate", "rotate all", "listings fail long", *_LOSES}
+    is_told = scenario.engine != "spark" and closes.isdisjoint(name for _, name in scenario.events)
+    if is_told and rng.random() < 0.5:
+        ends = [
+            (rng.uniform(0.2, scenario.trouble), "an end that is none")
+            for _ in range(2 if scenario.follow else 1)
+        ]
+        scenario.events = sorted(scenario.events + ends)
 
 
 def other(scenario: Scenario, number: int) -> Scenario:

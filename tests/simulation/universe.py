@@ -322,6 +322,15 @@ class Universe:
     def _a_shard_fails_long(self) -> None:
         self._a_shard_fails(_SIEGE_SECONDS)
 
+    def _an_end_that_is_none(self) -> None:
+        """One answer for an open shard has no iterator: it seems to be closed."""
+        if shards := self._open():
+            shard = self.rng.choice(shards)
+            self.judge.seems_closed.add(shard.id)
+            self.service.fail_next("GetRecords", "ends", 1, shard.id)
+            self.scheduler.tell("the service", f"ends {shard.id}, which is open")
+            self.trouble_lasts(12.0)
+
     def _listings_fail(self, seconds: float | None = None) -> None:
         self.service.fail_next("DescribeStream", "InternalServerError", 1_000_000, None)
         self._heal_after(seconds or self.rng.uniform(0.5, 15))

@@ -92,7 +92,10 @@ class Service:
         self.world.ahead_rate = faults.ahead_rate
 
     def fail_next(self, operation: str, error: str, times: int, shard_id: str | None) -> None:
-        """Plan an error code or a trouble (or `empty`: an empty page) for the next calls."""
+        """Plan an error code or a trouble for the next calls.
+
+        Or `empty`, an empty page; or `ends`, one without a next iterator, though the shard is open.
+        """
         self._planned.append(_Planned(operation, error, times, shard_id))
 
     def date(self, answered_at: float | None = None) -> int:
@@ -161,6 +164,9 @@ class Service:
             raise ServiceError("UnknownOperationException", f"Unknown operation {target}")
         if trouble == "empty" and not self._is_past_end(parameters):
             return Reply(200, self._empty_page(parameters))
+        if trouble == "ends":
+            self._use_iterator(parameters)
+            return Reply(200, b'{"Records":[]}')
         body = handler(parameters)
         cut = self.world.rng.randrange(len(body)) if trouble else 0
         return Reply(200, body, trouble, cut=cut)

@@ -164,3 +164,12 @@ def test_a_parent_s_range_comes_before_its_child_s_whatever_their_names() -> Non
         ("m", "z"),
         ("a", "z"),
     ]
+
+
+def test_a_finished_shard_that_was_open_goes_on_behind_its_last_record() -> None:
+    finished = offset(a=ShardOffset(OLD, finished=True))
+
+    assert offsets.ranges(finished, finished) == []
+    assert offsets.ranges(finished, offset(a=ShardOffset(NEW))) == [
+        Range("a", OLD, NEW.sequence_number)
+    ]

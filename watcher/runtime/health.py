@@ -103,6 +103,7 @@ class HealthChecker:
     def _check_listings(self, now: float) -> tuple[list[str], list[str]]:
         refused, new = _Lines("can't be read just now", _STREAM), _Lines("not listed yet", _STREAM)
         late, failing = _Lines(_NO_LISTING, _STREAM), _Lines(_UNANSWERED, _STREAM)
+        shut = _Lines("it has no open shard, though its stream is enabled", _STREAM)
         over = _Lines("its stream has ended, and its table has no new one yet", _STREAM)
         for stream in self._streams:
             coordinator = stream.coordinator
@@ -120,7 +121,9 @@ class HealthChecker:
                 late.add(stream.table, seconds_late)
             elif seconds_failing > self._late_seconds:
                 failing.add(stream.table, seconds_failing)
-        unready = refused.all() + new.all() + over.all() + failing.all()
+            elif (seconds_shut := now - coordinator.none_open_since) > self._late_seconds:
+                shut.add(stream.table, seconds_shut)
+        unready = refused.all() + new.all() + over.all() + failing.all() + shut.all()
         if now - self._streams.searches_fail_since > self._late_seconds:
             unready.append("the region's streams can't be listed: new tables are not found")
         return late.all(), unready

@@ -185,8 +185,6 @@ def ranges(start: Offset, end: Offset) -> list[Range]:
     between: list[Range] = []
     for shard_id, reached in end.shards.items():
         before = start.shards.get(shard_id, ShardOffset(TrimHorizon()))
-        if before.finished:
-            continue
         if reached.position != before.position:
             assert isinstance(reached.position, AfterSequence)
             number = reached.position.sequence_number
@@ -194,7 +192,7 @@ def ranges(start: Offset, end: Offset) -> list[Range]:
             if reached.first is not None and not isinstance(first, AfterSequence):
                 first = AtSequence(reached.first)  # nothing before it existed, or was requested
             between.append(Range(shard_id, first, number))
-        elif reached.finished:
+        elif reached.finished and not before.finished:
             between.append(Range(shard_id, before.position))
     return _in_order(between, end)
 

@@ -319,6 +319,7 @@ class Planner:
                     self._driver.wake()
                 if reached.finished and shard.has_ended and not shard.pages:
                     del self._ahead.shards[shard_id]
+                    shard.tracked.position = reached.position
                     self._finished += 1
         return self._coordinator
 

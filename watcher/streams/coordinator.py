@@ -131,6 +131,10 @@ class Coordinator:
         self._late = LateChildren(clock, timing=timing)
         self._closed_at = dict[str, float]()
         """A (monotonic) time for each listed closed shard by which it was closed."""
+        resumed_shards = self.lineage.shards.values()
+        finished = (each for each in resumed_shards if each.status is ShardStatus.FINISHED)
+        self._finished_at = {shard.id: clock.monotonic() for shard in finished}
+        """A (monotonic) time by which each of these finished shards without a child had ended."""
         self._unlisted = UnlistedParents(arn, clock, timing=timing)
         # The first listing has succeeded: the engine raises its errors.
         self._listing_errors = PersistentErrors(clock, has_worked=True, timing=timing)
@@ -280,6 +284,7 @@ class Coordinator:
         if self._late.are_missing(self.lineage):
             self._schedule.want_in(self._late.delay())
         self._reopen_closed(now)
+        self._reopen_ended(asked_at)
         self._find_ready()
         for shard_id in list(self._childless):
             if self.is_closed(shard_id):  # the listing shows its children, if any
@@ -293,6 +298,28 @@ class Coordinator:
                     shard.status = ShardStatus.WAITING
                 else:  # its former reader's records are not all delivered
                     self._late.settle_at(now + self._timing.late_child_seconds_max)
+
+    def _reopen_ended(self, asked_at: float) -> None:
+        """Restarts finished shards that a listing still shows as open: one odd answer ended them.
+
+        Listings may lag behind a shard's end, but not by that much. A service that shows closed
+        shards as open forever has them read again ever more seldom.
+        """
+        known = self.lineage.shards
+        self._finished_at = {
+            name: at
+            for name, at in self._finished_at.items()
+            if name in known and not self.lineage.children(name)
+        }
+        shown_open = {each.id for each in self.listing.shards} - self._closed_at.keys()
+        for name in [] if self.has_ended else shown_open & self._finished_at.keys():
+            wait = self._timing.listed_seconds * 2 ** known[name].reopened
+            if asked_at >= self._finished_at[name] + wait and name not in self._in_use:
+                del self._finished_at[name]
+                known[name].reopen()
+                text = "its iterators have ended, but listings still show it as open: reading on"
+                if known[name].unlogged(Notice(text)):
+                    logger.warning(f"Shard {name}: {text}", extra=self.about(known[name]))
 
     def _find_ready(self) -> None:
         """Finds the shards that may be read, among all."""
@@ -486,6 +513,7 @@ class Coordinator:
     def finish(self, shard: TrackedShard) -> None:
         """Notes that all of a shard is delivered, so that its children may start."""
         shard.finish()
+        self._finished_at[shard.id] = self._clock.monotonic()
         self._ready |= {child.id: child for child in self.lineage.children(shard.id)}
         self._ask_for_children(shard)
 
@@ -495,6 +523,16 @@ class Coordinator:
     def has_ended(self) -> bool:
         """True if the stream gets no more records."""
         return self.is_gone or self.listing.status == "DISABLED"
+
+    @property
+    def none_open_since(self) -> float:
+        """The (monotonic) time since which no shard of an enabled stream is left to be read.
+
+        Infinite where one is.
+        """
+        if self.has_ended or not self._finished_at or self.lineage.unfinished:
+            return math.inf
+        return max(self._finished_at.values())
 
     @property
     def ended_how(self) -> str:

@@ -30,6 +30,8 @@ from watcher.streams.messages import Notice, ReadFailed
 RETENTION = timedelta(hours=24)
 _LONGEST_OPEN = timedelta(hours=6)
 _AT_ONCE = timedelta(minutes=1)
+# From then on a shard that ends, and is listed as open, is read again each five minutes.
+_MOST_REOPENED = 6
 
 
 class ShardStatus(Enum):
@@ -61,6 +63,8 @@ class TrackedShard(msgspec.Struct):
     """True if records later than the requested end were read: none before that can follow."""
     refusals: int = 0
     """The number of refused reads, although a listing shows it, since its last record."""
+    reopened: int = 0
+    """The number of ends, since its last record, that listings have shown to be none."""
 
     def move_behind(self, number: str) -> None:
         """Moves the position behind this number; a late record moves nothing."""
@@ -73,11 +77,15 @@ class TrackedShard(msgspec.Struct):
 
     def on_records(self) -> None:
         """Notes that records came: earlier errors are over."""
-        self.loss_reported, self.refusals = False, 0
+        self.loss_reported, self.refusals, self.reopened = False, 0, 0
 
     def finish(self) -> None:
         """Notes that all its records are read, or gone: its children's turn comes."""
         self.status, self.loss_reported = ShardStatus.FINISHED, False
+
+    def reopen(self) -> None:
+        """Notes that its end was none: it goes on behind its last record."""
+        self.status, self.reopened = ShardStatus.WAITING, min(self.reopened + 1, _MOST_REOPENED)
 
     def unlogged(self, message: ReadFailed | Notice) -> str | None:
         """Returns a message's text if it should be logged and was not yet; else None."""

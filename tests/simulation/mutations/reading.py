@@ -57,6 +57,11 @@ READING = [
         assigned("_due", becomes="math.inf", nth=0),
     ),
     Mutant(
+        "an end that is none is the end",
+        "Coordinator._listed",
+        without("_reopen_ended"),
+    ),
+    Mutant(
         "an end does not wait for a late child",
         "LateChildren.on_finished",
         without("settle_at"),

@@ -14,6 +14,7 @@ from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.hand_clock import HandClock
 from tests.support.play import Memory, Play, PlayedService, page
 from tests.support.times import NOON
+from watcher.aws.model import Shard
 from watcher.delivery.concurrent import ThreadHandlerPool
 from watcher.errors import (
     DeniedError,
@@ -339,6 +340,29 @@ def test_a_listing_that_fails_is_not_ready_and_one_that_never_ends_is_not_live()
         play.says(endless, endless),
         play.service.errors.clear,
         10.0,
+        play.says(),
+    )
+
+
+def test_an_enabled_stream_without_an_open_shard_is_not_ready() -> None:
+    play = Probed(nothing, "a")
+    play.service.shards["a"] = Shard("a", None, "1", "9")  # closed, and no child comes
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        play.says(),
+        play.stops("a"),
+        ("a", ReaderEnded(True)),
+        50.0,
+        play.says(),
+        80.0,
+        play.says(
+            ready="orders: it has no open shard, though its stream is enabled, for N s",
+        ),
+        lambda: play.service.add("b", "a"),
+        10.0,
+        play.goes_on("b"),
+        1.0,
         play.says(),
     )
 

@@ -191,6 +191,7 @@ def test_a_child_that_shows_late_need_not_wait_for_the_end_of_other_shards_histo
     made = coordinator(service)
     begun(made)
     pass_time(made, service, 30)
+    service.shards["a"] = Shard("a", None, "1", "5")
     end(made, "a")
     pass_time(made, service, 8)
     service.add("late", "a")
@@ -309,6 +310,7 @@ def test_what_was_closed_at_the_beginning_takes_no_call_each_and_no_wait_of_its_
 def test_a_late_child_is_looked_for_quickly_and_then_seldom(service: PlayedService) -> None:
     made = coordinator(service)
     begun(made)
+    service.shards["a"] = Shard("a", None, "1", "5")
     end(made, "a")
     pass_time(made, service, 5)
     assert 5 <= service.listings <= 9
@@ -419,6 +421,71 @@ def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedS
     assert service.listings == 1
 
 
+def test_a_finished_shard_that_listings_show_as_open_is_read_on(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One answer without an iterator ended it (localstack #12483)."""
+    made = coordinator(service)
+    assert begun(made) == ["a"]
+    made.lineage.shards["a"].move_behind("7")
+    end(made, "a")
+    pass_time(made, service, 4)
+    assert begun(made) == [], "a listing may lag"
+    pass_time(made, service, 8)
+    assert begun(made) == ["a"]
+    assert made.lineage.shards["a"].position == AfterSequence("7")
+    for _ in range(8):  # a service that never shows the end
+        end(made, "a")
+        pass_time(made, service, 9)
+    assert begun(made) == [] and caplog.text.count("still show it as open") == 1
+    end_at = service.clock.monotonic()
+    while not begun(made):
+        pass_time(made, service, 1)
+    assert service.clock.monotonic() - end_at < 60
+
+
+def test_a_resumed_shard_that_is_stored_as_finished_and_open_is_read_on(
+    service: PlayedService,
+) -> None:
+    finished = TrackedShard("a", None, AfterSequence("7"), ShardStatus.FINISHED)
+    made = coordinator(service, resumed=[finished])
+    waited = 0
+    while not made.confirm_exhausted() and not begun(made):  # a run up to now
+        pass_time(made, service, 1)
+        waited += 1
+    assert finished.status is ShardStatus.RUNNING and waited < 12
+    made.finish(finished)
+    while not made.confirm_exhausted():
+        pass_time(made, service, 1)
+        waited += 1
+    assert begun(made) == [] and waited < 24, "no end without end"
+
+
+def test_a_finished_shard_that_has_a_child_or_has_closed_is_not_read_again(
+    service: PlayedService,
+) -> None:
+    service.add("b")
+    made = coordinator(service)
+    assert begun(made) == ["a", "b"]
+    end(made, "a")
+    end(made, "b")
+    service.add("c", "a")
+    service.shards["b"] = Shard("b", None, "1", "9")
+    pass_time(made, service, 30)
+    assert begun(made) == ["c"]
+
+
+def test_an_enabled_stream_without_an_open_shard_is_noted(service: PlayedService) -> None:
+    made = coordinator(service)
+    begun(made)
+    assert made.none_open_since == math.inf
+    end(made, "a")
+    assert made.none_open_since == service.clock.monotonic()
+    service.status = "DISABLED"
+    pass_time(made, service, 6)
+    assert made.none_open_since == math.inf
+
+
 def test_that_a_shard_is_left_is_said(
     service: PlayedService, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -451,6 +518,7 @@ def test_a_remark_on_a_shard_is_made_once(
 def test_an_end_waits_for_a_child_that_may_still_be_listed(service: PlayedService) -> None:
     made = coordinator(service)
     begun(made)
+    service.shards["a"] = Shard("a", None, "1", "5")
     end(made, "a")
     made.refresh(service)
     assert not made.confirm_exhausted()
