@@ -114,7 +114,9 @@ def _history(
         _as_csv(found, raw=csv_raw)
     else:
         {"text": _as_text, "json": _as_json}[output](found)
-    return 0
+    if read.left_out:
+        logger.warning(f"A part of the history may be missing{read.left_out}")
+    return int(bool(read.left_out))
 
 
 def _log_times(start: datetime | None, until: datetime | None) -> None:
@@ -501,8 +503,8 @@ def _count(
     rows = made.rows(top)
     _print_counts(made.by, rows, output, csv_raw=csv_raw)
     left = f", of {len(made)} rows the {len(rows)} largest" * (len(rows) < len(made))
-    logger.info(f"Counted {counted(made.changes, 'change')}{left}")
-    return 0
+    logger.info(f"Counted {counted(made.changes, 'change')}{left}{found.left_out}")
+    return int(bool(found.left_out))
 
 
 def _trail_of(

@@ -65,11 +65,11 @@ def _report(
             item=_item(values),
             notes=_notes(values),
         )
-        _read(report, found, trail, values, start=start, until=until)
+        left_out = _read(report, found, trail, values, start=start, until=until)
         write_text(page(report), file)
     name = "the page" if to == "-" else to
-    logger.info(f"Wrote {name}: {grouped(report.summary.changes, 'change')}")
-    return 0
+    logger.info(f"Wrote {name}: {grouped(report.summary.changes, 'change')}{left_out}")
+    return int(bool(left_out))
 
 
 def _title(name: str, found: Sources) -> str:
@@ -86,8 +86,8 @@ def _read(
     *,
     start: datetime | None,
     until: datetime | None,
-) -> None:
-    """Reads all changes into the report."""
+) -> str:
+    """Reads all changes into the report; returns what was left out, for the end of a sentence."""
     is_wanted, hidden = options.record_filter(values), options.redaction(values)
     callers = None if trail is None else Callers(found.table_arn, start, until)
     # For callers all changes are read: a call that made one of them has not made another.
@@ -108,9 +108,11 @@ def _read(
         if by_caller is not None:
             by_caller.add([record])
     report.warnings = [f"DATA LOSS: {gap}" for gap in found.gaps]
+    left_out = found.left_out
     if unreadable:
-        text = f"{grouped(unreadable, 'change')} could not be read, and are in no number here."
-        report.warnings.append(text)
+        text = f"{grouped(unreadable, 'change')} could not be read"
+        report.warnings.append(f"{text}, and are in no number here.")
+        left_out += f"; {text}"
     if trail is not None and callers is not None and by_caller is not None:
         reading = trail.read(callers)
         report.who = lambda change: callers.answer(change, reading.incomplete)
@@ -119,6 +121,7 @@ def _read(
         report.warnings += [
             f"The log file {each.location} can't be read." for each in reading.broken
         ]
+    return left_out
 
 
 def _item(values: Values) -> str:

@@ -23,6 +23,7 @@ from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Service
 from watcher.aws.tables import TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError, StreamError, UsageError, blame
+from watcher.formatting.text import grouped
 from watcher.pull.backlog import BacklogReader
 from watcher.pull.timing import TIMING
 from watcher.records.record import Record
@@ -154,6 +155,8 @@ class Sources:
         """False once an archive of plain JSON was read, whose images are not in wire types."""
         self._files = self._named_files = files
         self._gaps: list[str] = []
+        self.left_out = ""
+        """What could not be read of the files, for the end of a sentence; "" where all was."""
         self._strict = strict
         self._seen = _Seen()
         self._start: datetime | None = None
@@ -363,10 +366,11 @@ class Sources:
             lines = RecordLines(stack.enter_context(open_lines(name)))
             yield from read_records(lines, name)
             if lines.unreadable:
-                text = f"{lines.unreadable} lines of {name} could not be read"
+                text = f"{grouped(lines.unreadable, 'line')} of {name} could not be read"
                 if self._strict:
                     raise DataLossError(text)
                 self._gaps.append(text)
+                self.left_out += f"; {text}"
 
 
 def source_path(name: str) -> Path | None:

@@ -155,7 +155,7 @@ def test_a_line_that_is_cut_off_is_named_and_the_rest_replayed(
     letters: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = letters.read_bytes().splitlines(keepends=True)
-    letters.write_bytes(lines[0] + lines[2][:40] + b"\n" + b"\xff\n[]\n" + lines[4])
+    letters.write_bytes(lines[0] + lines[2][:40] + b"\n" + b"\xff\n[1]\n" + lines[4])
     assert main(["replay", str(letters), "--print-json"]) == 1
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2

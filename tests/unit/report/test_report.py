@@ -327,9 +327,9 @@ def test_an_archive_and_the_stream_after_it_are_one_report(
 def test_a_line_that_can_not_be_read_is_said_on_the_page(lines: Path, tmp_path: Path) -> None:
     with lines.open("a") as file:
         file.write("garbage\n")
-    assert main(["report", str(lines), "--to", str(tmp_path / "r.html")]) == 0
+    assert main(["report", str(lines), "--to", str(tmp_path / "r.html")]) == 1
     page = (tmp_path / "r.html").read_text()
-    assert f'<p class="warning">DATA LOSS: 1 lines of {lines} could not be read</p>' in page
+    assert f'<p class="warning">DATA LOSS: 1 line of {lines} could not be read</p>' in page
 
 
 def test_a_default_form_of_other_commands_is_no_file_to_write(
