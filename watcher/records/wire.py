@@ -72,10 +72,13 @@ def leave_out_empty_images(records: Iterable[WireRecord]) -> None:
         for each in records
         if (change := each.dynamodb).OldImage in _NO_IMAGES or change.NewImage in _NO_IMAGES
     ]:
-        if change.OldImage in _NO_IMAGES:
-            change.OldImage = NO_IMAGE
-        if change.NewImage in _NO_IMAGES:
-            change.NewImage = NO_IMAGE
+        change.OldImage = image_if_any(change.OldImage)
+        change.NewImage = image_if_any(change.NewImage)
+
+
+def image_if_any(raw: msgspec.Raw) -> msgspec.Raw:
+    """Returns an image; NO_IMAGE for one that says that there is none."""
+    return NO_IMAGE if raw in _NO_IMAGES else raw
 
 
 WireFilter: TypeAlias = Callable[[WireRecord], bool]

@@ -22,6 +22,7 @@ from watcher.aws.s3 import SCHEME, ObjectsClient
 from watcher.aws.tables import Description, Key
 from watcher.errors import UsageError
 from watcher.pull.table_snapshot import Items
+from watcher.records.wire import image_if_any
 
 _SUMMARY: Final = "manifest-summary.json"
 _FILES: Final = "manifest-files.json"
@@ -151,7 +152,10 @@ class Export:
             with ExitStack() as opened:
                 packed = opened.enter_context(self._open(file.location))
                 for text in opened.enter_context(gzip.open(packed)):
-                    yield read(_line, text)
+                    line = read(_line, text)
+                    line.NewImage = image_if_any(line.NewImage)
+                    line.OldImage = image_if_any(line.OldImage)
+                    yield line
                     count += 1
         except FileNotFoundError:
             raise UsageError(f"the export {self.location} lacks its file {file.location}") from None

@@ -165,7 +165,8 @@ class WriteBack:
             return error
 
     def _write(self, step: UndoStep, now: Image) -> _WriteResult:
-        written = self._swap(step.key, now, step.before)
+        before = _item(step.before)
+        written = self._swap(step.key, _item(now), before)
         if written is None:
             # Our own first attempt, whose answer was lost, may have succeeded before this one.
             if is_same(self._current(step), step.before):
@@ -175,18 +176,18 @@ class WriteBack:
         replaced = _image(written.old)
         if is_same(replaced, now) or is_same(replaced, step.before):
             return _WriteResult(Outcome.RESTORED, written.units)
-        again = self._swap(step.key, step.before, replaced)
+        # As it was read: an image has U+FFFD for half a surrogate pair.
+        again = self._swap(step.key, before, written.old)
         step.conflict = step.conflict or CHANGED
         return _WriteResult(Outcome.CONFLICT, written.units + (again.units if again else 1.0))
 
-    def _swap(self, key_json: bytes, old: Image, new: Image) -> Written | None:
+    def _swap(self, key_json: bytes, old: WireItem | None, new: WireItem | None) -> Written | None:
         """Replaces an item by another; None where the table has neither of them."""
         key = wire_item(key_json)
-        expected = None if old is None else wire_item(old)
+        condition = unchanged_condition(old, key, new)
         if new is None:
-            return self._tables.delete(self._name, key, unchanged_condition(expected, key, None))
-        item = wire_item(new)
-        return self._tables.put(self._name, item, unchanged_condition(expected, key, item))
+            return self._tables.delete(self._name, key, condition)
+        return self._tables.put(self._name, new, condition)
 
 
 def _outcome_before_write(step: UndoStep, now: Image, force: bool) -> Outcome | None:
@@ -205,3 +206,7 @@ def _outcome_before_write(step: UndoStep, now: Image, force: bool) -> Outcome | 
 
 def _image(item: WireItem | None) -> Image:
     return None if item is None else image_of(item)
+
+
+def _item(image: Image) -> WireItem | None:
+    return None if image is None else wire_item(image)

@@ -1,5 +1,6 @@
 """A table's export, and incremental ones after it, as what an archive's changes begin with."""
 
+import gzip
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -280,3 +281,13 @@ def test_half_a_surrogate_pair_in_an_export_is_read_as_a_scan_reads_it(tmp_path:
     place = exports.full(tmp_path, [item], 1_800_000_000.0)
     (line,) = Export(str(place), HERE).lines()
     assert native_item(line.Item) == {"pk": "a", "v": "�"}
+
+
+def test_an_empty_image_in_an_export_is_none(tmp_path: Path) -> None:
+    item: Item = {"pk": {"S": "a"}}
+    place = exports.incremental(tmp_path, {"a": item}, {}, 1.0, 2.0)
+    (path,) = [each.location for each in Export(str(place), HERE).files if each.items]
+    line: Item = {"Keys": item, "OldImage": item, "NewImage": {}}
+    Path(path).write_bytes(gzip.compress(json.dumps(line).encode()))
+    (found,) = Export(str(place), HERE).lines()
+    assert (bytes(found.OldImage), bytes(found.NewImage)) == (json.dumps(item).encode(), b"")
