@@ -52,16 +52,6 @@ def region_in(arn: str) -> str | None:
     return region if partition.startswith("aws") and service == "dynamodb" and region else None
 
 
-def partition_of(region: str) -> str:
-    """Returns the partition of a region: aws, aws-cn, aws-us-gov, …"""
-    from botocore.session import (
-        get_session,
-    )  # which also guesses a new region's partition by its name
-
-    found: str = get_session().get_partition_for_region(region)
-    return found
-
-
 def is_aws_region(region: str | None) -> bool:
     """True for a name like AWS's regions; DynamoDB Local's ARNs have `ddblocal`."""
     return region is not None and _REGION.fullmatch(region) is not None

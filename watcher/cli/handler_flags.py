@@ -78,11 +78,6 @@ CALLS = (_OUTPUT, _CALL, _LAMBDA, *options.declared_by(lambda_function))
 """The options that choose handlers beside the modules' flags."""
 
 
-def of_handler(name: str) -> str:
-    """Returns the parameter's name of an option that a handler declares."""
-    return _OWN + name
-
-
 def find_handlers(line: CommandLine) -> dict[str, HandlerModule]:
     """Returns the handler modules that a command line can choose from. Raises UsageError."""
     folders, origin = line.peek(_FOLDERS)

@@ -14,7 +14,7 @@ import msgspec
 from watcher.aws.arns import account_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.key_schema import in_order
-from watcher.aws.model import AtTime, WireItem, WireValue
+from watcher.aws.model import WireItem, WireValue
 from watcher.cli import completers, options
 from watcher.cli.options import Values
 from watcher.cli.output import written_file
@@ -26,7 +26,7 @@ from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.text import counted, grouped, write_document, write_json, write_text
 from watcher.formatting.values import printable_key
-from watcher.options import WatchOptions, end, start_position
+from watcher.options import WatchOptions, end
 from watcher.records.diff import ABSENT, Absent, changed_values, differences
 from watcher.records.filters import record_filter
 from watcher.records.paths import path_text
@@ -544,10 +544,3 @@ def _print_counts(
         write_csv(sys.stdout, names, cells, raw=csv_raw)
     else:
         write_table(sys.stdout, names, cells)
-
-
-def watched_times(values: Values) -> tuple[datetime | None, datetime | None]:
-    """Returns the times at which a watch of past changes begins and ends, where they are given."""
-    position = start_position(values["start"])
-    start = position.time if isinstance(position, AtTime) else None
-    return start, end(values["until"], values["start"])

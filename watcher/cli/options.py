@@ -52,8 +52,6 @@ OriginsArgument = Annotated[Origins, Opt(parse=False)]
 """The type of a command's parameter `origins`."""
 Stream = Annotated[str, Opt("a stream ARN, a table ARN or a table name")]
 """The STREAM that most commands are about."""
-Others = Annotated[str, Opt("more streams, or globs such as 'shop-*'", name="[STREAM…]")]
-"""The further streams of a command that takes at least one."""
 Streams = Annotated[
     str, Opt("a stream ARN, a table ARN, a table name, or a glob such as 'shop-*'", name="STREAM")
 ]
