@@ -11,8 +11,6 @@ import sys
 import unicodedata
 from typing import IO, Final
 
-import msgspec
-
 from watcher.files import is_terminal
 
 
@@ -110,4 +108,6 @@ def write_json(text: str, file: IO[str] | None = None) -> None:
 
 def write_document(value: object) -> None:
     """Writes a value to standard output as a JSON document of several lines."""
+    import msgspec  # not for help, nor for a line that is wrong
+
     write_json(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
