@@ -78,7 +78,7 @@ def test_a_function_that_cannot_be_called_is_refused(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--gripe=new"], "unknown --gripe; --help lists the options"),
+        (["--gripe=new"], "unknown --gripe; did you mean --grep?"),
         (["-z"], "unknown -z; --help lists the options"),
         (["--frum", "2h"], "did you mean --from?"),
         (["--batch-size", "3"], "--batch-size is a setting of --lambda"),

@@ -17,10 +17,8 @@ import pytest
 from tests.simulator import Simulator
 from tests.support import exports
 from tests.support.dynamodb_local import DynamoDBLocal
-from tests.support.program import Program
 from watcher import Record, Stream, UsageError, watch
 from watcher.aws.tables import TablesClient
-from watcher.cli import main
 
 ITEMS = 120
 
@@ -261,77 +259,3 @@ def test_a_handler_that_takes_long_for_an_item_holds_its_own_table_alone() -> No
             endpoint_url=sim.endpoint,
         )
     assert changed.is_set()
-
-
-def test_a_running_watch_takes_up_a_request_and_a_killed_one_s_successor_goes_on_with_it(
-    server: DynamoDBLocal, tmp_path: Path
-) -> None:
-    table, store = "snap-asked", str(tmp_path / "asked.json")
-    server.create_table(table, sort_key=False)
-    client, over, ledger = server.client(), threading.Event(), Ledger()
-    filling = "x" * 40_000  # 26 items a page of 1 MB; a page a second
-
-    def put(which: int, number: int) -> None:
-        item = {"PK": {"S": f"k{which}"}, "n": {"N": str(number)}, "x": {"S": filling}}
-        client.put_item(TableName=table, Item=item)
-
-    for which in range(80):
-        put(which, 0)
-
-    def write() -> None:
-        number = 0
-        while not over.wait(0.05):
-            number += 1
-            put(number % 40, number)
-
-    def start() -> Program:
-        options = ["--print-json", "--checkpoint", store, "--read-limit", "256"]
-        program = Program(table, *options, env=server.environment)
-        program.wait_for_status("Watching")
-        return program
-
-    def stored() -> dict[str, Any]:
-        token = json.loads(Path(store).read_text())
-        return dict(token.get("request", {}).get("progress", {}))
-
-    def take(program: Program) -> int:
-        records = [
-            json.loads(line) for line in program.out if line.endswith("}")
-        ]  # a kill tears one
-        for each in records:
-            change = each["dynamodb"]
-            number = int(change["NewImage"]["n"]["N"])
-            ledger.note(each["eventName"], change["Keys"]["PK"]["S"], number)
-        return sum(each["eventName"] == "SNAPSHOT" for each in records)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        first = start()
-        command = ["positions", "snapshot", store, "--where", "PK != 'k50'"]
-        assert main(command) == main([*command, "--apply"]) == 0
-        first.wait_for(lambda: stored().get("items", 0) > 0)
-        first.process.kill()
-        first.release()
-        second = start()
-        second.wait_for(lambda: "done" in stored())
-        whole = stored()
-        assert main(["positions", "snapshot", store, "--key", "PK=k3", "--apply"]) == 0
-        second.wait_for(lambda: stored() == {"items": 1, "done": True})
-        over.set()
-        writer.join()
-        client.put_item(TableName=table, Item={"PK": {"S": "last"}, "n": {"N": "1"}})
-        second.wait_for(lambda: any('"last"' in line for line in second.out))
-        second.process.terminate()
-        second.release()
-        assert second.process.poll() == 0
-    finally:
-        over.set()
-        writer.join()
-    items = take(first), take(second)
-    assert ledger.wrong == []
-    rows = in_table(server, table)
-    del rows["k50"]
-    assert there(ledger) == rows
-    assert 0 < items[0] < 79 and 80 <= sum(items) < 80 + 30, "behind the last one that was saved"
-    assert whole == {"items": 79, "done": True}

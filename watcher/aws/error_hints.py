@@ -64,7 +64,8 @@ def refused_credentials_hint(error: boto.ClientError, text: str) -> str:
     if ahead is None or abs(ahead) < _CLOCKS_MAY_DIFFER:
         return f"AWS refused the credentials ({text}); renew them, or choose another --profile"
     side = "ahead of" if ahead > timedelta() else "behind"
-    off = f"{duration_text(abs(ahead).total_seconds())} {side} AWS's"
+    minutes = round(abs(ahead) / timedelta(minutes=1))
+    off = f"{duration_text(minutes * 60)} {side} AWS's"
     return f"AWS refused the signature ({text}): this clock is {off}; set it"
 
 

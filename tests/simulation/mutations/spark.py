@@ -8,7 +8,6 @@ from tests.simulation.mutations.edits import (
     condition,
     instead,
     logic,
-    without,
 )
 from tests.simulation.mutations.mutant import Mutant
 
@@ -84,7 +83,7 @@ SPARK = [
     Mutant(
         "a finished range is read again",
         "offsets.ranges",
-        without("continue"),
+        condition("finished", becomes="{0}.finished"),
         "spark",
     ),
     Mutant(
