@@ -87,7 +87,7 @@ def _read(
     start: datetime | None,
     until: datetime | None,
 ) -> str:
-    """Reads all changes into the report; returns what was left out, for the end of a sentence."""
+    """Reads all changes into the report; returns the unread lines as the end of a sentence."""
     is_wanted, hidden = options.record_filter(values), options.redaction(values)
     callers = None if trail is None else Callers(found.table_arn, start, until)
     # For callers all changes are read: a call that made one of them has not made another.
