@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import children
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support.processes import children
 from tests.support.program import Program
 from tests.support.terminal import Terminal
 

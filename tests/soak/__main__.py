@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=Path,
         default=Path("build/soak"),
         metavar="DIR",
-        help="where logs, samples.csv and soak.svg are left; default build/soak",
+        help="where logs and samples.csv are left; default build/soak",
     )
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed

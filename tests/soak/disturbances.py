@@ -10,11 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from tests.chaos import children
 from tests.simulator import Faults
 from tests.simulator.control import RemoteSimulator
 from tests.soak.program import Watch
 from tests.soak.watches import Pair
+from tests.support.processes import children
 
 _SHARDS = 8
 # A lease lasts 6 s; whoever stands by looks once a second.
@@ -24,23 +24,31 @@ _THROTTLED_SECONDS = 5.0
 _DELETED_SECONDS = 5.0
 _STREAMS = ("ListStreams", "DescribeStream", "GetShardIterator", "GetRecords")
 
-FAULTS = Faults(
-    operations=_STREAMS,
-    throttle_rate=0.03,
-    error_rate=0.02,
-    reset_rate=0.01,
-    truncate_rate=0.002,
-    invalid_json_rate=0.002,
-    empty_page_rate=0.10,
-    short_page_rate=0.10,
-    listing_lag=1.0,
-    closing_lag=2.5,
-    lag_jitter=True,
-    iterator_seconds=60.0,
-    granularity=0.0,
-    # A day of AWS's in ten minutes: shards are trimmed and go, positions stay.
-    retention=600.0,
-)
+
+def faults_of(rng: random.Random) -> Faults:
+    """The faults of one seed: all at once, some habits of the service by chance."""
+    return Faults(
+        operations=_STREAMS,
+        throttle_rate=0.03,
+        error_rate=0.02,
+        reset_rate=0.01,
+        truncate_rate=0.002,
+        invalid_json_rate=0.002,
+        empty_page_rate=0.10,
+        short_page_rate=0.10,
+        last_page_empty=rng.random() < 0.3,
+        listing_lag=rng.choice((0.0, 1.0, 2.5)),
+        closing_lag=rng.choice((0.0, 2.5, float("inf"))),
+        lag_jitter=True,
+        children_first=rng.random() < 0.5,
+        child_filter=rng.random() < 0.5,
+        describe_page=rng.choice((10, 100)),
+        at_timestamp=rng.random() < 0.5,
+        iterator_seconds=60.0,
+        granularity=0.0,
+        # A day of AWS's in ten minutes: shards are trimmed and go, positions stay.
+        retention=600.0,
+    )
 
 
 class Disturbances:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-from tests.chaos import ROOT
 from tests.soak.account import Run
 
+_ROOT = Path(__file__).parents[2]
 _NUMBER = re.compile(rb'"pk":{"S":"(\w+)"},"v":{"N":"(\d+)"}')
 _KEYS = re.compile(rb'"Keys":{"pk":{"S":"(\w+)"}}')
 _TIME = re.compile(rb'"ApproximateCreationDateTime":([\d.]+)')
@@ -49,7 +49,7 @@ class Watch:
         with open(log, "ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "watcher", *words],
-                env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, **environment, "PYTHONPATH": str(_ROOT)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

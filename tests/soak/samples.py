@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.chaos import children
+from tests.support.processes import children, memory_of
 
 # What comes before is no steady state yet; a shorter time says nothing of memory.
 _WARM_UP = 0.25
@@ -62,21 +61,13 @@ class Growth(NamedTuple):
     too_much: bool
 
 
-def memory_of(process: int, kind: str = "Pss_Anon") -> float:
-    """In MB; 0 where it has ended meanwhile."""
-    with contextlib.suppress(OSError, IndexError):
-        text = Path(f"/proc/{process}/smaps_rollup").read_text()
-        return int(text.split(f"\n{kind}:")[1].split()[0]) / 1024
-    return 0.0
-
-
 def sample(process: int, hours: float, lag: float, behind: int) -> Sample:
     """What a program takes now. Raises OSError where it has ended."""
     folder, others = Path(f"/proc/{process}"), children(process)
     return Sample(
         hours,
         memory_of(process, "Anonymous"),
-        sum(map(memory_of, (process, *others))),
+        sum(memory_of(each, "Pss_Anon") for each in (process, *others)),
         1 + len(others),
         len(list((folder / "fd").iterdir())),
         len(list((folder / "task").iterdir())),

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from tests.simulator import Simulator
 from tests.simulator.control import RemoteSimulator
-from tests.soak import picture
 from tests.soak.account import FORBIDDEN
-from tests.soak.disturbances import FAULTS, Disturbances
+from tests.soak.disturbances import Disturbances, faults_of
 from tests.soak.program import Watch
 from tests.soak.samples import Growth, Sample, growth, sample
 from tests.soak.watches import Group, Pair, Takeover, Writer
@@ -44,7 +43,6 @@ class Outcome:
     done: dict[str, int] = field(default_factory=dict)
     takeovers: dict[str, list[Takeover]] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
-    marks: list[tuple[float, str]] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
@@ -55,7 +53,7 @@ class Outcome:
 
 
 class Soak:
-    """One soak; its logs, samples and picture are left in a folder."""
+    """One soak; its logs and samples are left in a folder."""
 
     def __init__(
         self, seconds: float, rate: int, seed: int, folder: Path, say: Callable[[str], object]
@@ -74,7 +72,7 @@ class Soak:
         for left in (*self._folder.glob("*.log"), *self._folder.glob("alone.json*")):
             left.unlink()
         with ExitStack() as stack:
-            sim = stack.enter_context(Simulator.spawn(shards=4, faults=FAULTS))
+            sim = stack.enter_context(Simulator.spawn(shards=4, faults=faults_of(self._rng)))
             writer = Writer(sim)
             checkpoint = str(self._folder / "alone.json")
             alone = Group(sim, self._folder, "alone", checkpoint, writer)
@@ -115,9 +113,7 @@ class Soak:
             if done >= _AT_LEAST and self._hours * 3600 > self._seconds:
                 return
             time.sleep(self._rng.uniform(0.0, min(_PEACE_SECONDS, self._seconds / 10)))
-            began, before = self._hours, disturbances.done.copy()
             one()
-            self.outcome.marks += [(began, what) for what in disturbances.done - before]
             assert watch.process.poll() is None, "the one that is never ended has ended"
 
     @property
@@ -166,10 +162,6 @@ class Soak:
             with open(self._folder / "samples.csv", "w", newline="") as file:
                 table = csv.writer(file)
                 table.writerows([Sample._fields, *samples])
-            title = f"{self.outcome.written:,} changes, {len(self.outcome.marks)} disturbances: "
-            title += "what the watch takes that was never ended"
-            text = picture.svg(samples, self.outcome.marks, title)
-            (self._folder / "soak.svg").write_text(text)
 
 
 def _faults(alone: Group, pair: Pair) -> dict[str, int]:

@@ -18,10 +18,10 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from tests.chaos import children
 from tests.simulator import RemoteSimulator, Simulator
 from tests.spark import every_use
 from tests.spark.conftest import PATIENCE, options
+from tests.support.processes import children
 from watcher.spark import compat, register
 
 pytestmark = [
