@@ -266,7 +266,7 @@ def test_a_shard_that_vanishes_under_a_batch_is_named(sim: RemoteSimulator) -> N
 
     def read(**more: Any) -> int:
         source = DynamoDBStreams({name.lower(): str(v) for name, v in options(sim, **more).items()})
-        reader = source.reader(cast(StructType, StructType.fromDDL(source.schema())))
+        reader: Any = source.reader(cast(StructType, StructType.fromDDL(source.schema())))
         partitions = reader.partitions()
         if closed in {each.id for each in sim.shards if not each.is_gone}:
             sim.drop_shard(closed)

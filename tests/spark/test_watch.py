@@ -18,7 +18,6 @@ from watcher.delivery.failures import FailurePolicy
 from watcher.errors import HandlerError
 from watcher.files import WholeFile
 from watcher.shutdown import Shutdown
-from watcher.spark import compat
 from watcher.spark.handler_tasks import HandlersTask
 from watcher.spark.jobs.watch import BatchDelivery
 
@@ -92,28 +91,6 @@ def test_handlers_run_on_executors_in_order(command: Run, sim: RemoteSimulator) 
     numbers = [json.loads(line)["dynamodb"]["SequenceNumber"] for line in done.out.splitlines()]
     assert judge(sim.records, numbers) == ([], [], [], [])
     assert "Done: 800 changes" in done.err
-
-
-@pytest.mark.skipif(not compat.HAS_ADMISSION_CONTROL, reason="needs Spark 4.2")
-def test_a_snapshot_brings_the_items_first_and_once(
-    command: Run, sim: RemoteSimulator, tmp_path: Path
-) -> None:
-    sim.bulk(60, keys=20)
-    sim.advance(20 * 60)  # less would be taken for two clocks that differ
-    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1", "--engine", "spark"]
-    options = [*place, "--no-follow", "--print-json", "--checkpoint", str(tmp_path / "state")]
-
-    first = command(sim.stream_arn, *options, "--snapshot")
-    sim.bulk(5, keys=5, begin=60)
-    sim.advance(60)
-    second = command(sim.stream_arn, *options, "--snapshot")
-    refused = command(sim.stream_arn, *options, "--snapshot", "--from", "1h")
-
-    items = [json.loads(line) for line in first.out.splitlines()]
-    assert {each["eventName"] for each in items} == {"SNAPSHOT"}
-    assert len({each["dynamodb"]["SequenceNumber"] for each in items}) == len(items) == 20
-    assert [json.loads(line)["eventName"] for line in second.out.splitlines()] == ["MODIFY"] * 5
-    assert refused.status == 2 and "leave out --from" in refused.err
 
 
 def test_each_process_closes_its_handlers_once_at_the_end(

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -85,9 +85,16 @@ def _read_listing(
                 pages=pages.count,
                 time=page_time,
                 created=stream.get("CreationRequestDateTime"),
+                key_names=_key_names(stream.get("KeySchema") or ()),
             )
             return listing, first
         query["ExclusiveStartShardId"] = last
+
+
+def _key_names(schema: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    named = [each for each in schema if "AttributeName" in each]
+    in_order = sorted(named, key=lambda each: each.get("KeyType") != "HASH")
+    return tuple(each["AttributeName"] for each in in_order)
 
 
 def call_in_turn(

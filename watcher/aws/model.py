@@ -108,6 +108,8 @@ class Listing(msgspec.Struct, frozen=True):
     time: datetime
     created: datetime | None = None
     """The time at which the stream was enabled, where the service reports it."""
+    key_names: tuple[str, ...] = ()
+    """The attributes of the table's key, the partition key first, where the service names them."""
 
     def closed(self) -> set[str]:
         """Returns the shards that get no more records: ended ones, and all with a child."""

@@ -171,7 +171,9 @@ _NOT_HERE = {
     "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude", "yes"), "name the tables, or globs of them"),
     "strict": "on Spark, each name needs a stream anyway",
-    **dict.fromkeys(("read_limit", "snapshot_export", "on_stale"), "run it without --engine"),
+    **dict.fromkeys(
+        ("snapshot", "read_limit", "snapshot_export", "on_stale"), "run it without --engine"
+    ),
     "poll_max": "Spark paces its own reads",
     "concurrency": "Spark's tasks run side by side",
     **dict.fromkeys(("processes", "workers"), "Spark's executors are its processes"),
@@ -181,7 +183,7 @@ _NOT_HERE = {
 }
 
 _FOR_THE_JOB = (
-    *("start", "snapshot", "checkpoint", "on_error"),
+    *("start", "checkpoint", "on_error"),
     *("stop_timeout", "fail_on_data_loss"),
 )
 _USED = {*_FOR_THE_JOB, "follow", *options.FILTERS, *options.REDACT, *options.AWS}
@@ -244,8 +246,6 @@ def _refuse(choice: Choice, origins: options.Origins, values: Values) -> None:
         if name in _NOT_HERE or is_unused:
             advice = _NOT_HERE.get(name, "leave --engine out")
             raise UsageError(f"not for --engine spark: {advice}", name)
-    if values["snapshot"] and values["start"] != "latest":
-        raise UsageError("on Spark it begins now: leave out --from", "snapshot")
     checkpoint = values["checkpoint"]
     if checkpoint and checkpoint.startswith(SCHEME):
         text = "on Spark a checkpoint is a folder; choose one, or run without --engine"

@@ -99,7 +99,8 @@ class BatchReader(DataSourceReader):
         ]
         keys = self._keys(options.connection, arn) if ranges else None
         return [
-            TaskPartition(arn, list(map(BufferedRange, each)), keys) for each in self._tasks(ranges)
+            TaskPartition(arn, list(map(BufferedRange, each)), keys, coordinator.listing.key_names)
+            for each in self._tasks(ranges)
         ]
 
     def _tasks(self, ranges: list[Range]) -> list[list[Range]]:

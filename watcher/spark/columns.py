@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from watcher.aws.json_text import read
 from watcher.errors import UsageError
 from watcher.records import page as pages
 from watcher.records import plain_json
@@ -22,12 +23,15 @@ _COLUMNS: Final = {
     **dict.fromkeys(("event_id", "event_name", "event_version"), "string"),
     **dict.fromkeys(("event_source", "aws_region"), "string"),
     "approximate_creation_time": "timestamp",
-    **dict.fromkeys(("keys", "new_image", "old_image", "sequence_number"), "string"),
+    **dict.fromkeys(("keys", "new_image", "old_image"), "string"),
+    **dict.fromkeys(("sequence_number", "position"), "string"),
     "size_bytes": "long",
     "stream_view_type": "string",
     "user_identity": "struct<type: string, principal_id: string>",
     "shard_id": "string",
 }
+# The service's numbers have up to 38.
+_POSITION_DIGITS: Final = 40
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _IDENTITY: Final = pa.struct([("type", pa.string()), ("principal_id", pa.string())])
 
@@ -70,6 +74,7 @@ class _Changes(NamedTuple):
     records: Sequence[WireRecord]
     changes: Sequence[WireChange]
     shard_id: str
+    key_names: Sequence[str]
 
 
 class ArrowEncoder:
@@ -83,8 +88,10 @@ class ArrowEncoder:
         )
         self._names: list[str] = schema.names
 
-    def encode(self, page: Page, shard_id: str, arn: str = "") -> pa.RecordBatch:
-        """Returns the records of a shard's page, in their order."""
+    def encode(
+        self, page: Page, shard_id: str, arn: str = "", key_names: Sequence[str] = ()
+    ) -> pa.RecordBatch:
+        """Returns the records of a shard's page, in their order; see `encode_records`."""
         if self._wire_records:
             raws = pages.raw_records(page.body)[page.start : page.stop]
             if self._redaction is not None:
@@ -95,24 +102,51 @@ class ArrowEncoder:
                 "event_source_arn": pa.repeat(arn, len(raws)),
             }
             return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
-        records = page.records()
+        return self.encode_records(page.records(), shard_id, key_names)
+
+    def encode_records(
+        self, records: Sequence[WireRecord], shard_id: str, key_names: Sequence[str]
+    ) -> pa.RecordBatch:
+        """Returns records of a shard, in their order.
+
+        A key has its attributes in the order of `key_names`; where none are known, by their names.
+        """
         if self._redaction is not None:
             records = list(map(self._redaction.wire, records))
-        return self.encode_records(records, shard_id)
-
-    def encode_records(self, records: Sequence[WireRecord], shard_id: str) -> pa.RecordBatch:
-        """Returns records of a shard, in their order."""
-        rows = _Changes(records, [record.dynamodb for record in records], shard_id)
+        rows = _Changes(records, [record.dynamodb for record in records], shard_id, key_names)
         return pa.RecordBatch.from_pydict({name: self._column(name, rows) for name in self._names})
 
     def _column(self, name: str, rows: _Changes) -> pa.Array:
         if name not in _IMAGES:
             return _MADE[name](rows)
         raws = list(map(_IMAGES[name], rows.changes))
-        is_plain = self._text is plain_json.plain_json  # the wire form stays as it is
-        return _strings(self._text(normal_keys(raws) if name == "keys" and is_plain else raws))
+        if name == "keys":
+            raws = [_in_order(raw, rows.key_names) for raw in raws]
+            if self._text is plain_json.plain_json:  # numbers stay as they are in the wire's form
+                return _strings(self._text(normal_keys(raws)))
+        return _strings(self._text(raws))
 
 
+def _in_order(key: msgspec.Raw, names: Sequence[str]) -> msgspec.Raw:
+    """Returns a key's JSON with its attributes in order: the same text for all its changes."""
+    if len(names) == 1 or not key:
+        return key
+    found = read(_attributes, key)
+    order = sorted(found, key=lambda name: (names.index(name) if name in names else 2, name))
+    return key if [*found] == order else msgspec.Raw(_encode({name: found[name] for name in order}))
+
+
+def key_of_item(item: msgspec.Raw, names: Sequence[str]) -> msgspec.Raw:
+    """Returns an item's key as the wire's JSON. Raises UsageError where it lacks an attribute."""
+    found = read(_attributes, item)
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise UsageError(f"keys: an item has no {', '.join(missing)}")
+    return msgspec.Raw(_encode({name: found[name] for name in names}))
+
+
+_attributes: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode: Final = msgspec.json.Encoder().encode
 _IMAGES: Final[Mapping[str, Callable[[WireChange], msgspec.Raw]]] = {
     "keys": attrgetter("Keys"),
     "new_image": attrgetter("NewImage"),
@@ -128,6 +162,9 @@ _MADE: Final[Mapping[str, Callable[[_Changes], pa.Array]]] = {
         [_micros(each.ApproximateCreationDateTime) for each in rows.changes], _TIME
     ),
     "sequence_number": lambda rows: _strings([each.SequenceNumber for each in rows.changes]),
+    "position": lambda rows: _strings(
+        [each.SequenceNumber.zfill(_POSITION_DIGITS) for each in rows.changes]
+    ),
     "size_bytes": lambda rows: pa.array([each.SizeBytes for each in rows.changes], pa.int64()),
     "stream_view_type": lambda rows: _strings([each.StreamViewType for each in rows.changes]),
     "user_identity": lambda rows: _identities(rows.records),

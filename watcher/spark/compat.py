@@ -96,15 +96,6 @@ def refuse_old() -> None:
         )
 
 
-def refuse_snapshot() -> None:
-    """Raises UsageError where a Spark's first micro-batch can't be the table's items."""
-    if not HAS_ADMISSION_CONTROL:
-        raise UsageError(
-            f"a snapshot needs Spark 4.2, and this is {pyspark.__version__}: read the table's "
-            "export first (dynamodb_export)"
-        )
-
-
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Returns Spark's schema as Arrow's, its timestamps in UTC."""
     # Up to 4.1 that is the default, and the parameter has another name.

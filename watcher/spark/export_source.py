@@ -15,7 +15,7 @@ from watcher.aws.arns import region_in
 from watcher.errors import UsageError
 from watcher.records.wire import WireChange, WireRecord
 from watcher.spark import compat, options
-from watcher.spark.columns import ArrowEncoder, columns, ddl, without
+from watcher.spark.columns import ArrowEncoder, columns, ddl, key_of_item, without
 from watcher.spark.options import SourceOptions
 from watcher.time_machine.exports import DataFile, Export, ExportLine
 
@@ -23,10 +23,8 @@ _ROWS: Final = 1_000
 _SOURCE: Final = "aws:dynamodb"
 _STREAM_OPTIONS: Final = (
     *("stream", "startingposition", "endingposition", "maxrecordspertrigger"),
-    *("wirerecords", "failondataloss"),
+    *("wirerecords", "failondataloss", "items", "segments", "readlimit"),
 )
-_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class FilePartition(InputPartition):
@@ -59,13 +57,15 @@ class ExportReader(DataSourceReader):
         encoder = ArrowEncoder(self._options, self._arrow)
         lines = export.lines_of(partition.file)
         while some := list(islice(lines, _ROWS)):
-            batch = encoder.encode_records([self._record(export, line) for line in some], "")
+            records = [self._record(export, line) for line in some]
+            batch = encoder.encode_records(records, "", self._keys)
             yield without(batch, "sequence_number", "shard_id")
 
     def _record(self, export: Export, line: ExportLine) -> WireRecord:
         region = region_in(export.table_arn)
         if export.since is None:
-            change = WireChange("", export.time.timestamp(), self._key(line.Item), line.Item)
+            key = key_of_item(line.Item, self._keys) if self._keys else msgspec.Raw()
+            change = WireChange("", export.time.timestamp(), key, line.Item)
             return WireRecord(change, awsRegion=region, eventSource=_SOURCE)
         change = WireChange(
             "",
@@ -79,15 +79,6 @@ class ExportReader(DataSourceReader):
         if kind == "MODIFY" and export.view_type != "NEW_IMAGE" and not bytes(line.OldImage):
             kind = "INSERT"
         return WireRecord(change, eventName=kind, awsRegion=region, eventSource=_SOURCE)
-
-    def _key(self, item: msgspec.Raw) -> msgspec.Raw:
-        if not self._keys:
-            return msgspec.Raw()
-        found = _shallow.decode(item)
-        missing = [name for name in self._keys if name not in found]
-        if missing:
-            raise UsageError(f"keys: an item of the export has no {', '.join(missing)}")
-        return msgspec.Raw(_encode({name: found[name] for name in self._keys}))
 
 
 class DynamoDBExport(DataSource):

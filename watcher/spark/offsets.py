@@ -36,13 +36,6 @@ class ShardOffset(msgspec.Struct, frozen=True):
     """The number of its first record, in a micro-batch whose start is not a record's number."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """A scan of the table, in `parts`; each item is as of `time` or later."""
-
-    parts: int
-    time: datetime
-
-
 class Offset(msgspec.Struct, frozen=True):
     """A point in the whole stream, as Spark's checkpoint stores it.
 
@@ -56,8 +49,6 @@ class Offset(msgspec.Struct, frozen=True):
     """The first micro-batch's start, which its end holds because Spark does not store it."""
     images: str | None = None
     """The form of images (`imageFormat`); None: there are none."""
-    snapshot: Snapshot | None = None
-    """The table's items, in the first micro-batch."""
 
 
 def with_begun(end: OffsetJson, initial: OffsetJson) -> OffsetJson:
@@ -99,7 +90,6 @@ class _StoredOffset(msgspec.Struct, frozen=True):
     version: int
     begun: dict[str, _StoredShard] = {}
     images: str | None = None
-    snapshot: Snapshot | None = None
     prefix: str = ""
     """The common beginning of all shard ids, which each leaves out."""
 
@@ -112,7 +102,6 @@ def to_json(offset: Offset, images: str | None = None) -> OffsetJson:
         "images": images,
         "prefix": prefix or None,
         "shards": _stored(offset.shards, prefix),
-        "snapshot": msgspec.to_builtins(offset.snapshot),
         "stream": offset.stream,
         "version": _VERSION,
     }
@@ -164,7 +153,7 @@ def from_json(plain: OffsetJson) -> Offset | None:
         begun, shards = (_read(each, stored.prefix) for each in (stored.begun, stored.shards))
     except msgspec.ValidationError as error:
         raise UsageError(f"the checkpoint's offset is not of dynamodb_streams: {error}") from None
-    return Offset(stored.stream, shards, begun, stored.images, stored.snapshot)
+    return Offset(stored.stream, shards, begun, stored.images)
 
 
 def _read(stored: Mapping[str, _StoredShard], prefix: str) -> dict[str, ShardOffset]:

@@ -113,8 +113,12 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One more column, the names of the attributes that differ."""
     columns: Annotated[tuple[str, ...] | None, _Option("columns", _names)] = None
     """Only these, in this order; None for all."""
-    snapshot: Annotated[bool, _Option("snapshot", _boolean, "readStream")] = False
-    """The table's items come first, then the changes since then."""
+    items: Annotated[bool, _Option("items", _boolean, "read")] = False
+    """The table's present items, instead of changes."""
+    segments: Annotated[int | None, _Option("segments", _count, "read")] = None
+    """The number of segments, and tasks, of the scan of the items."""
+    read_limit: Annotated[int | None, _Option("readLimit", _count, "read")] = None
+    """The read units a second of that scan, all tasks together."""
     stop_file: Annotated[str | None, _Option("stopFile", str, "readStream")] = None
     """Once this file exists, no other micro-batch begins."""
     wire_records: Annotated[bool, _Option("wireRecords", _boolean)] = False
@@ -138,6 +142,8 @@ _DECLARED: Final[Mapping[str, tuple[str, _Option]]] = {
 _REDACT: Final = ("redact", "redactFile", "redactKeyFile")
 _CONNECTION: Final = ("region", "profile", "endpointUrl")
 _KNOWN: Final = {name.lower(): name for name in (*_DECLARED, *_REDACT, *_CONNECTION)}
+_OF_ITEMS: Final = ("segments", "readLimit")
+_OF_CHANGES: Final = ("startingPosition", "endingPosition", "wireRecords")
 # The nearest name would mean the opposite.
 _KAFKA: Final = {"maxoffsetspertrigger": "maxrecordspertrigger"}
 # What Spark adds to the options of a table in a catalog.
@@ -155,8 +161,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         values[spelled] = value
     if not values.get("stream"):
         raise UsageError('give .option("stream", …): a stream ARN, a table ARN or a table name')
-    if values.get("snapshot", "").lower() == "true" and "startingPosition" in values:
-        raise UsageError("snapshot and startingPosition can't be combined")
+    _refuse_mixed(values)
     values.setdefault("startingPosition", "latest" if streaming else "trim_horizon")
     fields: dict[str, Any] = {"of_table": not is_stream(values["stream"])}
     for name, (field, option) in _DECLARED.items():
@@ -173,6 +178,14 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     fields["redaction"] = redaction(*map(values.get, _REDACT))
     region, profile, endpoint_url = map(values.get, _CONNECTION)
     return SourceOptions(connection=AwsConfig(region, profile, endpoint_url), **fields)
+
+
+def _refuse_mixed(values: Mapping[str, str]) -> None:
+    """Raises UsageError for options of changes in a read of items, and the other way round."""
+    is_of_items = values.get("items", "").lower() == "true"
+    for name in _OF_CHANGES if is_of_items else _OF_ITEMS:
+        if name in values:
+            raise UsageError(f"{name} is for " + ("changes, not items" if is_of_items else "items"))
 
 
 def _unknown(name: str) -> str:

@@ -101,6 +101,13 @@ class Planner:
         """The ARN of the table's next stream, once this one has ended and is delivered."""
         return self._succession.successor
 
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The attributes of the table's key, in its order; empty where the service names none."""
+        if self._coordinator is not None:
+            return self._coordinator.listing.key_names
+        return retry_at_start(lambda: self._service.list_shards(self.arn), self._clock).key_names
+
     @classmethod
     def connected(cls, options: SourceOptions) -> Planner:
         """Returns a planner over the real service, its shards read by threads."""

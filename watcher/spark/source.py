@@ -10,7 +10,7 @@ from typing import ClassVar
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from watcher.aws.credentials import keys_for_helpers
@@ -18,9 +18,11 @@ from watcher.spark import compat
 from watcher.spark.batch_reader import BatchReader
 from watcher.spark.columns import ddl
 from watcher.spark.export_source import DynamoDBExport
+from watcher.spark.items import ItemsReader
 from watcher.spark.options import parse
 from watcher.spark.stream_reader import StreamReader
 
+_ONLY_READ = ("endingposition", "items", "segments", "readlimit")
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
 
 
@@ -39,7 +41,8 @@ class DynamoDBStreams(DataSource):
         """Returns the columns; they depend on `columns` and others."""
         given = dict(self.options.items())
         # Whether this is for a stream is not known here: both have these options.
-        given.pop("endingposition", None)
+        for name in _ONLY_READ:
+            given.pop(name, None)
         return ddl(parse(given, streaming=True))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -48,14 +51,14 @@ class DynamoDBStreams(DataSource):
 
     def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse(dict(self.options), streaming=True)
-        if options.snapshot:
-            compat.refuse_snapshot()
         reader = StreamReader(options, schema, self.parallelism, keys=keys_for_helpers)
         return compat.adapted_reader(reader, options.checkpoint)
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader of `spark.read`."""
         options = parse(dict(self.options), streaming=False)
+        if options.items:
+            return ItemsReader(options, schema, self.parallelism)
         return BatchReader(options, schema, parallelism=self.parallelism, keys=keys_for_helpers)
 
 

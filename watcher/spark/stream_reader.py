@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +14,7 @@ from pyspark.sql.types import StructType
 from watcher.aws.arns import table_of
 from watcher.errors import UsageError
 from watcher.pull.ranges import RangeReader
-from watcher.spark import offsets, snapshot
+from watcher.spark import offsets
 from watcher.spark.compat import (
     ReadAllAvailable,
     ReadLimit,
@@ -26,7 +25,6 @@ from watcher.spark.compat import (
 from watcher.spark.offsets import Offset, OffsetJson
 from watcher.spark.options import SourceOptions
 from watcher.spark.planner import Planner, Report
-from watcher.spark.snapshot import SnapshotPartition, SnapshotRows
 from watcher.spark.tasks import (
     BufferedRange,
     KeysOf,
@@ -56,7 +54,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._keys = keys
         self._rows = TaskRows(options, schema, reader)
-        self._items = SnapshotRows(options, schema)
         has_images = {"new_image", "old_image"} & set(schema.names)
         self._images = options.image_format if has_images else None
         self._parallelism = parallelism
@@ -114,22 +111,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         begin = offsets.from_json(start)
         if begin is None:
-            return offsets.to_json(self._initial(), self._images)
+            return offsets.to_json(self._planner.initial_offset(), self._images)
         self._refuse_other_images(begin)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes
         end = self._planner_of(begin.stream).latest(begin, most, size)
         return start if end is begin else offsets.to_json(end, self._images)
-
-    def _initial(self) -> Offset:
-        """Returns the end of the first micro-batch: it has the table's items, or nothing."""
-        began = datetime.now(UTC)
-        initial = self._planner.initial_offset()
-        if not self._options.snapshot:
-            return initial
-        connection = self._options.connection
-        planned = snapshot.plan(initial.stream, connection, began, self._parallelism)
-        return msgspec.structs.replace(initial, snapshot=planned)
 
     def _refuse_other_images(self, stored: Offset) -> None:
         """Raises UsageError where the checkpoint's images have another form.
@@ -150,8 +137,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the ranges of a micro-batch, with their pages where they were read already."""
         finish = offsets.from_json(end)
         begin = offsets.from_json(start)
-        if begin is None and finish is not None and finish.snapshot is not None:
-            return snapshot.partitions(finish.stream, self._options.connection, finish.snapshot)
         begin = begin or (finish and offsets.start_of_first_batch(finish))
         if begin is None or finish is None:
             return []
@@ -169,12 +154,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         full = [each for each in ranges if each.pages != []]
         tasks = share_among_tasks(full, self._parallelism)
         keys = self._keys(self._options.connection, finish.stream) if tasks else None
-        return [TaskPartition(finish.stream, each, keys) for each in tasks]
+        names = planner.key_names if tasks else ()
+        return [TaskPartition(finish.stream, each, keys, names) for each in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of one task, shard by shard."""
-        if isinstance(partition, SnapshotPartition):
-            return self._items.read(partition)
         return self._rows.read(partition)
 
     def stop(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -60,9 +60,17 @@ class TaskPartition(InputPartition):
     a plan or an event, and goes to its executor only. (A reader is part of the task's binary.)
     """
 
-    def __init__(self, arn: str, ranges: list[BufferedRange], keys: Keys | None) -> None:
+    def __init__(
+        self,
+        arn: str,
+        ranges: list[BufferedRange],
+        keys: Keys | None,
+        key_names: Sequence[str] = (),
+    ) -> None:
         self.arn = arn
         self.ranges = ranges
+        self.key_names = key_names
+        """The attributes of the table's key, in its order."""
         self.keys = keys if any(each.pages is None for each in ranges) else None
 
 
@@ -78,11 +86,8 @@ class TaskRows:
         schema: StructType,
         connect: Callable[[SourceOptions, str], RangeReader],
     ) -> None:
-        arrow = compat.arrow_schema(schema)
-        if arrow.names != list(columns(options)):
-            raise UsageError(".schema(…) can't be given to dynamodb_streams")
         self._options = options
-        self._encoder = ArrowEncoder(options, arrow)
+        self._encoder = row_encoder(options, schema)
         self._connect = connect
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -96,18 +101,26 @@ class TaskRows:
         if up_to_now := [each.between for each in partition.ranges if each.between.bounded_at]:
             reader = self._connect(self._options, partition.arn)
             for between, page in reader.read_together(up_to_now):
-                yield self._encoder.encode(page, between.shard_id, partition.arn)
+                yield self._encoded(page, between, partition)
             return
         for each in partition.ranges:
             if each.pages is None:
-                read = self._connect(self._options, partition.arn).read(each.between)
-                yield from self._encoded(read, each.between, partition.arn)
+                pages = self._connect(self._options, partition.arn).read(each.between)
             else:
                 pages = (page.page() for page in each.pages)
-                yield from self._encoded(pages, each.between, partition.arn)
+            for page in pages:
+                yield self._encoded(page, each.between, partition)
 
-    def _encoded(self, pages: Iterator[Page], between: Range, arn: str) -> Iterator[pa.RecordBatch]:
-        return (self._encoder.encode(page, between.shard_id, arn) for page in pages)
+    def _encoded(self, page: Page, between: Range, partition: TaskPartition) -> pa.RecordBatch:
+        return self._encoder.encode(page, between.shard_id, partition.arn, partition.key_names)
+
+
+def row_encoder(options: SourceOptions, schema: StructType) -> ArrowEncoder:
+    """Returns the encoder of a read's rows. Raises UsageError for another schema than its own."""
+    arrow = compat.arrow_schema(schema)
+    if arrow.names != list(columns(options)):
+        raise UsageError(".schema(…) can't be given to dynamodb_streams")
+    return ArrowEncoder(options, arrow)
 
 
 def connected_reader(options: SourceOptions, arn: str) -> RangeReader:

@@ -47,7 +47,6 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
     test: RecordFilter | None = None,
     redaction: Redaction | None = None,
     start: str = "latest",
-    snapshot: bool = False,
     checkpoint: str | None = None,
     once: bool = False,
     on_error: str | None = None,
@@ -58,8 +57,7 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
 ) -> JobTotals:
     """Hands every change to the handlers that `load` makes, in each executor's processes.
 
-    The handlers get the records that pass the `test`, redacted. A `snapshot` is the table's items,
-    as a new query's first batch.
+    The handlers get the records that pass the `test`, redacted.
 
     The job prints what the handlers print, batch by batch. After a crash it delivers a whole batch
     again. Each process has its own handlers, with their own state, and calls `close` at the end;
@@ -81,8 +79,7 @@ def watch(  # noqa: PLR0913 (its parameters are the options)
         spark,
         stream,
         connection,
-        startingPosition=None if snapshot else start,
-        snapshot=snapshot,
+        startingPosition=start,
         wireRecords=True,
         columns=handler_tasks.COLUMNS,
         failOnDataLoss=fail_on_data_loss,

@@ -1,0 +1,100 @@
+"""`items`: a table's items as a DataFrame with the columns of the source, by a parallel scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from watcher.aws.arns import region_in
+from watcher.aws.connect import connect
+from watcher.aws.tables import ReadPace, for_task
+from watcher.records.wire import SNAPSHOT, WireChange, WireRecord
+from watcher.spark.columns import ArrowEncoder, key_of_item, without
+from watcher.spark.options import SourceOptions
+from watcher.spark.tasks import row_encoder
+from watcher.time_machine.table import open_table
+
+# A task that fails reads its part again: some minutes' worth.
+_PART_BYTES: Final = 128 * 1024 * 1024
+_PARTS_MAX: Final = 10_000
+_SOURCE: Final = "aws:dynamodb"
+
+
+class SegmentPartition(InputPartition):
+    """A segment of the scan, which one task reads."""
+
+    def __init__(
+        self,
+        *,
+        arn: str,
+        table: str,
+        keys: list[str],
+        began: datetime,
+        segment: int,
+        segments: int,
+    ) -> None:
+        self.arn = arn
+        self.table = table
+        """The name by which calls reach it."""
+        self.keys = keys
+        """The names of the key's attributes, the partition key's first."""
+        self.began = began
+        """The time before the scan: each item is as of then, or later."""
+        self.segment = segment
+        self.segments = segments
+
+
+class ItemsReader(DataSourceReader):
+    """The batch read of a table's items, each by a consistent read."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, parallelism: int) -> None:
+        self._options = options
+        self._encoder: ArrowEncoder = row_encoder(options, schema)
+        self._parallelism = parallelism
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Returns the segments."""
+        options, began = self._options, datetime.now(UTC)
+        service, arn = connect(options.stream, options.connection)
+        table = open_table(service.table(arn), options.connection)
+        large = min(table.description.size // _PART_BYTES, _PARTS_MAX)
+        count = options.segments or max(2 * self._parallelism, large)
+        keys = list(table.description.types)
+        return [
+            SegmentPartition(
+                arn=arn, table=table.name, keys=keys, began=began, segment=segment, segments=count
+            )
+            for segment in range(count)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields a segment's rows; an item has no sequence number."""
+        assert isinstance(partition, SegmentPartition)
+        options, region = self._options, region_in(partition.arn)
+        connection = options.connection
+        if connection.region is None:
+            connection = msgspec.structs.replace(connection, region=region)
+        at_once = min(self._parallelism, partition.segments)
+        pace = ReadPace(options.read_limit and options.read_limit / at_once)
+        scan = for_task(connection).scan(
+            partition.table, partition.segment, partition.segments, on_units=pace.on_units
+        )
+        time = partition.began.timestamp()
+        for items in filter(None, scan):
+            records = [
+                WireRecord(
+                    WireChange("", time, key_of_item(item, partition.keys), item),
+                    eventName=SNAPSHOT,
+                    awsRegion=region,
+                    eventSource=_SOURCE,
+                )
+                for item in items
+            ]
+            batch = self._encoder.encode_records(records, "", partition.keys)
+            yield without(batch, "sequence_number", "shard_id")
