@@ -9,7 +9,6 @@ import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import settings
 
@@ -167,7 +166,7 @@ def writes_are_there_at_once(request: pytest.FixtureRequest) -> Iterator[None]:
     before = TIMING.written_seconds
     prefork.expect_writes_at_once()
     yield
-    msgspec.structs.force_setattr(TIMING, "written_seconds", before)
+    TIMING.written_seconds = before
 
 
 @pytest.fixture

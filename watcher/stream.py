@@ -28,7 +28,6 @@ from watcher.pull.merged_streams import MergedStreams, StartPosition
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.snapshot_reader import SnapshotReader
 from watcher.pull.table_snapshot import Items
-from watcher.pull.timing import TIMING, Timing
 from watcher.records.filters import RecordFilter
 from watcher.records.record import Record
 from watcher.records.redaction import Redaction
@@ -37,6 +36,9 @@ from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenJson
 from watcher.streams.losses import Losses
 from watcher.streams.start_times import Moment
+
+_AWAIT_STEP_SECONDS = 0.1
+"""The delay between a waiting task's checks for due reads."""
 
 logger = logging.getLogger("watcher")
 
@@ -182,7 +184,6 @@ class Stream:
         snapshot: bool = True,
         clock: Clock = CLOCK,
         calls: CallPool | None = None,
-        timing: Timing = TIMING,
     ) -> Stream:
         """Creates a stream that reads the given services, one per ARN, with the given clock."""
         created = cls.__new__(cls)
@@ -194,7 +195,6 @@ class Stream:
             stream_count=len(services),
             on_stale=on_stale,
             page_filter=None if record_filter is None else record_filter.matching_indexes,
-            timing=timing,
         )
         created._set_up(
             services,
@@ -240,7 +240,6 @@ class Stream:
             self._new_reader,
             clock,
             in_threads=self._calls.may_have_threads,
-            timing=options.timing,
         )
         self._steps = StepThread(self._readers.poll)
         self._token: dict[str, Any] = {}
@@ -380,9 +379,7 @@ class Stream:
     async def _wait(self) -> None:
         """Waits for one read of the due shards, or for a moment where none is due."""
         if not self._steps.is_under_way:
-            remaining = (
-                self._stepped_at + self._options.timing.await_step_seconds - self._clock.monotonic()
-            )
+            remaining = self._stepped_at + _AWAIT_STEP_SECONDS - self._clock.monotonic()
             if remaining > 0 and not (self._readers.has_buffered or self._step_found):
                 await asyncio.sleep(remaining)
                 return
@@ -400,7 +397,7 @@ class Stream:
         return None
 
     def _is_poll_due(self) -> bool:
-        now, step_seconds = self._clock.monotonic(), self._options.timing.await_step_seconds
+        now, step_seconds = self._clock.monotonic(), _AWAIT_STEP_SECONDS
         return now >= self._stepped_at + step_seconds
 
     def _new_reader(self, service: Service, arn: str, start: StartPosition) -> MergedShards:

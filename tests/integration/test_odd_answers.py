@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from itertools import cycle, product
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.simulator.errors import ODD
 from tests.support.program import Program, run
 from watcher import Stream, StreamError, watch
-from watcher.streams.coordinator import Coordinator
-from watcher.streams.timing import Timing
+from watcher.streams.timing import TIMING
 
 pytestmark = pytest.mark.proof
 
@@ -116,8 +114,7 @@ def test_at_the_start_no_permission_to_read_is_the_end(sim: RemoteSimulator) -> 
 def test_no_permission_that_stays_ends_a_running_watch(
     sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hasty = partial(Coordinator, timing=Timing(denied_seconds=0.5))
-    monkeypatch.setattr("watcher.runtime.watched_stream.Coordinator", hasty)
+    monkeypatch.setattr(TIMING, "denied_seconds", 0.5)
     sim.bulk(10)
 
     def take(record: object) -> None:
@@ -143,8 +140,7 @@ def test_no_odd_answer_ends_a_stream_that_is_pulled(sim: RemoteSimulator) -> Non
 def test_a_pulled_stream_raises_what_stays(
     sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hasty = partial(Coordinator, timing=Timing(denied_seconds=0.5))
-    monkeypatch.setattr("watcher.pull.shard_pool.Coordinator", hasty)
+    monkeypatch.setattr(TIMING, "denied_seconds", 0.5)
     stream = Stream("orders", "trim_horizon", endpoint_url=sim.endpoint)
     sim.set_faults(auth_error="AccessDeniedException")
     with pytest.raises(StreamError, match="no permission"):

@@ -343,11 +343,9 @@ def _import_all() -> None:
 
 def expect_writes_at_once() -> None:
     """Has bounded reads wait a moment for writes, which services on this machine show at once."""
-    import msgspec
-
     from watcher.streams.timing import TIMING
 
-    msgspec.structs.force_setattr(TIMING, "written_seconds", 0.05)
+    TIMING.written_seconds = 0.05
 
 
 def keep_what_botocore_repeats() -> None:

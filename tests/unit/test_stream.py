@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,11 +19,8 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.errors import StreamGoneError, TransientError
-from watcher.pull.shard_pool import PullOptions
-from watcher.pull.timing import Timing
 from watcher.retry import Backoff
-from watcher.streams.persistent_errors import StreamRetry
-from watcher.streams.timing import Timing as CoreTiming
+from watcher.streams.timing import TIMING
 
 
 @pytest.fixture
@@ -33,14 +29,10 @@ def sim() -> Iterator[Simulator]:
         yield simulator
 
 
-def with_timing(monkeypatch: pytest.MonkeyPatch, timing: Timing) -> None:
-    monkeypatch.setattr("watcher.stream.PullOptions", partial(PullOptions, timing=timing))
-
-
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read that takes long is waited for: then None means that there is nothing."""
-    with_timing(monkeypatch, Timing(poll_seconds=20.0))
+    monkeypatch.setattr("watcher.pull.merged_shards.POLL_SECONDS", 20.0)
 
 
 def stream(sim: Simulator, start: object = "trim_horizon", **settings: object) -> Stream:
@@ -80,8 +72,7 @@ def test_what_was_written_while_a_full_page_was_taken_comes_before_none(sim: Sim
 def test_of_several_one_that_is_refused_at_first_goes_on_where_all_began(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    retry = partial(StreamRetry, timing=CoreTiming(stream_backoff=Backoff(first_seconds=0.1)))
-    monkeypatch.setattr("watcher.pull.merged_streams.StreamRetry", retry)
+    monkeypatch.setattr(TIMING, "stream_backoff", Backoff(first_seconds=0.1))
     sim.add_table("users")
     sim.fail_next("DescribeStream", "AccessDeniedException")
     where = {"region": "us-east-1", "endpoint_url": sim.endpoint}
@@ -232,7 +223,7 @@ def test_a_stream_that_another_has_replaced_ends_once_it_is_read_and_names_that(
 def test_a_table_that_can_t_be_asked_for_just_now_is_asked_again(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_timing(monkeypatch, Timing(successor_poll_seconds=0.1))
+    monkeypatch.setattr("watcher.pull.stream_successor.SUCCESSOR_POLL_SECONDS", 0.1)
     made = stream(sim)
     first = sim.write("a", 5)
     new = sim.enable_new_stream()

@@ -20,13 +20,28 @@ from watcher.aws.model import (
 from watcher.clock import CLOCK, Clock, DueQueue
 from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import PooledShard, PullOptions, ShardPool
-from watcher.pull.timing import TIMING, Timing
 from watcher.records.record import Record
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses, held_since
 from watcher.streams.messages import PageFilter
+
+_BACKLOG_CLIENTS = 8
+"""The connections that read a backlog: one core decodes the pages, so more are no faster …"""
+_SHARDS_PER_BACKLOG_CLIENT = 64
+"""… unless most shards are idle: one more connection for each 64 …"""
+_BACKLOG_CLIENTS_MAX = 16
+"""… up to 16."""
+BACKLOG_TURN_SHARDS = 16
+"""The largest number of idle shards that one thread reads side by side.
+
+With more, the first answers wait too long to tell that a shard is read up to now.
+"""
+_BACKLOG_WAIT_SECONDS = 0.1
+"""The longest wait for an answer while no read is due."""
+_LEAST_BACKLOG_WAIT_SECONDS = 0.01
+"""The shortest wait for a shard that is due soon."""
 
 
 class BacklogReader:
@@ -53,13 +68,11 @@ class BacklogReader:
         page_filter: PageFilter | None = None,
         clock: Clock = CLOCK,
         listing_service: Service | None = None,
-        timing: Timing = TIMING,
     ) -> None:
         self._arn = arn
         self._service = service
         self._listing_service = listing_service or service
-        self._options = PullOptions(up_to_now=True, page_filter=page_filter, timing=timing)
-        self._timing = timing
+        self._options = PullOptions(up_to_now=True, page_filter=page_filter)
         self._clock = clock
         self._losses = Losses(is_error=strict, clock=clock)
         self.losses = self._losses.lines
@@ -162,9 +175,8 @@ class BacklogReader:
     def _connect(self, shards: int) -> Sequence[Service]:
         """Returns the services that read, made once, for up to `shards` shards."""
         if not self._clients:
-            timing = self._timing
-            many = min(shards // timing.shards_per_backlog_client, timing.backlog_clients_max)
-            count = max(1, min(max(timing.backlog_clients, many), shards))
+            many = min(shards // _SHARDS_PER_BACKLOG_CLIENT, _BACKLOG_CLIENTS_MAX)
+            count = max(1, min(max(_BACKLOG_CLIENTS, many), shards))
             make = self._new_clients
             self._clients = [self._service] if make is None else make(count)
         return self._clients
@@ -181,11 +193,7 @@ class BacklogReader:
     def _take_turn(self, queue: DueQueue[PooledShard]) -> list[PooledShard]:
         """Returns shards for one turn of a client; at most one is likely to have records."""
         turn = [queue.pop()]
-        while (
-            turn[-1].reader.was_empty
-            and len(turn) < self._timing.backlog_turn_shards
-            and queue.due_in <= 0
-        ):
+        while turn[-1].reader.was_empty and len(turn) < BACKLOG_TURN_SHARDS and queue.due_in <= 0:
             turn.append(queue.pop())
         return turn
 
@@ -196,6 +204,6 @@ class BacklogReader:
 
     def _wait_seconds(self) -> float:
         """Returns the seconds until a shard is due; a listing may be due sooner."""
-        longest = self._timing.backlog_wait_seconds
+        longest = _BACKLOG_WAIT_SECONDS
         due_in = min((queue.due_in for queue in self._idle_queues()), default=longest)
-        return min(max(due_in, self._timing.least_backlog_wait_seconds), longest)
+        return min(max(due_in, _LEAST_BACKLOG_WAIT_SECONDS), longest)

@@ -11,7 +11,11 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from watcher import process_start
-from watcher.pull.timing import TIMING
+
+_THREADS = 32
+"""The largest number of threads: more keep one core busy with switching."""
+_IDLE_THREADS_END_SECONDS = 0.2
+"""The longest time that a fork waits for idle threads to end."""
 
 _Answer = TypeVar("_Answer")
 _Calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
@@ -28,7 +32,7 @@ class CallPool:
     minute. Nor do they hinder a fork: idle ones end before it, and start again with the next calls.
     """
 
-    def __init__(self, *, threads: bool = True, most: int = TIMING.threads) -> None:
+    def __init__(self, *, threads: bool = True, most: int = _THREADS) -> None:
         """Without `threads`, makes all calls in the caller's thread."""
         self.may_have_threads = threads
         self._max_threads = most
@@ -59,7 +63,7 @@ class CallPool:
         others = set(threading.enumerate()) - {threading.current_thread()}
         # With another thread of the program, which may submit a call now, they go on.
         if self._threads and self._calls.empty() and all(isinstance(o, _Thread) for o in others):
-            until = time.monotonic() + TIMING.idle_threads_end_seconds
+            until = time.monotonic() + _IDLE_THREADS_END_SECONDS
             for thread in self._end_threads():
                 thread.join(max(0.0, until - time.monotonic()))
 

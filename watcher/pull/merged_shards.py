@@ -25,6 +25,21 @@ from watcher.streams.checkpoint_format import Token
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Page
 
+_LISTING_PAGES = 2
+"""The number of pages, of all streams, up to which a listing is worth a wait: four take 1 s."""
+_LISTING_SECONDS = 1.0
+"""The longest wait for a small listing; a later poll takes the answer of a slower one."""
+POLL_SECONDS = 1.0
+"""The longest poll during empty pages, which records may follow."""
+_BUFFERED_BYTES = 64 * 1024 * 1024
+"""The size of buffered pages at which reading pauses."""
+_READS_AT_ONCE = 100
+"""The largest number of reads side by side: more are no faster, and each costs a thread."""
+PATIENT_SECONDS = 5.0
+"""The longest wait for a stream's first reads, and for its only shard's."""
+_MOMENT_SECONDS = 0.05
+"""The wait for a read of a shard that is most likely idle."""
+
 _SortKey: TypeAlias = tuple[float, int, str]
 """A record's time, number and shard."""
 
@@ -103,11 +118,8 @@ class MergedShards:
         """The number of records that a filter left out."""
         self._clock = clock
         self._service = service
-        self._successor = SuccessorSearch(
-            of_table=True, wait_seconds=math.inf, clock=clock, timing=options.timing
-        )
+        self._successor = SuccessorSearch(of_table=True, wait_seconds=math.inf, clock=clock)
         self._options = options
-        self._timing = options.timing
         self._size_bytes = 0
         self._drained: list[PooledShard] = []
         """Ended shards whose records were all taken; their children may start."""
@@ -127,8 +139,8 @@ class MergedShards:
         )
         if calls.may_have_threads:
             # Available records must not wait for a listing, or for a shard that hangs.
-            is_small = self.listing.pages * options.stream_count <= self._timing.listing_pages
-            patience = self._timing.listing_seconds if is_small else 0.0
+            is_small = self.listing.pages * options.stream_count <= _LISTING_PAGES
+            patience = _LISTING_SECONDS if is_small else 0.0
             self._pool.listing_service = BackgroundService(service, patience=patience)
         saved_at = token.saved_at if token else None
         self._restarts_snapshot = losses.restarts_snapshot(
@@ -149,7 +161,7 @@ class MergedShards:
         With `at_once` it reads all shards before it returns None, four times a second at most.
         """
         self._finish_drained()
-        until = self._clock.monotonic() + self._timing.poll_seconds
+        until = self._clock.monotonic() + POLL_SECONDS
         while not self._heap:
             self._read_due(at_once)
             # Records may follow an empty page.
@@ -315,15 +327,15 @@ class MergedShards:
 
         It does not wait for slow answers, except for the one that defines a shard's "latest".
         """
-        timing, pool = self._timing, self._pool
+        pool = self._pool
         pool.refresh()
         unread = pool.free()
-        while unread and self._size_bytes < timing.buffered_bytes:
-            pool.start_reads(unread[: timing.reads_at_once])
-            del unread[: timing.reads_at_once]
-            self._collect(self._reading_since(timing.patient_seconds), timing.patient_seconds)
+        while unread and self._size_bytes < _BUFFERED_BYTES:
+            pool.start_reads(unread[:_READS_AT_ONCE])
+            del unread[:_READS_AT_ONCE]
+            self._collect(self._reading_since(PATIENT_SECONDS), PATIENT_SECONDS)
             while waiting := [each for each in pool.reading.values() if not each.has_position]:
-                self._collect(waiting, timing.moment_seconds)
+                self._collect(waiting, _MOMENT_SECONDS)
 
     def _read_due(self, at_once: bool) -> None:
         """Reads each shard without buffered records once, if it may have more or is due.
@@ -331,14 +343,13 @@ class MergedShards:
         It waits for the shards that may have more, and only a moment for the others (unless
         `at_once` can mean all of them) and for a slow read.
         """
-        timing = self._timing
         behind = self._start_due(at_once)
-        is_crowd = self._shard_count > timing.reads_at_once
+        is_crowd = self._shard_count > _READS_AT_ONCE
         if at_once and not is_crowd:
-            behind = self._reading_since(timing.poll_seconds)
+            behind = self._reading_since(POLL_SECONDS)
         is_alone = self._shard_count == 1
-        self._collect(behind, timing.patient_seconds if is_alone else timing.poll_seconds)
-        moment = timing.moment_seconds / self._options.stream_count
+        self._collect(behind, PATIENT_SECONDS if is_alone else POLL_SECONDS)
+        moment = _MOMENT_SECONDS / self._options.stream_count
         self._collect(self._pool.reading.values(), moment / 2 if is_crowd else moment)
 
     def _start_due(self, at_once: bool) -> list[PooledShard]:
@@ -346,7 +357,7 @@ class MergedShards:
 
         Busy shards get half the room.
         """
-        pool, timing = self._pool, self._timing
+        pool = self._pool
         pool.refresh()
         now = self._clock.monotonic()
         free = pool.free()
@@ -354,8 +365,8 @@ class MergedShards:
         idle = (each for each in free if not each.may_have_more)
         due = [each for each in idle if (each.soonest_at if at_once else each.due_at) <= now]
         due.sort(key=_due_at)
-        room = max(timing.reads_at_once - len(pool.reading), 0)
-        behind = behind[:room] if self._size_bytes < timing.buffered_bytes else []
+        room = max(_READS_AT_ONCE - len(pool.reading), 0)
+        behind = behind[:room] if self._size_bytes < _BUFFERED_BYTES else []
         room -= len(behind)
         busy = [each for each in due if now < each.busy_until][: (room + 1) // 2]
         due = list(dict.fromkeys(busy + due))[:room]

@@ -11,11 +11,21 @@ from watcher.aws.model import CachedListing, Latest, Position, Service
 from watcher.clock import Clock
 from watcher.errors import NoAnswerYetError, StreamError
 from watcher.pull.merged_shards import MergedShards
-from watcher.pull.timing import TIMING, Timing
 from watcher.records.record import Record
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.persistent_errors import StreamRetry
 from watcher.streams.start_times import LatestMoment
+
+START_SECONDS = 10.0
+"""The longest time that a stream without a listing delays the others' start."""
+_START_CHECK_SECONDS = 0.1
+"""The delay between checks of the streams that are being listed."""
+_ALLOWED_SECONDS = 2.5
+"""The longest wait for a throttled shard that may have more records."""
+_LEAST_STEP_SECONDS = 0.01
+"""The shortest wait: clocks are no finer."""
+_STEP_SECONDS = 0.05
+"""The longest time that a throttled shard delays other shards' records."""
 
 StartPosition = Position | Token
 _time = itemgetter(0)
@@ -36,7 +46,6 @@ class MergedStreams:
         clock: Clock,
         *,
         in_threads: bool,
-        timing: Timing = TIMING,
     ) -> None:
         self.starts: dict[str, StartPosition] = {}
         """The position or token at which each stream starts."""
@@ -45,7 +54,6 @@ class MergedStreams:
         self._services = services
         self._new_reader = new_reader
         self._clock = clock
-        self._timing = timing
         self._retries: dict[str, StreamRetry] = {}
         self._missed_latest = set[str]()
         self._is_answered = threading.Event()
@@ -70,8 +78,7 @@ class MergedStreams:
         self._retries = {arn: StreamRetry(self._clock) for arn in self._services}
         self._latest = LatestMoment(self._clock)
         self._missed_latest.clear()
-        timing = self._timing
-        until = self._clock.monotonic() + timing.start_seconds
+        until = self._clock.monotonic() + START_SECONDS
         pending = list(starts)
         while pending:
             self._is_answered.clear()
@@ -82,9 +89,9 @@ class MergedStreams:
             if self.started and self._clock.monotonic() >= until:
                 break
             if pending:
-                self._is_answered.wait(timing.start_check_seconds)
+                self._is_answered.wait(_START_CHECK_SECONDS)
         for arn in pending:
-            late = f"not listed yet, after {timing.start_seconds:g} s; it begins then"
+            late = f"not listed yet, after {START_SECONDS:g} s; it begins then"
             self._retries[arn].note(arn, StreamError(late))
             self._keep_latest(arn)
         self._raise_if_all_fail()
@@ -122,12 +129,11 @@ class MergedStreams:
         A throttled shard that may have more records leaves that open: the polls wait for its next
         read.
         """
-        timing = self._timing
         yield False
         yield True
-        until = self._clock.monotonic() + timing.allowed_seconds
+        until = self._clock.monotonic() + _ALLOWED_SECONDS
         while (wait := self._allowed_in()) <= until - self._clock.monotonic():
-            self._clock.sleep(min(max(wait, timing.least_step_seconds), timing.step_seconds))
+            self._clock.sleep(min(max(wait, _LEAST_STEP_SECONDS), _STEP_SECONDS))
             yield False
 
     def _allowed_in(self) -> float:

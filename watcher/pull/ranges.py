@@ -13,7 +13,6 @@ from watcher.aws.connect import connect, for_worker
 from watcher.aws.model import AfterSequence, AtSequence, Position, Service, ShardKey, TrimHorizon
 from watcher.clock import CLOCK, Clock, DueQueue, MachineTime
 from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
-from watcher.pull.timing import TIMING, Timing
 from watcher.records.record import Record
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
@@ -21,6 +20,9 @@ from watcher.streams.losses import Losses
 from watcher.streams.messages import DecodedPage, Loss, Page, ReadFailed
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
+
+_GIVE_UP_SECONDS = 300.0
+"""The time without progress after which a range fails with its cause; Spark retries it."""
 
 # As `bounded_at`: ends some seconds after the start of the read, not at a service's time.
 _SECONDS_AFTER_START = datetime.max.replace(tzinfo=UTC)
@@ -140,13 +142,11 @@ class RangeReader:
         clock: Clock = CLOCK,
         *,
         rates: dict[str, AdaptiveRateLimit] | None = None,
-        timing: Timing = TIMING,
     ) -> None:
         self._arn = arn
         self._service = service
         self._clock = clock
         self._rates = {} if rates is None else rates
-        self._timing = timing
         self._losses = losses
         self._ended: dict[str, Coordinator] = {}
         """The coordinator of each shard that was read to its end."""
@@ -292,5 +292,5 @@ class RangeReader:
 
     def _give_up_if_late(self, between: Range, coordinator: Coordinator, since: float) -> None:
         """Raises TransientError after minutes without progress."""
-        if self._clock.monotonic() > since + self._timing.give_up_seconds:
+        if self._clock.monotonic() > since + _GIVE_UP_SECONDS:
             raise TransientError(f"{between} can't be read: {coordinator.last_error}")

@@ -15,7 +15,6 @@ from watcher.aws.retry import first_listing
 from watcher.clock import Clock
 from watcher.errors import StreamError
 from watcher.pull.call_pool import CallPool
-from watcher.pull.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
@@ -23,6 +22,11 @@ from watcher.streams.messages import DecodedPage, Message, Page, PageFilter, mak
 from watcher.streams.page_fetcher import FULL_BYTES
 from watcher.streams.read_rate import AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
+
+_BUSY_SECONDS = 60.0
+"""The time for which a shard that had records is polled before the idle ones."""
+_DELAY_PER_SHARD_SECONDS = 0.001
+"""The delay that each idle shard adds: one process can't poll thousands every second."""
 
 
 class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +44,6 @@ class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the indexes of the matching records; the others may be left out."""
     read_limit: float | None = None
     """The largest number of read units a second for a table's items."""
-    timing: Timing = TIMING
 
 
 DEFAULTS = PullOptions()
@@ -130,7 +133,6 @@ class ShardPool:
         self._calls = calls
         self._clock = clock
         self._options = options
-        self._timing = options.timing
         self._opened = 0
         self.coordinator.start(first_listing(service, arn, clock))
         self._clients = [service] if clients is None else clients(len(self.listing.shards))
@@ -251,7 +253,7 @@ class ShardPool:
                 case ShardEnd():
                     shard.has_ended = True
         if pages:
-            shard.busy_until = self._clock.monotonic() + self._timing.busy_seconds
+            shard.busy_until = self._clock.monotonic() + _BUSY_SECONDS
             if self.coordinator.take_idle_poll():
                 self._poll_idle_shards()
         self._schedule(shard)
@@ -263,7 +265,7 @@ class ShardPool:
         delay = shard.reader.delay
         least = delay if shard.is_refused else shard.reader.least_delay
         is_idle = now >= shard.busy_until
-        crowd = len(self.shards) * self._timing.delay_per_shard_seconds if is_idle else 0.0
+        crowd = len(self.shards) * _DELAY_PER_SHARD_SECONDS if is_idle else 0.0
         if delay >= 1:
             delay = max(delay, crowd)
         shard.due_at = now + delay

@@ -17,9 +17,14 @@ from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.records import page as pages
 from watcher.records.record import Record
 from watcher.records.redaction import Redaction
-from watcher.retry import worth_logging
+from watcher.retry import Backoff, worth_logging
 from watcher.streams.checkpoint_format import Token, TokenSnapshot
 from watcher.streams.losses import Losses
+
+_ITEMS_BACKOFF = Backoff(first_seconds=1.0, longest_seconds=30.0)
+"""The delays between attempts at a page of a snapshot's items."""
+_CHANGES_BETWEEN_ITEMS = 1_000
+"""The largest number of changes between two pages of a snapshot's items: neither starves."""
 
 logger = logging.getLogger("watcher")
 
@@ -111,15 +116,14 @@ class SnapshotReader(MergedShards):
         return not self._pool.coordinator.lineage.awaits_latest
 
     def _read_items(self) -> None:
-        timing = self._timing
         try:
             page = self._items.read()
         except TransientError as error:
             self._failures += 1
-            self._retry_at = self._clock.monotonic() + timing.items_backoff.after(self._failures)
+            self._retry_at = self._clock.monotonic() + _ITEMS_BACKOFF.after(self._failures)
             if worth_logging(self._failures):
                 text = f"Can't read the items of {self.listing.table}, trying again: {error}"
                 logger.warning(text, extra={"stream": self.arn})
             return
-        self._failures, self._changes_left = 0, timing.changes_between_items
+        self._failures, self._changes_left = 0, _CHANGES_BETWEEN_ITEMS
         self._item_records.extend(pages.records(page.body, self._items.shard_key))

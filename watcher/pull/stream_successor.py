@@ -10,8 +10,12 @@ from watcher.aws.discovery import newer_stream
 from watcher.aws.model import Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import MAY_PASS, CredentialsError, NoAnswerYetError, WatcherError
-from watcher.pull.timing import TIMING, Timing
 from watcher.streams.coordinator import Coordinator
+
+SUCCESSOR_WAIT_SECONDS = 60.0
+"""The wait for a disabled stream's successor: to change the view type takes both steps."""
+SUCCESSOR_POLL_SECONDS = 5.0
+"""The delay between checks for a table's next stream, once a stream has ended."""
 
 logger = logging.getLogger("watcher")
 
@@ -38,12 +42,10 @@ class SuccessorSearch:
         of_table: bool,
         wait_seconds: float = 0.0,
         clock: Clock = CLOCK,
-        timing: Timing = TIMING,
     ) -> None:
         self.of_table = of_table
         self.wait_seconds = wait_seconds
         self._clock = clock
-        self._timing = timing
         self._since: float | None = None
         self._failures = 0
         self._due = 0.0
@@ -70,10 +72,10 @@ class SuccessorSearch:
         except NoAnswerYetError:
             return None
         except MAY_PASS as error:
-            self._due = now + self._timing.successor_poll_seconds
+            self._due = now + SUCCESSOR_POLL_SECONDS
             self._failed(service, error, about)
             return None
-        self._due = now + self._timing.successor_poll_seconds
+        self._due = now + SUCCESSOR_POLL_SECONDS
         if new and self.of_table:
             self._since = None
             return StreamEnd(new)

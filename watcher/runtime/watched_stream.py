@@ -29,9 +29,8 @@ from watcher.options import WatchOptions
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
-from watcher.pull.stream_successor import StreamEnd, SuccessorSearch
+from watcher.pull.stream_successor import SUCCESSOR_WAIT_SECONDS, StreamEnd, SuccessorSearch
 from watcher.pull.table_snapshot import Items, TableSnapshot
-from watcher.pull.timing import TIMING
 from watcher.runtime.protocol import ShardAssignment
 from watcher.runtime.stats import StreamStats
 from watcher.streams import checkpoint_format
@@ -101,7 +100,7 @@ class WatchedStream:
         waits = of_table and not options.is_bounded
         self._successor = SuccessorSearch(
             of_table=of_table,
-            wait_seconds=TIMING.successor_wait_seconds if waits else 0.0,
+            wait_seconds=SUCCESSOR_WAIT_SECONDS if waits else 0.0,
             clock=clock,
         )
         self.bounded_at: datetime | None = None

@@ -8,8 +8,7 @@ import math
 from watcher.aws.model import Service
 from watcher.clock import Clock
 from watcher.errors import StreamGoneError
-from watcher.pull.stream_successor import StreamEnd, SuccessorSearch
-from watcher.pull.timing import TIMING
+from watcher.pull.stream_successor import SUCCESSOR_WAIT_SECONDS, StreamEnd, SuccessorSearch
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.losses import Losses
 
@@ -49,7 +48,7 @@ class StreamSuccession:
         if stops or (coordinator.is_gone and not search.of_table):
             search.wait_seconds = 0.0
         elif coordinator.is_gone:
-            search.wait_seconds = TIMING.successor_wait_seconds
+            search.wait_seconds = SUCCESSOR_WAIT_SECONDS
         self.end = search.search(service, coordinator)
         if self.end is not None and self.end.newer and stops:
             logger.warning(str(self.error(coordinator)))

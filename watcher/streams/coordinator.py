@@ -45,8 +45,13 @@ from watcher.streams.messages import (
     ReadFailed,
 )
 from watcher.streams.persistent_errors import PersistentErrors, kind_of
-from watcher.streams.timing import TIMING, Timing
+from watcher.streams.timing import TIMING
 from watcher.streams.unlisted_parents import UnlistedParents
+
+_READ_AGAIN_SECONDS = 1.0
+"""The delay before a new reader of a shard whose reader ended too early."""
+_POLL_IDLE_SECONDS = 30.0
+"""The shortest time between two polls of all idle shards because of another's records."""
 
 logger = logging.getLogger("watcher")
 
@@ -101,9 +106,7 @@ class Coordinator:
         clock: Clock,
         has_worked: bool = False,
         lists_in_doubt: bool = False,
-        timing: Timing = TIMING,
     ) -> None:
-        self._timing = timing
         self.arn = arn
         self.lineage = Lineage(start, resumed)
         self.losses = losses
@@ -115,9 +118,9 @@ class Coordinator:
         """The last listing; an empty one before the first."""
         self.began_at = our_time
         """A time at or before the first listing, by the slower clock."""
-        self._schedule = ListingSchedule(clock, only_wanted=lists_in_doubt, timing=timing)
+        self._schedule = ListingSchedule(clock, only_wanted=lists_in_doubt)
         # Counts the errors of reads that only the user can fix.
-        self._read_errors = PersistentErrors(clock, has_worked=has_worked, timing=timing)
+        self._read_errors = PersistentErrors(clock, has_worked=has_worked)
         self._first_listed = our_time
         self._in_use = in_use
         self._clock = clock
@@ -128,20 +131,20 @@ class Coordinator:
         """The finished shards whose children are to be requested, in their order."""
         self._asked_at = dict[str, datetime]()
         """The service's time when each of these was first asked for its children."""
-        self._late = LateChildren(clock, timing=timing)
+        self._late = LateChildren(clock)
         self._closed_at = dict[str, float]()
         """A (monotonic) time for each listed closed shard by which it was closed."""
         resumed_shards = self.lineage.shards.values()
         finished = (each for each in resumed_shards if each.status is ShardStatus.FINISHED)
         self._finished_at = {shard.id: clock.monotonic() for shard in finished}
         """A (monotonic) time by which each of these finished shards without a child had ended."""
-        self._unlisted = UnlistedParents(arn, clock, timing=timing)
+        self._unlisted = UnlistedParents(arn, clock)
         # The first listing has succeeded: the engine raises its errors.
-        self._listing_errors = PersistentErrors(clock, has_worked=True, timing=timing)
+        self._listing_errors = PersistentErrors(clock, has_worked=True)
         self._ready = dict[str, TrackedShard]()
         """The shards that may have become ready since `take_ready`."""
         self._poll_idle_due_at = -math.inf
-        self._again = ReadAgain(timing.read_again_seconds)
+        self._again = ReadAgain(_READ_AGAIN_SECONDS)
         self._note_time(our_time)
 
     @property
@@ -152,7 +155,7 @@ class Coordinator:
     @property
     def written_at(self) -> datetime:
         """The time by which all records written before the start are in their shards."""
-        return self._first_listed + timedelta(seconds=self._timing.written_seconds + 1)
+        return self._first_listed + timedelta(seconds=TIMING.written_seconds + 1)
 
     # Calls and their answers
 
@@ -246,7 +249,7 @@ class Coordinator:
         if self._unlisted.on_answers(answers):
             self._find_ready()
         elif not self._schedule.failures:
-            self._schedule.want_in(self._timing.late_child_seconds_max)
+            self._schedule.want_in(TIMING.late_child_seconds_max)
 
     def _on_refusal(self, error: WatcherError, service: Service) -> None:
         """Handles a refused listing or probe. Raises it once it has lasted, or no retry helps."""
@@ -276,7 +279,7 @@ class Coordinator:
         self.listing = listing
         self._note_time(listing.time)
         self._closed_at = {name: self._closed_at.get(name, now) for name in listing.closed()}
-        by = self._began + self._timing.listed_seconds
+        by = self._began + TIMING.listed_seconds
         self._schedule.on_listing(listing.pages, asked_at=asked_at, by=by)
         self._unlisted.on_listing(asked_at=asked_at)
         self.lineage.update(listing.shards, listing.time)
@@ -297,7 +300,7 @@ class Coordinator:
                 if shard.id not in self._in_use:
                     shard.status = ShardStatus.WAITING
                 else:  # its former reader's records are not all delivered
-                    self._late.settle_at(now + self._timing.late_child_seconds_max)
+                    self._late.settle_at(now + TIMING.late_child_seconds_max)
 
     def _reopen_ended(self, asked_at: float) -> None:
         """Restarts finished shards that a listing still shows as open: one odd answer ended them.
@@ -313,7 +316,7 @@ class Coordinator:
         }
         shown_open = {each.id for each in self.listing.shards} - self._closed_at.keys()
         for name in [] if self.has_ended else shown_open & self._finished_at.keys():
-            wait = self._timing.listed_seconds * 2 ** known[name].reopened
+            wait = TIMING.listed_seconds * 2 ** known[name].reopened
             if asked_at >= self._finished_at[name] + wait and name not in self._in_use:
                 del self._finished_at[name]
                 known[name].reopen()
@@ -347,7 +350,7 @@ class Coordinator:
     def _may_have_more_children(self, shard_id: str, listed: datetime | None = None) -> bool:
         """True if the children listed at that time may lack one; by default, the last listing's."""
         children, listed = self.lineage.children(shard_id), listed or self.listing.time
-        return not children or any(is_young(each.id, listed, self._timing) for each in children)
+        return not children or any(is_young(each.id, listed) for each in children)
 
     def _listing_failed(self, error: WatcherError) -> None:
         self._schedule.on_failure()
@@ -426,7 +429,7 @@ class Coordinator:
         """True where a page makes records of idle shards likely: they are to be polled now."""
         if (now := self._clock.monotonic()) < self._poll_idle_due_at:
             return False
-        self._poll_idle_due_at = now + self._timing.poll_idle_seconds
+        self._poll_idle_due_at = now + _POLL_IDLE_SECONDS
         return True
 
     def _on_iterator(self, shard: TrackedShard, time: datetime) -> None:
@@ -504,7 +507,7 @@ class Coordinator:
 
         Else it requests another one.
         """
-        settled = self._began + self._timing.listed_seconds
+        settled = self._began + TIMING.listed_seconds
         if self._schedule.listed_at >= settled:
             return True
         self._schedule.want_in(settled - self._clock.monotonic())

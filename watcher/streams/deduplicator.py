@@ -9,7 +9,14 @@ from datetime import datetime
 from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, Position
 from watcher.errors import TransientError
 from watcher.records.wire import WireRecord
-from watcher.streams.timing import TIMING, Timing
+
+_LATER_RECORDS = 1000
+"""The number of records in a row after `end` that ends the reading.
+
+A single one may have a wrong time.
+"""
+_REMEMBERED_NUMBERS = 1000
+"""The number of remembered sequence numbers, about a page's."""
 
 _SHOWN_DIGITS = 60  # the longest numbers that services give
 
@@ -25,10 +32,7 @@ class Deduplicator:
     records, up to the first newer one.
     """
 
-    def __init__(
-        self, position: Position, end: datetime | None = None, *, timing: Timing = TIMING
-    ) -> None:
-        self._timing = timing
+    def __init__(self, position: Position, end: datetime | None = None) -> None:
         self.newest = -1
         """The number of the last record that came, or of the one to start after."""
         if isinstance(position, AfterSequence):
@@ -65,7 +69,7 @@ class Deduplicator:
     @property
     def is_past_end(self) -> bool:
         """True if the last records are later than `end`: so many that it is no wrong time."""
-        return self._later >= self._timing.later_records
+        return self._later >= _LATER_RECORDS
 
     def through(self, records: list[WireRecord]) -> list[tuple[int, int]] | None:
         """Returns the parts `first:last` of a page that pass; None if it has to be sorted first.
@@ -104,7 +108,7 @@ class Deduplicator:
             self._seen_through = min(map(int, texts)) - 1
         self._recent.append((highest, texts))
         self._recent_count += len(texts)
-        while self._recent_count - len(self._recent[0][1]) >= self._timing.remembered_numbers:
+        while self._recent_count - len(self._recent[0][1]) >= _REMEMBERED_NUMBERS:
             forgotten_highest, forgotten = self._recent.popleft()
             self._recent_count -= len(forgotten)
             self._seen_through = max(self._seen_through, forgotten_highest)

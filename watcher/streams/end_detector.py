@@ -34,7 +34,30 @@ from watcher.formatting.text import counted
 from watcher.records import page
 from watcher.streams.deduplicator import numbers_of
 from watcher.streams.page_fetcher import PageFetcher
-from watcher.streams.timing import TIMING, Timing
+from watcher.streams.timing import TIMING
+
+_PROBE_END_SECONDS = 1.0
+"""The delay between probes of LATEST."""
+_READS_PER_PROBE = 20
+"""The number of allowed reads for each probe."""
+_PROBES = 3
+"""The number of iterators at LATEST whose answers count: a single one may go back."""
+_QUIET_PAGES = 36
+"""… and the number of empty pages of one iterator.
+
+bloop counts 5 in 4 hours; this covers more than a day. It holds for young shards too: AWS
+documents no smaller number.
+"""
+_SPREAD_PAGES = 3
+"""The number of last empty pages that are spread over the remaining time."""
+_EMPTY_PAGE_SECONDS = 0.02
+"""The delay after an empty page, while the reader looks for the shard's end."""
+_QUIET_SECONDS = 1.0
+"""The time without a record after which an open shard may be left, …"""
+_EMPTY_PAGES_OF_ALL_ITERATORS = 120
+"""… or of several iterators, each refused after a while."""
+_LISTING_RECEIVED_SECONDS = 0.5
+"""The time in which a listing reaches the coordinator."""
 
 
 def left_open_text(shards: int, listing: Listing, began: datetime, end: datetime | None) -> str:
@@ -62,9 +85,7 @@ class EndDetector:
         clock: Clock,
         reads: PageFetcher,
         began_seconds_ago: float = 0.0,
-        timing: Timing = TIMING,
     ) -> None:
-        self._timing = timing
         self.number: int | None = None
         """The number of the first record written after the start, once known."""
         self.is_open = False
@@ -76,14 +97,14 @@ class EndDetector:
         self._shard_id = shard_id
         self._bounded_at = bounded_at
         self._clock = clock
-        self._due = clock.monotonic() + max(0.0, timing.written_seconds - began_seconds_ago)
+        self._due = clock.monotonic() + max(0.0, TIMING.written_seconds - began_seconds_ago)
         self._probes: list[str] = []
         """Iterators at LATEST that have returned no record yet."""
         self._candidates: list[int] = []
         """The first number that each of the other probes has returned."""
         self._newest_at_probe = -1
         self._probed_at = -math.inf
-        self._probe_delay = self._timing.probe_end_seconds
+        self._probe_delay = _PROBE_END_SECONDS
         self._empty_since = math.inf
         self._empty_pages = self._empty_in_all = 0
 
@@ -110,7 +131,7 @@ class EndDetector:
         Its errors also occur with the shard's pages, and are reported there.
         """
         passed = self._clock.monotonic() - self._probed_at
-        delay = self._timing.probe_end_seconds if self._is_quiet else self._probe_delay
+        delay = _PROBE_END_SECONDS if self._is_quiet else self._probe_delay
         is_early = passed < delay and not self.awaits_rate_limit
         if self.number is not None or not self.is_due or is_early:
             return
@@ -124,10 +145,8 @@ class EndDetector:
         except (ServiceError, StreamError):
             self._probes = []  # new ones will be requested
         # Most of the allowed reads are for the pages.
-        self._probe_delay = max(
-            self._timing.probe_end_seconds, self._timing.reads_per_probe * self._reads.delay()
-        )
-        if len(self._candidates) == self._timing.probes:
+        self._probe_delay = max(_PROBE_END_SECONDS, _READS_PER_PROBE * self._reads.delay())
+        if len(self._candidates) == _PROBES:
             self.number = max(self._candidates)
             self.is_open = True
 
@@ -136,10 +155,10 @@ class EndDetector:
             self._candidates = []
             self._newest_at_probe = newest
             # One iterator shows whether an idle shard is open; a record's number takes several.
-            self._add_probes(1 if self._is_quiet else self._timing.probes, service)
+            self._add_probes(1 if self._is_quiet else _PROBES, service)
         while self._probes and not self.awaits_rate_limit and self._read_probe(service):
-            if not self._probes and len(self._candidates) < self._timing.probes:
-                self._add_probes(self._timing.probes - len(self._candidates), service)
+            if not self._probes and len(self._candidates) < _PROBES:
+                self._add_probes(_PROBES - len(self._candidates), service)
             self.awaits_rate_limit = bool(self._probes) and self._reads.delay() > 0
 
     def _add_probes(self, count: int, service: Service) -> None:
@@ -180,26 +199,25 @@ class EndDetector:
         Records may closely follow the first empty pages; the last ones are spread over the required
         time.
         """
-        timing, now = self._timing, self._clock.monotonic()
-        needed = timing.quiet_pages - self._empty_pages
-        if needed > timing.spread_pages:
-            return timing.empty_page_seconds
+        now = self._clock.monotonic()
+        needed = _QUIET_PAGES - self._empty_pages
+        if needed > _SPREAD_PAGES:
+            return _EMPTY_PAGE_SECONDS
         if self._is_quiet:  # only LATEST, or a listing, can decide
-            seconds = self._probed_at + timing.probe_end_seconds - now
+            seconds = self._probed_at + _PROBE_END_SECONDS - now
         else:
             seconds = (self._quiet_at - now) / max(needed, 1)
-        return max(timing.empty_page_seconds, seconds)
+        return max(_EMPTY_PAGE_SECONDS, seconds)
 
     @property
     def _quiet_at(self) -> float:
-        return max(self._due, self._empty_since + self._timing.quiet_seconds)
+        return max(self._due, self._empty_since + _QUIET_SECONDS)
 
     @property
     def _is_quiet(self) -> bool:
         """True after enough empty pages, over enough time, to leave an open shard."""
         enough = (
-            self._empty_pages >= self._timing.quiet_pages
-            or self._empty_in_all >= self._timing.empty_pages_of_all_iterators
+            self._empty_pages >= _QUIET_PAGES or self._empty_in_all >= _EMPTY_PAGES_OF_ALL_ITERATORS
         )
         return enough and self._clock.monotonic() >= self._quiet_at
 
@@ -212,9 +230,6 @@ class EndDetector:
     def _is_listed(self) -> bool:
         """True once listings show the shards that were closed at the start."""
         listed_at = (
-            self._due
-            + self._timing.listed_seconds
-            - self._timing.written_seconds
-            + self._timing.listing_received_seconds
+            self._due + TIMING.listed_seconds - TIMING.written_seconds + _LISTING_RECEIVED_SECONDS
         )
         return self._clock.monotonic() >= listed_at

@@ -8,26 +8,39 @@ from datetime import datetime, timedelta
 
 from watcher.aws.model import opened_at
 from watcher.clock import Clock
+from watcher.retry import Backoff
 from watcher.streams.lineage import Lineage
-from watcher.streams.timing import TIMING, Timing
+from watcher.streams.timing import TIMING
+
+_LATE_CHILD_SECONDS = 0.25
+"""The first delay before a search for a finished shard's child; listings may lag."""
+_LATE_CHILD_EXPECTED_SECONDS = 60.0
+"""The time for which an unlisted child is searched."""
+_LISTING_SECONDS = 5.0
+"""The delay between listings of a small stream."""
+_LISTING_SECONDS_MAX = 60.0
+"""The longest delay before a listing that shows nothing needed at the moment."""
+_LISTING_PAGES_PER_SECOND = 5
+"""Half of the 10 DescribeStream calls a second that AWS allows to an account."""
+_LISTING_BACKOFF = Backoff(first_seconds=1.0, longest_seconds=5.0)
+"""The delays after failed listings."""
 
 
-def is_young(shard_id: str, listed: datetime, timing: Timing = TIMING) -> bool:
+def is_young(shard_id: str, listed: datetime) -> bool:
     """True if a listing of that time may lack a sibling of this shard."""
     opened = opened_at(shard_id)
-    return opened is None or opened + timedelta(seconds=timing.listed_seconds) > listed
+    return opened is None or opened + timedelta(seconds=TIMING.listed_seconds) > listed
 
 
 class LateChildren:
     """Finished shards without a known child; some never get one."""
 
-    def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
-        self._timing = timing
+    def __init__(self, clock: Clock) -> None:
         self.settled_at = -math.inf
         """The (monotonic) time from which no child is missing."""
         self._clock = clock
         self._until: dict[str, float] = {}
-        self._delay = self._timing.late_child_seconds
+        self._delay = _LATE_CHILD_SECONDS
         self._looked_for_until = -math.inf
 
     def on_finished(
@@ -38,13 +51,13 @@ class LateChildren:
         `closed_at` is a (monotonic) time by which it was closed, so that its children existed.
         """
         now = self._clock.monotonic()
-        until = closed_at + self._timing.listed_seconds
+        until = closed_at + TIMING.listed_seconds
         self._until = {name: end for name, end in self._until.items() if now < end}
         if is_alone:
-            looked_for_until = closed_at + self._timing.late_child_expected_seconds
+            looked_for_until = closed_at + _LATE_CHILD_EXPECTED_SECONDS
             self._looked_for_until = max(self._looked_for_until, looked_for_until)
             self._until[shard_id] = until
-            self._delay = self._timing.late_child_seconds
+            self._delay = _LATE_CHILD_SECONDS
         if may_have_more:
             self.settle_at(until)
 
@@ -66,7 +79,7 @@ class LateChildren:
 
     def delay(self) -> float:
         """Returns the seconds until the next listing, more each time."""
-        delay, self._delay = self._delay, min(self._delay * 2, self._timing.late_child_seconds_max)
+        delay, self._delay = self._delay, min(self._delay * 2, TIMING.late_child_seconds_max)
         return delay
 
 
@@ -77,8 +90,7 @@ class ListingSchedule:
     makes it due.
     """
 
-    def __init__(self, clock: Clock, *, only_wanted: bool = False, timing: Timing = TIMING) -> None:
-        self._timing = timing
+    def __init__(self, clock: Clock, *, only_wanted: bool = False) -> None:
         self._stream_count = 1  # that share DescribeStream's limit
         self.listed_at = -math.inf
         """A (monotonic) time by which the last listing shows all shards."""
@@ -90,7 +102,7 @@ class ListingSchedule:
         self._only_wanted = only_wanted
         self._due = math.inf if only_wanted else -math.inf
         self._wanted = math.inf
-        self._period = self._timing.listing_seconds
+        self._period = _LISTING_SECONDS
 
     def share(self, streams: int) -> None:
         """Notes how many streams share DescribeStream's limit, with this one."""
@@ -106,7 +118,7 @@ class ListingSchedule:
         now = self._clock.monotonic()
         if now < self._due or now >= self._wanted:
             return now >= self._wanted
-        if now >= self.listed_at + self._timing.listing_seconds_max or is_of_use():
+        if now >= self.listed_at + _LISTING_SECONDS_MAX or is_of_use():
             return True
         self._due = now + self._period
         return False
@@ -118,29 +130,26 @@ class ListingSchedule:
         """
         self.listed_at, now = asked_at, self._clock.monotonic()
         self.failures, self.failing_since = 0, math.inf
-        self._period = (
-            self._timing.listing_seconds
-            + pages * self._stream_count / self._timing.listing_pages_per_second
-        )
+        self._period = _LISTING_SECONDS + pages * self._stream_count / _LISTING_PAGES_PER_SECOND
         self._due, self._wanted = now + self._period, math.inf
         if self._only_wanted:
             self._due = math.inf
         elif now < by:  # the other streams' listings come between
             self._due = min(
                 self._due,
-                by + pages * (self._stream_count - 1) / self._timing.listing_pages_per_second,
+                by + pages * (self._stream_count - 1) / _LISTING_PAGES_PER_SECOND,
             )
 
     def on_failure(self) -> None:
         """Notes a failure: the next try is later after each of them in a row."""
         self.failures += 1
         self.failing_since = min(self.failing_since, self._clock.monotonic())
-        delay = self._timing.listing_backoff.after(self.failures)
+        delay = _LISTING_BACKOFF.after(self.failures)
         self._due = self._wanted = self._clock.monotonic() + delay
 
     def on_gone(self) -> None:
         """Notes that the stream no longer exists."""
-        self._due = self._clock.monotonic() + self._timing.listing_seconds
+        self._due = self._clock.monotonic() + _LISTING_SECONDS
         self._wanted = math.inf
 
     def want_in(self, seconds: float) -> None:

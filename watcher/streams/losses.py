@@ -12,7 +12,11 @@ from watcher.errors import DataLossError, UsageError
 from watcher.formatting.style import time_text
 from watcher.streams.lineage import RETENTION, TrackedShard
 from watcher.streams.messages import Loss
-from watcher.streams.timing import TIMING, Timing
+
+_START_TOLERANCE_SECONDS = 60.0
+"""The tolerance of a start 24 hours ago: it means everything in retention."""
+_YOUNG_SECONDS = 60.0
+"""The time after the start in which records that leave retention are no loss."""
 
 logger = logging.getLogger("watcher")
 
@@ -30,9 +34,7 @@ class Losses:
         remedy: str = "",
         clock: Clock,
         lines: list[str] | None = None,
-        timing: Timing = TIMING,
     ) -> None:
-        self._timing = timing
         self.lines = [] if lines is None else lines
         """A line for each loss, with its reason; several streams may share the list."""
         self._is_error = is_error
@@ -59,7 +61,7 @@ class Losses:
         """
         start, since = self._horizon, held_since(listing, listing.time)
         if not isinstance(start, AtTime) or start.time >= since - timedelta(
-            seconds=self._timing.start_tolerance_seconds
+            seconds=_START_TOLERANCE_SECONDS
         ):
             return
         why = "its stream was enabled then" if since == listing.created else "retention is 24 hours"
@@ -106,7 +108,7 @@ class Losses:
         DynamoDB Local lists such shards forever; and a parent that only its child names is mostly
         gone long ago. Records that leave while the machine sleeps do so after the start.
         """
-        young = self._clock.boottime() - self._began < self._timing.young_seconds
+        young = self._clock.boottime() - self._began < _YOUNG_SECONDS
         return shard.expected and not (young and shard.position == self._horizon)
 
     def report_if_waited_past_retention(self, shard: TrackedShard, now: datetime) -> None:

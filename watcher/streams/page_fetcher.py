@@ -10,7 +10,11 @@ from watcher.clock import Clock
 from watcher.errors import TransientError
 from watcher.records import page
 from watcher.streams.read_rate import AdaptiveRateLimit
-from watcher.streams.timing import TIMING, Timing
+
+_PREFETCHED_SECONDS = 0.1
+"""The age up to which a prefetched answer is as good as a new one."""
+_EMPTY_PAGE_BYTES = 2_000
+"""The size that every page with a record exceeds."""
 
 # Facts of the service.
 FULL_BYTES = 500_000
@@ -36,10 +40,8 @@ class PageFetcher:
         rate: AdaptiveRateLimit | None = None,
         *,
         prefetches: bool = True,
-        timing: Timing = TIMING,
     ) -> None:
-        self._timing = timing
-        self.rate = rate or AdaptiveRateLimit(clock, timing=timing)
+        self.rate = rate or AdaptiveRateLimit(clock)
         self._clock = clock
         self._prefetches = prefetches
         self._prefetched: tuple[str, Callable[[], bytes] | None] = "", None
@@ -51,8 +53,8 @@ class PageFetcher:
         if prefetched_iterator != iterator or prefetched is None:
             return self.fetch_at(iterator, service)
         body = self._counted(prefetched)
-        is_fresh = self._clock.monotonic() - self._prefetched_at < self._timing.prefetched_seconds
-        if is_fresh or len(body) >= self._timing.empty_page_bytes or self.rate.delay():
+        is_fresh = self._clock.monotonic() - self._prefetched_at < _PREFETCHED_SECONDS
+        if is_fresh or len(body) >= _EMPTY_PAGE_BYTES or self.rate.delay():
             return body
         # A record may have been written since.
         return self.fetch_at(iterator, service)

@@ -15,7 +15,14 @@ from watcher.errors import (
     UnexpectedAnswerError,
 )
 from watcher.streams.messages import ErrorKind, Notice, ReadFailed
-from watcher.streams.timing import TIMING, Timing
+from watcher.streams.timing import TIMING
+
+_BETWEEN_ERRORS_SECONDS = 10.0
+"""The longest counted time between two errors: in a longer one the machine slept."""
+_ODD_ANSWERS = 3
+"""The number of odd answers in a row, before any good one, that ends the reading."""
+_CREDENTIALS_NEWS_SECONDS = 60.0
+"""The time after which still refused credentials are logged again."""
 
 logger = logging.getLogger("watcher")
 
@@ -28,8 +35,7 @@ class PersistentErrors:
     cause.
     """
 
-    def __init__(self, clock: Clock, *, has_worked: bool = False, timing: Timing = TIMING) -> None:
-        self._timing = timing
+    def __init__(self, clock: Clock, *, has_worked: bool = False) -> None:
         self._clock = clock
         self.has_worked = has_worked
         """True once a request has succeeded."""
@@ -48,7 +54,7 @@ class PersistentErrors:
     def count_seconds(self) -> float:
         """Returns the seconds of refused requests, counted up to now; negative without one."""
         now = self._clock.monotonic()
-        self._seconds += min(now - self._at, self._timing.between_errors_seconds)
+        self._seconds += min(now - self._at, _BETWEEN_ERRORS_SECONDS)
         self._at = now
         return self._seconds
 
@@ -64,14 +70,14 @@ class PersistentErrors:
         if error.kind is ErrorKind.DENIED:
             now = self._clock.monotonic()
             seconds, last = self._denied.get(name, (0.0, now))
-            seconds += min(now - last, self._timing.between_errors_seconds)
+            seconds += min(now - last, _BETWEEN_ERRORS_SECONDS)
             self._denied[name] = seconds, now
-            if not self.has_worked or seconds >= self._timing.denied_seconds:
+            if not self.has_worked or seconds >= TIMING.denied_seconds:
                 raise DeniedError(error.text)
         if (
             error.kind is ErrorKind.UNEXPECTED
             and not self.has_worked
-            and error.failures >= self._timing.odd_answers
+            and error.failures >= _ODD_ANSWERS
         ):
             raise UnexpectedAnswerError(error.text)
 
@@ -82,7 +88,7 @@ class PersistentErrors:
         now = self._clock.monotonic()
         if (
             message.failures <= self._credentials
-            and now < self._credentials_at + self._timing.credentials_news_seconds
+            and now < self._credentials_at + _CREDENTIALS_NEWS_SECONDS
         ):
             return None
         self._credentials, self._credentials_at = message.failures, now
@@ -92,13 +98,12 @@ class PersistentErrors:
 class StreamRetry:
     """The error of one of several streams: it pauses this stream alone, longer each time."""
 
-    def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.error: StreamError | None = None
         """The error for which it can't be read; None: it can."""
         self.failures = 0
         """The number of failures in a row."""
         self._clock = clock
-        self._timing = timing
         self._due = -math.inf
 
     @property
@@ -112,7 +117,7 @@ class StreamRetry:
             raise error
         if not self.is_paused:  # else it is the same error of another shard
             self.failures += 1
-            delay = self._timing.stream_backoff.after(self.failures)
+            delay = TIMING.stream_backoff.after(self.failures)
             self._due = self._clock.monotonic() + delay
         self.note(arn, error)
 

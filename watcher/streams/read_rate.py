@@ -18,17 +18,39 @@ import math
 
 from watcher.clock import Clock
 from watcher.retry import Backoff
-from watcher.streams.timing import TIMING, Timing
+
+_READS_PER_SECOND_MAX = 5.0
+"""The reads that AWS allows to all readers of a shard together."""
+_ABOVE_LIMIT = 1.05
+"""The multiple of the last limit from which the rate grows faster.
+
+Another reader may have left.
+"""
+_STEP_GROWTH = 1.1
+"""The growth of each step above that."""
+_READS_UNTIL_FREE = 1500
+"""The number of reads without a throttled one after which the limit is lifted."""
+_READS_PER_SECOND_FIRST = 2.5
+"""The rate after the first throttled read."""
+_THROTTLED_SHARE = 0.9
+"""The share of the rate that is left after a throttled read."""
+_THROTTLED_AGAIN_SHARE = 0.5
+"""The share that is left after a second throttled read in a row."""
+_READS_PER_SECOND_MIN = 0.8
+"""The slowest rate, however many other readers there are."""
+_READS_TO_RECOVER = 40
+"""The number of reads in which the rate climbs back to the last limit."""
+_THROTTLED_SECONDS_MAX = 10.0
+"""The longest delay between throttled reads in a row."""
 
 
 class AdaptiveRateLimit:
     """The rate limit of one reader."""
 
-    def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
-        self._timing = timing
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rate: float | None = None  # reads a second; None: no limit
-        self._limit = self._timing.reads_per_second_max
+        self._limit = _READS_PER_SECOND_MAX
         self._step = 0.0
         self._since_throttled = 0
         self.throttled_in_a_row = 0
@@ -50,31 +72,22 @@ class AdaptiveRateLimit:
         if self._rate is None:
             return
         self._since_throttled += 1
-        self._rate = min(self._rate + self._step, self._timing.reads_per_second_max)
-        if self._rate > self._limit * self._timing.above_limit:
-            self._step *= self._timing.step_growth
-        if (
-            self._since_throttled >= self._timing.reads_until_free
-            and self._rate == self._timing.reads_per_second_max
-        ):
+        self._rate = min(self._rate + self._step, _READS_PER_SECOND_MAX)
+        if self._rate > self._limit * _ABOVE_LIMIT:
+            self._step *= _STEP_GROWTH
+        if self._since_throttled >= _READS_UNTIL_FREE and self._rate == _READS_PER_SECOND_MAX:
             self._rate = None
 
     def on_throttled(self) -> None:
         """Notes that the read was throttled."""
         self.throttled_in_a_row += 1
         if self._rate is None:
-            self._rate = self._timing.reads_per_second_first
+            self._rate = _READS_PER_SECOND_FIRST
         else:
             self._limit = self._rate
-            share = (
-                self._timing.throttled_share
-                if self._since_throttled
-                else self._timing.throttled_again_share
-            )
-            self._rate = max(self._rate * share, self._timing.reads_per_second_min)
-        self._step = (
-            self._limit * (1 - self._timing.throttled_share) / self._timing.reads_to_recover
-        )
+            share = _THROTTLED_SHARE if self._since_throttled else _THROTTLED_AGAIN_SHARE
+            self._rate = max(self._rate * share, _READS_PER_SECOND_MIN)
+        self._step = self._limit * (1 - _THROTTLED_SHARE) / _READS_TO_RECOVER
         self._since_throttled = 0
 
     def delay(self) -> float:
@@ -83,7 +96,7 @@ class AdaptiveRateLimit:
             return 0.0
         interval = 1 / self._rate
         if self.throttled_in_a_row > 1:
-            longest = self._timing.throttled_seconds_max
+            longest = _THROTTLED_SECONDS_MAX
             growing = Backoff(first_seconds=interval, longest_seconds=longest)
             interval = growing.after(self.throttled_in_a_row)
         return max(0.0, self._began + interval - self._clock.monotonic())

@@ -51,7 +51,32 @@ from watcher.streams.messages import (
 from watcher.streams.page_fetcher import PageFetcher, is_full
 from watcher.streams.persistent_errors import kind_of
 from watcher.streams.read_rate import AdaptiveRateLimit
-from watcher.streams.timing import TIMING, Timing
+
+_IDLE_PAGES = 5
+"""The number of empty pages that make a shard idle: records may follow a few of them."""
+_AFTER_RECORDS_SECONDS = 0.25
+"""The delay after some records: GetRecords allows four to five reads a second."""
+_IDLE_POLLS = 60
+"""The number of polls without a record after which the delay starts to double."""
+_CREDENTIALS_BACKOFF = Backoff(first_seconds=0.5, longest_seconds=5.0)
+"""The delays after refused credentials: someone may log in again."""
+_TRIMMED_READS = 5
+"""The number of trimmed reads in a row after which a shard counts as gone.
+
+The trim horizon can move between the iterator and the read, but not that often.
+"""
+_COARSEST_TIME_SECONDS = 60
+"""The precision of creation times where AT_TIMESTAMP is refused (DynamoDB Local's minutes)."""
+_FAILURES_UNTIL_DOUBT = 3
+"""The number of failures after which an iterator at a time is dropped (moto's never work)."""
+_EMPTY_PAGES_NOTICED = 1000
+"""The number of empty pages in a row from which they are logged."""
+_NEAR_END_SECONDS = 0.2
+"""The delay after a page with records, while the reader looks for the shard's end."""
+_IDLE_SECONDS = 1.0
+"""The delay between polls of an idle shard in its first minute; each call is billed."""
+_READ_BACKOFF = Backoff()
+"""The delays after failed reads."""
 
 
 class ShardReader:
@@ -87,9 +112,7 @@ class ShardReader:
         clock: Clock,
         rate: AdaptiveRateLimit | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
-        timing: Timing = TIMING,
     ) -> None:
-        self._timing = timing
         self.shard_id = shard_id
         self.position = position
         self.delay = 0.0
@@ -99,7 +122,7 @@ class ShardReader:
         self._arn = arn
         self._iterator: str | None = None
         self._started = False
-        self._deduplicator = Deduplicator(position, end, timing=timing)
+        self._deduplicator = Deduplicator(position, end)
         self._make_page = (
             make_page if page_filter is None else partial(make_page, page_filter=page_filter)
         )
@@ -110,7 +133,7 @@ class ShardReader:
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
-        self.reads = PageFetcher(clock, rate, prefetches=prefetches, timing=timing)
+        self.reads = PageFetcher(clock, rate, prefetches=prefetches)
         self._end_detector: EndDetector | None = None
         if bounded_at is not None:
             self._end_detector = EndDetector(
@@ -120,7 +143,6 @@ class ShardReader:
                 clock=clock,
                 reads=self.reads,
                 began_seconds_ago=began_seconds_ago,
-                timing=timing,
             )
 
     @property
@@ -133,7 +155,7 @@ class ShardReader:
             or self._deduplicator.repeats_in_a_row
         ):
             return False
-        needed = 1 if self._was_idle else self._timing.idle_pages
+        needed = 1 if self._was_idle else _IDLE_PAGES
         return self.closed or self._empty_pages < needed
 
     @property
@@ -154,7 +176,7 @@ class ShardReader:
         """The part of `delay` that has to pass even if a caller waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._deduplicator.repeats_in_a_row:
             return self.delay
-        return min(self.delay, max(self._timing.after_records_seconds, self.reads.delay()))
+        return min(self.delay, max(_AFTER_RECORDS_SECONDS, self.reads.delay()))
 
     def poll_more_often(self) -> bool:
         """Polls an idle shard as often as in its first minute: another shard has just had records.
@@ -163,8 +185,8 @@ class ShardReader:
         """
         if self.closed or self._end_detector is not None or self._failures or not self._empty_pages:
             return False
-        is_rare = self._empty_pages > self._timing.idle_polls
-        self._empty_pages = min(self._empty_pages, self._timing.idle_pages)
+        is_rare = self._empty_pages > _IDLE_POLLS
+        self._empty_pages = min(self._empty_pages, _IDLE_PAGES)
         self.delay = min(self.delay, self._idle_delay())
         return is_rare
 
@@ -245,7 +267,7 @@ class ShardReader:
 
     def _on_refused_credentials(self, error: CredentialsError) -> ReadFailed:
         self._failures += 1
-        self.delay = self._timing.credentials_backoff.after(self._failures)
+        self.delay = _CREDENTIALS_BACKOFF.after(self._failures)
         return ReadFailed(str(error), self._failures, ErrorKind.CREDENTIALS)
 
     def _on_trimmed(self, reason: str) -> list[Message]:
@@ -262,7 +284,7 @@ class ShardReader:
             return [loss]
         self._trimmed_in_a_row += 1
         self.delay = self._retry_delay(self._trimmed_in_a_row)
-        if self._trimmed_in_a_row < self._timing.trimmed_reads:
+        if self._trimmed_in_a_row < _TRIMMED_READS:
             return []
         return [self._finish(closed=True, gone=self._loss(reason))]
 
@@ -288,7 +310,7 @@ class ShardReader:
             try:
                 return service.get_iterator(self._arn, self.shard_id, position)
             except TimestampRefusedError:
-                self._coarseness = self._timing.coarsest_time_seconds
+                self._coarseness = _COARSEST_TIME_SECONDS
         assert isinstance(position, AtTime) and self._coarseness is not None
         self._deduplicator.skip_before = position.time.timestamp() - self._coarseness
         return service.get_iterator(self._arn, self.shard_id, TrimHorizon())
@@ -299,7 +321,7 @@ class ShardReader:
         The same records come from the trim horizon, only later.
         """
         at_time = isinstance(self.position, AtTime) and self._coarseness is None
-        if at_time and self._failures >= self._timing.failures_until_doubt and not error.throttled:
+        if at_time and self._failures >= _FAILURES_UNTIL_DOUBT and not error.throttled:
             self._coarseness = 0
             self._iterator = None
 
@@ -330,9 +352,7 @@ class ShardReader:
             messages.append(self._on_caught_up())
         elif wire.NextShardIterator is None:
             messages.append(self._finish(closed=True))
-        elif self._empty_pages >= self._timing.empty_pages_noticed and worth_logging(
-            self._empty_pages
-        ):
+        elif self._empty_pages >= _EMPTY_PAGES_NOTICED and worth_logging(self._empty_pages):
             text = f"{self._empty_pages} empty pages in a row, and its end is still to come"
             messages.append(Notice(text))
         return messages
@@ -373,16 +393,16 @@ class ShardReader:
 
     def _set_delay(self, records: int, size: int) -> None:
         """Sets the delay behind a page: none after a full one, longer after empty ones."""
-        detector, near = self._end_detector, self._timing.near_end_seconds
+        detector, near = self._end_detector, _NEAR_END_SECONDS
         if records > self._deduplicator.repeated:
             self._empty_pages = 0
-            delay = 0.0 if is_full(records, size) else self._timing.after_records_seconds
+            delay = 0.0 if is_full(records, size) else _AFTER_RECORDS_SECONDS
         elif records and not self._deduplicator.repeats_in_a_row:
             self.delay = near  # no empty page: the iterator has gone back
             return
         else:
             self._empty_pages += 1
-            self._was_idle |= self._empty_pages >= self._timing.idle_pages
+            self._was_idle |= self._empty_pages >= _IDLE_PAGES
             delay = self._idle_delay()
         if detector is not None:
             detector.on_page(is_empty=self._empty_pages > 0)
@@ -392,18 +412,16 @@ class ShardReader:
 
     def _idle_delay(self) -> float:
         """Returns a delay that doubles after a minute, with jitter to spread the shards' polls."""
-        rare = self._empty_pages - self._timing.idle_polls
-        if rare <= 0 or self._poll_max <= self._timing.idle_seconds:
-            delay = min(
-                self._timing.after_records_seconds * self._empty_pages, self._timing.idle_seconds
-            )
+        rare = self._empty_pages - _IDLE_POLLS
+        if rare <= 0 or self._poll_max <= _IDLE_SECONDS:
+            delay = min(_AFTER_RECORDS_SECONDS * self._empty_pages, _IDLE_SECONDS)
             return min(delay, self._poll_max)
-        growing = Backoff(first_seconds=self._timing.idle_seconds, longest_seconds=self._poll_max)
+        growing = Backoff(first_seconds=_IDLE_SECONDS, longest_seconds=self._poll_max)
         longest = growing.after(rare + 1)
         return self._jitter(0.9 * longest, longest)
 
     def _retry_delay(self, times: int) -> float:
-        longest = self._timing.read_backoff.after(times + 1)
+        longest = _READ_BACKOFF.after(times + 1)
         return self._jitter(longest / 2, longest)
 
     def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> ReaderEnded:

@@ -10,8 +10,15 @@ import msgspec
 
 from watcher.clock import Clock
 from watcher.errors import ShardNotFoundError, TrimmedDataError, WatcherError
+from watcher.retry import Backoff
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.timing import TIMING, Timing
+
+_UNLISTED_PARENT_SECONDS = 60.0
+"""The time after which an existing parent is read although no listing shows it."""
+_PARENT_PROBE_BACKOFF = Backoff(first_seconds=1.0, longest_seconds=4.0)
+"""The delays between probes of such a parent while nothing answers."""
+_UNLISTED_PARENT_WARN_SECONDS = 10.0
+"""The time after which an unreadable parent is logged."""
 
 logger = logging.getLogger("watcher")
 
@@ -42,8 +49,7 @@ class UnlistedParents:
     first. Most are gone, which the service reports when asked for an iterator.
     """
 
-    def __init__(self, arn: str, clock: Clock, *, timing: Timing = TIMING) -> None:
-        self._timing = timing
+    def __init__(self, arn: str, clock: Clock) -> None:
         self._arn = arn
         self._listed_at = -math.inf  # the last listing, which shows none of them
         self._clock = clock
@@ -70,7 +76,7 @@ class UnlistedParents:
         # By the last listing, not the clock: without listings, none can show it.
         return (
             parent.exists_since is not None
-            and self._listed_at - parent.exists_since >= self._timing.unlisted_parent_seconds
+            and self._listed_at - parent.exists_since >= _UNLISTED_PARENT_SECONDS
         )
 
     def to_probe(self) -> tuple[str, ...]:
@@ -121,13 +127,13 @@ class UnlistedParents:
             parent.failures = 0
         else:  # a failed probe delays the others: its shard is probed less often
             parent.failures += 1
-        delay = self._timing.parent_probe_backoff.after(max(1, parent.failures))
+        delay = _PARENT_PROBE_BACKOFF.after(max(1, parent.failures))
         parent.due_at = now + delay
         parent.reason = str(error or "no listing shows it")
 
     def _warn(self) -> None:
         """Logs one line for all parents that have waited long and were not named yet."""
-        since = self._clock.monotonic() - self._timing.unlisted_parent_warn_seconds
+        since = self._clock.monotonic() - _UNLISTED_PARENT_WARN_SECONDS
         new = [
             each
             for each in self._waiting.values()

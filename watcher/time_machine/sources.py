@@ -24,8 +24,7 @@ from watcher.aws.tables import TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError, StreamError, UsageError, blame
 from watcher.formatting.text import grouped
-from watcher.pull.backlog import BacklogReader
-from watcher.pull.timing import TIMING
+from watcher.pull.backlog import BACKLOG_TURN_SHARDS, BacklogReader
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.streams.checkpoint_format import Token
@@ -75,7 +74,7 @@ class StreamSource:
         service, arn = connect(text, connection)
 
         def clients(count: int) -> list[Service]:
-            most = TIMING.backlog_turn_shards
+            most = BACKLOG_TURN_SHARDS
             return [for_worker(connection, arn, pending_max=most) for _ in range(count)]
 
         return cls(

@@ -280,7 +280,7 @@ READING = [
     ),
     Mutant(
         "a rate is not below three a second",
-        "Timing.reads_per_second_min",
+        "read_rate._READS_PER_SECOND_MIN",
         constant(becomes="3.0"),
         given={"habits": {"shard_reads_per_second": 1.0, "latency": 0.01}},
     ),

@@ -11,8 +11,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from tests.support.wire import wire
 from watcher.aws.model import Position, Shard
-from watcher.pull.backlog import BacklogReader
-from watcher.pull.timing import TIMING
+from watcher.pull.backlog import BACKLOG_TURN_SHARDS, BacklogReader
 
 
 class _ClosedShards(PlayedService):
@@ -88,7 +87,7 @@ def test_one_connection_reads_several_shards_side_by_side_while_they_give_empty_
     service = _Gaps(shards=30, empty=5)
     read = BacklogReader(ARN, service, clock=service.clock).read()
     assert sorted(record.shard_id for record in read) == sorted(service.shards)
-    assert service.most_waiting == TIMING.backlog_turn_shards - 1  # one is simply awaited
+    assert service.most_waiting == BACKLOG_TURN_SHARDS - 1  # one is simply awaited
 
 
 def test_pages_that_are_likely_to_have_records_are_read_one_by_one_as_each_takes_memory() -> None:

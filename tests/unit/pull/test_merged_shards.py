@@ -22,7 +22,6 @@ from watcher.aws.model import Latest, Listing, Position, TrimHorizon
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
-from watcher.pull.timing import Timing
 from watcher.streams.losses import Losses
 
 _MANY = 3000
@@ -222,8 +221,9 @@ class _Dripping(Shards):
 @pytest.mark.parametrize("start", [Latest(), TrimHorizon()], ids=["latest", "horizon"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_read_that_drips_holds_up_neither_the_beginning_nor_a_heartbeat_nor_a_token(
-    start: Position, count: int
+    start: Position, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("watcher.pull.merged_shards.PATIENT_SECONDS", 0.05)
     clock = HandClock()
     service, calls = _Dripping(clock, count), CallPool()
     made = MergedShards(
@@ -233,7 +233,6 @@ def test_a_read_that_drips_holds_up_neither_the_beginning_nor_a_heartbeat_nor_a_
         losses=Losses(clock=clock),
         calls=calls,
         clock=clock,
-        options=PullOptions(timing=Timing(patient_seconds=0.05)),
     )
     for _ in range(2):
         clock.sleep(60)
@@ -256,7 +255,10 @@ def test_a_read_that_drips_holds_up_neither_the_beginning_nor_a_heartbeat_nor_a_
     calls.close()
 
 
-def test_latest_is_not_later_than_the_beginning_though_a_shard_is_slow_to_begin() -> None:
+def test_latest_is_not_later_than_the_beginning_though_a_shard_is_slow_to_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("watcher.pull.merged_shards.PATIENT_SECONDS", 0.0)
     clock = HandClock()
     service, calls = _Dripping(clock, 2, slow=0.3), CallPool()
     MergedShards(
@@ -266,7 +268,6 @@ def test_latest_is_not_later_than_the_beginning_though_a_shard_is_slow_to_begin(
         losses=Losses(clock=clock),
         calls=calls,
         clock=clock,
-        options=PullOptions(timing=Timing(patient_seconds=0.0)),
     )
     assert service.begun == {"shard-0", "shard-1"}
     service.released.set()

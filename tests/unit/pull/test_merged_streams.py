@@ -19,7 +19,6 @@ from watcher.errors import StreamError
 from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.merged_streams import MergedStreams, StartPosition
-from watcher.pull.timing import Timing
 from watcher.streams.losses import Losses
 
 USERS = ARN.replace("orders", "users")
@@ -44,12 +43,12 @@ def make(service: Service, arn: str, start: StartPosition) -> MergedShards:
 
 
 def readers(services: Mapping[str, Service], clock: Clock = CLOCK) -> MergedStreams:
-    timing = Timing(start_seconds=0.0)
-    return MergedStreams(services, make, clock, in_threads=True, timing=timing)
+    return MergedStreams(services, make, clock, in_threads=True)
 
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Hanging]:
+    monkeypatch.setattr("watcher.pull.merged_streams.START_SECONDS", 0.0)
     monkeypatch.setattr(timing, "BACKGROUND", timing.BackgroundTiming(listing_hangs_seconds=0.02))
     service = _Hanging()
     yield service
