@@ -113,6 +113,10 @@ class Control(ABC):
     def delete_stream(self) -> None:
         self._do("delete_stream")
 
+    def begin_anew(self) -> None:
+        """Restart like an emulator: the same stream and shards, without records, numbered anew."""
+        self._do("begin_anew")
+
     def enable_new_stream(self, shards: int = 1, view_type: str = "NEW_AND_OLD_IMAGES") -> str:
         """Give the table a new stream (disabling its old one); answer the ARN."""
         return str(self._do("enable_new_stream", shards=shards, view_type=view_type))
@@ -422,6 +426,9 @@ class Commands:
 
     def disable_stream(self) -> None:
         self._table.stream.disable()
+
+    def begin_anew(self) -> None:
+        self._table.stream.begin_anew()
 
     def enable_new_stream(self, shards: int, view_type: str) -> str:
         return self._table.enable(shards, view_type).arn

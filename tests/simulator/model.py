@@ -44,12 +44,19 @@ class Shard:
     closed: float | None = None
     end: int | None = None
     gone: bool = False
+    is_anew: bool = False
     first: int = 0  # the oldest record still in retention
     numbers: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+
+    def begin_anew(self, start: int) -> None:
+        """Forget all records, and number the next ones from here; positions are not checked."""
+        self.start, self.first, self.is_anew = start, 0, True
+        for each in (self.numbers, self.times, self.bodies, self.keys, self.versions):
+            each.clear()
 
     def trim(self, upto: int) -> int:
         """Forget the records before this index; answer how many they were."""
@@ -122,6 +129,14 @@ class Stream:
         if shard.high - shard.low < into:
             raise ValueError(f"{shard.id} is too narrow to be split into {into}")
         return self._replace(shard, into)
+
+    def begin_anew(self) -> None:
+        """As an emulator's restart: the same ARN and shards, without records, numbered anew."""
+        self.created = self._world.now()
+        self._world.number_anew()
+        self.shards = {shard.id: shard for shard in self._open}
+        for shard in self._open:
+            shard.begin_anew(self._world.next_number())
 
     def disable(self) -> None:
         for shard in self._open:
@@ -394,6 +409,9 @@ class World:
         """What is written as a record's creation time: the clock of some is an hour ahead."""
         is_ahead = self.ahead_rate and self.rng.random() < self.ahead_rate
         return time + 3600 if is_ahead else time
+
+    def number_anew(self) -> None:
+        self._number = FIRST_NUMBER
 
     def next_number(self) -> int:
         self._number += NUMBER_STEP

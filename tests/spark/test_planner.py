@@ -483,6 +483,32 @@ def test_another_stream_s_checkpoint_is_refused(sim: Simulator) -> None:
         query.planner.latest(Offset("arn:other", {}), None)
 
 
+def test_a_stream_that_was_created_anew_is_read_from_its_first_record_on(sim: Simulator) -> None:
+    query = Query(sim, failOnDataLoss="false")
+    sim.bulk(20)
+    query.until(20)
+    sim.advance(60)
+    sim.begin_anew()
+    sim.bulk(5)
+    query.delivered.clear()
+    query.start()
+    assert query.batch() and not query.delivered
+    query.until(5)
+    assert sorted(query.delivered) == sorted(each.sequence_number for each in sim.records)
+    assert query.planner.report()["data_losses"] == 1
+
+
+def test_a_query_stops_as_its_stream_is_created_anew(sim: Simulator) -> None:
+    query = Query(sim)
+    sim.bulk(20)
+    query.until(20)
+    sim.advance(60)
+    sim.begin_anew()
+    query.start()
+    with pytest.raises(DataLossError, match="created again"):
+        query.batch()
+
+
 def test_a_stream_that_is_gone_ends_the_query(sim: Simulator) -> None:
     query = Query(sim)
     query.until(0)

@@ -116,6 +116,13 @@ class Listing(msgspec.Struct, frozen=True):
         parents = {shard.parent for shard in self.shards}
         return {shard.id for shard in self.shards if shard.end is not None or shard.id in parents}
 
+    def began_anew(self, since: datetime | None) -> bool:
+        """True where the stream was created after this time: numbers of before mean nothing in it.
+
+        So it is with an emulator that restarts, and keeps the stream's ARN but not its records.
+        """
+        return bool(since and self.created and self.created > since + CLOCKS_APART)
+
     def is_open(self, shard_id: str) -> bool:
         """True where it shows this shard as one that gets more records."""
         return any(shard.id == shard_id for shard in self.shards) and shard_id not in self.closed()

@@ -21,7 +21,6 @@ from watcher.clock import CLOCK, Clock, DueQueue
 from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import PooledShard, PullOptions, ShardPool
 from watcher.records.record import Record
-from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses, held_since
@@ -81,12 +80,10 @@ class BacklogReader:
         self._clients: Sequence[Service] = []
         self._waiting: dict[int, DueQueue[PooledShard]] = {}
         """The shards that wait for their next read, by the client that makes it."""
-        if isinstance(start, Token):
-            self._pool = self._new_pool(Latest(), checkpoint_format.resume(start, clock.now()))
-        else:
-            self._pool = self._new_pool(
-                TrimHorizon() if start is None else AtTime(start.astimezone(UTC))
-            )
+        begin: Position | Token = TrimHorizon()
+        if start is not None:
+            begin = start if isinstance(start, Token) else AtTime(start.astimezone(UTC))
+        self._pool = self._new_pool(begin)
 
     @property
     def listing(self) -> Listing:
@@ -156,7 +153,7 @@ class BacklogReader:
         return self.read()
 
     def _new_pool(
-        self, start: Position, resumed: Sequence[TrackedShard] | None = None
+        self, start: Position | Token, resumed: Sequence[TrackedShard] | None = None
     ) -> ShardPool:
         pool = ShardPool(
             self._arn,

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from watcher.aws.background import BackgroundService
-from watcher.aws.model import Latest, Listing, Position, Service, ShardKey
+from watcher.aws.model import Listing, Position, Service, ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError
 from watcher.pull.call_pool import CallPool
@@ -126,11 +126,9 @@ class MergedShards:
         self._heap: list[_Entry] = []
         self._run: Iterator[Record] = iter(())
         """Gives out records of the heap's first shard; see `_next_run`."""
-        token = start if isinstance(start, Token) else None
         self._pool = ShardPool(
             arn,
-            Latest() if isinstance(start, Token) else start,
-            checkpoint_format.resume(token, clock.now()) if token else None,
+            start,
             service=service,
             losses=losses,
             calls=calls,
@@ -142,10 +140,7 @@ class MergedShards:
             is_small = self.listing.pages * options.stream_count <= _LISTING_PAGES
             patience = _LISTING_SECONDS if is_small else 0.0
             self._pool.listing_service = BackgroundService(service, patience=patience)
-        saved_at = token.saved_at if token else None
-        self._restarts_snapshot = losses.restarts_snapshot(
-            options.on_stale, "token", saved_at, self.listing
-        )
+        self._restarts_snapshot = self._pool.restarts_snapshot
         # Gets iterators at once: "latest" means now, not the first poll.
         self.read_all()
 
@@ -319,7 +314,11 @@ class MergedShards:
         self._settle()
         coordinator = self._pool.coordinator
         return checkpoint_format.make(
-            coordinator.arn, coordinator.lineage, coordinator.listing.time, coordinator.began_at
+            coordinator.arn,
+            coordinator.lineage,
+            coordinator.listing.time,
+            coordinator.began_at,
+            coordinator.listing.created,
         )
 
     def read_all(self) -> None:

@@ -15,6 +15,8 @@ from watcher.aws.retry import first_listing
 from watcher.clock import Clock
 from watcher.errors import StreamError
 from watcher.pull.call_pool import CallPool
+from watcher.streams import checkpoint_format
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
@@ -110,7 +112,7 @@ class ShardPool:
     def __init__(
         self,
         arn: str,
-        start: Position,
+        start: Position | Token,
         resumed: Sequence[TrackedShard] | None = None,
         *,
         service: Service,
@@ -126,15 +128,25 @@ class ShardPool:
         """The shards whose read is under way."""
         self.listing_service = service
         """Makes the coordinator's requests; a `BackgroundService` delays no read."""
+        token = start if isinstance(start, Token) else None
         self.coordinator = Coordinator(
-            arn, start, resumed, losses=losses, in_use=self.shards, clock=clock
+            arn,
+            Latest() if isinstance(start, Token) else start,
+            resumed if token is None else checkpoint_format.resume(token, clock.now()),
+            since=None if token is None else token.stream_since,
+            losses=losses,
+            in_use=self.shards,
+            clock=clock,
         )
         self.coordinator.share_listings(options.stream_count)
         self._calls = calls
         self._clock = clock
         self._options = options
         self._opened = 0
-        self.coordinator.start(first_listing(service, arn, clock))
+        listing = first_listing(service, arn, clock)
+        self.restarts_snapshot = losses.restarts_snapshot(options.on_stale, "token", token, listing)
+        """True if a table's items have to come again: the token is too old."""
+        self.coordinator.start(listing)
         self._clients = [service] if clients is None else clients(len(self.listing.shards))
 
     @property

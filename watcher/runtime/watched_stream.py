@@ -110,10 +110,20 @@ class WatchedStream:
         self.coordinator = self._new_coordinator(arn, self._start)
 
     def _new_coordinator(
-        self, arn: str, start: Position, resumed: Iterable[TrackedShard] | None = None
+        self,
+        arn: str,
+        start: Position,
+        resumed: Iterable[TrackedShard] | None = None,
+        since: datetime | None = None,
     ) -> Coordinator:
         return Coordinator(
-            arn, start, resumed, losses=self.losses, in_use=self.assigned, clock=self._clock
+            arn,
+            start,
+            resumed,
+            since=since,
+            losses=self.losses,
+            in_use=self.assigned,
+            clock=self._clock,
         )
 
     @property
@@ -160,7 +170,9 @@ class WatchedStream:
         """Starts at this token's positions. Raises UsageError for a broken token."""
         # The rest of the table's former stream comes first; the watch then moves on to the new one.
         resumed = checkpoint_format.resume(token, self._clock.now())
-        self.coordinator = self._new_coordinator(token.stream_arn, self._start, resumed)
+        self.coordinator = self._new_coordinator(
+            token.stream_arn, self._start, resumed, token.stream_since
+        )
         self._stored = token
 
     @property
@@ -205,17 +217,17 @@ class WatchedStream:
             self._listing_service = CachedListing(self._listing_service, listing)
         self.coordinator.share_listings(self.stream_count)
         try:
-            self.coordinator.start(self._listed())
+            listing = self._listed()
         except StreamGoneError as error:
             if token is None or (new := self._newest()) is None:
                 raise
             self.move_on(new, str(error))
-            self.coordinator.start(self._listed())
+            listing = self._listed()
+        policy = self._options.on_stale
+        restarts = self.losses.restarts_snapshot(policy, "checkpoint", token, listing)
+        self.coordinator.start(listing)
         self._listing_service = self.service  # for a second start, while others are delivered
-        listing = self.coordinator.listing
         self.losses.warn_if_starting_late(listing)
-        policy, saved_at = self._options.on_stale, token.saved_at if token else None
-        restarts = self.losses.restarts_snapshot(policy, "checkpoint", saved_at, listing)
         self._start_snapshot(None if token is None else token.snapshot, restarts=restarts)
         if self._options.is_bounded:
             self.bounded_at = self.coordinator.written_at
@@ -393,5 +405,9 @@ class WatchedStream:
     def _current_token(self) -> Token:
         coordinator = self.coordinator
         return checkpoint_format.make(
-            coordinator.arn, coordinator.lineage, coordinator.listing.time, coordinator.began_at
+            coordinator.arn,
+            coordinator.lineage,
+            coordinator.listing.time,
+            coordinator.began_at,
+            coordinator.listing.created,
         )

@@ -70,7 +70,11 @@ def end_offset(
                 not tracked.expected,
                 first=first,
             )
-    return Offset(start.stream, _pruned(start.shards, moved, shards, lineage)) if moved else None
+    if not moved:
+        return None
+    return Offset(
+        start.stream, _pruned(start.shards, moved, shards, lineage), created=start.created
+    )
 
 
 def full_at(shards: Shards, limits: SourceLimits, until: float) -> float:

@@ -49,6 +49,8 @@ class Offset(msgspec.Struct, frozen=True):
     """The first micro-batch's start, which its end holds because Spark does not store it."""
     images: str | None = None
     """The form of images (`imageFormat`); None: there are none."""
+    created: datetime | None = None
+    """The time at which the stream was created."""
 
 
 def with_begun(end: OffsetJson, initial: OffsetJson) -> OffsetJson:
@@ -89,6 +91,7 @@ class _StoredOffset(msgspec.Struct, frozen=True):
     stream: str
     version: int
     begun: dict[str, _StoredShard] = {}
+    created: datetime | None = None
     images: str | None = None
     prefix: str = ""
     """The common beginning of all shard ids, which each leaves out."""
@@ -99,6 +102,7 @@ def to_json(offset: Offset, images: str | None = None) -> OffsetJson:
     prefix = _common_prefix(offset)
     stored = {
         "begun": _stored(offset.begun, prefix) or None,
+        "created": msgspec.to_builtins(offset.created),
         "images": images,
         "prefix": prefix or None,
         "shards": _stored(offset.shards, prefix),
@@ -153,7 +157,7 @@ def from_json(plain: OffsetJson) -> Offset | None:
         begun, shards = (_read(each, stored.prefix) for each in (stored.begun, stored.shards))
     except msgspec.ValidationError as error:
         raise UsageError(f"the checkpoint's offset is not of dynamodb_streams: {error}") from None
-    return Offset(stored.stream, shards, begun, stored.images)
+    return Offset(stored.stream, shards, begun, stored.images, stored.created)
 
 
 def _read(stored: Mapping[str, _StoredShard], prefix: str) -> dict[str, ShardOffset]:

@@ -132,6 +132,7 @@ class Planner:
                 )
                 for shard in coordinator.lineage.unfinished
             },
+            created=coordinator.listing.created,
         )
 
     def stop_at_now(self) -> None:
@@ -162,6 +163,8 @@ class Planner:
             coordinator = self._resume(start)
         except StreamGoneError as error:
             return Offset(self._succession.move_beyond_lost(error), {})
+        if coordinator.listing.began_anew(start.created):  # read from its trim horizon on
+            return Offset(self.arn, {}, created=coordinator.listing.created)
         now = self._clock.monotonic()
         deadline, first_reads_by = now + _IDLE_ANSWER_SECONDS, now + _FIRST_READS_SECONDS
         while True:
@@ -299,6 +302,7 @@ class Planner:
             self.arn,
             self._options.start if start is None else TrimHorizon(),
             None if start is None else offsets.resume(start),
+            since=None if start is None else start.created,
             losses=self._losses,
             in_use=self._ahead.shards,
             clock=self._clock,
@@ -314,7 +318,9 @@ class Planner:
         if self._coordinator is None:
             coordinator = self._new_coordinator(start)
             if not self._succession.follows:  # a running query has listed before
-                coordinator.start(first_listing(self._service, self.arn, self._clock))
+                listing = first_listing(self._service, self.arn, self._clock)
+                self._losses.report_if_anew("checkpoint", start.created, listing)
+                coordinator.start(listing)
             self._coordinator = coordinator
             self._first_shards = set(start.shards)
             self._first_until = self._clock.monotonic() + _FIRST_ANSWER_SECONDS

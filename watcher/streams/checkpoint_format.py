@@ -102,8 +102,15 @@ class Token(msgspec.Struct, omit_defaults=True):
     shards: list[TokenShard]
     saved_at: datetime | None = None
     snapshot: TokenSnapshot | None = None
+    created: datetime | None = None
+    """The time at which the stream was created."""
     # A default from a function, as `omit_defaults` would leave out a constant one.
     version: Version = msgspec.field(default_factory=lambda: _VERSION)
+
+    @property
+    def stream_since(self) -> datetime | None:
+        """A time by which its stream was there, where known."""
+        return self.created or self.saved_at
 
 
 class _Tokens(msgspec.Struct):
@@ -119,10 +126,17 @@ class _Form(msgspec.Struct):
     version: int = _VERSION
 
 
-def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = None) -> Token:
+def make(
+    arn: str,
+    lineage: Lineage,
+    now: datetime,
+    latest: datetime | None = None,
+    created: datetime | None = None,
+) -> Token:
     """Returns the token of a lineage at the time `now`; no time in it is later.
 
     A LATEST shard that was not read yet is stored as the time `latest`, or else as `now`.
+    `created` is the stream's.
     """
     latest = min(latest or now, now)
     shards = [
@@ -136,6 +150,7 @@ def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = No
         active=[shard.id for shard in shards if shard.parent not in unfinished],
         shards=[_stored(shard, latest, now) for shard in shards],
         saved_at=now,
+        created=created,
     )
 
 
@@ -198,7 +213,7 @@ def from_json(text: TokenJson | str | bytes) -> Token:
     _refuse_newer(text)
     try:
         token = _decoded(text, Token)
-        token.saved_at = _aware(token.saved_at)
+        token.saved_at, token.created = _aware(token.saved_at), _aware(token.created)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise UsageError(f"not a stream token: {error}") from None
     return token

@@ -15,7 +15,7 @@ from enum import Enum
 
 import msgspec
 
-from watcher.aws.model import CLOCKS_APART, Listing, Position, Service, Shard
+from watcher.aws.model import CLOCKS_APART, Listing, Position, Service, Shard, TrimHorizon
 from watcher.clock import Clock, no_later
 from watcher.errors import (
     CredentialsError,
@@ -90,9 +90,11 @@ class Coordinator:
     """The shards of one stream: decides which are read next, and interprets readers' messages.
 
     `start` and `resumed` are those of `Lineage`; `in_use` holds the ids of shards that must not be
-    forgotten. `clock` is only read: no method waits. `has_worked` means that the stream was read
-    before; see `PersistentErrors`. With `lists_in_doubt`, only what a reader's end leaves in doubt
-    makes a listing due, and no first one is needed.
+    forgotten. The resumed stream was there at the time `since`: one that was created later has
+    other numbers, and is read from its trim horizon. `clock` is only read: no method waits.
+    `has_worked` means that the stream was read before; see `PersistentErrors`. With
+    `lists_in_doubt`, only what a reader's end leaves in doubt makes a listing due, and no first one
+    is needed.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Coordinator:
         start: Position,
         resumed: Iterable[TrackedShard] | None = None,
         *,
+        since: datetime | None = None,
         losses: Losses,
         in_use: Container[str] = (),
         clock: Clock,
@@ -122,6 +125,7 @@ class Coordinator:
         # Counts the errors of reads that only the user can fix.
         self._read_errors = PersistentErrors(clock, has_worked=has_worked)
         self._first_listed = our_time
+        self._since = since
         self._in_use = in_use
         self._clock = clock
         self._began = -math.inf
@@ -160,7 +164,10 @@ class Coordinator:
     # Calls and their answers
 
     def start(self, listing: Listing) -> None:
-        """Handles the first listing."""
+        """Handles the first listing; see `Losses.restarts_snapshot` for what it may tell before."""
+        if listing.began_anew(self._since):  # the positions mean nothing in it
+            self.lineage = Lineage(TrimHorizon())
+            self._finished_at.clear()
         self._listed(listing, asked_at=self._clock.monotonic())
         self._ask_for_late_children()
 
@@ -275,6 +282,7 @@ class Coordinator:
             self.began_at = no_later(listing.time, self._clock.time()) - CLOCKS_APART
             self._began = now
         else:  # the machine may have slept, and shards come and gone unseen
+            self._refuse_anew(listing)
             self.losses.report_if_stale("last listing", self.listing.time, listing.time)
         self.listing = listing
         self._note_time(listing.time)
@@ -292,6 +300,14 @@ class Coordinator:
         for shard_id in list(self._childless):
             if self.is_closed(shard_id):  # the listing shows its children, if any
                 self._children_listed(shard_id, [], listing.time)
+
+    def _refuse_anew(self, listing: Listing) -> None:
+        """Raises StreamError where the stream was created again: no position holds in it."""
+        if self.losses.report_if_anew("stream that was read", self.listing.created, listing):
+            raise StreamError(
+                f"{self.arn} was created again, as by an emulator that restarts: start again, to "
+                "read it from its trim horizon"
+            )
 
     def _reopen_closed(self, now: float) -> None:
         """Restarts shards that were left open and have closed since: their ends have to be read."""

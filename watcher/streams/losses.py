@@ -10,6 +10,7 @@ from watcher.aws.model import AfterSequence, AtSequence, AtTime, Listing, Positi
 from watcher.clock import Clock
 from watcher.errors import DataLossError, UsageError
 from watcher.formatting.style import time_text
+from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import RETENTION, TrackedShard
 from watcher.streams.messages import Loss
 
@@ -19,6 +20,8 @@ _YOUNG_SECONDS = 60.0
 """The time after the start in which records that leave retention are no loss."""
 
 logger = logging.getLogger("watcher")
+
+_PAST_RETENTION = "older than the retention of 24 hours"
 
 
 class Losses:
@@ -122,26 +125,43 @@ class Losses:
     def report_if_stale(self, what: str, time: datetime | None, now: datetime) -> None:
         """Reports a loss if a listing or a token is older than retention. Raises DataLossError."""
         if time and is_stale(time, now):
-            self._began = -math.inf  # the machine has slept: from now on all losses count
-            of = time.isoformat(timespec="seconds")
-            self.report(f"the {what} is of {of}", "older than the retention of 24 hours")
+            self._report_old(what, time, _PAST_RETENTION)
+
+    def report_if_anew(self, what: str, since: datetime | None, listing: Listing) -> bool:
+        """Reports a loss if a stream was created again after this time; returns True if it was.
+
+        Raises DataLossError.
+        """
+        if since is None or not listing.began_anew(since):
+            return False
+        self._report_old(what, since, _anew_text(listing))
+        return True
+
+    def _report_old(self, what: str, time: datetime, age: str) -> None:
+        self._began = -math.inf  # from now on all losses count: the machine may have slept
+        self.report(f"the {what} is of {time.isoformat(timespec='seconds')}", age)
 
     def restarts_snapshot(
-        self, on_stale: str, what: str, time: datetime | None, listing: Listing
+        self, on_stale: str, what: str, token: Token | None, listing: Listing
     ) -> bool:
         """Returns True if the items have to be delivered again: the stored position is too old.
 
         Under `fail` that raises UsageError; under `trim-horizon` it is a loss (DataLossError).
         """
-        if not is_stale(time, listing.time):
+        if token is None:
             return False
+        is_anew = token.stream_arn == listing.arn and listing.began_anew(token.stream_since)
+        time = token.stream_since if is_anew else token.saved_at
+        if time is None or not (is_anew or is_stale(time, listing.time)):
+            return False
+        age = _anew_text(listing) if is_anew else _PAST_RETENTION
         if on_stale == "fail":
-            raise UsageError(f"{listing.table}: it is older than the stream's 24 hours", what)
+            raise UsageError(f"{listing.table}: it is {age}", what)
         if on_stale != "snapshot":
-            self.report_if_stale(what, time, listing.time)
+            self._report_old(what, time, age)
             return False
-        text = f"{listing.table}: the {what} is older than 24 hours: handing over its items as"
-        logger.warning(f"{text} they are now; removals in between are unknown")
+        text = f"{listing.table}: the {what} is {age}: handing over its items as they are now"
+        logger.warning(f"{text}; removals in between are unknown")
         return True
 
 
@@ -154,6 +174,11 @@ def held_since(listing: Listing, now: datetime) -> datetime:
     """Returns the time from which a stream holds every change: a day ago, or its enabling."""
     day = now - RETENTION
     return day if listing.created is None else max(day, listing.created)
+
+
+def _anew_text(listing: Listing) -> str:
+    assert listing.created is not None
+    return f"older than the stream, which was created again at {_text(listing.created)}"
 
 
 def _text(time: datetime) -> str:

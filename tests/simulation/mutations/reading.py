@@ -261,7 +261,7 @@ READING = [
     ),
     Mutant(
         "a token goes on at the shards' newest records",
-        "MergedShards.__init__",
+        "ShardPool.__init__",
         called("resume", becomes="None"),
         "stream",
     ),

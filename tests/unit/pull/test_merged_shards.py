@@ -298,7 +298,7 @@ def test_of_a_token_that_is_too_old_the_items_are_handed_over_anew_where_that_is
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = HandClock()
-    told = "orders: the token is older than 24 hours: handing over its items as they are now"
+    told = "orders: the token is older than the retention of 24 hours: handing over"
     stream = of_a_token(clock, 30, "snapshot")
     assert items(stream) == ALL and not stream.losses
     assert stream.token["snapshot"]["done"] and caplog.text.count(told) == 1
@@ -318,7 +318,7 @@ def test_a_token_that_is_too_old_is_a_loss_or_is_refused() -> None:
     clock = HandClock()
     stream = of_a_token(clock, 30, "trim-horizon", snapshot=True)
     assert len(stream.losses) == 1 and "the token is of" in stream.losses[0]
-    with pytest.raises(UsageError, match="token: orders: it is older than the stream's 24 hours"):
+    with pytest.raises(UsageError, match="token: orders: it is older than the retention"):
         of_a_token(clock, 30, "fail")
     with pytest.raises(UsageError, match="on_stale 'perhaps': give fail, trim-horizon or snapshot"):
         Stream("orders", on_stale="perhaps")  # type: ignore[arg-type]

@@ -209,7 +209,7 @@ def stale(told: Any, policy: str, hours: float = 30) -> tuple[Play, Table]:
 
 def test_a_checkpoint_that_is_too_old_ends_it_where_that_is_asked_for() -> None:
     made, _ = stale(Seen(), "fail")
-    with pytest.raises(UsageError, match="checkpoint: orders: it is older than the stream's 24"):
+    with pytest.raises(UsageError, match="checkpoint: orders: it is older than the retention"):
         made.run(1.0)
     assert stale(Seen(), "fail", hours=23)[0].run(1.0).totals.losses == 0
 

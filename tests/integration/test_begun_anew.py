@@ -1,0 +1,139 @@
+"""An emulator restarts with the same stream and shards, and numbers its records anew."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulator import Simulator
+from watcher import DataLossError, Record, Stream, StreamError, UsageError, watch
+from watcher.observability.watch_stats import Totals
+
+pytestmark = pytest.mark.usefixtures("writes_are_there_at_once")
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2) as simulator:
+        yield simulator
+
+
+def watched(sim: Simulator, checkpoint: Path, **settings: Any) -> tuple[list[str], Totals]:
+    """What a watch up to now sees."""
+    seen: list[str] = []
+    totals = watch(
+        "orders",
+        [lambda record: seen.append(record.sequence_number)],
+        region="us-east-1",
+        endpoint_url=sim.endpoint,
+        checkpoint=str(checkpoint),
+        **{"start": "trim_horizon", "follow": False, **settings},
+    )
+    return seen, totals
+
+
+def restarted(sim: Simulator) -> list[str]:
+    """Restart a minute later, and write; returns the numbers."""
+    sim.advance(60)
+    sim.begin_anew()
+    sim.bulk(6, keys=5)
+    return [each.sequence_number for each in sim.records]
+
+
+@pytest.fixture
+def checkpoint(sim: Simulator, tmp_path: Path) -> Path:
+    """The checkpoint of a watch that has read all."""
+    path = tmp_path / "positions"
+    sim.bulk(40, keys=5)
+    watched(sim, path)
+    return path
+
+
+def test_a_watch_reads_what_follows_and_says_the_loss(sim: Simulator, checkpoint: Path) -> None:
+    written = restarted(sim)
+    seen, totals = watched(sim, checkpoint)
+    assert sorted(seen) == sorted(written) and totals.losses == 1
+    seen, totals = watched(sim, checkpoint)
+    assert seen == [] and totals.losses == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "error", "text"),
+    [
+        ({"on_stale": "fail"}, UsageError, "created again"),
+        ({"fail_on_data_loss": True}, DataLossError, "created again"),
+    ],
+)
+def test_a_watch_that_must_lose_nothing_keeps_its_position(
+    sim: Simulator, checkpoint: Path, setting: Any, error: type[Exception], text: str
+) -> None:
+    restarted(sim)
+    before = json.loads(checkpoint.read_text())["shards"]
+    with pytest.raises(error, match=text):
+        watched(sim, checkpoint, **setting)
+    assert json.loads(checkpoint.read_text())["shards"] == before
+
+
+def test_a_checkpoint_without_the_stream_s_time_goes_by_its_own(
+    sim: Simulator, checkpoint: Path
+) -> None:
+    stored = json.loads(checkpoint.read_text())
+    del stored["created"]
+    checkpoint.write_text(json.dumps(stored))
+    written = restarted(sim)
+    seen, totals = watched(sim, checkpoint)
+    assert sorted(seen) == sorted(written) and totals.losses == 1
+
+
+def test_a_running_watch_says_the_loss_and_ends_and_the_next_one_goes_on(
+    sim: Simulator, checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reading = threading.Event()
+
+    def restart() -> None:
+        assert reading.wait(60)
+        restarted(sim)
+
+    def on_record(record: Record) -> None:
+        reading.set()
+
+    sim.write("a", 1)
+    beside = threading.Thread(target=restart)
+    beside.start()
+    with pytest.raises(StreamError, match="created again"):
+        watch(
+            "orders",
+            [on_record],
+            region="us-east-1",
+            endpoint_url=sim.endpoint,
+            checkpoint=str(checkpoint),
+        )
+    beside.join()
+    assert any("DATA LOSS" in line for line in caplog.messages)
+    seen, totals = watched(sim, checkpoint)
+    assert sorted(seen) == sorted(each.sequence_number for each in sim.records)
+    assert totals.losses == 1
+
+
+def test_a_stream_reads_what_follows_its_token_and_lists_the_loss(sim: Simulator) -> None:
+    where: dict[str, Any] = {"region": "us-east-1", "endpoint_url": sim.endpoint}
+    sim.bulk(40, keys=5)
+    with Stream("orders", "trim_horizon", **where) as stream:
+        for _ in range(40):
+            while next(stream) is None:
+                pass
+        token = stream.token
+    written = restarted(sim)
+    with Stream("orders", token, **where) as stream:
+        seen: list[str] = []
+        while len(seen) < len(written):
+            if (record := next(stream)) is not None:
+                seen.append(record.sequence_number)
+        assert sorted(seen) == sorted(written) and len(stream.losses) == 1
+    with pytest.raises(DataLossError, match="created again"):
+        Stream("orders", token, fail_on_data_loss=True, **where)
+    with pytest.raises(UsageError, match="created again"):
+        Stream("orders", token, on_stale="fail", **where)
