@@ -65,9 +65,13 @@ def open_watch(
         queue = MessageQueue()
         start: StartProcess
         if options.workers == "threads":
-            start = stack.enter_context(closing(ThreadStarter(options.record_filter)))
+            start = stack.enter_context(
+                closing(ThreadStarter(options.connection, options.record_filter))
+            )
         else:
-            start = ProcessStarter(options.record_filter, with_threads=pool is not None)
+            start = ProcessStarter(
+                options.connection, options.record_filter, with_threads=pool is not None
+            )
         manager = build_manager(
             options,
             streams=resolve(

@@ -139,7 +139,7 @@ class ReadOptions:
     poll_max: Annotated[
         float | None,
         Opt(
-            "the longest pause between reads of an idle shard; default 1 on a terminal, else 5",
+            "the longest pause between reads of a shard; default 1 on a terminal, else 5",
             "SECONDS",
             "start",
         ),

@@ -12,10 +12,11 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from multiprocessing import spawn, util
+from contextlib import contextmanager, nullcontext, suppress
+from multiprocessing import forkserver, resource_tracker, spawn, util
 from multiprocessing.context import BaseContext, ForkProcess
 from multiprocessing.process import BaseProcess
 from types import MethodType
@@ -30,12 +31,16 @@ _thread = threading.local()
 # A socket's path has up to 104 bytes on macOS (108 on Linux), minus
 # "/pymp-12345678/listener-12345678".
 _FOLDER_MAX = 70
+# The time for the end of multiprocessing's servers, which take some 20 ms.
+_SERVERS_END_SECONDS = 2.0
 
 # Not `weakref.WeakMethod`: at the program's end it may log that 'NoneType' has no `_alive`.
 _Methods = dict[int, tuple[weakref.ref[object], Callable[[Any], object]]]
 _in_forked_child: _Methods = {}
 _before_fork: _Methods = {}
 _started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
+_servers: list[tuple[int | None, int | None]] = []
+"""The process and the pipe of each fork server that was replaced."""
 
 
 def in_forked_child(method: Callable[[], object]) -> None:
@@ -99,7 +104,48 @@ def processes(*, with_threads: bool = False) -> BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["watcher.runtime.worker"])  # saves all but 130 ms
+    _end_servers_at_exit()
     return context
+
+
+def _replace_fork_server() -> None:
+    """Has the next start run a new fork server, whose processes stay beside those of the old one.
+
+    The old one can't be reached once its folder is gone: temporary folders get cleaned.
+    """
+    server: Any = vars(forkserver)["_forkserver"]
+    _servers.append((server._forkserver_pid, server._forkserver_alive_fd))
+    server._forkserver_pid = None
+    if (folder := _config().pop("tempdir", None)) is not None:
+        # At its end, a program on Python 3.11 expects to find the folder.
+        with suppress(OSError):
+            os.mkdir(folder, 0o700)
+    _has_room_for_sockets()  # makes another folder
+
+
+@functools.cache
+def _end_servers_at_exit() -> None:
+    util.Finalize(None, _end_servers, exitpriority=-1000)  # behind the end of all processes
+
+
+def _end_servers() -> None:
+    """Ends the fork servers and multiprocessing's tracker, and reaps them.
+
+    They would end soon after this process, and stay zombies where nobody reaps orphans.
+    """
+    server: Any = vars(forkserver)["_forkserver"]
+    tracker: Any = vars(resource_tracker)["_resource_tracker"]
+    _servers.append((server._forkserver_pid, server._forkserver_alive_fd))
+    _servers.append((tracker._pid, tracker._fd))
+    server._forkserver_pid = tracker._pid = tracker._fd = None
+    until = time.monotonic() + _SERVERS_END_SECONDS
+    for pid, pipe in _servers:
+        if pid is None or pipe is None:
+            continue
+        os.close(pipe)
+        with suppress(ChildProcessError):
+            while not os.waitpid(pid, os.WNOHANG)[0] and time.monotonic() < until:
+                time.sleep(0.005)
 
 
 def _has_room_for_sockets() -> bool:
@@ -211,13 +257,18 @@ def _children_allowed() -> Iterator[None]:
     Python forbids it, as a daemon may be killed at any time; but our children end with their
     parent. https://docs.python.org/3/library/multiprocessing.html#multiprocessing.Process.daemon
     """
-    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
-    before = config.pop("daemon", False)
+    before = _config().pop("daemon", False)
     try:
         yield
     finally:
         if before:
-            config["daemon"] = before
+            _config()["daemon"] = before
+
+
+def _config() -> dict[str, Any]:
+    """Returns what multiprocessing keeps of this process."""
+    found: dict[str, Any] = vars(multiprocessing.current_process())["_config"]
+    return found
 
 
 def start(process: BaseProcess) -> None:
@@ -243,7 +294,13 @@ def start(process: BaseProcess) -> None:
         _starting.is_ours = True
         process.authkey = bytes(process.authkey)  # as above: a copy of the parent's
         try:
-            process.start()
+            try:
+                process.start()
+            except FileNotFoundError:
+                if is_fork:
+                    raise
+                _replace_fork_server()
+                process.start()
             _started.add(process)
         except EOFError as error:  # Python 3.14 raises an OSError by itself
             text = "the fork server has ended"

@@ -3,9 +3,11 @@
 import contextlib
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from multiprocessing import util
 from pathlib import Path
 
 import pytest
@@ -207,3 +209,46 @@ def test_a_fork_while_another_thread_closes_an_ended_process_keeps_the_programs_
     process.join(60)
     os.close(number)
     assert process.exitcode == 0
+
+
+def test_a_fork_server_whose_folder_was_cleaned_is_replaced_and_its_processes_live_on() -> None:
+    """Tools empty the folder for temporary files of what is some days old."""
+    context = process_start.processes(with_threads=True)
+    reading, writing = context.Pipe(duplex=False)
+    lives = context.Process(target=reading.recv_bytes, daemon=True)  # type: ignore[attr-defined]
+    process_start.start(lives)
+    for _ in range(2):
+        shutil.rmtree(util.get_temp_dir())
+        new = context.Process(target=os._exit, args=(7,))  # type: ignore[attr-defined]
+        process_start.start(new)
+        new.join(60)
+        assert new.exitcode == 7
+    writing.send_bytes(b"end")
+    lives.join(60)
+    assert lives.exitcode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="adopts orphans on Linux only")
+def test_nothing_is_left_behind_for_a_supervisor_that_does_not_reap() -> None:
+    """As process 1 of a container, which adopts what outlives the watch."""
+    program = (
+        "import os; from watcher import process_start\n"
+        "context = process_start.processes(with_threads=True)\n"
+        "process = context.Process(target=os._exit, args=(7,))\n"
+        "process_start.start(process); process.join(); print(process.exitcode)"
+    )
+    supervisor = (
+        "import ctypes, os, subprocess, sys, time\n"
+        "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER\n"
+        f"subprocess.run([sys.executable, '-c', {program!r}], check=True)\n"
+        "try: print(os.waitpid(-1, 0))\n"
+        "except ChildProcessError: print('nothing')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", supervisor],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == (["7", "nothing"], "")

@@ -108,7 +108,7 @@ class HealthChecker:
         for stream in self._streams:
             coordinator = stream.coordinator
             seconds_late = min(coordinator.listing_late_seconds, now - self._loop_blocked_until)
-            seconds_failing = now - max(coordinator.listings_fail_since, self._loop_blocked_until)
+            seconds_failing = now - coordinator.listings_fail_since
             # A page takes up to a second, and several streams are listed one after the other.
             patience = self._late_seconds + coordinator.listing.pages * stream.stream_count
             if stream.retry.failures:
@@ -134,22 +134,27 @@ class HealthChecker:
             stream = self._streams.get(shard_key.stream)
             if stream is None:
                 continue
-            if stream.retry.failures or self._delivery.is_delivering(shard_key):
-                shard.excused_at = now
+            if stream.retry.failures:
+                shard.paused_at = now
                 continue
-            since = max(shard.since, shard.moved_at, self._loop_blocked_until)
             tried, answered = shard.counters.tried_at, shard.counters.answered_at
+            # By the reads alone, which go on while the loop waits for a handler.
+            seconds_refused = tried - max(answered, shard.since, shard.paused_at)
+            if not answered and not self._was_ready:
+                new.add(_name(shard_key))
+            elif seconds_refused > self._read_seconds:
+                refused.add(_name(shard_key), seconds_refused)
+            if self._delivery.is_delivering(shard_key):
+                shard.held_at = now
+                continue
+            since = max(shard.since, shard.paused_at, shard.moved_at, self._loop_blocked_until)
             # Checked early: the worker may only wait for the loop to receive its messages.
             is_due = now - max(since, answered) > self._due_seconds
             if is_due and self._workers.has_unread(shard_key):
-                shard.excused_at = now
-            since = max(since, shard.excused_at)
-            if now - max(since, tried) > self._read_seconds:
-                late.add(_name(shard_key), now - max(since, tried))
-            elif not answered and not self._was_ready:
-                new.add(_name(shard_key))
-            elif now - max(since, answered) > self._read_seconds:
-                refused.add(_name(shard_key), now - max(since, answered))
+                shard.held_at = now
+            since = max(since, shard.held_at, tried)
+            if now - since > self._read_seconds:
+                late.add(_name(shard_key), now - since)
         stuck += late.all()
         unready += new.all() + refused.all()
 

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from watcher import process_start
 from watcher.aws.arns import place_of, region_in
 from watcher.aws.client import StreamsClient
-from watcher.aws.config import Environment
+from watcher.aws.config import AwsConfig, Environment
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import SharedCounters
 from watcher.aws.credentials import Keys, OwnCredentials, WorkerCredentials, own_credentials
@@ -82,8 +82,13 @@ class ProcessStarter:
     """
 
     def __init__(
-        self, record_filter: RecordFilter | None = None, *, with_threads: bool = False
+        self,
+        connection: AwsConfig,
+        record_filter: RecordFilter | None = None,
+        *,
+        with_threads: bool = False,
     ) -> None:
+        self._connection = connection
         self._record_filter = record_filter
         self._context = process_start.processes(with_threads=with_threads)
         # A copy: a handler may change the environment later.
@@ -101,7 +106,7 @@ class ProcessStarter:
         counters: SharedCounters,
     ) -> Process:
         """Starts a process whose first shard is this one. Raises OSError."""
-        connection, arn = assignment.connection, assignment.arn
+        connection, arn = self._connection, assignment.arn
         credentials = own_credentials(connection, region_in(arn))
         keys = credentials.newest()
         credentials.wait_for_thread()
@@ -116,7 +121,7 @@ class ProcessStarter:
         commands = CommandWriter(writing)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(reading, writer, counters, self._clients),
+            args=(reading, writer, counters, self._connection, self._clients),
             kwargs={
                 "credentials": self._credentials,
                 "record_filter": self._record_filter,
@@ -166,6 +171,7 @@ class WorkerProcess:
 
     def refresh_credentials(self, refused: str = "") -> None:
         """See `Process`."""
+        self._commands.send_rest()
         self._credentials.were_refused(refused)
         if (keys := self._credentials.newest()) != self._keys:
             self.send(NewCredentials(keys))
@@ -183,7 +189,8 @@ class ThreadStarter:
     the clients' connections.
     """
 
-    def __init__(self, record_filter: RecordFilter | None = None) -> None:
+    def __init__(self, connection: AwsConfig, record_filter: RecordFilter | None = None) -> None:
+        self._connection = connection
         self._record_filter = record_filter
         self._clients: dict[str, StreamsClient] = {}  # one per region and account
         self._lock = threading.Lock()
@@ -197,7 +204,7 @@ class ThreadStarter:
         counters: SharedCounters,
     ) -> Process:
         """Starts a worker whose first shard is this one. Raises OSError."""
-        credentials = own_credentials(assignment.connection, region_in(assignment.arn))
+        credentials = own_credentials(self._connection, region_in(assignment.arn))
         keys = credentials.newest()
         if self._credentials is None:
             self._credentials = WorkerCredentials(keys)
@@ -229,7 +236,7 @@ class ThreadStarter:
         with self._lock:
             if place not in self._clients:
                 self._clients[place] = for_worker(
-                    assignment.connection, assignment.arn, self._credentials
+                    self._connection, assignment.arn, self._credentials
                 )
             return self._clients[place]
 

@@ -31,7 +31,6 @@ from multiprocessing.connection import Connection, Pipe
 import msgspec
 
 from watcher import process_start
-from watcher.aws.config import AwsConfig
 from watcher.aws.credentials import Keys
 from watcher.aws.model import Position, ShardKey
 from watcher.streams.messages import Message, Page
@@ -44,7 +43,6 @@ _COMMAND_READ_BYTES = 64 * 1024
 class ShardAssignment(msgspec.Struct, frozen=True):
     """A shard for a worker to read: its start position, its end, and how to poll it."""
 
-    connection: AwsConfig
     arn: str
     shard_id: str
     position: Position
@@ -118,9 +116,16 @@ class CommandWriter:
         """Sends a command without waiting. Raises OSError where the worker can't take it (now).
 
         The rest of a command that is too long for the pipe (session tokens may have any length)
-        follows with the next command; one of up to 4 KB is sent whole or not at all.
+        follows with `send_rest`; one of up to 4 KB is sent whole or not at all.
         """
-        lines = self._unsent + _command_encoder.encode(command) + b"\n"
+        self._write(self._unsent + _command_encoder.encode(command) + b"\n")
+
+    def send_rest(self) -> None:
+        """Sends the rest of a command that was sent in part. Raises OSError as `send`."""
+        if self._unsent:
+            self._write(self._unsent)
+
+    def _write(self, lines: bytes) -> None:
         self._unsent = lines[os.write(self._pipe.fileno(), lines) :]
 
     def close(self) -> None:

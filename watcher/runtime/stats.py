@@ -62,8 +62,10 @@ class ShardStats(msgspec.Struct):
     since: float  # monotonic
     moved_at: float = 0.0  # monotonic
     """The time of its position's last move."""
-    excused_at: float = 0.0  # monotonic
-    """The last time of a good reason not to read it (delivery busy, stream paused)."""
+    paused_at: float = 0.0  # monotonic
+    """The last time at which its stream was paused."""
+    held_at: float = 0.0  # monotonic
+    """The last time at which delivery held its worker up."""
     delivered: int = 0
     first: float | None = None
     last: float | None = None

@@ -326,7 +326,6 @@ class WatchedStream:
     def assignment(self, shard: TrackedShard) -> ShardAssignment:
         """Returns a shard's assignment for a worker."""
         return ShardAssignment(
-            connection=self._options.connection,
             arn=self.arn,
             shard_id=shard.id,
             position=shard.position,

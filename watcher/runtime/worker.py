@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection as Pipe
 from watcher import process_start
 from watcher.aws.arns import place_of
 from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.credentials import WorkerCredentials
@@ -217,6 +218,7 @@ def run(
     commands: Pipe,
     writer: MessageWriter,
     counters: SharedCounters,
+    connection: AwsConfig,
     clients: dict[str, StreamsClient],
     *,
     credentials: WorkerCredentials | None = None,
@@ -238,7 +240,7 @@ def run(
     threads = WorkerThreads(writer, end=os._exit)
     if credentials is not None:
         credentials.on_refusal = threads.send_refusal
-    client = functools.partial(_client, dict(clients), credentials)
+    client = functools.partial(_client, connection, dict(clients), credentials)
     serve(
         commands,
         threads,
@@ -278,13 +280,14 @@ def serve(
 
 
 def _client(
+    connection: AwsConfig,
     clients: dict[str, StreamsClient],
     credentials: WorkerCredentials | None,
     assignment: ShardAssignment,
 ) -> StreamsClient:
     place = place_of(assignment.arn)
     if place not in clients:
-        clients[place] = for_worker(assignment.connection, assignment.arn, credentials)
+        clients[place] = for_worker(connection, assignment.arn, credentials)
     return clients[place]
 
 

@@ -49,7 +49,9 @@ class Process(Protocol):
         """Sends a command without waiting. Raises OSError where the worker can't take it (now)."""
 
     def refresh_credentials(self, refused: str = "") -> None:
-        """Sends the newest credentials, if it has others. Raises OSError as `send`.
+        """Sends the newest credentials, if it has others, and the rest of a command in part.
+
+        Raises OSError as `send`.
 
         `refused` is the access key of credentials that the service refused: they are renewed, if
         they are the newest.

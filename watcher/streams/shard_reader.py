@@ -83,9 +83,9 @@ class ShardReader:
     """Reads one shard's records, page by page, in order, each record once.
 
     `attempt()` makes the calls of one read and returns its messages; `delay` is then the number of
-    seconds until the next, at most `poll_max` for an idle shard. `position` is always the start of
-    a replacement reader; `latest` is the time that "latest" means if the first iterator has to be
-    retried.
+    seconds until the next, at most `poll_max` unless a call has failed. `position` is always the
+    start of a replacement reader; `latest` is the time that "latest" means if the first iterator
+    has to be retried.
 
     With `bounded_at` and `began_seconds_ago` (see `EndDetector`) the reader also finishes once a
     shard that is not `closed` is read up to now; with `end` it drops records created later, and
@@ -396,7 +396,8 @@ class ShardReader:
         detector, near = self._end_detector, _NEAR_END_SECONDS
         if records > self._deduplicator.repeated:
             self._empty_pages = 0
-            delay = 0.0 if is_full(records, size) else _AFTER_RECORDS_SECONDS
+            after_records = min(_AFTER_RECORDS_SECONDS, self._poll_max)
+            delay = 0.0 if is_full(records, size) else after_records
         elif records and not self._deduplicator.repeats_in_a_row:
             self.delay = near  # no empty page: the iterator has gone back
             return

@@ -151,12 +151,45 @@ def test_a_shard_whose_worker_is_stuck_is_named_and_one_that_is_refused_is_no_re
         play.stops("b"),
         30.0,
         is_refused,
-        30.0,
+        35.0,
         is_refused,
-        5.0,
+        1.0,
         play.says("", UNANSWERED.format("b")),
         play.goes_on("b"),
         1.0,
+        play.says(),
+    )
+
+
+def test_an_endpoint_that_is_away_is_not_ready_though_handlers_are_slow() -> None:
+    """Reads go on beside them, and so does the time for which none was answered."""
+    play = Probed(lambda record: play.clock.sleep(15.0), "a", "b")
+    failing = [TransientError("no way there")] * 100_000
+
+    def is_away() -> None:
+        play.stops("a", "b")()
+        play.service.errors.extend(failing)
+
+    def refused() -> None:
+        for name in "ab":
+            play.read(name, answered=False)
+
+    listing = "orders: no listing was answered, for N s"
+    away = "\n".join([listing, *map(UNANSWERED.format, "ab")])
+    play.run(
+        play.goes_on("a", "b"),
+        1.0,
+        *[("a", page(number)) for number in (1, 2)],
+        is_away,
+        *[each for number in (3, 4, 5) for each in (("a", page(number)), refused)],
+        play.says(),
+        *[each for number in (6, 7) for each in (("a", page(number)), refused)],
+        play.says(ready=away),
+        play.service.errors.clear,
+        ("a", page(8)),
+        play.goes_on("a", "b"),
+        ("a", page(9)),
+        7.0,
         play.says(),
     )
 

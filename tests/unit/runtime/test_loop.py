@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -67,6 +68,16 @@ def test_a_killed_process_is_started_again_where_delivery_stands(
     play = played(service, seen).run(("a", page(1, 2, 3)), ("a", None), 1.0)
     assert play.begun == [("a", TrimHorizon()), ("a", AfterSequence(str(FIRST + 3)))]
     assert play.totals.restarts == 1
+
+
+def test_a_command_to_a_worker_holds_no_secret(
+    service: PlayedService, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits in a pipe; a worker gets keys, and what it connects to, at its start."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "keep-this-to-yourself")
+    play = played(service, seen).run(0.2)
+    (command,) = play.processes[0].commands
+    assert b"keep-this-to-yourself" not in msgspec.json.encode(command)
 
 
 def test_a_reader_that_ends_before_its_listed_shard_goes_on_after_a_pause_and_is_no_restart(

@@ -35,7 +35,7 @@ def test_a_worker_reads_where_the_environment_says_now(
     monkeypatch.delenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS")
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
-    assert_it_reads(simulator, ProcessStarter())
+    assert_it_reads(simulator, ProcessStarter(AwsConfig()))
 
 
 def test_a_worker_finds_its_files_where_the_program_began(
@@ -50,7 +50,7 @@ def test_a_worker_finds_its_files_where_the_program_began(
             monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_CONFIG_FILE", "config")
     monkeypatch.chdir(tmp_path)
-    started = ProcessStarter()
+    started = ProcessStarter(AwsConfig())
     monkeypatch.chdir("/")
     assert_it_reads(simulator, started)
 
@@ -60,7 +60,7 @@ def assert_it_reads(simulator: Simulator, start: StartProcess) -> None:
     queue, shared_counters = MessageQueue(), SharedCounters(8)
     writer = queue.writer("worker")
     shard = simulator.shards[0].id
-    work = ShardAssignment(AwsConfig(), simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
+    work = ShardAssignment(simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
     process = start("worker", work, writer, shared_counters)
     try:
         writer.close()
@@ -89,12 +89,12 @@ def test_all_tables_of_a_region_are_read_with_one_client(
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
     arns = [simulator.stream_arn, *filter(None, map(simulator.add_table, ("users", "shop")))]
-    start, queue, shared_counters = ProcessStarter(), MessageQueue(), SharedCounters(8)
+    start, queue, shared_counters = ProcessStarter(AwsConfig()), MessageQueue(), SharedCounters(8)
     for arn in arns:
         writer = queue.writer(arn)
         process = start(
             "worker",
-            ShardAssignment(AwsConfig(), arn, "s", TrimHorizon(), None, 1),
+            ShardAssignment(arn, "s", TrimHorizon(), None, 1),
             writer,
             shared_counters,
         )
@@ -111,7 +111,7 @@ def test_a_worker_in_a_thread_reads_and_ends(
 ) -> None:
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
-    start = ThreadStarter()
+    start = ThreadStarter(AwsConfig())
     assert_it_reads(simulator, start)
     start.close()
 
@@ -121,10 +121,10 @@ def test_the_messages_of_a_worker_in_a_thread_end_with_it(
 ) -> None:
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
-    queue, counters, start = MessageQueue(), SharedCounters(8), ThreadStarter()
+    queue, counters, start = MessageQueue(), SharedCounters(8), ThreadStarter(AwsConfig())
     writer = queue.writer("worker")
     shard = simulator.shards[0].id
-    work = ShardAssignment(AwsConfig(), simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
+    work = ShardAssignment(simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
     process = start("worker", work, writer, counters)
     writer.close()
     process.send(ReadShard(work, counters.new().slot))
@@ -152,9 +152,9 @@ def test_signals_interrupt_the_main_thread_and_not_a_worker_s(
             seen.append(blocked())
 
     monkeypatch.setattr(worker, "serve", serve)
-    queue, start = MessageQueue(), ThreadStarter()
+    queue, start = MessageQueue(), ThreadStarter(AwsConfig())
     writer = queue.writer("a")
-    work = ShardAssignment(AwsConfig(), simulator.stream_arn, "s", TrimHorizon(), None, 1)
+    work = ShardAssignment(simulator.stream_arn, "s", TrimHorizon(), None, 1)
     made = start("a", work, writer, SharedCounters(8))
     writer.close()
     made.join()

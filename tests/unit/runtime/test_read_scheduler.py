@@ -12,7 +12,6 @@ from tests.support.play import PlayedService
 from tests.support.times import NOON
 from tests.support.wire import body
 from tests.unit.streams.test_read_rate import Slots
-from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters
 from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.errors import TransientError
@@ -32,7 +31,7 @@ class Shards:
         self.all = []
         for number in range(count):
             service.add(str(number))
-            work = ShardAssignment(AwsConfig(), "", str(number), TrimHorizon(), None, poll_max)
+            work = ShardAssignment("", str(number), TrimHorizon(), None, poll_max)
             self.all.append(AssignedShard(work, service, Counters(), self.clock))
             self.readers.add(self.all[-1])
 
@@ -173,7 +172,7 @@ def test_latest_is_the_beginning_also_of_a_shard_that_cannot_be_begun_at_once() 
         return "iterator", service.now
 
     service.get_iterator = iterator
-    work = ShardAssignment(AwsConfig(), "", "a", Latest(), None, 1.0, latest=NOON)
+    work = ShardAssignment("", "a", Latest(), None, 1.0, latest=NOON)
     reading = AssignedShard(work, service, Counters(), clock)
     for _ in range(3):
         reading.read()

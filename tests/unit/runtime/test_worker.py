@@ -73,7 +73,9 @@ class Worker:
         reading, writing = multiprocessing.Pipe(duplex=False)
         clients = {place_of(sim.stream_arn): for_worker(self._connection, sim.stream_arn)}
         self._commands = CommandWriter(writing)
-        self.process = fork.Process(target=run, args=(reading, writer, self.counters, clients))
+        self.process = fork.Process(
+            target=run, args=(reading, writer, self.counters, self._connection, clients)
+        )
         self.process.start()
         writer.close()
         reading.close()
@@ -83,7 +85,7 @@ class Worker:
         counters = self.counters.new()
         name = self._sim.shards[shard].id
         arn = self._sim.stream_arn
-        work = ShardAssignment(self._connection, arn, name, TrimHorizon(), None, 0.05)
+        work = ShardAssignment(arn, name, TrimHorizon(), None, 0.05)
         self._commands.send(ReadShard(work, counters.slot))
         return counters
 

@@ -11,7 +11,6 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.play import PlayedProcess
 from tests.support.wire import shard_key
-from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, TrimHorizon
 from watcher.errors import ResourceError, WatcherError
@@ -58,7 +57,7 @@ class Played:
 
     def start(self, *names: str) -> None:
         for name in names:
-            work = ShardAssignment(AwsConfig(), "", name, TrimHorizon(), None, 1.0)
+            work = ShardAssignment("", name, TrimHorizon(), None, 1.0)
             self.workers.start(work, Counters())
 
     def die(self, *names: str) -> None:

@@ -579,6 +579,13 @@ def test_full_pages_follow_at_once_and_idle_ones_ever_later(simulator: Simulator
     assert pauses[-1] == 1.0
 
 
+def test_a_short_poll_max_holds_behind_records_too(simulator: Simulator) -> None:
+    simulator.bulk(3)
+    made = reader(simulator, poll_max=0.1)
+    assert read(made) and made.delay == 0.1
+    assert {*pauses_of(made, 8)} == {0.1}
+
+
 def pauses_of(made: BlockingReader, attempts: int) -> Iterator[float]:
     for _ in range(attempts):
         made.read()
