@@ -28,7 +28,7 @@ from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
 from watcher.runtime.workers import Workers
-from watcher.stores.lease import Lease, LeasedStore
+from watcher.stores.lease import Lease
 from watcher.streams.checkpoint_format import all_from_json
 
 T = TypeVar("T")
@@ -243,9 +243,10 @@ class Standby:
         settings = WatchOptions(start=TrimHorizon(), poll_max=0.5)
         followed = WatchedStream(arn, settings, service=client, clock=life)
         shared = Shared(self._game.item, self, life)
-        lease = Lease(shared, holder, life)
-        store = LeasedStore(
-            lease,
+        store = Lease(
+            shared,
+            holder,
+            life,
             # As a thread would.
             start_renewer=lambda lease: Beat(lease, shared, self, life),  # type: ignore[arg-type, return-value]
         )

@@ -9,10 +9,22 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError, WatcherError
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.stores.protocol import Store
-from watcher.stores.timing import SaveTiming
 from watcher.streams.checkpoint_format import Token
 
 logger = logging.getLogger("watcher")
+
+# The delay between saves: a kill repeats what was delivered since the last one.
+_SAVE_SECONDS = 1.0
+# The number of records after which a save comes earlier, while the budget lasts.
+_SAVE_RECORDS = 1000
+# The share of the time that early saves may take, and the most of it that they may take at once:
+# enough for a short backlog.
+_BUDGET_SHARE = 0.02
+_BUDGET_SECONDS = 0.05
+# The age of unsaved positions at which they are saved before a long wait.
+_WAITING_SECONDS = 0.2
+# The longest time between saves: a checkpoint's age tells which records may be lost.
+_IDLE_SECONDS = 300.0
 
 
 class CheckpointSaver:
@@ -31,7 +43,6 @@ class CheckpointSaver:
         delivered: Callable[[], int] = lambda: 0,
         heartbeat: Heartbeat | None = None,
         clock: Clock = CLOCK,
-        timing: SaveTiming | None = None,
     ) -> None:
         self.error: UsageError | None = None
         """The error of the last save, if it failed; the next save is then due as usual."""
@@ -41,14 +52,13 @@ class CheckpointSaver:
         self._delivered = delivered
         self._heartbeat = heartbeat or Heartbeat(clock=clock)
         self._clock = clock
-        self._timing = timing or SaveTiming()
         self._has_saved = self._is_dirty = False
         self._saved_at = clock.monotonic()
         self._saved_records = 0
         """The number of records that were delivered before the last save."""
         self._duration = 0.0
         """The seconds of the last save; delivery gets at least as many before the next."""
-        self._budget = self._timing.budget_seconds
+        self._budget = _BUDGET_SECONDS
         """The seconds that early saves might take, after the last save."""
 
     def save_first(self) -> None:
@@ -71,27 +81,26 @@ class CheckpointSaver:
 
     def save_if_due(self) -> None:
         """Saves once a second; earlier after many records, and seldom in an idle watch."""
-        timing, store = self._timing, self._store
+        store = self._store
         age = self._clock.monotonic() - self._saved_at
-        due = max(timing.save_seconds if self._is_dirty else timing.idle_seconds, self._duration)
-        if self._is_dirty and self._delivered() - self._saved_records >= timing.save_records:
+        due = max(_SAVE_SECONDS if self._is_dirty else _IDLE_SECONDS, self._duration)
+        if self._is_dirty and self._delivered() - self._saved_records >= _SAVE_RECORDS:
             due = 0.0 if self._budget_after(age) >= self._duration else due
         if store is not None and store.is_lost:  # the save raises that
             due = 0.0
         elif store is not None and store.trouble and self.error is None:  # the save logs that
-            due = max(timing.save_seconds, self._duration)
+            due = max(_SAVE_SECONDS, self._duration)
         if age >= due:
             self.save_now()
 
     def _budget_after(self, age: float) -> float:
         """Returns the seconds that an early save may take, `age` seconds after the last save."""
-        timing = self._timing
-        return min(timing.budget_seconds, self._budget + timing.budget_share * age)
+        return min(_BUDGET_SECONDS, self._budget + _BUDGET_SHARE * age)
 
     def save_before_waiting(self) -> None:
         """Saves unsaved positions before a call that may take long."""
         age = self._clock.monotonic() - self._saved_at
-        if self._is_dirty and age > max(self._timing.waiting_seconds, self._duration):
+        if self._is_dirty and age > max(_WAITING_SECONDS, self._duration):
             self.save_now()
 
     def save_last(self) -> None:

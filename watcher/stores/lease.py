@@ -25,11 +25,29 @@ from watcher.aws.lease_table import LeaseRecord
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, WatcherError
 from watcher.stores.protocol import Store
-from watcher.stores.timing import LEASE_SECONDS, LeaseTiming
 from watcher.streams.checkpoint_format import Token, encode_all, from_checkpoint
 
 logger = logging.getLogger("watcher")
 
+LEASE_SECONDS = 6.0
+"""The time after which a standby takes over from a watch that was killed; several renewals fit."""
+# The delay between renewals: two more tries fit into a lease.
+_RENEW_SECONDS = 2.0
+# The delay after a failed write.
+_AGAIN_SECONDS = 0.5
+# The delay between a standby's reads of the lease.
+_LOOK_SECONDS = 1.0
+# The time for which a standby waits beyond a lease's end: clocks run at different speeds (a
+# twentieth is a lot), and a handler may still have a record.
+_MARGIN_SECONDS = 0.5
+# The delay between checks whether the watch stops.
+_POLL_SECONDS = 0.1
+# The delay before a lasting error is logged again.
+_LOG_AGAIN_SECONDS = 300.0
+# The longest that a fork waits for a write, whose lock the child would inherit locked.
+_FORK_SECONDS = 2.0
+# The longest wait, at the end, for a renewal that is under way.
+_RENEWER_END_SECONDS = 5.0
 # The attempts at a write while others write.
 _WRITES = 5
 _NOTHING = LeaseRecord("", 0, 0.0, b"")
@@ -93,20 +111,25 @@ class _Observation:
         self.unchanged_seconds, self._is_interrupted = 0.0, True
 
 
-class Lease:
-    """One watch's claim to the lease. A thread that renews it may call its methods too."""
+class Lease(Store):
+    """A store of tokens beside one watch's claim to the lease.
+
+    `start_renewer` starts what keeps it renewed while it is held: a thread, which may call its
+    methods too.
+    """
 
     def __init__(
         self,
         storage: LeaseStorage,
         holder: str,
         clock: Clock = CLOCK,
-        timing: LeaseTiming | None = None,
+        start_renewer: Callable[[Lease], Renewer] | None = None,
     ) -> None:
-        self._timing = timing or LeaseTiming()
-        self.storage = storage
+        self._storage = storage
         self._holder = holder
         self._clock = clock
+        self._start_renewer = start_renewer
+        self._renewer: Renewer | None = None
         self._lock = threading.Lock()
         self._written = _NOTHING
         """The record of the last successful write."""
@@ -114,12 +137,17 @@ class Lease:
         """The start time of that write."""
         self._valid_until = self._written_at
         self._lost_reason = ""
-        self.trouble = ""
+        self._trouble = ""
         """Why it can't be renewed; for a standby, why it can't be read or taken over."""
-        self.in_doubt = False
+        self._is_waiting = False
         """True while it has expired, and delivery waits for its renewal."""
         self._logged_at: dict[str, float] = {}
         self._must_stop: Callable[[], bool] = lambda: False
+
+    @property
+    def name(self) -> str:
+        """Its URL."""
+        return self._storage.name
 
     @property
     def is_lost(self) -> bool:
@@ -127,21 +155,38 @@ class Lease:
         return bool(self._lost_reason)
 
     @property
-    def has_expired(self) -> bool:
-        """True if this watch had it, and did not renew it in time."""
-        return bool(self._written.holder) and self._clock.boottime() >= self._valid_until
+    def in_doubt(self) -> bool:
+        """True if this watch had it, and did not renew it in time, also while nothing comes."""
+        has_expired = bool(self._written.holder) and self._clock.boottime() >= self._valid_until
+        return self._is_waiting or has_expired
 
     @property
-    def token(self) -> bytes:
-        """The stored tokens, as JSON."""
-        return self._written.token
+    def trouble(self) -> str:
+        """See `Store`."""
+        return self._trouble
 
-    def peek(self) -> LeaseRecord:
-        """Returns the stored record, also while another watch has the lease.
+    # The tokens
 
-        Raises CheckpointError.
-        """
-        return self.storage.get() or _NOTHING
+    def peek(self) -> list[Token]:
+        """See `Store`. Raises UsageError where the table can't be used."""
+        self._storage.prepare()
+        return self.read()
+
+    def read(self) -> list[Token]:
+        """Returns the stored positions, with or without the lease. Raises CheckpointError."""
+        return self._decoded((self._storage.get() or _NOTHING).token)
+
+    def load(self) -> list[Token]:
+        """Returns the tokens that were stored when the lease was taken."""
+        return self._decoded(self._written.token)
+
+    def _decoded(self, token: bytes) -> list[Token]:
+        remedy = "delete the item to start again, or choose another name"
+        return from_checkpoint(token, self.name, remedy) if token else []
+
+    def save(self, tokens: Sequence[Token]) -> None:
+        """See `Store`. Raises UsageError, LeaseLostError."""
+        self.write(encode_all(tokens))
 
     # Standing by
 
@@ -152,7 +197,16 @@ class Lease:
         the user can fix.
         """
         self._must_stop = must_stop
-        observed = _Observation(self.storage.get(), self._clock.boottime())
+        if not self._take_over():
+            return False
+        if self._start_renewer is not None:
+            self._renewer = self._start_renewer(self)
+        return True
+
+    def _take_over(self) -> bool:
+        """Waits until the lease is free, and takes it; False where the watch has to stop first."""
+        must_stop = self._must_stop
+        observed = _Observation(self._storage.get(), self._clock.boottime())
         is_first, is_logged, was_refused = True, False, False
         while not must_stop():
             is_taking = self._is_free(observed)
@@ -160,34 +214,34 @@ class Lease:
                 if is_taking and self._take(observed.record):
                     if observed.record is None and is_logged:
                         text = "were removed: this watch begins without them"
-                        logger.warning(f"The positions in {self.storage.name} {text}")
+                        logger.warning(f"The positions in {self._storage.name} {text}")
                     return True
                 is_taking = False
                 if observed.record is not None and not is_logged:
                     is_logged, process = True, observed.record.process
-                    logger.info(f"Standing by: {process} has the lease on {self.storage.name}")
+                    logger.info(f"Standing by: {process} has the lease on {self._storage.name}")
                 is_first = False
-                self._wait(self._timing.look_seconds)
-                record = self.storage.get()
+                self._wait(_LOOK_SECONDS)
+                record = self._storage.get()
             except CheckpointError as error:
                 if is_first and isinstance(error.__cause__, StreamError):
                     raise
                 self._log_trouble(str(error))
                 observed.interrupt()
                 was_refused = is_taking
-                self._wait(self._timing.look_seconds)
+                self._wait(_LOOK_SECONDS)
                 continue
-            longest = 2 * self._timing.look_seconds
+            longest = 2 * _LOOK_SECONDS
             # After another watch's write there is nothing to take, and so no trouble.
             was_refused &= observed.update(record, self._clock.boottime(), longest)
             if not was_refused:
-                self.trouble = ""
+                self._trouble = ""
         return False
 
     def _log_trouble(self, trouble: str) -> None:
         """Logs why it can't stand by; again only after minutes, also with answers in between."""
-        self.trouble, now = trouble, self._clock.boottime()
-        if now - self._logged_at.get(trouble, -math.inf) > self._timing.log_again_seconds:
+        self._trouble, now = trouble, self._clock.boottime()
+        if now - self._logged_at.get(trouble, -math.inf) > _LOG_AGAIN_SECONDS:
             self._logged_at[trouble] = now
             logger.warning(f"{trouble}; standing by, trying again")
 
@@ -195,13 +249,13 @@ class Lease:
         record = observed.record
         if record is None or record.holder in ("", self._holder):
             return True
-        return observed.unchanged_seconds >= record.seconds + self._timing.margin_seconds
+        return observed.unchanged_seconds >= record.seconds + _MARGIN_SECONDS
 
     def _take(self, stored: LeaseRecord | None) -> bool:
         """Takes the lease if `stored` is still stored; returns False if it is not."""
         began = self._clock.boottime()
         record = self._renewed(stored or _NOTHING)
-        if not self.storage.replace(record, stored):
+        if not self._storage.replace(record, stored):
             return False
         if stored is not None and stored.holder not in ("", self._holder):
             logger.info(
@@ -213,22 +267,22 @@ class Lease:
     def _wait(self, seconds: float) -> None:
         until = self._clock.monotonic() + seconds
         while not self._must_stop() and self._clock.monotonic() < until:
-            self._clock.sleep(self._timing.poll_seconds)
+            self._clock.sleep(_POLL_SECONDS)
 
     # Holding it
 
     def renew(self) -> float:
         """Renews it if that is due; returns the seconds until the next call (0: it is lost)."""
-        due_in = self._written_at + self._timing.renew_seconds - self._clock.boottime()
+        due_in = self._written_at + _RENEW_SECONDS - self._clock.boottime()
         if due_in > 0:
             return due_in
         try:
             self.write()
         except CheckpointError:
-            return self._timing.again_seconds  # `raise_unless_held` and the saves report it
+            return _AGAIN_SECONDS  # `raise_unless_held` and the saves report it
         except LeaseLostError:
             return 0.0
-        return self._timing.renew_seconds
+        return _RENEW_SECONDS
 
     def write(self, token: bytes | None = None) -> None:
         """Renews it, with a new token if one is given. Raises CheckpointError, LeaseLostError."""
@@ -238,12 +292,12 @@ class Lease:
             began, seen, tries = self._clock.boottime(), self._written, 1
             token = seen.token if token is None else token
             try:
-                while not self.storage.replace(record := self._renewed(seen, token), seen):
+                while not self._storage.replace(record := self._renewed(seen, token), seen):
                     # The answer to an earlier write of ours may have been lost.
-                    seen = self._confirm_ours(self.storage.get() if tries < _WRITES else None)
+                    seen = self._confirm_ours(self._storage.get() if tries < _WRITES else None)
                     began, tries = self._clock.boottime(), tries + 1
             except CheckpointError as error:
-                self.trouble = str(error)
+                self._trouble = str(error)
                 if error.answered:
                     self._extend(began)
                 raise
@@ -255,7 +309,7 @@ class Lease:
         return LeaseRecord(self._holder, stored.counter + 1, LEASE_SECONDS, token)
 
     def _on_written(self, record: LeaseRecord, began: float) -> None:
-        self._written, self._written_at, self.trouble = record, began, ""
+        self._written, self._written_at, self._trouble = record, began, ""
         self._valid_until = began + LEASE_SECONDS
 
     def _confirm_ours(self, stored: LeaseRecord | None) -> LeaseRecord:
@@ -270,7 +324,7 @@ class Lease:
     def _extend(self, began: float) -> None:
         """Extends the lease while its store answers with errors, to every other watch too."""
         try:
-            stored = self.storage.get()
+            stored = self._storage.get()
         except CheckpointError:
             stored = self._written
         self._confirm_ours(stored)
@@ -279,7 +333,7 @@ class Lease:
 
     def _lost_error(self) -> LeaseLostError:
         return LeaseLostError(
-            f"the lease on {self.storage.name} is lost: {self._lost_reason}; this watch delivers "
+            f"the lease on {self._storage.name} is lost: {self._lost_reason}; this watch delivers "
             "and saves nothing more (start it again to have it stand by)"
         )
 
@@ -291,21 +345,34 @@ class Lease:
             try:
                 self.write()
             except CheckpointError as error:
-                if not self.in_doubt:
-                    self.in_doubt = True
+                if not self._is_waiting:
+                    self._is_waiting = True
                     logger.error(f"{error}; the lease has expired: delivery waits")
                 if self._must_stop():
-                    text = f"the lease on {self.storage.name} expired, and its store doesn't answer"
+                    text = (
+                        f"the lease on {self._storage.name} expired, and its store doesn't answer"
+                    )
                     raise LeaseLostError(f"{text}: the rest is left to the next watch") from error
-                self._wait(self._timing.again_seconds)
-        if self.in_doubt:
-            self.in_doubt = False
+                self._wait(_AGAIN_SECONDS)
+        if self._is_waiting:
+            self._is_waiting = False
             logger.info("The lease is renewed: delivery continues")
 
     def wait_for_write(self) -> None:
         """Waits a moment for the end of a write, before a fork."""
-        if self._lock.acquire(timeout=self._timing.fork_seconds):
+        if self._lock.acquire(timeout=_FORK_SECONDS):
             self._lock.release()
+
+    def close(self) -> None:
+        """Releases it, so that no standby waits."""
+        if self._renewer is not None:
+            with closing(self._renewer):
+                self._renewer = None
+            try:
+                self.release()
+            except WatcherError as error:
+                logger.debug(f"The lease was not released: {error}")
+        self._storage.close()
 
     def release(self) -> None:
         """Releases it, so that no standby waits. Raises CheckpointError, LeaseLostError."""
@@ -313,16 +380,15 @@ class Lease:
             written = self._written
             if written.holder and not self._lost_reason:
                 free = msgspec.structs.replace(written, holder="", counter=written.counter + 1)
-                self.storage.replace(free, written)
+                self._storage.replace(free, written)
                 self._lost_reason = "it was released"
 
 
 class Renewer:
     """A thread that renews a lease: a handler may take longer than the lease lasts."""
 
-    def __init__(self, lease: Lease, timing: LeaseTiming | None = None) -> None:
+    def __init__(self, lease: Lease) -> None:
         self._lease = lease
-        self._timing = timing or LeaseTiming()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renews the lease", daemon=True)
         # A fork copies locks as they stand.
@@ -338,77 +404,4 @@ class Renewer:
     def close(self) -> None:
         """Stops renewing; waits a moment for a write that is under way."""
         self._end.set()
-        self._thread.join(self._timing.renewer_end_seconds)
-
-
-class LeasedStore(Store):
-    """Tokens beside a lease, which `start_renewer` keeps renewed while it is held."""
-
-    def __init__(self, lease: Lease, start_renewer: Callable[[Lease], Renewer] = Renewer) -> None:
-        self._lease = lease
-        self._start_renewer = start_renewer
-        self._renewer: Renewer | None = None
-
-    @property
-    def name(self) -> str:
-        """Its URL."""
-        return self._lease.storage.name
-
-    def peek(self) -> list[Token]:
-        """See `Store`. Raises UsageError where the table can't be used."""
-        self._lease.storage.prepare()
-        return self.read()
-
-    def read(self) -> list[Token]:
-        """Returns the stored positions, with or without the lease. Raises CheckpointError."""
-        return self._decoded(self._lease.peek().token)
-
-    def stand_by(self, must_stop: Callable[[], bool]) -> bool:
-        """See `Store`."""
-        if not self._lease.stand_by(must_stop):
-            return False
-        self._renewer = self._start_renewer(self._lease)
-        return True
-
-    def load(self) -> list[Token]:
-        """Returns the tokens that were stored when the lease was taken."""
-        return self._decoded(self._lease.token)
-
-    def _decoded(self, token: bytes) -> list[Token]:
-        remedy = "delete the item to start again, or choose another name"
-        return from_checkpoint(token, self.name, remedy) if token else []
-
-    @property
-    def raise_unless_held(self) -> Callable[[], object]:
-        """See `Store`."""
-        return self._lease.raise_unless_held
-
-    @property
-    def in_doubt(self) -> bool:
-        """See `Store`."""
-        return self._lease.in_doubt or self._lease.has_expired
-
-    @property
-    def is_lost(self) -> bool:
-        """See `Store`."""
-        return self._lease.is_lost
-
-    @property
-    def trouble(self) -> str:
-        """See `Store`."""
-        return self._lease.trouble
-
-    def save(self, tokens: Sequence[Token]) -> None:
-        """See `Store`. Raises UsageError, LeaseLostError."""
-        self._lease.write(encode_all(tokens))
-
-    def close(self) -> None:
-        """Releases the lease, so that no standby waits."""
-        if self._renewer is not None:
-            with closing(self._renewer):
-                self._renewer = None
-            try:
-                self._lease.release()
-            except WatcherError as error:
-                logger.debug(f"The lease was not released: {error}")
-        self._lease.storage.close()
+        self._thread.join(_RENEWER_END_SECONDS)

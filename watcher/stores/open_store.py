@@ -18,11 +18,12 @@ from watcher.clock import CLOCK
 from watcher.errors import CheckpointError, UsageError
 from watcher.stores.custom import CustomStore
 from watcher.stores.file import CheckpointFile, read_file
-from watcher.stores.lease import Lease, LeasedStore, own_name
+from watcher.stores.lease import LEASE_SECONDS, Lease, Renewer, own_name
 from watcher.stores.protocol import CheckpointStorage, Store
-from watcher.stores.timing import CLAIM_SECONDS
 from watcher.streams.checkpoint_format import Token
 
+CLAIM_SECONDS = LEASE_SECONDS + 4.0
+"""The longest wait of a command for a lease: a killed watch's has expired by then."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
@@ -73,16 +74,18 @@ def claimed(checkpoint: str, connection: AwsConfig) -> Iterator[Store]:
 
 def _leased(
     checkpoint: str | os.PathLike[str], connection: AwsConfig, stream: object
-) -> LeasedStore | None:
+) -> Lease | None:
     """Returns the store of a URL; None for a file."""
     url = os.fspath(checkpoint)
     if isinstance(checkpoint, Path) or not (found := _URL.match(url)):
         return None
     region = region_in(stream) if isinstance(stream, str) else None
-    if found[0] == SCHEME:
-        return LeasedStore(Lease(LeaseTable.from_url(url, connection, region), own_name()))
-    if found[0] == s3.SCHEME:
-        return LeasedStore(Lease(LeaseObject.from_url(url, connection, region), own_name()))
+    storages: dict[str, type[LeaseTable | LeaseObject]] = {
+        SCHEME: LeaseTable,
+        s3.SCHEME: LeaseObject,
+    }
+    if (storage := storages.get(found[0])) is not None:
+        return Lease(storage.from_url(url, connection, region), own_name(), start_renewer=Renewer)
     text = (
         f"no {found[0]} here: give a file, {SCHEME}TABLE/NAME, {s3.SCHEME}BUCKET/KEY, "
         "or an object with load() and save()"

@@ -122,7 +122,7 @@ WATCH = [
     ),
     Mutant(
         "a save waits for ten seconds",
-        "SaveTiming.save_seconds",
+        "checkpoint_saver._SAVE_SECONDS",
         constant(becomes="10.0"),
         "processes",
     ),

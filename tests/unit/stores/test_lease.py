@@ -10,8 +10,7 @@ import pytest
 from tests.support.hand_clock import HandClock
 from watcher.aws.lease_table import LeaseRecord
 from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
-from watcher.stores.lease import Lease, LeasedStore, Renewer
-from watcher.stores.timing import LEASE_SECONDS
+from watcher.stores.lease import LEASE_SECONDS, Lease, Renewer
 from watcher.streams.checkpoint_format import Token, encode
 
 
@@ -81,7 +80,7 @@ def test_who_stands_by_waits_for_a_holder_that_writes_and_takes_over_from_one_th
     item: Item, clock: HandClock
 ) -> None:
     first = held(item, clock)
-    first.write(b"token")
+    first.save([Token("arn", [], [])])
     second = Lease(item, "two:2:b", clock)
 
     def writes() -> bool:
@@ -92,7 +91,7 @@ def test_who_stands_by_waits_for_a_holder_that_writes_and_takes_over_from_one_th
     died = clock.passed
     assert second.stand_by(never)
     assert LEASE_SECONDS < clock.passed - died < LEASE_SECONDS + 2
-    assert second.token == b"token"
+    assert [token.stream_arn for token in second.load()] == ["arn"]
 
 
 def test_one_that_was_paused_delivers_and_saves_nothing_more(item: Item, clock: HandClock) -> None:
@@ -318,19 +317,18 @@ def test_a_holder_whose_writes_fail_knows_that_also_while_all_is_idle(
     trouble: CheckpointError, item: Item, clock: HandClock
 ) -> None:
     lease = held(item, clock)
-    store = LeasedStore(lease)
-    assert store.trouble == ""
+    assert lease.trouble == ""
     item.trouble = trouble
     clock.sleep(3.0)
     lease.renew()
-    assert store.trouble == str(trouble)
+    assert lease.trouble == str(trouble)
     item.trouble = None
     lease.renew()
-    assert store.trouble == ""
+    assert lease.trouble == ""
 
 
 def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Item, clock: HandClock) -> None:
-    store = LeasedStore(Lease(item, "two:2:b", clock))
+    store = Lease(item, "two:2:b", clock)
     assert store.peek() == [] and item.is_prepared
     held(item, clock).write(encode(Token("arn", [], [])))
     assert [token.stream_arn for token in store.peek()] == ["arn"]
@@ -341,15 +339,14 @@ def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Item, clock: Han
 
 def test_a_store_tells_of_a_lease_that_has_run_out_or_is_lost(item: Item, clock: HandClock) -> None:
     lease = held(item, clock)
-    store = LeasedStore(lease)
-    assert not store.in_doubt and not store.is_lost
+    assert not lease.in_doubt and not lease.is_lost
     item.trouble = CheckpointError("no answer")
     clock.passed += LEASE_SECONDS
-    assert store.in_doubt, "also where nothing is delivered"
+    assert lease.in_doubt, "also where nothing is delivered"
     item.trouble = None
     assert Lease(item, "two:2:b", clock).stand_by(never)
     assert lease.renew() == 0.0
-    assert store.is_lost
+    assert lease.is_lost
 
 
 def test_signals_interrupt_a_handler_and_not_the_renewals(
