@@ -81,7 +81,11 @@ class ReadOptions:
     ] = None
     only: Annotated[
         Union[list["Kind"], "Kind", "Iterable[Kind]", None],
-        Opt("only insert, modify, remove or ttl (expired items); repeatable", "KINDS", "filters"),
+        Opt(
+            "only insert, modify (update), remove (delete) or ttl (expired items); repeatable",
+            "KINDS",
+            "filters",
+        ),
     ] = None
     key: Annotated[
         list[str] | Iterable[str] | Mapping[str, Any] | None,
@@ -340,6 +344,11 @@ class WatchOptions(ReadOptions):
     def is_bounded(self) -> bool:
         """True if the watch ends once everything up to now, or `until`, is delivered."""
         return not self.follow or self.until is not None
+
+    @property
+    def is_endless(self) -> bool:
+        """True if the watch goes on until it is stopped."""
+        return not self.is_bounded and self.max_records is None and self.max_seconds is None
 
     @property
     def wire_filter(self) -> "Callable[[WireRecord], bool] | None":

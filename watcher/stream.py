@@ -1,4 +1,4 @@
-"""The pull interface: `next(stream)` returns one record, or None when there is none now."""
+"""The pull interface: `next(stream)` returns one record, or None; `for` waits for the next one."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ class Stream:
     after `close`. Not for use by several threads at once.
 
     `next` reads before it returns None, each shard at most four times a second (less often where
-    throttled), so the caller's pace decides the cost. `async for` waits for a record, and reads an
-    idle shard as often as `watch` does.
+    throttled), so the caller's pace decides the cost. `for` and `async for` wait for a record, and
+    read an idle shard as often as `watch` does.
     """
 
     @takes_fields(StreamOptions)
@@ -317,8 +317,17 @@ class Stream:
         """The number of records that the filters left out."""
         return self._filtered + self._readers.left_out
 
-    def __iter__(self) -> Iterator[Record | None]:
-        return self
+    def __iter__(self) -> Iterator[Record]:
+        """Yields each record; waits for the next one, as `async for` does. Never ends by itself."""
+        while True:
+            self._check_idle()
+            if (record := self._next_read()) is not None:
+                yield record
+            elif (seconds := self._seconds_to_step()) > 0:
+                self._clock.sleep(seconds)
+            else:
+                self._readers.poll()
+                self._note_step()
 
     def __next__(self) -> Record | None:
         """Returns the next record; None when there is none now. Never ends by itself."""
@@ -379,12 +388,20 @@ class Stream:
     async def _wait(self) -> None:
         """Waits for one read of the due shards, or for a moment where none is due."""
         if not self._steps.is_under_way:
-            remaining = self._stepped_at + _AWAIT_STEP_SECONDS - self._clock.monotonic()
-            if remaining > 0 and not (self._readers.has_buffered or self._step_found):
-                await asyncio.sleep(remaining)
+            if (seconds := self._seconds_to_step()) > 0:
+                await asyncio.sleep(seconds)
                 return
             self._token = self._token_now()
         await self._steps.wait()
+        self._note_step()
+
+    def _seconds_to_step(self) -> float:
+        """Returns how long to wait before the next step; 0 or less: it is due."""
+        if self._readers.has_buffered or self._step_found:
+            return 0.0
+        return self._stepped_at + _AWAIT_STEP_SECONDS - self._clock.monotonic()
+
+    def _note_step(self) -> None:
         self._stepped_at = self._clock.monotonic()
         self._step_found = self._readers.has_buffered  # more may follow at once
 

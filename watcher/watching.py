@@ -1,6 +1,7 @@
 """`watch()` and `Watch`: the library's entry points."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -53,9 +54,21 @@ def watch(
     (another watch has taken over).
     """
     refuse_in_child()
+    if options.is_endless:
+        _refuse_in_event_loop()
     handlers = handlers_of(observers)
     with open_watch(options, named=stream, handlers=handlers) as manager:
         return manager.run()
+
+
+def _refuse_in_event_loop() -> None:
+    """Raises UsageError in a task: its whole event loop would stand still for good."""
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise UsageError(
+            "watch() would block the running event loop: use `async with Watch(…)`, or "
+            "`async for record in Stream(…)`; await asyncio.to_thread(watch, …) runs it aside"
+        )
 
 
 class Watch:

@@ -194,7 +194,7 @@ def test_a_tab_imports_neither_boto3_nor_the_rest_that_watching_takes(place: Pat
         told, *modules = answered(place, f"watcher orders {typed}", program).split()
         assert told.rpartition("=")[2] == offered.rpartition("=")[2]
         assert "watcher" in modules
-        assert not {*modules} & {"boto3", "botocore", "urllib3", "rich", "dateutil", "pyspark"}
+        assert not {*modules} & {"boto3", "botocore", "urllib3", "dateutil", "pyspark"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

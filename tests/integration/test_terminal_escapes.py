@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from tests.simulator import Simulator
 from tests.support.hostile_text import HOSTILE, refuse_steering
@@ -22,6 +21,7 @@ from tests.support.terminal import Terminal
 from watcher.aws.model import Listing, Shard
 from watcher.cli import main
 from watcher.cli.streams import tree
+from watcher.formatting.text import write_text
 
 pytestmark = pytest.mark.proof
 
@@ -215,7 +215,8 @@ def test_a_tree_of_shards_shows_what_an_endpoint_calls_them() -> None:
         time=datetime.now(UTC),
     )
     screen = Screen()
-    Console(file=screen, width=4000).print(tree(listing))
+    for line in tree(listing):
+        write_text(line + "\n", screen)
     refuse_steering(screen.getvalue())
 
 

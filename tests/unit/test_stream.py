@@ -57,6 +57,17 @@ def test_records_come_one_by_one_and_none_when_there_is_nothing(sim: Simulator) 
     assert next(made) is None
 
 
+def test_iterating_waits_for_the_next_record(sim: Simulator) -> None:
+    made = stream(sim, poll_max=0.2)
+    sim.write("a", 1)
+    later = threading.Timer(0.5, sim.write, ("a", 1))
+    later.start()
+    records = [record for _, record in zip(range(2), made, strict=False)]
+    later.join()
+    assert [record.key for record in records] == [{"pk": "a"}] * 2
+    assert made.token["shards"]
+
+
 @pytest.mark.usefixtures("patient")
 def test_what_was_written_while_a_full_page_was_taken_comes_before_none(sim: Simulator) -> None:
     made = stream(sim, "latest")

@@ -1,6 +1,7 @@
 import asyncio
 import gc
 import json
+import logging
 import os
 import pydoc
 import re
@@ -50,6 +51,17 @@ def test_each_observer_gets_every_record_in_this_process(sim: RemoteSimulator) -
     assert second == [(os.getpid(), number) for number in first]
     assert totals.records == 300
     assert sum(totals.kinds.values()) == 300
+
+
+def test_a_bounded_watch_says_the_same_however_many_shards_it_reads(
+    sim: RemoteSimulator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("watcher"), "propagate", True)
+    sim.bulk(30, keys=7)
+    sim.rotate()
+    with caplog.at_level(logging.INFO, "watcher"):
+        see(sim)
+    assert [each.split(" ", 2)[0] for each in caplog.messages] == ["Watching", "2"]
 
 
 def test_a_start_may_be_a_datetime(sim: RemoteSimulator) -> None:
@@ -708,3 +720,11 @@ def test_a_limit_that_is_no_number_of_units_is_refused(units: Any) -> None:
     text = r"read_limit .*: give more than 0 capacity units a second"
     with pytest.raises(UsageError, match=text):
         watch("orders", print, snapshot=True, read_limit=units)
+
+
+def test_a_watch_without_an_end_is_refused_where_it_would_block_an_event_loop() -> None:
+    async def task() -> None:
+        watch("orders", [print], region="us-east-1")
+
+    with pytest.raises(UsageError, match=r"use `async with Watch.*`async for record in Stream"):
+        asyncio.run(task())

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO, TypeAlias
 
-from watcher.cli.timing import COMMAND_TIMING
-from watcher.errors import error_text, without_passwords, without_secrets
+from watcher.errors import StreamError, error_text, without_passwords, without_secrets
 from watcher.files import give_up
 from watcher.shutdown import Overdue, in_charge
 
@@ -22,6 +21,7 @@ _ExcInfo: TypeAlias = (
 logger = logging.getLogger("watcher")
 
 # What a line says of itself beside its message, where the caller knows it.
+_LINE_SECONDS = 0.5  # the wait for a reader of a line, once the program is to end
 _FIELDS = ("stream", "shard", "handler", "exit_status")
 
 
@@ -67,7 +67,7 @@ def _takes_more(stream: TextIO) -> bool:
         return True
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
-    return bool(poll.poll(COMMAND_TIMING.line_seconds * 1000))
+    return bool(poll.poll(_LINE_SECONDS * 1000))
 
 
 class _Lines(logging.Formatter):
@@ -164,5 +164,5 @@ def _log_crash(
     logger.critical(
         f"{kind.__name__}: {error_text(error)}",
         exc_info=(kind, error, trace),
-        extra={"exit_status": 1},
+        extra={"exit_status": StreamError.exit_status},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
@@ -81,7 +81,9 @@ def _positions(
     if action == "rewind":
         if start is None or "start" not in origins.typed:  # a default is for watches
             raise UsageError("give a time such as 2h, or trim-horizon", "start")
-        return _rewind(store, start, table, _How(connection, apply, output))
+        if "output" in origins.typed:
+            raise UsageError("it goes with show", "output")
+        return _rewind(store, start, table, connection, apply=apply)
     for name in ("start", "table", "apply"):
         if name in origins.typed:
             raise UsageError("it goes with rewind", name)
@@ -118,72 +120,45 @@ def _position(shard: TokenShard | None) -> str:
     return f"{named} {shard.sequence_number}" if shard.sequence_number else named
 
 
-class _Difference(NamedTuple):
-    """A shard's position before and after."""
-
-    stream: str
-    shard: str
-    before: TokenShard | None
-    after: TokenShard | None
-
-
-def _differences(before: Sequence[Token], after: Sequence[Token]) -> list[_Difference]:
-    tokens = [{token.stream_arn: token for token in each} for each in (before, after)]
-    found = []
-    for stream in sorted({**tokens[0], **tokens[1]}):
-        shards = [
-            {shard.shard_id: shard for shard in each[stream].shards} if stream in each else {}
-            for each in tokens
-        ]
-        for name in sorted({**shards[0], **shards[1]}):
-            one, two = (each.get(name) for each in shards)
-            if one is None or two is None or _position(one) != _position(two):
-                found.append(_Difference(stream, name, one, two))
-    return found
+def _changes(before: Sequence[Token], after: Sequence[Token]) -> Iterator[str]:
+    """Yields a line for each shard whose position is another one."""
+    for old, new in zip(before, after, strict=True):
+        olds, news = ({shard.shard_id: shard for shard in each.shards} for each in (old, new))
+        for name in sorted({**olds, **news}):
+            was, becomes = _position(olds.get(name)), _position(news.get(name))
+            if was != becomes:
+                yield f"{table_name(old.stream_arn)}  {name}  {was} -> {becomes}"
 
 
-def _print(found: Sequence[_Difference], output: str) -> None:
-    if output == "json":
-        rows = [
-            {**each._asdict(), "before": _position(each.before), "after": _position(each.after)}
-            for each in found
-        ]
-        write_document(rows)
-        return
-    for each in found:
-        name = f"{table_name(each.stream)}  {each.shard}"
-        change = f"{_position(each.before)} -> {_position(each.after)}"
-        write_text(printable(f"{name}  {change}") + "\n")
-
-
-# What is written
-
-
-class _How(NamedTuple):
-    """The connection, and whether to write or only plan."""
-
-    connection: AwsConfig
-    apply: bool
-    output: str
-
-
-def _rewind(store: str, start: str, tables: list[str] | None, how: _How) -> int:
+def _rewind(
+    store: str, start: str, tables: list[str] | None, connection: AwsConfig, *, apply: bool
+) -> int:
     now = datetime.fromtimestamp(CLOCK.time(), UTC)
     position = parse_start(start, now)
     if isinstance(position, Latest):
         raise UsageError("it would skip unread records: rewind only moves back", "start")
     if isinstance(position, AtTime) and position.time < now - RETENTION:
         logger.warning("A stream holds 24 hours: it can't deliver older changes again")
-    if not (tokens := read_positions(store, how.connection)):
+    if not (tokens := read_positions(store, connection)):
         raise UsageError(f"{store}: nothing is stored there")
-    if how.apply:
-        with claimed(store, how.connection) as opened:
+    if apply:
+        with claimed(store, connection) as opened:
             tokens = opened.load()
-            moved = [*_moved(tokens, position, tables, how.connection)]
+            moved = [*_moved(tokens, position, tables, connection)]
             opened.save(moved)
     else:
-        moved = [*_moved(tokens, position, tables, how.connection)]
-    return _finish(_differences(tokens, moved), how)
+        moved = [*_moved(tokens, position, tables, connection)]
+    changes = list(_changes(tokens, moved))
+    for line in changes:
+        write_text(printable(line) + "\n")
+    count = grouped(len(changes), "position")
+    if apply:
+        logger.info(f"Written: {count}")
+    elif changes:
+        logger.info(f"Plan: {count}; nothing was written; to do it, add --apply")
+    else:
+        logger.info("Plan: nothing to do")
+    return 0
 
 
 def _moved(
@@ -211,15 +186,3 @@ def _refuse_other_tables(tokens: Sequence[Token], tables: list[str] | None) -> N
         if name not in there:
             named = ", ".join(sorted(there)) or "no table"
             raise UsageError(f"no positions of {name} are stored, but of {named}", "table")
-
-
-def _finish(found: Sequence[_Difference], how: _How) -> int:
-    _print(found, how.output)
-    count = grouped(len(found), "position")
-    if how.apply:
-        logger.info(f"Written: {count}")
-    elif found:
-        logger.info(f"Plan: {count}; nothing was written; to do it, add --apply")
-    else:
-        logger.info("Plan: nothing to do")
-    return 0

@@ -6,13 +6,14 @@ import errno
 import logging
 import os
 import signal
+import sys
 from collections.abc import Sequence
 
 from watcher import version
 from watcher.cli import command_line, logs, output
 from watcher.cli.command_line import LOG_FORMAT, CommandLine
 from watcher.cli.invocation import Invocation
-from watcher.errors import ResourceError, WatcherError
+from watcher.errors import ResourceError, StreamError, WatcherError
 from watcher.shutdown import ending_process
 
 logger = logging.getLogger("watcher")
@@ -36,6 +37,9 @@ def run(words: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        return StreamError.exit_status  # 1 would say that a handler failed, or that copies differ
     finally:
         output.close_streams()
         signal.signal(signal.SIGINT, before)

@@ -20,7 +20,6 @@ from watcher.cli.command_line import CommandLine
 from watcher.cli.options import Values
 from watcher.cli.output import Line
 from watcher.cli.status import bar
-from watcher.cli.timing import COMMAND_TIMING
 from watcher.declared import Opt
 from watcher.delivery.dead_letters import QueueLetters, open_letters
 from watcher.delivery.dispatcher import Dispatcher
@@ -36,6 +35,8 @@ from watcher.records.redaction import Redaction
 from watcher.shutdown import Overdue, Shutdown, exit_status
 
 logger = logging.getLogger("watcher")
+
+_DRAW_SECONDS = 0.2  # five updates of the progress a second look alive
 
 
 _File = Annotated[
@@ -230,7 +231,7 @@ class _ReplayStatus:
 
     def draw(self, failures: int) -> None:
         """Draws the progress."""
-        self._due = time.monotonic() + COMMAND_TIMING.draw_seconds
+        self._due = time.monotonic() + _DRAW_SECONDS
         source, share = self._source, self._share()
         parts = [] if share is None else [bar(min(1.0, share))]
         parts += [f"{source.records:,} replayed"]

@@ -6,27 +6,25 @@ import logging
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from watcher.aws.model import Listing, Shard, opened_at
 from watcher.cli import options
-from watcher.cli.timing import COMMAND_TIMING
 from watcher.declared import Opt
 from watcher.errors import ServiceError, StreamError
+from watcher.files import is_terminal
 from watcher.formatting.differences import shortened
-from watcher.formatting.text import printable, write_document
+from watcher.formatting.rows import cut
+from watcher.formatting.text import cell_width, padded, printable, write_document, write_text
 from watcher.options import WatchOptions
 
-# boto3 and rich are imported by the work itself: help does without.
+# boto3 is imported by the work itself: help does without.
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-    from rich.text import Text
-    from rich.tree import Tree
 
     from watcher.aws.client import StreamsClient
     from watcher.aws.model import Listing, StreamName
@@ -38,6 +36,9 @@ logger = logging.getLogger("watcher")
 _READERS = 4
 # Of more than this no details: it would take minutes.
 _MOST_DETAILED = 200
+# DescribeStream allows 10 calls a second, shared with everybody else.
+_DESCRIBE_SECONDS = 0.25
+_COLUMNS = ("TABLE", "LABEL", "ARN", "VIEW TYPE", "SHARDS", "NEWEST CHANGE")
 
 _Table = Annotated[str | None, Opt("only this table's streams: its name or ARN", "TABLE")]
 
@@ -50,7 +51,6 @@ def streams_command(line: CommandLine) -> Callable[..., int]:
 def _streams(*, table: _Table = None, output: options.Output = "text", **values: object) -> int:
     from watcher.aws.arns import region_in
     from watcher.aws.client import StreamsClient
-    from watcher.formatting.text import write_text
 
     streams = StreamsClient(options.connection(values), table and region_in(table))
     names = _names(streams, table)
@@ -63,10 +63,22 @@ def _streams(*, table: _Table = None, output: options.Output = "text", **values:
     if output == "json":
         write_document(list(rows))
         return 0
-    for row in rows:
-        write_text("\t".join(_texts(row)) + "\n")
+    for line in lines(names, map(_texts, rows), header=is_terminal(sys.stdout)):
+        write_text(line + "\n")
         sys.stdout.flush()
     return 0
+
+
+def lines(names: Sequence[StreamName], rows: Iterator[list[str]], *, header: bool) -> Iterator[str]:
+    """Yields the rows as lines for programs, or below a header for people."""
+    if not header:
+        yield from map("\t".join, rows)
+        return
+    columns = zip(*[[each.table, each.label, each.arn] for each in names], strict=True)
+    widths = [max(map(cell_width, column)) for column in columns]
+    widths += [len("NEW_AND_OLD_IMAGES"), len("10 open shards"), 0]
+    for row in [[*_COLUMNS], *rows] if names else ():
+        yield "  ".join(map(padded, row, widths)).rstrip()
 
 
 def _names(streams: StreamsClient, table: str | None) -> list[StreamName]:
@@ -95,7 +107,7 @@ def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[di
         for name in names:
             began = time.monotonic()
             begun.append(_begun(readers, streams, name))
-            time.sleep(max(0.0, COMMAND_TIMING.describe_seconds - (time.monotonic() - began)))
+            time.sleep(max(0.0, _DESCRIBE_SECONDS - (time.monotonic() - began)))
         for row, reads in begun:
             newest = filter(None, (each.result() for each in reads))
             yield {**row, "newestChange": max(newest, default=None)}
@@ -167,18 +179,24 @@ def _texts(row: dict[str, Any]) -> list[str]:
 # `shards`
 
 _ANY_COLUMNS = 100_000
-_GUIDE = 4
 # Of a shard's id in a narrow terminal: shardId-…-5ee6d958
 _FEW = 18
 
 
-class _Form(Enum):
+class _Form(NamedTuple):
     """The details of a shard that fit into the terminal."""
 
-    WHOLE = "with its numbers"
-    DATED = "with its age"
-    SHORT = "with its age, and the ends of its id"
-    SHORTEST = "with the ends of its id"
+    numbers: bool
+    whole_id: bool
+    age: bool
+
+
+_FORMS = (
+    _Form(True, True, True),
+    _Form(False, True, True),
+    _Form(False, False, True),
+    _Form(False, False, False),
+)
 
 
 def shards_command(line: CommandLine) -> Callable[..., int]:
@@ -189,8 +207,6 @@ def shards_command(line: CommandLine) -> Callable[..., int]:
 def _shards(
     stream: options.Stream, /, *, output: options.Output = "text", **values: options.Value
 ) -> int:
-    from rich.console import Console
-
     from watcher.aws.connect import connect
 
     streams, arn = connect(stream, options.connection(values))
@@ -202,9 +218,10 @@ def _shards(
         write_document(as_json(listing))
         return 0
     # In a file or a pipe a line each, however long: the tree may go to grep.
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ANY_COLUMNS
-    console = Console(file=sys.stdout, highlight=False, width=columns)
-    console.print(tree(listing, columns), no_wrap=True, overflow="ellipsis", crop=True)
+    is_shown = is_terminal(sys.stdout)
+    columns = shutil.get_terminal_size().columns if is_shown else _ANY_COLUMNS
+    for text in tree(listing, columns, header=is_shown):
+        write_text(text + "\n")
     return 0
 
 
@@ -229,69 +246,46 @@ def as_json(listing: Listing) -> dict[str, object]:
     }
 
 
-def tree(listing: Listing, columns: int = _ANY_COLUMNS) -> Tree:
-    """Returns the lineage as a tree; shards whose parent is gone are roots.
+def tree(listing: Listing, columns: int = _ANY_COLUMNS, *, header: bool = False) -> list[str]:
+    """Returns the lineage's lines; shards whose parent is gone are roots.
 
-    The lines carry as many details as fit into the columns.
+    They carry as many details as fit into the columns.
     """
-    for form in _Form:
-        made = _tree(listing, form)
-        if _width(made) <= columns:
+    for form in _FORMS:
+        found = list(_tree(listing, form, header))
+        if max(map(cell_width, found)) <= columns:
             break
-    return made
+    return [cut(line, columns) for line in found]
 
 
-def _width(branch: Tree) -> int:
-    from rich.cells import cell_len
-
-    widest, below = 0, [(branch, 0)]
-    while below:
-        each, level = below.pop()
-        widest = max(widest, cell_len(str(each.label)) + _GUIDE * level)
-        below += [(child, level + 1) for child in each.children]
-    return widest
-
-
-def _tree(listing: Listing, form: _Form) -> Tree:
-    from rich.text import Text
-    from rich.tree import Tree
-
-    name = listing.arn if form is _Form.WHOLE else listing.table
-    title = f"{name} ({listing.status.lower()}, {listing.view_type})"
-    root = Tree(Text(printable(title)))
-    branches: dict[str, Tree] = {}
-    known = {shard.id: shard for shard in listing.shards}
-    parents = {shard.parent for shard in listing.shards}
-
+def _tree(listing: Listing, form: _Form, header: bool) -> Iterator[str]:
+    name = listing.arn if form.numbers else listing.table
+    yield printable(f"{name} ({listing.status.lower()}, {listing.view_type})")
+    if header:
+        named = ("SHARD", "STATE", "SEQUENCE NUMBERS" * form.numbers, "AGE" * form.age)
+        yield "    " + "  ".join(filter(None, named))
+    known = {shard.id for shard in listing.shards}
+    below: dict[str | None, list[Shard]] = defaultdict(list)
     for shard in listing.shards:
-        missing = []
-        above: Shard | None = shard
-        while above is not None and above.id not in branches:
-            missing.append(above)
-            above = known.get(above.parent or "")
-        for each in reversed(missing):
-            # A parent with a child has ended, though it may still look open.
-            is_open = each.end is None and each.id not in parents
-            place = branches.get(each.parent or "", root)
-            branches[each.id] = place.add(_line(each, listing.time, is_open, form))
-    return root
+        below[shard.parent if shard.parent in known else None].append(shard)
+    waiting = [(each, "", each is below[None][-1]) for each in reversed(below[None])]
+    is_plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+    while waiting:
+        shard, before, is_last = waiting.pop()
+        guide = ("+-- ", "`-- ")[is_last] if is_plain else ("├── ", "└── ")[is_last]
+        # A parent with a child has ended, though it may still look open.
+        is_open = shard.end is None and shard.id not in below
+        yield before + guide + _line(shard, listing.time, is_open, form)
+        before += "    " if is_last else ("|   " if is_plain else "│   ")
+        children = below.get(shard.id, [])
+        waiting += [(each, before, each is children[-1]) for each in reversed(children)]
 
 
-def _line(shard: Shard, now: datetime, is_open: bool, form: _Form) -> Text:
-    from rich.text import Text
-
-    is_short = form in (_Form.SHORT, _Form.SHORTEST)
+def _line(shard: Shard, now: datetime, is_open: bool, form: _Form) -> str:
     # Whatever an endpoint calls it.
     name = printable(shard.id)
-    line = Text(shortened(name, _FEW) if is_short else name)
-    line.append("  ").append("open" if is_open else "closed", "green" if is_open else "")
-    if form is _Form.WHOLE:
-        line.append(printable(f"  {shard.start or '?'}..{shard.end or ''}"))
-    return line if form is _Form.SHORTEST else line.append(_age(shard, now))
-
-
-def _age(shard: Shard, now: datetime) -> str:
-    since = opened_at(shard.id)
-    if since is None:
-        return ""
-    return f"  opened {options.age(since, now)} ago"
+    line = f"{name if form.whole_id else shortened(name, _FEW)}  {'open' if is_open else 'closed'}"
+    if form.numbers:
+        line += printable(f"  {shard.start or '?'}..{shard.end or ''}")
+    since = opened_at(shard.id) if form.age else None
+    return line if since is None else f"{line}  opened {options.age(since, now)} ago"

@@ -76,9 +76,9 @@ def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str
     shown.insert(1, ["-" * width for width in widths])
     for row in shown:
         if is_cut:
-            row = [_cut(cell, width) for cell, width in zip(row, widths, strict=True)]
+            row = [cut(cell, width) for cell, width in zip(row, widths, strict=True)]
         line = "  ".join(padded(cell, width) for cell, width in zip(row, widths, strict=True))
-        write_text(_cut(line.rstrip(), columns) + "\n", file)
+        write_text(cut(line.rstrip(), columns) + "\n", file)
     return len(rows)
 
 
@@ -91,7 +91,8 @@ def _narrowed(widths: Sequence[int], columns: int) -> list[int]:
     return narrowed
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
+    """Returns a text cut to a number of columns."""
     if cell_width(text) <= most:
         return text
     while cell_width(text) >= most:

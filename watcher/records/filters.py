@@ -40,6 +40,7 @@ from watcher.records.wire import (
 # Removals by time-to-live; they count as REMOVE, too.
 _TTL = "TTL"
 _ONLY = (*KINDS, _TTL, SNAPSHOT)
+_OTHER_WORDS = {"update": "modify", "delete": "remove"}
 _any_item = msgspec.json.Decoder(WireItem)
 _SECOND_PAIR = re.compile(r",[\w.-]+=(?!=)")
 
@@ -123,7 +124,8 @@ class RecordFilter:
 def words(only: str | Iterable[str] | None) -> set[str]:
     """Returns the kinds of change that `only` names, in lower case."""
     named = [only] if isinstance(only, str) else only or ()
-    return {word.strip().lower() for text in named for word in text.split(",")}
+    given = (word.strip().lower() for text in named for word in text.split(","))
+    return {_OTHER_WORDS.get(word, word) for word in given}
 
 
 def _kinds(only: str | Iterable[str]) -> set[str]:

@@ -328,7 +328,8 @@ class Manager:
         if self.dispatcher.first_pending(shard_key):  # the watch ends before its children's turn
             return
         stream.coordinator.finish(shard)
-        logger.info(f"Finished shard: {shard.id}", extra=stream.coordinator.about(shard))
+        about = stream.coordinator.about(shard)
+        logger.log(stream.shard_level, f"Finished shard: {shard.id}", extra=about)
 
     def _on_reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
         """Handles the end of a shard's reader; the records that it sent are delivered by now."""

@@ -90,6 +90,8 @@ class WatchedStream:
         self._known_closed: set[str] = set()  # of those that are assigned
         self._items = items
         self._options = options
+        self.shard_level = logging.DEBUG if options.is_bounded else logging.INFO
+        """The level of a line about one shard: a run that ends soon has others that matter."""
         self._start = start or options.position
         if items is not None and items.time is not None:
             self._start = AtTime(items.time - _STAMPS_APART)
@@ -310,9 +312,9 @@ class WatchedStream:
     def _log_starting(self, shards: Sequence[TrackedShard]) -> None:
         if len(shards) > _FEW:
             several = f"{len(shards):,} shards, {shards[0].id} to {shards[-1].id}"
-            logger.info(f"Starting watchers for {several}")
+            logger.log(self.shard_level, f"Starting watchers for {several}")
         are_few = len(shards) <= _FEW and self.stream_count <= _FEW_STREAMS
-        level = logging.INFO if are_few else logging.DEBUG
+        level = self.shard_level if are_few else logging.DEBUG
         for each in shards:
             text = f"Starting watcher for shard: {each.id}"
             logger.log(level, text, extra=self.coordinator.about(each))

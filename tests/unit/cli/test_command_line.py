@@ -99,6 +99,17 @@ def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
     assert str(caught.value).startswith(text)
 
 
+def test_a_fault_of_ours_ends_with_a_status_that_says_nothing_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Invocation) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Invocation, "run", fail)
+    assert main(["orders"]) == 3
+    assert capsys.readouterr().err.endswith("ZeroDivisionError\n")
+
+
 def test_a_table_may_have_any_name_and_a_command_stands_first() -> None:
     for words, name, rest in (
         ("-q report orders", "report", ["-q", "orders"]),
@@ -269,9 +280,9 @@ def test_a_word_that_is_no_table_is_told_the_nearest_name(
     ("program", "absent"),
     [
         ("main(['--version'])", {"logging", "inspect", "watcher.cli.program"}),
-        ("main(['--help'])", {"argcomplete", "msgspec", "botocore", "rich", "multiprocessing"}),
-        ("main(['--wrong'])", {"msgspec", "boto3", "botocore", "rich"}),
-        ("import watcher.stream", {"argparse", "boto3", "rich"}),
+        ("main(['--help'])", {"argcomplete", "msgspec", "botocore", "multiprocessing"}),
+        ("main(['--wrong'])", {"msgspec", "boto3", "botocore"}),
+        ("import watcher.stream", {"argparse", "boto3"}),
     ],
 )
 def test_a_start_imports_only_what_it_needs(program: str, absent: set[str]) -> None:

@@ -157,6 +157,7 @@ def test_a_table_of_several(simulator: Simulator, capsys: pytest.CaptureFixture[
     [
         (["rewind", "a.json"], "give a time such as 2h, or trim-horizon"),
         (["rewind", "a.json", "--from", "latest"], "rewind only moves back"),
+        (["rewind", "a.json", "--from", "2h", "-o", "json"], "it goes with show"),
         (["rewind", "a.json", "--from", "2h"], "nothing is stored there"),
         (["show", "a.json", "b.json"], "one word too many: b.json"),
         (["show", "a.json", "--apply"], "it goes with rewind"),

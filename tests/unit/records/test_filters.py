@@ -71,7 +71,7 @@ def test_a_key_without_a_name_or_a_value_is_refused(key: str) -> None:
 
 
 def test_kinds_in_any_case() -> None:
-    for only in ("insert,modify", ["MODIFY"], " Modify ", ["insert", "insert,modify"]):
+    for only in ("insert,modify", ["MODIFY"], " Modify ", "update", ["insert", "insert,modify"]):
         test = record_filter(only=only)
         assert test is not None
         assert test(record())
