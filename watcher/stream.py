@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
@@ -18,11 +17,11 @@ from watcher.aws.connect import Clients
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import Latest, Position, Service
 from watcher.aws.tables import TableItems
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.declared import takes_fields
 from watcher.errors import StreamError, UsageError
 from watcher.options import OnStale, ReadOptions, start_position
-from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.merged_streams import MergedStreams, StartPosition
 from watcher.pull.shard_pool import PullOptions
@@ -47,14 +46,15 @@ _IN_A_ROW = 100
 
 
 class StepThread:
-    """Runs steps one after the other, each in its own daemon thread, for tasks that wait.
+    """Runs steps one after the other in a thread, for tasks that wait.
 
     A waiting task may be cancelled: the step goes on, and the next task waits for the same step.
     """
 
     def __init__(self, step: Callable[[], object]) -> None:
         self._step = step
-        self._running: Future[None] | None = None
+        self._calls = CallPool(most=1)
+        self._running: Future[object] | None = None
 
     @property
     def is_under_way(self) -> bool:
@@ -63,11 +63,9 @@ class StepThread:
 
     async def wait(self) -> None:
         """Waits for the running step, or starts one. Raises the step's error."""
+        if self._running is None:
+            (self._running,) = self._calls.start([self._step], few=0)
         future = self._running
-        if future is None:
-            future = self._running = Future()
-            future.set_running_or_notify_cancel()  # a cancelled task must not cancel it
-            threading.Thread(target=self._run, args=(future,), name="watcher", daemon=True).start()
         try:
             await asyncio.wrap_future(future)
         finally:
@@ -78,14 +76,6 @@ class StepThread:
         """Blocks until the running step has ended."""
         if self._running is not None:
             futures.wait([self._running])
-
-    def _run(self, future: Future[None]) -> None:
-        try:
-            self._step()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
 
 
 Start: TypeAlias = Moment | dict[str, Any]

@@ -22,7 +22,6 @@ from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, options
 from tests.spark.played import ARN, InTurn, PlayedStream, number
 from tests.support.hand_clock import HandClock
-from watcher.aws import timing
 from watcher.aws.config import AwsConfig
 from watcher.clock import CLOCK, MachineTime
 from watcher.errors import DataLossError
@@ -374,9 +373,7 @@ def test_a_batch_waits_for_what_remains_of_the_time_since_it_was_asked_for() -> 
     assert clock.monotonic() - began == pytest.approx(2.0, abs=0.1)
 
 
-def test_a_batch_asks_more_hidden_parents_while_ten_of_them_hang(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_batch_asks_more_hidden_parents_while_ten_of_them_hang() -> None:
     count = 25
     all_are_asked = threading.Barrier(count)
 
@@ -385,7 +382,6 @@ def test_a_batch_asks_more_hidden_parents_while_ten_of_them_hang(
             all_are_asked.wait(60)
             return super().probe(arn, shard_ids)
 
-    monkeypatch.setattr(timing, "BACKGROUND", timing.BackgroundTiming(probe_hangs_seconds=0.02))
     clock = HandClock()
     played = Hanging(clock)
     for each in range(count):

@@ -32,6 +32,7 @@ ROOMS = [
     ["formatting"],
     ["records"],
     ["aws"],
+    ["call_pool"],
     ["shutdown", "sockets", "process_start"],
     ["files", "times"],
     ["clock", "declared", "errors", "retry", "safe_path", "version"],
@@ -147,7 +148,6 @@ def test_the_core_makes_no_call_starts_no_thread_and_has_no_clock_of_its_own(pat
 
 # The only names of Any, each for one kind of value whose type no annotation can tell.
 UNTYPED = {
-    "aws/background.py:_Found": "one dict holds the answers to all kinds of questions",
     "aws/config.py:Client": "botocore makes a client's methods at run time",
     "aws/credentials.py:_Provider": "private attributes of botocore's, which its stubs leave out",
     "aws/deadline.py:_HttpAnswer": "a private attribute of botocore's, which its stubs leave out",

@@ -9,10 +9,10 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from botocore import exceptions as boto
 from botocore.config import Config
@@ -56,6 +56,7 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.aws.timing import CallTiming
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock, no_later
 from watcher.errors import (
     ShardNotFoundError,
@@ -104,6 +105,8 @@ def call_limiter_for(endpoint: str) -> CallRateLimiter:
 # The largest number of simultaneous calls, hanging ones included; beyond it, urllib3 logs that it
 # drops connections.
 _CONNECTIONS = 128
+# As many connections as botocore keeps.
+_PROBES = 10
 
 
 class StreamsClient:
@@ -338,9 +341,17 @@ class StreamsClient:
 
         The calls run in parallel.
         """
-        return call_in_parallel(
-            {name: partial(self.get_iterator, arn, name, TrimHorizon()) for name in shard_ids}
-        )
+
+        def error_of(name: str) -> WatcherError | None:
+            try:
+                self.get_iterator(arn, name, TrimHorizon())
+            except WatcherError as error:
+                return error
+            return None
+
+        with contextlib.closing(CallPool(most=_PROBES)) as calls:
+            answers = calls.start([partial(error_of, name) for name in shard_ids])
+            return {name: each.result() for name, each in zip(shard_ids, answers, strict=True)}
 
     def get_records(self, iterator: str, limit: int | None = None) -> bytes:
         """Returns the body of one GetRecords answer, for `page.decode` and `page.records`.
@@ -450,49 +461,3 @@ def iterator_at(position: Position) -> ParsedAnswer:
             return {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": number}
         case AtTime(moment):
             return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": moment}
-
-
-# As many connections as botocore keeps.
-_AT_ONCE = 10
-
-_Name = TypeVar("_Name")
-
-
-def call_in_parallel(
-    calls: Mapping[_Name, Callable[[], object]],
-) -> dict[_Name, WatcherError | None]:
-    """Makes all calls at once; returns each call's error, or None.
-
-    The threads end before this returns, as a process that forks must not have any. They never delay
-    the program's end.
-    """
-
-    def error_of(call: Callable[[], object]) -> WatcherError | None:
-        try:
-            call()
-        except WatcherError as error:
-            return error
-        return None
-
-    if len(calls) == 1:
-        return {name: error_of(call) for name, call in calls.items()}
-    errors: dict[_Name, WatcherError | None] = dict.fromkeys(calls)
-    others: list[BaseException] = []
-    remaining = iter(list(calls.items()))  # a list's iterator: each thread gets its own item
-
-    def work() -> None:
-        try:
-            for name, call in remaining:
-                errors[name] = error_of(call)
-        except BaseException as error:
-            others.append(error)
-
-    # Daemons, unlike an executor's threads, which delay the program's end.
-    threads = [threading.Thread(target=work, daemon=True) for _ in calls][:_AT_ONCE]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if others:
-        raise others.pop(0)  # else this frame would hold it
-    return errors

@@ -66,24 +66,6 @@ class ListingTiming(msgspec.Struct, frozen=True, kw_only=True):
     """… and the delay before it does so again."""
 
 
-class BackgroundTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a background service's threads."""
-
-    settle_seconds: float = 2.0
-    """The longest wait of a fork for these threads.
-
-    A thread that waits for bytes holds no lock that a fork would copy; a busy one ends soon.
-    """
-    probes_at_once: int = 10
-    """The largest number of probes under way."""
-    probe_hangs_seconds: float = 0.3
-    """The time after which an unanswered probe makes room for another …"""
-    listing_hangs_seconds: float = 1.0
-    """… and a listing, or another call, …"""
-    most_hanging: int = 100
-    """… up to this many."""
-
-
 class TableTiming(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of retries of table calls."""
 
@@ -109,7 +91,6 @@ class TableTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 CALLS = CallTiming()
 LISTINGS = ListingTiming()
-BACKGROUND = BackgroundTiming()
 CREDENTIALS = CredentialsTiming()
 TABLES = TableTiming()
 START_BACKOFF = Backoff(first_seconds=0.2, longest_seconds=1.6)

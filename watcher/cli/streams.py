@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from watcher.aws.client import StreamsClient
     from watcher.aws.model import Listing, StreamName
+    from watcher.call_pool import CallPool
     from watcher.cli.command_line import CommandLine
-    from watcher.pull.call_pool import CallPool
 
 logger = logging.getLogger("watcher")
 
@@ -99,7 +99,7 @@ def _plain(name: StreamName) -> dict[str, object]:
 
 def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, object]]:
     """Yields a row for each stream: lists them one by one, and reads their shards in parallel."""
-    from watcher.pull.call_pool import CallPool
+    from watcher.call_pool import CallPool
 
     readers = CallPool(most=_READERS)
     try:

@@ -27,13 +27,13 @@ from watcher.aws.model import (
     WireItem,
 )
 from watcher.aws.tables import Description, ReadPace, TablesClient
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Opt
 from watcher.errors import StreamError, StreamGoneError, UsageError, blame
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of
 from watcher.mirror.table import LAYOUT, MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows, change_of
-from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
 from watcher.records.redaction import Redaction, redaction

@@ -17,8 +17,8 @@ from watcher.aws.model import (
     ShardKey,
     TrimHorizon,
 )
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock, DueQueue
-from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import PooledShard, PullOptions, ShardPool
 from watcher.records.record import Record
 from watcher.streams.checkpoint_format import Token

@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from watcher.aws.background import BackgroundService
+from watcher.aws.lister import Lister
 from watcher.aws.model import Listing, Position, Service, ShardKey
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError
-from watcher.pull.call_pool import CallPool
 from watcher.pull.shard_pool import DEFAULTS, PooledShard, PullOptions, ShardPool
 from watcher.pull.stream_successor import SuccessorSearch
 from watcher.records.page import RecordPage
@@ -139,7 +139,7 @@ class MergedShards:
             # Available records must not wait for a listing, or for a shard that hangs.
             is_small = self.listing.pages * options.stream_count <= _LISTING_PAGES
             patience = _LISTING_SECONDS if is_small else 0.0
-            self._pool.listing_service = BackgroundService(service, patience=patience)
+            self._pool.listing_service = Lister(service, patience=patience)
         self._restarts_snapshot = self._pool.restarts_snapshot
         # Gets iterators at once: "latest" means now, not the first poll.
         self.read_all()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter, itemgetter, methodcaller
 
-from watcher.aws.background import BackgroundService
+from watcher.aws.lister import Lister
 from watcher.aws.model import CachedListing, Latest, Position, Service
 from watcher.clock import Clock
 from watcher.errors import NoAnswerYetError, StreamError
@@ -57,12 +57,10 @@ class MergedStreams:
         self._retries: dict[str, StreamRetry] = {}
         self._missed_latest = set[str]()
         self._is_answered = threading.Event()
-        self._in_background: dict[Service, BackgroundService] = {}
+        self._in_background: dict[Service, Lister] = {}
         if in_threads and len(services) > 1:
             for each in set(services.values()):
-                self._in_background[each] = BackgroundService(
-                    each, self._is_answered.set, at_start=True
-                )
+                self._in_background[each] = Lister(each, self._is_answered.set, at_start=True)
 
     @property
     def errors(self) -> dict[str, StreamError]:

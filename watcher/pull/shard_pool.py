@@ -12,9 +12,9 @@ import msgspec
 
 from watcher.aws.model import Latest, Listing, Position, Service
 from watcher.aws.retry import first_listing
+from watcher.call_pool import CallPool
 from watcher.clock import Clock
 from watcher.errors import StreamError
-from watcher.pull.call_pool import CallPool
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
@@ -127,7 +127,7 @@ class ShardPool:
         self.reading: dict[str, PooledShard] = {}
         """The shards whose read is under way."""
         self.listing_service = service
-        """Makes the coordinator's requests; a `BackgroundService` delays no read."""
+        """Makes the coordinator's requests; a `Lister` delays no read."""
         token = start if isinstance(start, Token) else None
         self.coordinator = Coordinator(
             arn,

@@ -8,9 +8,9 @@ from collections import deque
 
 from watcher.aws.model import AfterSequence, Position, Service
 from watcher.aws.tables import ReadPace
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
-from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import DEFAULTS, PullOptions
 from watcher.pull.table_snapshot import Items, TableSnapshot

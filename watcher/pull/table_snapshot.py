@@ -19,9 +19,9 @@ import msgspec
 from watcher.aws.json_text import read
 from watcher.aws.model import AfterSequence, ShardKey, TrimHorizon
 from watcher.aws.tables import MOST_SEGMENTS
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError, UsageError
-from watcher.pull.call_pool import CallPool
 from watcher.records.wire import SNAPSHOT
 from watcher.streams.checkpoint_format import TokenSegment, TokenSnapshot
 from watcher.streams.lineage import TrackedShard

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from watcher.aws.arns import is_stream, parse_name
-from watcher.aws.background import BackgroundService
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import Clients
 from watcher.aws.discovery import WantedStreams
+from watcher.aws.lister import Lister
 from watcher.aws.model import Position, TrimHorizon
 from watcher.aws.tables import TableItems
 from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
@@ -38,17 +38,17 @@ class _StreamFactory:
         self._options = options
         self._on_answer = on_answer
         self._several = several
-        self._services: dict[StreamsClient, BackgroundService] = {}
-        self._background_services: dict[StreamsClient, BackgroundService] = {}
+        self._services: dict[StreamsClient, Lister] = {}
+        self._background_services: dict[StreamsClient, Lister] = {}
 
     def make(self, arn: str, of_table: bool = True, start: Position | None = None) -> WatchedStream:
         """Makes the watched stream of this ARN."""
         start_service, client = self.clients.client_for(arn), self.clients.loop_client_for(arn)
         if client not in self._services:
-            self._services[client] = BackgroundService(client, self._on_answer)
+            self._services[client] = Lister(client, self._on_answer)
         if self._several and start_service not in self._background_services:
             # A slow handler keeps the loop from a soon retry of the listing.
-            self._background_services[start_service] = BackgroundService(
+            self._background_services[start_service] = Lister(
                 start_service, self._on_answer, at_start=True
             )
         connection, export = self._options.connection, self._options.snapshot_export

@@ -13,9 +13,9 @@ from typing import Protocol
 from watcher.aws.discovery import Tags, WantedStreams
 from watcher.aws.model import StreamName
 from watcher.aws.retry import retry_at_start
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DeniedError, ServiceError, StreamError
-from watcher.pull.call_pool import CallPool
 from watcher.retry import worth_logging
 from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.runtime.watched_stream import WatchedStream

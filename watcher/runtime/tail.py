@@ -11,10 +11,10 @@ from datetime import timedelta
 import msgspec
 
 from watcher.aws.model import Listing, ShardKey
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError
 from watcher.formatting.text import counted
-from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord

@@ -21,12 +21,12 @@ from watcher.aws.model import (
 )
 from watcher.aws.retry import first_listing, retry_at_start
 from watcher.aws.tables import MOST_SEGMENTS, ReadPace
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.errors import StreamGoneError, UsageError
 from watcher.formatting.style import time_text
 from watcher.options import WatchOptions
-from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
 from watcher.pull.stream_successor import SUCCESSOR_WAIT_SECONDS, StreamEnd, SuccessorSearch

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from watcher.aws.background import BackgroundService
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
+from watcher.aws.lister import Lister
 from watcher.aws.model import Latest, Service
 from watcher.aws.retry import first_listing
 from watcher.clock import CLOCK, Clock, MachineTime
@@ -36,7 +36,7 @@ _LIST_AGAIN_SECONDS: Final = 0.25
 # The most open shards of a task, which reads them side by side.
 _OPEN_SHARDS: Final = 8
 
-_background = partial(BackgroundService, patience=_LIST_AGAIN_SECONDS)
+_background = partial(Lister, patience=_LIST_AGAIN_SECONDS)
 
 
 class BatchReader(DataSourceReader):

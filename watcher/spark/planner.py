@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from watcher.aws.background import BackgroundService
 from watcher.aws.connect import connect, for_worker
+from watcher.aws.lister import Lister
 from watcher.aws.model import AfterSequence, AtTime, Service, TrimHorizon, opened_at
 from watcher.aws.retry import first_listing, retry_at_start
 from watcher.clock import CLOCK, Clock
@@ -114,7 +114,7 @@ class Planner:
         service, arn = connect(options.stream, options.connection)
         ahead = ReadAhead(arn, CLOCK)
         threads = ReaderThreads(ahead, lambda: for_worker(options.connection, arn))
-        return cls(options, arn, service, threads, background=BackgroundService(service))
+        return cls(options, arn, service, threads, background=Lister(service))
 
     def initial_offset(self) -> Offset:
         """Returns a new query's start, as positions whose meaning does not change with time."""

@@ -182,7 +182,7 @@ class Coordinator:
     def refresh(self, service: Service) -> set[Call]:
         """Makes the calls that are due.
 
-        Returns the kinds that a `BackgroundService` has no answer to yet. Raises DeniedError,
+        Returns the kinds that a `Lister` has no answer to yet. Raises DeniedError,
         UnexpectedAnswerError once it has lasted, DataLossError.
         """
         pending = set[Call]()

@@ -29,11 +29,11 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.s3 import SCHEME, ObjectsClient
 from watcher.aws.trail_events import Call, Caller, ItemWrite, calls_in
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
 from watcher.formatting.style import time_text
 from watcher.formatting.text import grouped, printable
-from watcher.pull.call_pool import CallPool
 from watcher.records.diff import number_text
 from watcher.records.record import Record
 from watcher.time_machine.item_keys import Identity, identity

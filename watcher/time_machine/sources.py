@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from watcher.aws.arns import region_in, table_of
-from watcher.aws.background import BackgroundService
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect, for_worker
+from watcher.aws.lister import Lister
 from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Service
 from watcher.aws.tables import TablesClient
 from watcher.clock import CLOCK, Clock
@@ -82,7 +82,7 @@ class StreamSource:
             service,
             TablesClient(connection, region_in(arn)),
             clients=clients,
-            background=BackgroundService(service),
+            background=Lister(service),
             table_arn=partial(service.table, arn),
             clock=clock or CLOCK,
         )

@@ -11,8 +11,8 @@ import msgspec
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import UNIT_BYTES, Description, ReadPace, TablesClient
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
-from watcher.pull.call_pool import CallPool
 
 _PART_BYTES: Final = 128 * 1024 * 1024
 _PARTS_MAX: Final = 10_000

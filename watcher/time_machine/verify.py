@@ -20,8 +20,8 @@ import msgspec
 
 from watcher.aws.model import CLOCKS_APART, WireItem
 from watcher.aws.tables import ReadPace
+from watcher.call_pool import CallPool
 from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.pull.call_pool import CallPool
 from watcher.records.diff import ABSENT, WireKey, number_text
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord

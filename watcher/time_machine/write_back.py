@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from watcher.aws.model import WireItem
 from watcher.aws.tables import Condition, Written
+from watcher.call_pool import CallPool
 from watcher.errors import StreamError
-from watcher.pull.call_pool import CallPool
 from watcher.records.record import image_of, wire_item
 from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.table import TableHandle

@@ -22,13 +22,13 @@ from watcher.aws.arns import table_of
 from watcher.aws.client import StreamsClient
 from watcher.aws.model import Listing
 from watcher.aws.tables import TablesClient
+from watcher.call_pool import CallPool
 from watcher.errors import DataLossError, StreamError, UsageError, WatcherError
 from watcher.mirror import table
 from watcher.mirror.columns import given_columns
 from watcher.mirror.job import MirrorJob, MirrorLimits
 from watcher.mirror.table import MirrorTable
 from watcher.mirror.versions import COPIED, OWN
-from watcher.pull.call_pool import CallPool
 from watcher.records.plain_json import plain_json
 from watcher.records.redaction import redaction
 

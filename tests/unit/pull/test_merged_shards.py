@@ -19,7 +19,7 @@ from tests.support.wire import FIRST, wire
 from tests.unit.runtime.test_table_snapshots import ALL, Table
 from watcher import Stream, UsageError
 from watcher.aws.model import Latest, Listing, Position, TrimHorizon
-from watcher.pull.call_pool import CallPool
+from watcher.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
 from watcher.streams.losses import Losses

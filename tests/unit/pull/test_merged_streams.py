@@ -12,11 +12,10 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN
 from tests.support.times import NOON
 from tests.unit.pull.test_merged_shards import Shards
-from watcher.aws import timing
 from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, Service
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError
-from watcher.pull.call_pool import CallPool
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.merged_streams import MergedStreams, StartPosition
 from watcher.streams.losses import Losses
@@ -49,7 +48,6 @@ def readers(services: Mapping[str, Service], clock: Clock = CLOCK) -> MergedStre
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Hanging]:
     monkeypatch.setattr("watcher.pull.merged_streams.START_SECONDS", 0.0)
-    monkeypatch.setattr(timing, "BACKGROUND", timing.BackgroundTiming(listing_hangs_seconds=0.02))
     service = _Hanging()
     yield service
     service.released.set()

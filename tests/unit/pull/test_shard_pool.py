@@ -9,7 +9,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from tests.support.wire import FIRST, wire
 from watcher.aws.model import AfterSequence, Latest, Position, TrimHorizon
-from watcher.pull.call_pool import CallPool
+from watcher.call_pool import CallPool
 from watcher.pull.shard_pool import PullOptions, ShardPool
 from watcher.streams.losses import Losses
 

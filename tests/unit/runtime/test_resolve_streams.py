@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,11 +10,9 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import PlayedService
 from tests.unit.aws.test_wanted_streams import row
 from watcher import UsageError
-from watcher.aws import background
 from watcher.aws.config import AwsConfig
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import StreamName
-from watcher.errors import NoAnswerYetError
 from watcher.options import WatchOptions
 from watcher.runtime import resolve_streams
 from watcher.runtime.watched_streams import WatchedStreams
@@ -77,25 +72,6 @@ def test_two_hundred_are_watched_and_more_with_yes(
     monkeypatch: pytest.MonkeyPatch, tables: int, yes: bool
 ) -> None:
     assert len(find(monkeypatch, Account(tables), "*", yes=yes)) == tables
-
-
-def test_a_loop_that_slow_handlers_hold_takes_a_beginning_however_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    account, told = Account(3), threading.Event()
-    monkeypatch.setattr(resolve_streams, "Clients", account)
-    wanted = WantedStreams.parse(["t*"])
-    streams = resolve_streams.resolve(
-        wanted, WatchOptions(), strict=False, yes=False, on_answer=told.set
-    )
-    (stream, *_) = streams.to_start()
-    with pytest.raises(NoAnswerYetError):
-        stream.start()
-    assert told.wait(60)
-    later = time.monotonic() + 3600
-    monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: later))
-    stream.start()
-    assert stream.has_started
 
 
 def test_of_ten_thousand_those_are_found_that_match(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ from tests.support.play import PlayedService
 from tests.unit.aws.test_wanted_streams import row
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import StreamName
+from watcher.call_pool import CallPool
 from watcher.errors import DeniedError, TransientError
 from watcher.options import WatchOptions
-from watcher.pull.call_pool import CallPool
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.watched_stream import WatchedStream
 

@@ -12,34 +12,30 @@ from typing import Any, TypeVar
 
 from watcher import process_start
 
-_THREADS = 32
-"""The largest number of threads: more keep one core busy with switching."""
-_IDLE_THREADS_END_SECONDS = 0.2
-"""The longest time that a fork waits for idle threads to end."""
-
 _Answer = TypeVar("_Answer")
 _Calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
-
-class _Thread(threading.Thread):
-    """A pool's thread, as distinct from the program's own."""
+# More threads keep one core busy with switching.
+_THREADS = 32
+# A fork waits so long for the threads to end. One that waits for bytes holds no lock that the fork
+# would copy; a busy one ends soon.
+_SETTLE_SECONDS = 0.2
 
 
 class CallPool:
     """Makes several calls at once in up to `most` threads, a single one in the caller's thread.
 
     Unlike an executor's, these threads don't delay the program's end: a slow read takes half a
-    minute. Nor do they hinder a fork: idle ones end before it, and start again with the next calls.
+    minute. Nor do they hinder a fork: they end before it, and start again with the next calls.
     """
 
     def __init__(self, *, threads: bool = True, most: int = _THREADS) -> None:
         """Without `threads`, makes all calls in the caller's thread."""
         self.may_have_threads = threads
         self._max_threads = most
-        self._threads: list[threading.Thread] = []
-        self._calls: _Calls = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        process_start.before_fork(self._end_idle_threads)
+        self._begin()
+        process_start.before_fork(self._settle)
+        process_start.in_forked_child(self._begin)
 
     def start(self, calls: Sequence[Callable[[], _Answer]], few: int = 1) -> list[Future[_Answer]]:
         """Starts the calls, in threads if there are more than `few`; returns their answers."""
@@ -59,30 +55,42 @@ class CallPool:
         for thread in threads if wait else ():
             thread.join()
 
-    def _end_idle_threads(self) -> None:
-        others = set(threading.enumerate()) - {threading.current_thread()}
-        # With another thread of the program, which may submit a call now, they go on.
-        if self._threads and self._calls.empty() and all(isinstance(o, _Thread) for o in others):
-            until = time.monotonic() + _IDLE_THREADS_END_SECONDS
-            for thread in self._end_threads():
-                thread.join(max(0.0, until - time.monotonic()))
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._forget_threads()
+
+    def __del__(self) -> None:
+        self._end_threads()
+
+    def _settle(self) -> None:
+        """Before a fork: ends the idle threads, and waits a moment for busy ones."""
+        until = time.monotonic() + _SETTLE_SECONDS
+        for thread in self._end_threads():
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _end_threads(self) -> list[threading.Thread]:
         """Makes all threads end after the calls that they have; returns the threads."""
-        threads, self._threads = self._threads, []
+        with self._lock:  # another thread may make a call now
+            threads, calls = self._threads, self._calls
+            self._forget_threads()
         for _ in threads:
-            self._calls.put(None)
-        self._calls, self._idle = SimpleQueue(), threading.Semaphore(0)
+            calls.put(None)
         return threads
+
+    def _forget_threads(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self._calls: _Calls = SimpleQueue()
+        self._idle = threading.Semaphore(0)
 
     def _submit(self, call: Callable[[], _Answer]) -> Future[_Answer]:
         future: Future[_Answer] = Future()
-        self._calls.put((future, call))
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
-            arguments = self._calls, self._idle
-            thread = _Thread(target=_work, args=arguments, name="watcher", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        with self._lock:
+            self._calls.put((future, call))
+            if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
+                arguments = self._calls, self._idle
+                thread = threading.Thread(target=_work, args=arguments, name="watcher", daemon=True)
+                self._threads.append(thread)
+                thread.start()
         return future
 
 
@@ -99,6 +107,6 @@ def _work(calls: _Calls, idle: threading.Semaphore) -> None:
 def _run(future: Future[_Answer], call: Callable[[], _Answer]) -> Future[_Answer]:
     try:
         future.set_result(call())
-    except Exception as error:
+    except BaseException as error:
         future.set_exception(error)
     return future

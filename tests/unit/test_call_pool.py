@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from watcher.pull.call_pool import CallPool
+from watcher.call_pool import CallPool
 
 
 def test_a_few_calls_are_made_in_the_callers_thread() -> None:
@@ -53,7 +53,7 @@ def test_threads_that_have_nothing_to_do_keep_no_program_from_forking() -> None:
     program = """
 import os, threading
 from watcher import process_start
-from watcher.pull.call_pool import CallPool
+from watcher.call_pool import CallPool
 calls = CallPool()
 print({answer.result(30) for answer in calls.start([lambda: 1] * 9)})
 print(process_start.processes().get_start_method(), threading.active_count())
@@ -80,7 +80,7 @@ print(late.result(30), {answer.result(30) for answer in calls.start([lambda: 4] 
 def test_a_call_that_takes_long_keeps_no_program_from_its_end(end: str) -> None:
     program = f"""
 import time
-from watcher.pull.call_pool import CallPool
+from watcher.call_pool import CallPool
 calls = CallPool()
 calls.start([lambda: time.sleep(60)] * 9)
 {end}

@@ -1,0 +1,96 @@
+"""Lists shards, and looks for streams, for a loop that must not wait for the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent import futures
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+from watcher.aws.model import ForwardingService, Listing, Service, Shard
+from watcher.aws.retry import retry_at_start
+from watcher.call_pool import CallPool
+from watcher.errors import NoAnswerYetError, WatcherError
+
+_Question = tuple[str, ...]
+_Answer = TypeVar("_Answer")
+
+# Listings share DescribeStream's limit, and one that hangs delays no other.
+_LISTINGS = 4
+# Probes have no common limit, and dozens may hang.
+_PROBES = 64
+
+
+class Lister(ForwardingService):
+    """Answers listings, children, latest_stream and probes on a later call, in the loop's thread.
+
+    Until then these raise NoAnswerYetError; with `patience`, only after waiting that many seconds
+    for a new question. Other calls go to the service directly. `on_answer` is called for each new
+    answer, which is kept until it is taken: a handler may take longer than any limit. Children do
+    not wait for listings, which may have a hundred pages.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        on_answer: Callable[[], object] = lambda: None,
+        patience: float = 0.0,
+        *,
+        at_start: bool = False,
+    ) -> None:
+        """`at_start` retries a failed listing."""
+        super().__init__(service)
+        self._on_answer = on_answer
+        self._patience = patience
+        self._at_start = at_start
+        self._listings = CallPool(most=_LISTINGS)
+        self._children = CallPool(most=_LISTINGS)
+        self._probes = CallPool(most=_PROBES)
+        self._asked: dict[_Question, Future[Any]] = {}
+
+    def list_shards(self, arn: str) -> Listing:
+        """See `Service`."""
+        call = partial(self._service.list_shards, arn)
+        if self._at_start:
+            call = partial(retry_at_start, call)
+        return self._answer(self._listings, ("listing", arn), call)
+
+    def list_children(self, arn: str, shard_id: str) -> list[Shard]:
+        """See `Service`."""
+        call = partial(self._service.list_children, arn, shard_id)
+        return self._answer(self._children, ("children", arn, shard_id), call)
+
+    def latest_stream(self, table: str) -> str:
+        """See `Service`."""
+        call = partial(self._service.latest_stream, table)
+        return self._answer(self._listings, ("latest", table), call)
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        """See `Service`; returns only the shards answered by now."""
+        calls: dict[_Question, Callable[[], object]] = {
+            ("probe", arn, each): partial(self._service.probe, arn, [each]) for each in shard_ids
+        }
+        self._ask(self._probes, calls)
+        found = [self._asked.pop(each) for each in calls if self._asked[each].done()]
+        if not found:
+            raise NoAnswerYetError("the service has not answered yet")
+        return {name: error for each in found for name, error in each.result().items()}
+
+    def _answer(self, pool: CallPool, question: _Question, call: Callable[[], _Answer]) -> _Answer:
+        self._ask(pool, {question: call})
+        if not self._asked[question].done():
+            raise NoAnswerYetError("the service has not answered yet")
+        answer: _Answer = self._asked.pop(question).result()
+        return answer
+
+    def _ask(self, pool: CallPool, calls: Mapping[_Question, Callable[[], object]]) -> None:
+        """Asks the questions that are neither answered nor being asked; waits for new ones."""
+        new = [question for question in calls if question not in self._asked]
+        asked = pool.start([calls[question] for question in new], few=0)
+        self._asked |= zip(new, asked, strict=True)
+        on_answer = self._on_answer
+        for each in asked:
+            each.add_done_callback(lambda _: on_answer())
+        if self._patience:
+            futures.wait(asked, self._patience)
