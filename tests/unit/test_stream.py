@@ -84,7 +84,7 @@ def test_of_several_one_that_is_refused_at_first_goes_on_where_all_began(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TIMING, "stream_backoff", Backoff(first_seconds=0.1))
-    monkeypatch.setattr("watcher.aws.lister._LISTINGS", 1)  # the first one is refused
+    monkeypatch.setattr("watcher.aws.lister.LISTINGS_AT_ONCE", 1)  # the first one is refused
     sim.add_table("users")
     sim.fail_next("DescribeStream", "AccessDeniedException")
     where = {"region": "us-east-1", "endpoint_url": sim.endpoint}

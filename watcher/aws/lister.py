@@ -17,9 +17,9 @@ _Question = tuple[str, ...]
 _Answer = TypeVar("_Answer")
 
 # Listings share DescribeStream's limit, and one that hangs delays no other.
-_LISTINGS = 4
+LISTINGS_AT_ONCE = 4
 # Probes have no common limit, and dozens may hang.
-_PROBES = 64
+PROBES_AT_ONCE = 64
 
 
 class Lister(ForwardingService):
@@ -44,9 +44,9 @@ class Lister(ForwardingService):
         self._on_answer = on_answer
         self._patience = patience
         self._at_start = at_start
-        self._listings = CallPool(most=_LISTINGS)
-        self._children = CallPool(most=_LISTINGS)
-        self._probes = CallPool(most=_PROBES)
+        self._listings = CallPool(most=LISTINGS_AT_ONCE)
+        self._children = CallPool(most=LISTINGS_AT_ONCE)
+        self._probes = CallPool(most=PROBES_AT_ONCE)
         self._asked: dict[_Question, Future[Any]] = {}
 
     def list_shards(self, arn: str) -> Listing:
