@@ -22,7 +22,6 @@ from tests.simulator import Simulator
 from tests.support.hand_clock import HandClock
 from watcher.cli import main
 from watcher.errors import ResourceError
-from watcher.time_machine.sorted_lines import SortedLines
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "verify.md").read_text()
@@ -73,7 +72,7 @@ def test_a_full_disk_is_an_error_of_one_line(
 ) -> None:
     Path("copy.jsonl").write_text('{"PK": "eve", "SK": "order-9", "city": "Koeln"}\n')
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda *args, **options: _Full())
-    monkeypatch.setattr("watcher.time_machine.verify.SortedLines", lambda memory: SortedLines(1))
+    monkeypatch.setattr("watcher.time_machine.sorted_lines.MEMORY_BYTES", 1)
     assert main(["verify", "orders", "--with", "copy.jsonl"]) == ResourceError.exit_status
     assert capsys.readouterr().err.splitlines()[-1] == (
         "error: No space left on device: the folder of temporary files is full; "
@@ -175,7 +174,8 @@ def test_the_other_table_may_be_of_another_account_and_region(
 
 
 def test_an_archive_is_no_copy(shop: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("lake", "_spark_metadata").mkdir(parents=True)
+    for name in ("lake", "lake.checkpoint"):
+        Path(name).mkdir()
     assert main(["verify", "orders", "--with", "./lake"]) == 2
     assert "it holds changes, not items" in capsys.readouterr().err
 

@@ -7,12 +7,12 @@ import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from unittest import mock
 
 from tests.ledger.ledger import DisturbedTables, Item, Ledger
 from watcher.aws.model import WireItem
 from watcher.time_machine.copied_items import Form
 from watcher.time_machine.copies import CopyPosition
-from watcher.time_machine.limits import TimeMachineLimits
 from watcher.time_machine.verify import Verification, Verifier
 
 LAG = 60
@@ -93,26 +93,32 @@ def verify_while_written(seed: int) -> None:
             ledger, chance
         )
         copy.form = chance.choice((*Form, Form.JSON))
-        limits = TimeMachineLimits(
-            sorting_bytes=chance.choice((5_000, 16_000_000)),
-            # A scan that may take longer than the stream keeps changes: it is read before, too.
-            scan_time=timedelta(hours=chance.choice((12, 48))),
-        )
-        found = _verified(ledger, copy, limits)
-        assert found.differing == 0, f"seed {seed}: {found.found}"
-        if copy.held:
-            wrong = chance.choice(sorted(copy.held))
-            copy.held[wrong] = {**copy.held[wrong], **WRONG}
-            found = _verified(ledger, copy, limits)
-            keys = [each.key["pk"]["S"] for each in found.found]
-            assert (found.differing, keys) == (1, [wrong]), f"seed {seed}: {wrong}, {found.found}"
-            (difference,) = found.found[0].differences
-            assert difference.missing is None, f"seed {seed}: {difference}"
+        sorting_bytes = chance.choice((5_000, 16_000_000))
+        # A scan that may take longer than the stream keeps changes: it is read before, too.
+        scan_time = timedelta(hours=chance.choice((12, 48)))
+        with (
+            mock.patch("watcher.time_machine.sorted_lines.MEMORY_BYTES", sorting_bytes),
+            mock.patch("watcher.time_machine.verify.LONGEST_SCAN", scan_time),
+        ):
+            _check(seed, chance, ledger, copy)
 
 
-def _verified(ledger: Ledger, copy: HandCopy, limits: TimeMachineLimits) -> Verification:
+def _check(seed: int, chance: random.Random, ledger: Ledger, copy: HandCopy) -> None:
+    found = _verified(ledger, copy)
+    assert found.differing == 0, f"seed {seed}: {found.found}"
+    if copy.held:
+        wrong = chance.choice(sorted(copy.held))
+        copy.held[wrong] = {**copy.held[wrong], **WRONG}
+        found = _verified(ledger, copy)
+        keys = [each.key["pk"]["S"] for each in found.found]
+        assert (found.differing, keys) == (1, [wrong]), f"seed {seed}: {wrong}, {found.found}"
+        (difference,) = found.found[0].differences
+        assert difference.missing is None, f"seed {seed}: {difference}"
+
+
+def _verified(ledger: Ledger, copy: HandCopy) -> Verification:
     tables = DisturbedTables(ledger, lambda: ledger.write(ledger.random.randint(0, 9)))
-    return Verifier(ledger.sources(tables), copy, lag=timedelta(seconds=LAG), limits=limits).run()
+    return Verifier(ledger.sources(tables), copy, lag=timedelta(seconds=LAG)).run()
 
 
 def _between(ledger: Ledger, chance: random.Random, first: int, last: int) -> dict[str, Item]:

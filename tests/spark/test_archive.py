@@ -34,7 +34,7 @@ from watcher.errors import UsageError, WatcherError
 from watcher.spark.folders import Folder
 from watcher.spark.jobs.archive import count_rows
 from watcher.stream import Stream
-from watcher.time_machine.archives import Archive, read_records
+from watcher.time_machine.archives import Archive
 
 pytestmark = pytest.mark.spark
 
@@ -374,13 +374,14 @@ def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
     sim.advance(2)
     archived(spark, sim, tmp_path / "lake", dynamodb_json=True)
 
-    found = list(read_records(Archive(tmp_path / "lake")))
+    archive = Archive(tmp_path / "lake")
+    found = list(archive.records())
 
-    assert all(each.exact for each in found)
+    assert archive.exact
     stream = Stream(sim.stream_arn, "trim_horizon", endpoint_url=sim.endpoint, region="us-east-1")
     expected = [record for record in itertools.islice(stream, 3) if record]
     told = [(each.event_name, each.key, each.old, each.new) for each in expected]
-    assert [(r.event_name, r.key, r.old, r.new) for r in (each.record for each in found)] == told
+    assert [(r.event_name, r.key, r.old, r.new) for r in found] == told
     with pytest.raises(UsageError, match="belongs to the parquet \\(DynamoDB's JSON\\) files"):
         archived(spark, sim, tmp_path / "lake")
 

@@ -20,7 +20,6 @@ from watcher.formatting.text import grouped, write_text
 from watcher.options import WatchOptions, end
 from watcher.records.record import Record
 from watcher.report.page import Report, page
-from watcher.report.summary import UnreadableChangeError
 from watcher.time_machine.callers import Callers, Trail
 from watcher.time_machine.counts import CALLER, Counts
 from watcher.time_machine.sources import Sources, records_until, start_time
@@ -65,11 +64,11 @@ def _report(
             item=_item(values),
             notes=_notes(values),
         )
-        left_out = _read(report, found, trail, values, start=start, until=until)
+        _read(report, found, trail, values, start=start, until=until)
         write_text(page(report), file)
     name = "the page" if to == "-" else to
-    logger.info(f"Wrote {name}: {grouped(report.summary.changes, 'change')}{left_out}")
-    return int(bool(left_out))
+    logger.info(f"Wrote {name}: {grouped(report.kinds.total(), 'change')}{found.left_out}")
+    return int(bool(found.left_out))
 
 
 def _title(name: str, found: Sources) -> str:
@@ -86,42 +85,28 @@ def _read(
     *,
     start: datetime | None,
     until: datetime | None,
-) -> str:
-    """Reads all changes into the report; returns the unread lines as the end of a sentence."""
+) -> None:
+    """Reads all changes into the report."""
     is_wanted, hidden = options.record_filter(values), options.redaction(values)
     callers = None if trail is None else Callers(found.table_arn, start, until)
     # For callers all changes are read: a call that made one of them has not made another.
     is_cut = callers is None and is_wanted is not None
     found.open(start, is_wanted.matching_indexes if is_cut and is_wanted else None)
     records: Iterable[Record] = records_until(found.records(), until)
-    by_caller = None if callers is None else Counts([CALLER], callers)
-    unreadable = 0
+    report.callers = None if callers is None else Counts([CALLER], callers)
     for record in filter(is_wanted, records if callers is None else callers.adding(records)):
         shown = record if hidden is None else hidden(record)
-        try:
-            report.summary.add_record(shown)
-        except UnreadableChangeError as error:
-            unreadable += 1
-            logger.warning(f"a record can't be read: {error}")
-            continue
-        report.listed.add(shown, None if callers is None else callers.change_key(record))
-        if by_caller is not None:
-            by_caller.add([record])
+        report.add(shown, None if callers is None else callers.change_key(record))
+        if report.callers is not None:
+            report.callers.add([record])
     report.warnings = [f"DATA LOSS: {gap}" for gap in found.gaps]
-    left_out = found.left_out
-    if unreadable:
-        text = f"{grouped(unreadable, 'change')} could not be read"
-        report.warnings.append(f"{text}, and are in no number here.")
-        left_out += f"; {text}"
-    if trail is not None and callers is not None and by_caller is not None:
+    if trail is not None and callers is not None and report.callers is not None:
         reading = trail.read(callers)
         report.who = lambda change: callers.answer(change, reading.incomplete)
-        by_caller.name_callers(report.who)
-        report.callers = [(row.values[0], row.changes) for row in by_caller.rows(0)]
+        report.callers.name_callers(report.who)
         report.warnings += [
             f"The log file {each.location} can't be read." for each in reading.broken
         ]
-    return left_out
 
 
 def _item(values: Values) -> str:

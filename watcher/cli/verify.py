@@ -47,7 +47,6 @@ from watcher.time_machine.verify import (
     DifferentItem,
     Verification,
     Verifier,
-    VerifyProgress,
     save_repair,
 )
 from watcher.times import duration_text, parse_seconds
@@ -125,7 +124,7 @@ class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
         self,
         sources: Sequence[str],
         connection: AwsConfig,
-        on_progress: Callable[[VerifyProgress], object],
+        on_progress: Callable[[int, float, float], object],
     ) -> Verifier:
         """Opens both sides. Raises UsageError, StreamError."""
         limit = self.read_limit
@@ -141,7 +140,7 @@ class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def cost(self, verifier: Verifier) -> str:
         """Returns an estimate of the capacity that the reading takes."""
-        units = verifier.read_units
+        units = verifier.table.read_units
         text = f"the table's scan takes {grouped(units, 'read unit')}"
         if isinstance(verifier.copy, TableCopy):
             others = verifier.copy.table.read_units
@@ -180,7 +179,9 @@ def _compare(
             "endpoint_url": values["endpoint_url"],
         }
         typed = [name for name, value in other.items() if value is not None]
-        _save_repair(found, copy, verifier.table, repair, called("undo", other, typed))
+        _save_repair(
+            found, copy, verifier.table.description.arn, repair, called("undo", other, typed)
+        )
     return 1 if found.differing else 0
 
 
@@ -192,17 +193,17 @@ class _Progress:
         self._logged = 0
         self._began = time.monotonic()
 
-    def show(self, now: VerifyProgress) -> None:
+    def show(self, items: int, units: float, share: float) -> None:
         """Draws the progress, or logs it now and then without a terminal."""
         if self._line is not None:
-            parts = [bar(now.share), grouped(now.items, "item"), f"{now.units:,.0f} read units"]
+            parts = [bar(share), grouped(items, "item"), f"{units:,.0f} read units"]
             passed = time.monotonic() - self._began
-            if now.share:
-                parts.append(f"{duration_text(passed / now.share - passed)} left")
+            if share:
+                parts.append(f"{duration_text(passed / share - passed)} left")
             self._line.set(" | ".join(parts))
-        elif now.items // _LOGGED_ITEMS > self._logged:
-            self._logged = now.items // _LOGGED_ITEMS
-            logger.info(f"scanned: {grouped(now.items, 'item')}")
+        elif items // _LOGGED_ITEMS > self._logged:
+            self._logged = items // _LOGGED_ITEMS
+            logger.info(f"scanned: {grouped(items, 'item')}")
 
 
 def _save_repair(found: Verification, copy: TableCopy, table: str, path: str, call: str) -> None:
@@ -272,7 +273,7 @@ def _print(verifier: Verifier, found: Verification, output: str) -> None:
         document = _document(verifier, found)
         write_document(document)
     else:
-        name = table_name(verifier.table)
+        name = table_name(verifier.table.description.arn)
         items = f"{found.items:,} items, {found.differing:,} differ"
         write_text(f"{name} at {time_text(found.at)} = {verifier.copy.label}: {items}\n")
         for item in found.found:
@@ -334,7 +335,7 @@ def _painted(kind: str) -> str:
 
 def _document(verifier: Verifier, found: Verification) -> dict[str, object]:
     return {
-        "table": table_name(verifier.table),
+        "table": table_name(verifier.table.description.arn),
         "copy": verifier.copy.label,
         "at": time_text(found.at),
         "items": found.items,

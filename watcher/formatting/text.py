@@ -111,3 +111,8 @@ def write_document(value: object) -> None:
     import msgspec  # not for help, nor for a line that is wrong
 
     write_json(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
+
+
+def cut(text: str, most: int) -> str:
+    """Returns a text of at most `most` characters, or its beginning with the number of all."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

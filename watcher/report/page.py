@@ -8,25 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import resources
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-import msgspec
-
-from watcher.aws.arns import account_of, short_table_names, table_of
-from watcher.aws.key_schema import in_order
+from watcher.aws.arns import account_of
 from watcher.aws.model import ShardKey
-from watcher.errors import WatcherError
 from watcher.formatting.differences import DescribedDifference, described
 from watcher.formatting.style import cut_values
-from watcher.formatting.text import grouped
+from watcher.formatting.text import cut, grouped
 from watcher.formatting.values import printable_key
 from watcher.records.record import Record
 from watcher.records.wire import KINDS
 from watcher.report import pictures
-from watcher.report.pictures import document, element, minute, second
-from watcher.report.summary import Busiest, Key, Summary
+from watcher.report.pictures import Histogram, document, element, minute, second
 from watcher.time_machine.callers import Answer, ChangeKey
+from watcher.time_machine.counts import Counts
 from watcher.times import duration_text
 
 MOST_CHANGES: Final = 200
@@ -161,28 +157,25 @@ def _change(report: Report, listed: ListedChange) -> Element:
     record = listed.record
     kind = record.event_name
     by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
-    table = report.tables.get(table_of(record.stream), "")
+    table = record.table if len(report.tables) > 1 else ""
     head = element(
         "p",
         element("b", kind, class_=f"kind {kind.lower()}"),
         element("time", second(listed.seconds) if listed.seconds else "no time"),
         element("b", table) if table else None,
-        element("code", _shortened(printable_key(record["dynamodb"]["Keys"]))),
+        element("code", cut(printable_key(record["dynamodb"]["Keys"]), _CHARACTERS)),
         by_ttl,
     )
     caller = None
     if report.who is not None and listed.caller is not None:
         text = report.who(listed.caller).text(account_of(record.stream), between=": ")
-        caller = element("p", _shortened(text), class_="quiet")
+        caller = element("p", cut(text, _CHARACTERS), class_="quiet")
     return element("li", head, caller, _differences(record))
 
 
 def _differences(record: Record) -> Element | None:
-    try:
-        with cut_values(_VALUE):
-            lines = list(described(record))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, WatcherError) as error:
-        return element("p", f"It can't be read: {error}", class_="quiet")
+    with cut_values(_VALUE):
+        lines = list(described(record))
     made = element("ul", *map(_line, lines[:_LINES]))
     if len(lines) > _LINES:
         made.append(element("li", f"and {len(lines) - _LINES:,} more"))
@@ -191,26 +184,19 @@ def _differences(record: Record) -> Element | None:
 
 def _line(line: DescribedDifference) -> Element:
     if not line.mark:
-        return element("li", _shortened(line.text))
+        return element("li", cut(line.text, _CHARACTERS))
     return element(
         "li",
         element("span", line.mark, class_=f"mark {_KINDS[line.mark]}", aria_hidden="true"),
         element("span", f"{_WORDS[line.mark]} ", class_="unseen"),
-        element("code", _shortened(line.path)),
-        element("span", _shortened(line.text), class_="value") if line.text else None,
+        element("code", cut(line.path, _CHARACTERS)),
+        element("span", cut(line.text, _CHARACTERS), class_="value") if line.text else None,
     )
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]}… ({len(text):,} characters)"
-
-
-_TOP = 20
-_BUCKETS_SHOWN = 300
-_NAME_SHOWN = 200
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-
-_Name = TypeVar("_Name", Key, str)
+_TOP: Final = 20
+_NAME_SHOWN: Final = 200
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @dataclass(kw_only=True)
@@ -220,8 +206,6 @@ class Report:
     title: str
     origin: str
     """The source of the changes: a stream's ARN, a path."""
-    summary: Summary = field(default_factory=Summary)
-    listed: ListedChanges = field(default_factory=ListedChanges)
     item: str = ""
     """The key of the items chosen; "" for all items."""
     notes: Sequence[str] = ()
@@ -230,28 +214,39 @@ class Report:
     """The reasons why the numbers are incomplete."""
     who: Callable[[ChangeKey], Answer] | None = None
     """Tells who made a change; None where nobody has asked."""
-    callers: Sequence[tuple[str, int]] = ()
-    """The callers, the busiest first, with their changes."""
+    callers: Counts | None = None
+    """The changes by caller, where somebody has asked."""
+    listed: ListedChanges = field(default_factory=ListedChanges)
+    histogram: Histogram = field(default_factory=Histogram)
+    kinds: Counter[str] = field(default_factory=Counter)
+    keys: Counts = field(default_factory=lambda: Counts(["table", "key"]))
+    attributes: Counts = field(default_factory=lambda: Counts(["attribute"]))
+    """The modifications by changed attribute."""
+    tables: set[str] = field(default_factory=set)
+    by_ttl: int = 0
 
-    @property
-    def tables(self) -> dict[str, str]:
-        """The changes' tables' names by ARN if there are several, else {}."""
-        arns = {dict(key).get("", "") for key in self.summary.keys.counts}
-        return short_table_names(arns) if len(arns) > 1 else {}
+    def add(self, record: Record, caller: ChangeKey | None = None) -> None:
+        """Takes in a change."""
+        kind = record.event_name
+        self.kinds[kind] += 1
+        self.by_ttl += record.expired_by_ttl
+        self.tables.add(record.table)
+        self.histogram.add(kind, record.wire.dynamodb.ApproximateCreationDateTime)
+        self.keys.add([record])
+        if kind == "MODIFY":
+            self.attributes.add([record])
+        self.listed.add(record, caller)
 
 
 def page(report: Report, made: datetime | None = None) -> str:
     """Returns the report as HTML, with `made` (default: now) as its time."""
-    summary = report.summary
     main = element("main")
-    if summary.changes:
-        charts = [_keys(report), _attributes(summary)]
-        charts += [_callers(report)] if report.who else []
+    if report.kinds:
+        charts = [_keys(report), _attributes(report), *_callers(report)]
         changes = section(report)
         # An incident's few changes come before the sums.
-        main.append(_histogram(report.title, summary))
+        main.append(_histogram(report))
         main.extend([*charts, changes] if report.listed.is_long else [changes, *charts])
-        main.append(_ttl(report))
     else:
         main.append(element("h2", "There are no changes."))
     made = made or datetime.now(UTC)
@@ -273,8 +268,7 @@ def page(report: Report, made: datetime | None = None) -> str:
 
 
 def _head(report: Report) -> list[Element]:
-    summary = report.summary
-    first, last = summary.histogram.first, summary.histogram.last
+    first, last = report.histogram.first, report.histogram.last
     parts = [
         element("h1", report.title),
         element("p", element("code", report.origin), class_="quiet"),
@@ -285,25 +279,23 @@ def _head(report: Report) -> list[Element]:
         span = f" ({duration_text(last - first)})" if round(last - first) else ""
         parts.append(element("p", f"{form(first)}{end} UTC{span}"))
     parts += [element("p", note, class_="quiet") for note in report.notes]
-    if summary.untimed:
-        parts.append(_quiet(f"{summary.untimed:,} changes carry no time and are in no picture."))
+    if untimed := report.histogram.untimed:
+        parts.append(_quiet(f"{untimed:,} changes carry no time and are in no picture."))
     parts += [element("p", text, class_="warning") for text in report.warnings]
-    exact = not summary.keys.error
-    keys = f"{len(summary.keys.counts):,}" if exact else f"over {summary.keys.bound:,}"
-    tiles = element("dl", _tile("changes", f"{summary.changes:,}"), class_="tiles")
-    tiles.extend(_tile(kind, f"{summary.kinds[kind]:,}", kind.lower()) for kind in KINDS)
-    tiles.append(_tile("removed by TTL", f"{summary.by_ttl:,}"))
-    tiles.append(_tile("items changed", keys))
+    tiles = element("dl", _tile("changes", report.kinds.total()), class_="tiles")
+    tiles.extend(_tile(kind, report.kinds[kind], kind.lower()) for kind in KINDS)
+    tiles.append(_tile("removed by TTL", report.by_ttl))
+    tiles.append(_tile("items changed", len(report.keys)))
     return [*parts, tiles]
 
 
-def _tile(name: str, value: str, kind: str = "all") -> Element:
-    return element("div", element("dt", name), element("dd", value), class_=kind)
+def _tile(name: str, value: int, kind: str = "all") -> Element:
+    return element("div", element("dt", name), element("dd", f"{value:,}"), class_=kind)
 
 
-def _histogram(title: str, summary: Summary) -> Element:
-    width, buckets = summary.histogram.buckets(_BUCKETS_SHOWN)
-    section = element("section", element("h2", f"{title} per {_width(width)}"))
+def _histogram(report: Report) -> Element:
+    width, buckets = report.histogram.width, report.histogram.buckets
+    section = element("section", element("h2", f"{report.title} per {_width(width)}"))
     if not buckets:
         section.append(_quiet("The changes carry no times."))
         return section
@@ -347,32 +339,30 @@ def _legend(kind: str, text: str) -> Element:
 
 
 def _keys(report: Report) -> Element:
-    summary, tables = report.summary, report.tables
+    is_one = len(report.tables) == 1
+    rows = [
+        (cut(" ".join(row.values[is_one:]), _NAME_SHOWN), row.changes)
+        for row in report.keys.rows(_TOP)
+    ]
     section = element("section", element("h2", "Busiest keys"))
-    rows = [(_key(key, tables), count) for key, count in summary.keys.top(_TOP)]
-    section.extend([*_imprecise(summary.keys), _ranking("key", rows, summary.changes)])
+    section.append(_ranking("key", rows, report.kinds.total()))
     return section
 
 
-def _attributes(summary: Summary) -> Element:
+def _attributes(report: Report) -> Element:
     section = element("section", element("h2", "Attributes that change most"))
-    modified = summary.kinds["MODIFY"]
-    compared = modified - summary.without_images
-    if summary.without_images:
-        text = f"{summary.without_images:,} of {modified:,} modifications carry no images to tell."
-        section.append(_quiet(text))
-    if compared:
-        section.append(
-            _quiet(f"The share of {compared:,} modifications that changed the attribute.")
-        )
-        rows = [(_cut(name), count) for name, count in summary.attributes.top(_TOP)]
-        section.extend([*_imprecise(summary.attributes), _ranking("attribute", rows, compared)])
-    elif not modified:
+    modified = report.kinds["MODIFY"]
+    if not modified:
         section.append(_quiet("There are no modifications."))
+        return section
+    section.append(_quiet(f"The share of {modified:,} modifications that changed the attribute."))
+    section.append(_ranking("attribute", _named(report.attributes), modified))
     return section
 
 
-def _callers(report: Report) -> Element:
+def _callers(report: Report) -> list[Element]:
+    if report.callers is None:
+        return []
     section = element("section", element("h2", "Who made the changes"))
     section.append(
         _quiet(
@@ -381,23 +371,14 @@ def _callers(report: Report) -> Element:
             "\u201cmay be\u201d is not, and the listed changes say why."
         )
     )
-    shown = [(_cut(name), count) for name, count in report.callers[:_TOP]]
-    section.append(_ranking("caller", shown, report.summary.changes))
+    section.append(_ranking("caller", _named(report.callers), report.kinds.total()))
     if len(report.callers) > _TOP:
         section.append(_quiet(f"The {_TOP} busiest of {len(report.callers):,}."))
-    return section
+    return [section]
 
 
-def _imprecise(busiest: Busiest[_Name]) -> list[Element]:
-    """Returns a note on the precision of counts that are not exact."""
-    if not busiest.error:
-        return []
-    return [
-        _quiet(
-            f"There are over {busiest.bound:,} of them, more than were counted one by one: a count "
-            f"may be too low by {busiest.error:,} at the most."
-        )
-    ]
+def _named(counts: Counts) -> list[tuple[str, int]]:
+    return [(cut(row.values[0], _NAME_SHOWN), row.changes) for row in counts.rows(_TOP)]
 
 
 def _ranking(name: str, rows: Sequence[tuple[str, int]], total: int) -> Element:
@@ -419,38 +400,8 @@ def _ranking(name: str, rows: Sequence[tuple[str, int]], total: int) -> Element:
     return table
 
 
-def _ttl(report: Report) -> Element:
-    summary, tables = report.summary, report.tables
-    section = element("section", element("h2", "Removed by time-to-live"))
-    if not summary.by_ttl:
-        section.append(_quiet("No item expired."))
-        return section
-    removed = summary.kinds["REMOVE"]
-    section.append(_quiet(f"{summary.by_ttl:,} of {removed:,} removals. The latest:"))
-    names = element("tr", *(element("th", name, scope="col") for name in ("time", "key")))
-    table = element("table", names)
-    for seconds, key in summary.expired:
-        time = second(seconds) if seconds else ""
-        row = element("tr", element("td", time, class_="time"))
-        row.append(element("td", element("code", _key(key, tables))))
-        table.append(row)
-    section.append(table)
-    return section
-
-
 def _quiet(text: str) -> Element:
     return element("p", text, class_="quiet")
-
-
-def _key(key: Key, tables: Mapping[str, str]) -> str:
-    values = dict(key)
-    table = tables.get(values.pop("", ""), "")
-    text = ", ".join(f"{name}={values[name]}" for name in in_order((*values,)))
-    return _cut(f"{table} {text}" if table else text)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _NAME_SHOWN else f"{text[:_NAME_SHOWN]}… ({len(text):,} characters)"
 
 
 def _share(count: int, total: int) -> str:

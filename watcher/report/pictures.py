@@ -62,6 +62,49 @@ def document(root: ElementTree.Element) -> str:
     return "<!DOCTYPE html>\n" + ElementTree.tostring(root, "unicode", method="html") + "\n"
 
 
+_BARS: Final = 300
+_DAY: Final = 86_400
+# Bars' widths in seconds, each a multiple of the one before; from a day on they double.
+_WIDTHS: Final = (60, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, _DAY)
+_YEAR_2200: Final = 7_258_118_400
+
+
+class Histogram:
+    """Counts of changes by kind and time: bars grow wider, so that there are never too many."""
+
+    def __init__(self) -> None:
+        self.width = _WIDTHS[0]
+        """The bars' width in seconds."""
+        self._bars: dict[int, Counter[str]] = {}
+        self.first: float | None = None
+        self.last: float | None = None
+        self.untimed = 0
+        """The number of changes without a time at which something can have been changed."""
+
+    def add(self, kind: str, seconds: float | None) -> None:
+        """Counts a change."""
+        if seconds is None or not 0 < seconds < _YEAR_2200:
+            self.untimed += 1
+            return
+        self.first = seconds if self.first is None else min(seconds, self.first)
+        self.last = seconds if self.last is None else max(seconds, self.last)
+        self._bars.setdefault(self._start(seconds), Counter())[kind] += 1
+        while self._start(self.last) - self._start(self.first) >= _BARS * self.width:
+            wider = (each for each in _WIDTHS if each > self.width)
+            self.width = next(wider, 2 * self.width)
+            bars, self._bars = self._bars, {}
+            for start, counts in bars.items():
+                self._bars.setdefault(self._start(start), Counter()).update(counts)
+
+    def _start(self, seconds: float) -> int:
+        return int(seconds // self.width) * self.width
+
+    @property
+    def buckets(self) -> dict[int, Counter[str]]:
+        """The counts by the start of their bar, in order."""
+        return dict(sorted(self._bars.items()))
+
+
 _HEIGHT: Final = 220.0
 _LEAST_BUCKETS: Final = 12
 _TICKS: Final = 8

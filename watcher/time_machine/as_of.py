@@ -30,9 +30,8 @@ from watcher.records.wire import FilterPattern, KeyValues
 from watcher.streams.start_times import Moment
 from watcher.time_machine.exports import Baseline, ExportLine, open_baseline
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in, removes_nothing
-from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.sources import Sources, past_time
-from watcher.time_machine.table import scan_table
+from watcher.time_machine.table import LONGEST_SCAN, scan_table
 
 logger = logging.getLogger("watcher")
 
@@ -199,8 +198,6 @@ def items_as_of(
     key: ItemKey | None = None,
     matches: ItemFilter | None = None,
     baseline: Baseline | None = None,
-    *,
-    limits: TimeMachineLimits = LIMITS,
 ) -> ItemsAsOf:
     """Reconstructs a table's items from these sources; see `as_of`."""
     at = at.replace(microsecond=0)
@@ -217,14 +214,14 @@ def items_as_of(
     found = ItemsAsOf(at, types, matches)
     sources.open(at, None if key is None else key.matching_indexes)
     sources.wait_until_complete(at)
-    if not sources.retains(at, limits.scan_time):
+    if not sources.retains(at, LONGEST_SCAN):
         _take(found, sources.records(), key)
         sources.check_covers(at)
     if wire is not None:
         item = table.tables.get(table.name, wire_item(_encode(wire)))
         found.on_items([] if item is None else [image_of(item)])
     else:
-        scan_table(found, table)
+        scan_table(table, found.on_items)
     _take(found, sources.newer_records(), key)
     sources.check_covers(at)
     sources.check_not_ended()

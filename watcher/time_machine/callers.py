@@ -37,7 +37,6 @@ from watcher.formatting.text import grouped, printable
 from watcher.records.diff import number_text
 from watcher.records.record import Record
 from watcher.time_machine.item_keys import Identity, identity
-from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 
 APART: Final = int(CLOCKS_APART.total_seconds())
 """The most seconds between a change's time and its call's, both cut to the second."""
@@ -393,6 +392,14 @@ _ACCOUNT: Final = re.compile(r"\d{12}")
 _LOGS: Final = "CloudTrail"
 _ENDINGS: Final = (".json", ".json.gz")
 _GZIP: Final = b"\x1f\x8b"
+# About 5 minutes, as a rule at most 15.
+_LOG_DELAY: Final = timedelta(minutes=15)
+# A call is looked for in the log files that are delivered so long after it.
+_LATEST_LOG: Final = timedelta(minutes=30)
+LOG_BYTES: Final = 512 * 1024 * 1024
+"""The most that a log file may unpack to: CloudTrail's are of some megabytes."""
+# S3 takes its time for each file.
+_LOG_THREADS: Final = 4
 _BROKEN: Final = (OSError, EOFError, ValueError, zlib.error, msgspec.MsgspecError)
 
 
@@ -407,20 +414,19 @@ class LogFile(NamedTuple):
 class TrailReading:
     """The calls read from a trail, and the gaps that it may have."""
 
-    def __init__(self, read_at: datetime, limits: TimeMachineLimits = LIMITS) -> None:
+    def __init__(self, read_at: datetime) -> None:
         self.read_at = read_at
         self.files: list[LogFile] = []
         self.broken: list[LogFile] = []
         """The files that can't be read."""
-        self._limits = limits
 
     def incomplete(self, second: int) -> str:
         """Returns why the trail may lack calls of this second (epoch); "" where it has them all."""
         time = datetime.fromtimestamp(second, UTC)
-        settled = time + self._limits.log_delay
+        settled = time + _LOG_DELAY
         if self.read_at < settled:
             return f"logs come 5 to 15 minutes late: ask again after {_local_time(settled)}"
-        end = time + self._limits.latest_log
+        end = time + _LATEST_LOG
         if not any(_may_hold(each, time, end) for each in self.files):
             return f"the trail has no file from {_local_time(time)} to {_local_time(end)}"
         for each in self.broken:
@@ -469,7 +475,6 @@ class Trail:
         connection: AwsConfig,
         *,
         clock: Clock = CLOCK,
-        limits: TimeMachineLimits = LIMITS,
     ) -> None:
         self.path = path.rstrip("/") or path
         self._tree: _Tree
@@ -480,7 +485,6 @@ class Trail:
         except OSError as error:
             raise _no_place(error, path) from None
         self._clock = clock
-        self._limits = limits
 
     def answers(self, records: Iterable[Record], callers: Callers) -> list[Answer]:
         """Returns who made each of these changes."""
@@ -491,11 +495,11 @@ class Trail:
     def read(self, callers: Callers) -> TrailReading:
         """Reads the calls that may have made the added changes."""
         now = datetime.fromtimestamp(self._clock.time(), UTC)
-        reading = TrailReading(now, self._limits)
+        reading = TrailReading(now)
         if callers.first is None or callers.last is None:
             return reading
         first = datetime.fromtimestamp(callers.first, UTC)
-        end = datetime.fromtimestamp(callers.last, UTC) + self._limits.latest_log
+        end = datetime.fromtimestamp(callers.last, UTC) + _LATEST_LOG
         try:
             reading.files = [*self.files(callers.tables, first, end)]
         except OSError as error:
@@ -508,7 +512,7 @@ class Trail:
                 reading.broken.append(file)
                 logger.warning(f"{file.location} can't be read, and is left out: {error}")
         logger.info(f"Read {grouped(len(reading.files), 'log file')} of {self.path}")
-        if first + self._limits.log_delay < now:
+        if first + _LOG_DELAY < now:
             for table in sorted(callers.tables - callers.written):
                 logger.warning(f"{self.path} has no call that writes to {table}: {_hint(table)}")
         return reading
@@ -541,16 +545,13 @@ class Trail:
 
     def _contents(self, files: Sequence[LogFile]) -> Iterator[tuple[LogFile, Callable[[], bytes]]]:
         """Yields the files with their contents, some of which are read ahead."""
-        pool = CallPool(most=self._limits.log_threads)
+        pool = CallPool(most=_LOG_THREADS)
         remaining = deque(files)
         ahead: deque[tuple[LogFile, Future[bytes]]] = deque()
         try:
             while remaining or ahead:
-                if len(ahead) <= self._limits.log_threads:
-                    some = [
-                        remaining.popleft()
-                        for _ in range(min(len(remaining), self._limits.log_threads))
-                    ]
+                if len(ahead) <= _LOG_THREADS:
+                    some = [remaining.popleft() for _ in range(min(len(remaining), _LOG_THREADS))]
                     calls = [partial(self._content, each.location) for each in some]
                     ahead.extend(zip(some, pool.start(calls), strict=True))
                 file, future = ahead.popleft()
@@ -560,7 +561,7 @@ class Trail:
 
     def _content(self, location: str) -> bytes:
         packed = self._tree.read(location)
-        return _unpacked(packed, self._limits.log_bytes) if packed[:2] == _GZIP else packed
+        return _unpacked(packed, LOG_BYTES) if packed[:2] == _GZIP else packed
 
 
 def _no_place(error: OSError, path: str) -> UsageError:

@@ -11,7 +11,8 @@ from typing import IO, Final
 
 from watcher.files import temporary_folder
 
-_MEMORY: Final = 8 * 1024 * 1024
+MEMORY_BYTES: Final = 8 * 1024 * 1024
+"""About what memory holds of the lines."""
 _LINE_BYTES: Final = 100  # about: what Python takes for each beside its text
 # Files read beside each other: so many, each with its buffer and a line.
 _RUNS: Final = 32
@@ -20,11 +21,10 @@ _RUNS: Final = 32
 class SortedLines:
     """Takes lines, each with the `\\n` at its end, and iterates over them in the order of bytes.
 
-    Memory holds about `memory` bytes of them. Raises OSError where the disk is full.
+    Raises OSError where the disk is full.
     """
 
-    def __init__(self, memory: int = _MEMORY) -> None:
-        self._memory = memory
+    def __init__(self) -> None:
         self._lines: list[bytes] = []
         self._size = 0
         # Of each level, fewer than `_RUNS`; so many of one make up one of the next.
@@ -36,7 +36,7 @@ class SortedLines:
         """Takes in a line."""
         self._lines.append(line)
         self._size += len(line) + _LINE_BYTES
-        if self._size > self._memory:
+        if self._size > MEMORY_BYTES:
             self._lines.sort()
             self._write(0, self._lines)
             self._lines, self._size = [], 0

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from watcher.aws.arns import region_in, table_of
 from watcher.aws.config import AwsConfig
@@ -31,13 +32,15 @@ from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import RETENTION
 from watcher.streams.messages import PageFilter
 from watcher.streams.start_times import Moment, parse_start, parse_time
-from watcher.time_machine import archives
 from watcher.time_machine.archives import Archive
-from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.table import TableHandle
 
 logger = logging.getLogger("watcher")
 
+COARSEST_STAMP: Final = timedelta(minutes=1)
+"""The steps of DynamoDB Local's times; the service's are seconds."""
+CREATED_TOGETHER: Final = timedelta(seconds=5)
+"""The most between the times of creation of a table and a stream made with it."""
 _TO_RETYPE = timedelta(minutes=1)
 _TO_NEXT_SECOND = timedelta(microseconds=999_999)
 
@@ -146,10 +149,8 @@ class Sources:
         stream: StreamSource | None,
         *,
         strict: bool = False,
-        limits: TimeMachineLimits = LIMITS,
     ) -> None:
         self.stream = stream
-        self._limits = limits
         self.exact = True
         """False once an archive of plain JSON was read, whose images are not in wire types."""
         self._files = self._named_files = files
@@ -213,7 +214,7 @@ class Sources:
 
     def again(self) -> Sources:
         """Returns the same sources, to be read again; what is missing in them is a warning."""
-        return Sources(self._named_files, self.stream, limits=self._limits)
+        return Sources(self._named_files, self.stream)
 
     def records(self) -> Iterator[Record]:
         """Yields all records up to now; those of one item come in their order."""
@@ -308,10 +309,7 @@ class Sources:
         if not self._files:
             self.check_covers(start)
         table = self.stream.table.description
-        if (
-            listing.created is not None
-            and table.created > listing.created + self._limits.created_together
-        ):
+        if listing.created is not None and table.created > listing.created + CREATED_TOGETHER:
             raise StreamError(
                 f"table {listing.table} was deleted and created again {_text(table.created)}: the "
                 "stream belongs to the deleted one"
@@ -342,7 +340,7 @@ class Sources:
     def _report_gap(self, since: datetime) -> None:
         """Reports a stream that begins only after the end of the files."""
         known = max(filter(None, (self._newest, self._start)), default=since)
-        if not self._files or known + self._limits.coarsest_stamp >= since:
+        if not self._files or known + COARSEST_STAMP >= since:
             return
         line = (
             f"nothing is known of {_text(known)} to {_text(since)}: {self._files[-1]} ends there, "
@@ -355,11 +353,10 @@ class Sources:
 
     def _file_records(self, name: str) -> Iterator[Record]:
         if name != "-" and Path(name).is_dir():
-            archive = Archive(Path(name), ("parquet", "json"))
-            self._note(archives.oldest_change_time(archive))
-            for each in archives.read_records(archive, self._start):
-                self.exact = self.exact and each.exact
-                yield each.record
+            archive = Archive(Path(name))
+            yield from archive.records(self._start)
+            self._note(archive.oldest)
+            self.exact = self.exact and archive.exact
             return
         with ExitStack() as stack:
             lines = RecordLines(stack.enter_context(open_lines(name)))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,8 +15,8 @@ from watcher.aws.tables import UNIT_BYTES, Description, ReadPace, TablesClient
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 
-_PART_BYTES: Final = 128 * 1024 * 1024
-_PARTS_MAX: Final = 10_000
+LONGEST_SCAN: Final = timedelta(hours=12)
+"""The longest scan to expect: changes that stay in the stream so long are read after it."""
 
 
 class TableHandle(NamedTuple):
@@ -40,35 +41,28 @@ def open_table(arn: str, connection: AwsConfig) -> TableHandle:
     return TableHandle(tables, name, description)
 
 
-class ItemSink(Protocol):
-    """An object that takes in a scan's items."""
-
-    def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
-        """Takes in a page of items."""
-
-
 def scan_table(
-    found: ItemSink,
     table: TableHandle,
-    *,
+    on_items: Callable[[list[msgspec.Raw]], object],
     pace: ReadPace | None = None,
 ) -> None:
-    """Scans a whole table, a large one in several segments."""
+    """Scans a whole table, a large one in several segments; `on_items` takes each page."""
     pace = pace or ReadPace(None, table.clock)
     segments = pace.segments(table.description.size)
     scan_segments(
-        found,
-        lambda segment: table.tables.scan(table.name, segment, segments, on_units=pace.on_units),
-        segments,
+        [
+            table.tables.scan(table.name, each, segments, on_units=pace.on_units)
+            for each in range(segments)
+        ],
+        on_items,
     )
 
 
 def scan_segments(
-    found: ItemSink, scan: Callable[[int], Iterator[list[msgspec.Raw]]], segments: int
+    parts: list[Iterator[list[msgspec.Raw]]], on_items: Callable[[list[msgspec.Raw]], object]
 ) -> None:
     """Scans the segments side by side; each thread holds one page at a time."""
-    parts = [scan(segment) for segment in range(segments)]
-    calls = CallPool(most=segments)
+    calls = CallPool(most=len(parts))
     try:
         while parts:
             answers = calls.start([partial(next, part, None) for part in parts])
@@ -76,6 +70,6 @@ def scan_segments(
                 if (page := answer.result()) is None:
                     parts.remove(part)
                 else:
-                    found.on_items(page)
+                    on_items(page)
     finally:
         calls.close(wait=False)

@@ -22,7 +22,7 @@ from watcher.aws.model import CLOCKS_APART, WireItem
 from watcher.aws.tables import ReadPace
 from watcher.call_pool import CallPool
 from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.records.diff import ABSENT, WireKey, number_text
+from watcher.records.diff import ABSENT, WireKey
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
 from watcher.streams.lineage import RETENTION
@@ -35,11 +35,10 @@ from watcher.time_machine.copied_items import (
     wanted_text,
 )
 from watcher.time_machine.copies import Copy, item_of_image, readable
-from watcher.time_machine.item_keys import Identity, identity, images_of
-from watcher.time_machine.limits import LIMITS, TimeMachineLimits
+from watcher.time_machine.item_keys import Identity, identity, identity_of, images_of
 from watcher.time_machine.sorted_lines import SortedLines
-from watcher.time_machine.sources import Sources
-from watcher.time_machine.table import TableHandle, scan_table
+from watcher.time_machine.sources import COARSEST_STAMP, CREATED_TOGETHER, Sources
+from watcher.time_machine.table import LONGEST_SCAN, TableHandle, scan_table
 from watcher.time_machine.undo_plan import RunHeader, UndoStep, is_same, save_plan
 
 LAG: Final = timedelta(minutes=1)
@@ -94,16 +93,6 @@ class Verification(msgspec.Struct, kw_only=True):
     """Attributes of the table for which the copy has no column."""
 
 
-class VerifyProgress(NamedTuple):
-    """The progress of the table's scan."""
-
-    items: int
-    units: float
-    """The consumed read units."""
-    share: float
-    """The scanned share of the table, by DynamoDB's approximate size."""
-
-
 # A line is the digest of its item's key, the letter of where it is from, for a change its number
 # with zeros before it, for an item the digest of its text, and then JSON. So sorted lines bring
 # together what belongs to an item: its copies, the scanned item, its changes in their order.
@@ -118,8 +107,13 @@ _NUMBER: Final = slice(_PART.stop, _PART.stop + _NUMBER_DIGITS)
 _NO_ANSWER: Final = "no answer, as changes are missing: "
 _NOTHING: Final = b"null"
 _LONGEST_SECONDS: Final = 10 * RETENTION.total_seconds()
+# The largest difference between the clock of a copy's machine and the stream's.
+_CLOCK_ERROR: Final = timedelta(seconds=10)
+MOST_DIFFERENCES: Final = 10_000
+"""The items that differ that are held in memory, each with its cause."""
+MOST_DIFFERENCE_BYTES: Final = 16 * 1024 * 1024
+"""The most bytes of those items."""
 _encode: Final = msgspec.json.Encoder().encode
-_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class _ChangeLine(msgspec.Struct, array_like=True):
@@ -144,232 +138,44 @@ def _line(item: Identity, part: bytes, middle: bytes, text: bytes) -> bytes:
 
 def _change_line(record: Record) -> bytes:
     change = record.wire.dynamodb
-    old, new = images_of(record, "compare a copy")
-    made = _ChangeLine(
-        change.SequenceNumber,
-        record.event_name,
-        change.ApproximateCreationDateTime,
-        msgspec.Raw(old or _NOTHING),
-        msgspec.Raw(new or _NOTHING),
-    )
-    number = made.number.zfill(_NUMBER_DIGITS).encode()
-    return _line(identity(change.Keys), _CHANGE, number, _encode(made))
+    old, new = (msgspec.Raw(each or _NOTHING) for each in images_of(record, "compare a copy"))
+    at, number = change.ApproximateCreationDateTime, change.SequenceNumber
+    made = _ChangeLine(number, record.event_name, at, old, new)
+    number_bytes = number.zfill(_NUMBER_DIGITS).encode()
+    return _line(identity(change.Keys), _CHANGE, number_bytes, _encode(made))
 
 
 def _by_item(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Iterator[bytes]]]:
     return groupby(lines, lambda line: line[:_KEY_BYTES])
 
 
-class _Item:
-    """An item while its lines are read: whether its copy has one of the states that it may have."""
+class _Item(msgspec.Struct):
+    """What the lines of an item tell."""
 
-    def __init__(self, comparison: ItemComparison) -> None:
-        self._comparison = comparison
-        self.copies = 0
-        self.there: msgspec.Raw | None = None
-        self.here: msgspec.Raw | None = None
-        """The item in the table as the last line so far has it."""
-        self.nearest: msgspec.Raw | None = None
-        """The state that the copy's item differs least from; the newest of several."""
-        self.names: list[str] | None = None
-        """The attributes in which it does; empty where only one side has an item."""
-        self.until: int | None = None
-        """The number of the last change before that state; None where it is as the scan had it."""
-        self._is_equal = False
-
-    def take(self, lines: Iterable[bytes]) -> bool:
-        """Takes in all lines of the item; returns True where the copy is equal."""
-        has_changes = False
-        there: WireItem | None = None
-        for line in lines:
-            part = line[_PART]
-            if part == _CHANGE:
-                change = _change.decode(line[_NUMBER.stop :])
-                if not has_changes:
-                    self._allow(_image(change.old), there, int(change.number) - 1)
-                    has_changes = True
-                self.here = _image(change.new)
-                if self._comparison.may_have(change):
-                    self._allow(self.here, there, int(change.number))
-            elif part == _COPY:
-                self.copies += 1
-                self.there = msgspec.Raw(line[_TEXT.stop : -1])
-                there = self._comparison.as_read(self.there)
-            else:
-                self.here = msgspec.Raw(line[_TEXT.stop : -1])
-        if not has_changes:
-            self._allow(self.here, there, None)
-        return self._is_equal and self.copies < 2
-
-    def _allow(self, state: msgspec.Raw | None, there: WireItem | None, until: int | None) -> None:
-        """Takes in a state that the copy may have."""
-        if self._is_equal:
-            return
-        names = self._comparison.differing(state, there)
-        if names is None:
-            self._is_equal = True
-        elif not self.names or 0 < len(names) <= len(self.names):
-            self.nearest, self.names, self.until = state, names, until
+    copies: int = 0
+    there: msgspec.Raw | None = None
+    here: msgspec.Raw | None = None
+    """The item in the table as the last line has it."""
+    state: msgspec.Raw | None = None
+    """The state that the copy's item differs least from; the newest of several."""
+    differing: int = 0
+    """The number of attributes in which it does; 0 where only one side has an item."""
+    until: int | None = None
+    """The number of the last change before that state; None where it is as the scan had it."""
 
     @property
     def size(self) -> int:
         """About how many bytes it takes to keep it."""
-        nearest = None if self.nearest is self.here else self.nearest
-        return sum(len(bytes(each)) for each in (self.there, self.here, nearest) if each)
-
-    def told(self, past: Iterable[bytes]) -> DifferentItem:
-        """Returns how the copy differs from that state, and which of the past changes it lacks."""
-        comparison = self._comparison
-        there = None if self.there is None else comparison.as_read(self.there)
-        differences = [CopyDifference(None)]
-        if self.copies < 2:
-            missing = self._missing(there, past)
-            differences = [CopyDifference(None, missing=missing.get(None))]
-            if self.names and self.nearest is not None:
-                here = comparison.as_copied(self.nearest)
-                values = (
-                    (name, (there or {}).get(name, ABSENT), here.get(name, ABSENT))
-                    for name in self.names
-                )
-                differences = [CopyDifference(*each, missing.get(each[0])) for each in values]
-        return DifferentItem(
-            comparison.key_in(self.there or self.here or self.nearest or msgspec.Raw(b"{}")),
-            differences,
-            self.here,
-            self.there,
-            self.copies,
-        )
-
-    def _missing(self, there: WireItem | None, past: Iterable[bytes]) -> dict[str | None, Change]:
-        """Returns for each difference the last change that took away what the copy has."""
-        found: dict[str | None, Change] = {}
-        as_scanned: dict[str | None, Change] = {}
-        for line in past:
-            change = _change.decode(line[_NUMBER.stop :])
-            if self.until is not None and int(change.number) > self.until:
-                break
-            told = Change(change.number, change.kind, change.at)
-            found |= dict.fromkeys(self._taken_away(change, there), told)
-            # Changes behind the scanned state were made after it was read.
-            if self.until is None and _is_same(_image(change.new), self.here):
-                as_scanned = dict(found)
-        return as_scanned if self.until is None else found
-
-    def _taken_away(self, change: _ChangeLine, there: WireItem | None) -> Iterator[str | None]:
-        """Yields those of the differences in which the copy is as the item was before a change."""
-        comparison = self._comparison
-        old, new = _image(change.old), _image(change.new)
-        if not self.names:
-            if comparison.differing(old, there) is None:
-                yield None
-        elif old is not None:
-            before = comparison.as_copied(old)
-            after = {} if new is None else comparison.as_copied(new)
-            for name in self.names:
-                in_copy = (there or {}).get(name, ABSENT)
-                was, became = (
-                    reads_as(each.get(name, ABSENT), in_copy, comparison.copy.form)
-                    for each in (before, after)
-                )
-                if was and not became:
-                    yield name
-
-
-class ItemComparison:
-    """Decides whether an item of a copy is equal to the table's.
-
-    `types` are those of the key's attributes. `ignore` are attributes that do not count.
-    """
-
-    def __init__(
-        self,
-        copy: Copy,
-        types: dict[str, str],
-        *,
-        table: str,
-        ignore: Iterable[str] = (),
-        limits: TimeMachineLimits = LIMITS,
-    ) -> None:
-        self.copy = copy
-        self.types = types
-        self.not_compared: set[str] = set()
-        """Attributes of the table for which the copy has no column."""
-        self._ignore = frozenset(ignore)
-        self._table = table
-        position = copy.position
-        self.has_position = position.token is not None or position.at is not None
-        self._copied_until = None
-        if position.copied_at is not None:
-            self._copied_until = (position.copied_at + limits.clock_error).timestamp()
-
-    def copied(self, item: WireItem) -> bytes:
-        """Returns the line of an item of the copy."""
-        text = copied_text(self._without_ignored(item), self.copy.form)
-        return _line(self._identity(item, self.copy.label), _COPY, _digest(text), _encode(item))
-
-    def scanned(self, image: bytes | msgspec.Raw) -> bytes:
-        """Returns the line of an item of the table."""
-        item = item_of_image(image)
-        if self.copy.columns is not None:
-            self.not_compared.update(item.keys() - self.copy.columns - self._ignore)
-        text = wanted_text(self._as_copied(item), self.copy.form)
-        return _line(self._identity(item, self._table), _TABLE, _digest(text), bytes(image))
-
-    def differing(self, state: msgspec.Raw | None, there: WireItem | None) -> list[str] | None:
-        """Returns the attributes that differ: none where only one side has an item.
-
-        None where both sides are equal.
-        """
-        if state is None or there is None:
-            return None if (state is None) is (there is None) else []
-        return differing_names(self.as_copied(state), there, self.copy.form) or None
-
-    def may_have(self, change: _ChangeLine) -> bool:
-        """Returns True for a change behind the copy's position that it may have nevertheless."""
-        if not self.has_position:
-            return True
-        if self._copied_until is None or change.at is None:
-            return False
-        return change.at <= self._copied_until
-
-    def as_copied(self, image: msgspec.Raw) -> WireItem:
-        """Returns an item of the table as the copy would have it."""
-        return self._as_copied(item_of_image(image))
-
-    def as_read(self, there: msgspec.Raw) -> WireItem:
-        """Returns the copy's item."""
-        return self._without_ignored(msgspec.json.decode(there))
-
-    def key_in(self, image: msgspec.Raw) -> WireKey:
-        """Returns the key of an item of either side."""
-        names = dict(self._identity(msgspec.json.decode(image), self.copy.label))
-        return {name: {kind: names[name]} for name, kind in self.types.items()}
-
-    def _as_copied(self, item: WireItem) -> WireItem:
-        return self._without_ignored(self.copy.as_copied(item))
-
-    def _without_ignored(self, item: WireItem) -> WireItem:
-        if not self._ignore:
-            return item
-        return {name: value for name, value in item.items() if name not in self._ignore}
-
-    def _identity(self, item: WireItem, label: str) -> Identity:
-        """Returns an item's identity. Raises UsageError where it lacks a part of the key."""
-        found = []
-        for name, kind in self.types.items():
-            value = item.get(name)
-            if value is None or "NULL" in value:
-                text = f"{label} has an item without the key attribute {name}"
-                raise UsageError(text, "with_")
-            (text,) = value.values()
-            found.append((name, number_text(str(text)) if kind == "N" else str(text)))
-        return tuple(sorted(found))
+        state = None if self.state is self.here else self.state
+        return sum(len(bytes(each)) for each in (self.there, self.here, state) if each)
 
 
 class Verifier:
     """Compares a copy with the table of these sources.
 
-    `lag` is how old a change may be that a copy without a position lacks; see `ItemComparison`.
+    `lag` is how old a change may be that a copy without a position lacks; attributes to `ignore` do
+    not count. `on_progress` takes the number of scanned items, the read units used, and the scanned
+    share of the table by DynamoDB's approximate size.
     Raises UsageError, StreamError, DataLossError.
     """
 
@@ -381,8 +187,7 @@ class Verifier:
         lag: timedelta = LAG,
         ignore: Iterable[str] = (),
         read_limit: float | None = None,
-        on_progress: Callable[[VerifyProgress], object] = lambda progress: None,
-        limits: TimeMachineLimits = LIMITS,
+        on_progress: Callable[[int, float, float], object] = lambda items, units, share: None,
     ) -> None:
         if sources.stream is None:
             raise UsageError("name the stream of the table to compare the copy with")
@@ -390,16 +195,19 @@ class Verifier:
         self._stream = sources.stream
         self.copy = copy
         self._lag = lag
+        self._ignore = frozenset(ignore)
         self._on_progress = on_progress
-        self._limits = limits
         self._table = self._stream.table
-        types = self._table.description.types
-        self._comparison = ItemComparison(
-            copy, types, table=self.table, ignore=ignore, limits=limits
-        )
+        self._types = self._table.description.types
+        position = copy.position
+        self._has_position = position.token is not None or position.at is not None
+        self._copied_until = None
+        if position.copied_at is not None:
+            self._copied_until = (position.copied_at + _CLOCK_ERROR).timestamp()
         # Two threads: one reads the copy, and the other all else.
-        self._copy_lines = SortedLines(limits.sorting_bytes)
-        self._table_lines = SortedLines(limits.sorting_bytes)
+        self._copy_lines = SortedLines()
+        self._table_lines = SortedLines()
+        self._not_compared: set[str] = set()
         self._pace = ReadPace(read_limit, self._stream.clock)
         self._scanned = 0
         self._copy_reading: Future[None] = Future()
@@ -408,14 +216,9 @@ class Verifier:
         """The time of the first change that is needed, about; None where it is not known."""
 
     @property
-    def table(self) -> str:
-        """The table's ARN."""
-        return self._table.description.arn
-
-    @property
-    def read_units(self) -> int:
-        """An estimate of the read units that the scan of the table takes."""
-        return self._table.read_units
+    def table(self) -> TableHandle:
+        """The table."""
+        return self._table
 
     def run(self) -> Verification:
         """Reads both sides and returns how they differ."""
@@ -454,12 +257,12 @@ class Verifier:
         """Opens the stream at a time up to which a copy has all changes, if it keeps up."""
         listing = self._stream.backlog(None, strict=False).listing
         # The service's time: with that of a clock here that is late, a copy could lack anything.
-        start = listing.time - self._lag - self._limits.coarsest_stamp - CLOCKS_APART
+        start = listing.time - self._lag - COARSEST_STAMP - CLOCKS_APART
         description, created = self._table.description, listing.created
         if (
             created is not None
             and created > start
-            and created - description.created < self._limits.created_together
+            and created - description.created < CREATED_TOGETHER
         ):
             self._since = created
             self._sources.open(None)  # there was no table before its stream
@@ -474,7 +277,10 @@ class Verifier:
                 item = next(items, None)
             if item is None:
                 return
-            self._copy_lines.add(self._comparison.copied(item))
+            text = _digest(copied_text(self._counted(item), self.copy.form))
+            self._copy_lines.add(
+                _line(self._identity(item, self.copy.label), _COPY, text, _encode(item))
+            )
 
     def _read_table(self) -> None:
         """Reads the table and the stream, while the copy is read."""
@@ -486,8 +292,8 @@ class Verifier:
             # What leaves the stream during the scan has to be read before it.
             self._take(sources.records())
             self._check_covered()
-        scan_table(self, self._table, pace=self._pace)
-        if not self._comparison.has_position:
+        scan_table(self._table, self._take_items, self._pace)
+        if not self._has_position:
             self._copy_reading.result()  # what came to it until it was read has to be known
         self._take(sources.newer_records())
         self._copy_reading.result()
@@ -509,20 +315,27 @@ class Verifier:
     @property
     def _longest_scan(self) -> timedelta:
         """The longest time that the scan may take: its estimate is from a size some hours old."""
-        limit, expected = self._pace.limit, self._limits.scan_time
+        limit = self._pace.limit
         if limit is None:
-            return expected
-        return max(expected, timedelta(seconds=min(2 * self.read_units / limit, _LONGEST_SECONDS)))
+            return LONGEST_SCAN
+        seconds = min(2 * self._table.read_units / limit, _LONGEST_SECONDS)
+        return max(LONGEST_SCAN, timedelta(seconds=seconds))
 
-    def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
+    def _take_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
         """Takes in a page of the table's items."""
         if self._copy_reading.done():
             self._copy_reading.result()  # an error is told at once
+        columns = self.copy.columns
         for image in images:
-            self._table_lines.add(self._comparison.scanned(image))
+            item = item_of_image(image)
+            if columns is not None:
+                self._not_compared.update(item.keys() - columns - self._ignore)
+            text = _digest(wanted_text(self._counted(self.copy.as_copied(item)), self.copy.form))
+            name = self._identity(item, self._table.description.arn)
+            self._table_lines.add(_line(name, _TABLE, text, bytes(image)))
             self._scanned += 1
-        share = min(0.99, self._pace.units / self.read_units)
-        self._on_progress(VerifyProgress(self._scanned, self._pace.units, share))
+        share = min(0.99, self._pace.units / self._table.read_units)
+        self._on_progress(self._scanned, self._pace.units, share)
 
     def _take(self, records: Iterable[Record]) -> None:
         at = self.copy.position.at
@@ -536,30 +349,109 @@ class Verifier:
                     continue
             self._table_lines.add(_change_line(record))
 
+    def _identity(self, item: WireItem, label: str) -> Identity:
+        """Returns an item's identity. Raises UsageError where it lacks a part of the key."""
+        for name in self._types:
+            if "NULL" in item.get(name, {"NULL": True}):
+                text = f"{label} has an item without the key attribute {name}"
+                raise UsageError(text, "with_")
+        # A copy may have a number of the key as text, and binary values always.
+        return identity_of(
+            {
+                name: {kind: str(next(iter(item[name].values())))}
+                for name, kind in self._types.items()
+            }
+        )
+
     # Comparing
 
     def _compared(self) -> Verification:
         outcome = Verification(at=self.copy.position.at or self._sources.time)
         different: dict[bytes, _Item] = {}
-        left = self._limits.max_difference_bytes
+        bytes_left = MOST_DIFFERENCE_BYTES
         for digest, lines in _by_item(heapq.merge(self._copy_lines, self._table_lines)):
             # Most often the copy's item and the table's, of one text.
             some = list(islice(lines, 3))
             outcome.items += 1
             if len(some) == 2 and some[0][_TEXT] == some[1][_TEXT] and some[1][_PART] == _TABLE:
                 continue
-            item = _Item(self._comparison)
-            if item.take(chain(some, lines)):
+            item = _Item()
+            if self._is_right(item, chain(some, lines)):
                 outcome.items -= item.here is None and not item.copies
                 continue
             outcome.differing += 1
-            left -= item.size
-            if left >= 0 and len(different) < self._limits.max_differences:
+            bytes_left -= item.size
+            if bytes_left >= 0 and len(different) < MOST_DIFFERENCES:
                 different[digest] = item
-        outcome.not_compared = frozenset(self._comparison.not_compared)
+        outcome.not_compared = frozenset(self._not_compared)
         if different:
             outcome.found = sorted(self._told(different), key=lambda each: _encode(each.key))
         return outcome
+
+    def _is_right(self, item: _Item, lines: Iterable[bytes]) -> bool:
+        """Takes in an item's lines; returns True if its copy has a state that it may have."""
+        there: WireItem | None = None
+        is_right = has_changes = False
+        for line in lines:
+            if line[_PART] == _COPY:
+                item.copies += 1
+                item.there = msgspec.Raw(line[_TEXT.stop : -1])
+                there = self._read(item.there)
+            elif line[_PART] == _TABLE:
+                item.here = msgspec.Raw(line[_TEXT.stop : -1])
+            else:
+                change = _change.decode(line[_NUMBER.stop :])
+                if not has_changes:
+                    before = int(change.number) - 1
+                    is_right = self._has_state(item, _image(change.old), there, before)
+                    has_changes = True
+                item.here = _image(change.new)
+                if not is_right and self._may_have(change):
+                    is_right = self._has_state(item, item.here, there, int(change.number))
+        if not has_changes:
+            is_right = self._has_state(item, item.here, there, None)
+        return is_right and item.copies < 2
+
+    def _has_state(
+        self, item: _Item, state: msgspec.Raw | None, there: WireItem | None, until: int | None
+    ) -> bool:
+        """Returns True if the copy has a state; notes the one from which it differs least."""
+        wanted = self._as_copied(state)
+        differing = 0
+        if wanted is None or there is None:
+            if wanted is there:
+                return True
+        elif not (differing := len(differing_names(wanted, there, self.copy.form))):
+            return True
+        if not item.differing or 0 < differing <= item.differing:
+            item.state, item.differing, item.until = state, differing, until
+        return False
+
+    def _may_have(self, change: _ChangeLine) -> bool:
+        """Returns True for a change behind the copy's position that it may have nevertheless."""
+        if not self._has_position:
+            return True
+        at, until = change.at, self._copied_until
+        return until is not None and at is not None and at <= until
+
+    def _is_equal(self, item: WireItem | None, there: WireItem | None) -> bool:
+        if item is None or there is None:
+            return item is there
+        return not differing_names(item, there, self.copy.form)
+
+    def _as_copied(self, image: msgspec.Raw | None) -> WireItem | None:
+        """Returns an item of the table as the copy would have it."""
+        return None if image is None else self._counted(self.copy.as_copied(item_of_image(image)))
+
+    def _read(self, there: msgspec.Raw) -> WireItem:
+        """Returns the copy's item."""
+        return self._counted(msgspec.json.decode(there))
+
+    def _counted(self, item: WireItem) -> WireItem:
+        """Returns an item without the attributes that do not count."""
+        if not self._ignore:
+            return item
+        return {name: value for name, value in item.items() if name not in self._ignore}
 
     def _told(self, different: dict[bytes, _Item]) -> Iterator[DifferentItem]:
         """Yields items that differ, with the changes that they lack: all that are retained tell."""
@@ -570,15 +462,71 @@ class Verifier:
 
         again = self._sources.again()
         again.open(None, matching)
-        past = SortedLines(self._limits.sorting_bytes)
+        past = SortedLines()
         for record in again.records():
             line = _change_line(record)
             if line[:_KEY_BYTES] in different:
                 past.add(line)
         for digest, lines in _by_item(past):
-            yield different.pop(digest).told(lines)
+            yield self._different(different.pop(digest), lines)
         for item in different.values():
-            yield item.told(())
+            yield self._different(item, ())
+
+    def _different(self, item: _Item, past: Iterable[bytes]) -> DifferentItem:
+        """Returns how a copy differs from the state that it should have, and what it lacks."""
+        there = None if item.there is None else self._read(item.there)
+        wanted = self._as_copied(item.state)
+        names: list[str | None] = [None]
+        if item.copies < 2 and there is not None and wanted is not None:
+            names = [*differing_names(wanted, there, self.copy.form)]
+        missing = self._missing(item, names, there, past) if item.copies < 2 else {}
+        differences = [
+            CopyDifference(name, _value(there, name), _value(wanted, name), missing.get(name))
+            for name in names
+        ]
+        known = item.there or item.here or item.state or msgspec.Raw(b"{}")
+        texts = dict(self._identity(msgspec.json.decode(known), self.copy.label))
+        key = {name: {kind: texts[name]} for name, kind in self._types.items()}
+        return DifferentItem(key, differences, item.here, item.there, item.copies)
+
+    def _missing(
+        self,
+        item: _Item,
+        names: Sequence[str | None],
+        there: WireItem | None,
+        past: Iterable[bytes],
+    ) -> dict[str | None, Change]:
+        """Returns for each difference the last change that took away what the copy has."""
+        found: dict[str | None, Change] = {}
+        as_scanned: dict[str | None, Change] = {}
+        for line in past:
+            change = _change.decode(line[_NUMBER.stop :])
+            if item.until is not None and int(change.number) > item.until:
+                break
+            old, new = _image(change.old), _image(change.new)
+            before, after = map(self._as_copied, (old, new))
+            for name in names:
+                is_there = name is None or before is not None
+                if (
+                    is_there
+                    and self._has(before, there, name)
+                    and not self._has(after, there, name)
+                ):
+                    found[name] = Change(change.number, change.kind, change.at)
+            # Changes behind the scanned state were made after it was read.
+            if item.until is None and _is_same(new, item.here):
+                as_scanned = dict(found)
+        return as_scanned if item.until is None else found
+
+    def _has(self, item: WireItem | None, there: WireItem | None, name: str | None) -> bool:
+        """Returns True where an item has what the copy has: the attribute, or (None) all."""
+        if name is None:
+            return self._is_equal(item, there)
+        return reads_as(_value(item, name), _value(there, name), self.copy.form)
+
+
+def _value(item: WireItem | None, name: str | None) -> Value:
+    return ABSENT if item is None or name is None else item.get(name, ABSENT)
 
 
 def save_repair(found: Verification, copy: TableHandle, like: str, path: Path) -> int:

@@ -12,7 +12,6 @@ from watcher.aws.tables import Condition, Written
 from watcher.call_pool import CallPool
 from watcher.errors import StreamError
 from watcher.records.record import image_of, wire_item
-from watcher.time_machine.limits import LIMITS, TimeMachineLimits
 from watcher.time_machine.table import TableHandle
 from watcher.time_machine.undo_plan import (
     AS_BEFORE,
@@ -29,6 +28,10 @@ from watcher.time_machine.undo_plan import (
 _MAX_ATTRIBUTES: Final = 150
 _MAX_BYTES: Final = 4096
 _AND: Final = " AND "
+# The items that are written before the next ones are read.
+_WRITES_AT_ONCE: Final = 25
+# Enough for the default rate at 50 ms a write.
+_THREADS: Final = 8
 
 
 def unchanged_condition(
@@ -97,10 +100,7 @@ class WriteBack:
     came in between (in an attribute that had no room in the condition) is put back at once.
     """
 
-    def __init__(
-        self, table: TableHandle, rate: float, *, limits: TimeMachineLimits = LIMITS
-    ) -> None:
-        self._limits = limits
+    def __init__(self, table: TableHandle, rate: float) -> None:
         self._tables = table.tables
         self._name = table.name
         self._clock = table.clock
@@ -111,7 +111,7 @@ class WriteBack:
 
         Raises StreamError, once the outcomes of all writes before it are yielded.
         """
-        calls = CallPool(most=self._limits.write_threads)
+        calls = CallPool(most=_THREADS)
         try:
             for batch in self._batches(steps):
                 began, used = self._clock.monotonic(), 0.0
@@ -139,7 +139,7 @@ class WriteBack:
         cost = 0
         for step in steps:
             more = max(units(step.before), units(step.now))
-            if batch and (len(batch) == self._limits.writes_at_once or cost + more > self._rate):
+            if batch and (len(batch) == _WRITES_AT_ONCE or cost + more > self._rate):
                 yield batch
                 batch, cost = [], 0
             batch.append(step)

@@ -31,8 +31,7 @@ def change(
 def report_of(*records: Record, most: int = 200) -> Report:
     made = Report(title="t", origin="o", listed=ListedChanges(most))
     for each in records:
-        made.summary.add_record(each)
-        made.listed.add(each)
+        made.add(each)
     return made
 
 
@@ -150,7 +149,7 @@ def test_the_list_of_very_many_changes_comes_last(tmp_path: Path) -> None:
     assert page.index(" per minute<") < page.index("Busiest keys<") < page.index("What happened<")
 
 
-def test_an_item_of_an_archive_or_a_file(tmp_path: Path) -> None:
+def test_an_item_of_an_archive(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     with Ledger(3) as ledger:
         ledger.write(200)

@@ -18,8 +18,8 @@ from watcher.time_machine.undo_plan import ChangeFilter
 pytest.importorskip("pyarrow")
 
 
-def archive(ledger: Ledger, folder: Path) -> Path:
-    """What the stream holds now, a file for every fifty changes, in images of DynamoDB's JSON."""
+def archive(ledger: Ledger, folder: Path, layout: str = "date=2026-11-21") -> Path:
+    """What the stream holds now, a file for every ten changes, in images of DynamoDB's JSON."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
@@ -27,11 +27,11 @@ def archive(ledger: Ledger, folder: Path) -> Path:
     assert stream is not None
     reading = Stream.over(stream.service, stream.arn, "trim_horizon", clock=ledger.clock)
     records = list(iter(reading.__next__, None))
-    day = folder / "date=2026-11-21"
-    day.mkdir(parents=True)
-    for first in range(0, len(records), 50):
-        rows = [_row(each) for each in records[first : first + 50]]
+    for first in range(0, len(records), 10):
+        rows = [_row(each) for each in records[first : first + 10]]
         name = f"part-{len(records) - first:05}.parquet"  # in no order
+        day = folder / layout.format(batch=first // 20)
+        day.mkdir(parents=True, exist_ok=True)
         parquet.write_table(pa.Table.from_pylist(rows), day / name)
     return folder
 
@@ -58,13 +58,16 @@ def both(ledger: Ledger, folder: Path) -> Sources:
     return Sources([str(folder)], ledger.sources().stream, strict=True)
 
 
-def test_a_second_before_the_stream_s_retention(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "layout", ["date=2026-11-21", "batch={batch}/date=2026-11-21", "date=2026-11-21/batch={batch}"]
+)
+def test_a_second_before_the_stream_s_retention(tmp_path: Path, layout: str) -> None:
     with Ledger(31) as ledger:
         ledger.write(100)
         second = ledger.second
         ledger.write(100)
         ledger.clock.sleep(12 * 3600)
-        lake = archive(ledger, tmp_path / "lake")
+        lake = archive(ledger, tmp_path / "lake", layout)
         ledger.clock.sleep(10 * 3600)
         ledger.write(100)
         at = datetime.fromtimestamp(second, UTC)

@@ -13,7 +13,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.tables import Description, TablesClient
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.records.filters import record_filter
-from watcher.time_machine.as_of import ItemsAsOf, items_as_of
+from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.table import scan_segments
 
@@ -165,5 +165,5 @@ def test_ctrl_c_waits_for_no_part_of_a_scan() -> None:
             yield []
 
         with pytest.raises(KeyboardInterrupt):
-            scan_segments(ItemsAsOf(moment(0)), scan, 2)
+            scan_segments([scan(0), scan(1)], lambda page: None)
         assert not calls.ended

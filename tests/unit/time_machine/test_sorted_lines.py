@@ -7,16 +7,19 @@ import pytest
 
 from tests.support.memory import traced_memory
 from watcher.records.record import Record
+from watcher.time_machine import sorted_lines
 from watcher.time_machine.counts import Counts
-from watcher.time_machine.sorted_lines import SortedLines
 from watcher.time_machine.sources import Sources
 
 
 @pytest.mark.parametrize("memory", [0, 3_000, 10_000_000])
-def test_lines_come_sorted_as_often_as_they_are_read(memory: int) -> None:
+def test_lines_come_sorted_as_often_as_they_are_read(
+    memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sorted_lines, "MEMORY_BYTES", memory)
     chance = random.Random(1)
     lines = [b"%d\n" % chance.randint(0, 900) for _ in range(3_000)]
-    found = SortedLines(memory)
+    found = sorted_lines.SortedLines()
     for line in lines:
         found.add(line)
     assert list(found) == list(found) == sorted(lines)

@@ -20,7 +20,6 @@ from tests.unit.time_machine.test_callers import change
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
 from watcher.time_machine.callers import NO_CALL, Answer, Callers, Certainty, Trail, TrailReading
-from watcher.time_machine.limits import TimeMachineLimits
 
 SECOND = int(datetime(2026, 11, 22, 2, 31, 40, tzinfo=UTC).timestamp())
 MINUTE = 60
@@ -123,12 +122,12 @@ def test_a_broken_file_of_another_time_takes_no_certainty(tmp_path: Path) -> Non
     )
 
 
-def test_a_bomb_is_no_log_file(tmp_path: Path) -> None:
+def test_a_bomb_is_no_log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deliver(tmp_path, SECOND + MINUTE).write_bytes(gzip.compress(bytes(1_000_000)))
     callers = Callers()
     callers.add_change(change(SECOND))
-    limits = TimeMachineLimits(log_bytes=100_000)
-    reading = Trail(str(tmp_path), AwsConfig(), limits=limits).read(callers)
+    monkeypatch.setattr("watcher.time_machine.callers.LOG_BYTES", 100_000)
+    reading = Trail(str(tmp_path), AwsConfig()).read(callers)
     assert len(reading.broken) == 1
 
 

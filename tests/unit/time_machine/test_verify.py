@@ -21,6 +21,7 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.tables import Description, TablesClient
 from watcher.errors import StreamError, UsageError
 from watcher.records.diff import ABSENT
+from watcher.time_machine import sorted_lines, verify
 from watcher.time_machine.copied_items import (
     Form,
     copied_text,
@@ -29,10 +30,9 @@ from watcher.time_machine.copied_items import (
     wanted_text,
 )
 from watcher.time_machine.copies import CopyPosition, FileCopy, TableCopy
-from watcher.time_machine.limits import TimeMachineLimits
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.undo_plan import read_plan
-from watcher.time_machine.verify import Verifier, VerifyProgress, save_repair
+from watcher.time_machine.verify import Verifier, save_repair
 
 
 def n(number: object, **more: Item) -> Item:
@@ -158,13 +158,14 @@ def test_a_wrong_clock_here_neither_hides_a_difference_nor_makes_one_up(hours: i
         assert found.key == {"pk": {"S": key}}
 
 
-SMALL = TimeMachineLimits(sorting_bytes=256 * 1024, max_difference_bytes=1024 * 1024)
 MB = 1024 * 1024
 
 
 def test_memory_holds_a_part_of_large_items_that_all_differ_and_of_one_that_changes_all_the_time(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sorted_lines, "MEMORY_BYTES", MB // 4)
+    monkeypatch.setattr(verify, "MOST_DIFFERENCE_BYTES", MB)
     with Ledger(5) as ledger:
         for number in range(90):
             ledger.change(f"big-{number}", n(1, pk={"S": f"big-{number}"}, w=an_image(80)))
@@ -181,7 +182,7 @@ def test_memory_holds_a_part_of_large_items_that_all_differ_and_of_one_that_chan
         copy = FileCopy(path, None)
         with traced_memory() as peak:
             tables = DisturbedTables(ledger)  # small pages: the simulator has no other limit
-            found = Verifier(ledger.sources(tables), copy, limits=SMALL).run()
+            found = Verifier(ledger.sources(tables), copy).run()
             most = peak()
     assert found.differing == 91
     assert 4 < len(found.found) < 15  # 1 MB of both sides
@@ -193,20 +194,22 @@ def an_image(kilobytes: int) -> Item:
     return {"S": "x" * kilobytes * 1024}
 
 
-def test_many_small_runs_hide_nothing_and_make_nothing_up() -> None:
-    tiny = TimeMachineLimits(sorting_bytes=300)
+def test_many_small_runs_hide_nothing_and_make_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sorted_lines, "MEMORY_BYTES", 300)
     with Ledger(6) as ledger:
         ledger.write(400)
         ledger.clock.sleep(600)
         there = dict(ledger.now)
         ledger.write(60)
         tables = DisturbedTables(ledger, lambda: ledger.write(3))
-        assert Verifier(ledger.sources(tables), HandCopy(there), limits=tiny).run().found == []
+        assert Verifier(ledger.sources(tables), HandCopy(there)).run().found == []
         wrong = sorted(there)[::3]
         for key in wrong:
             there[key] = {**there[key], "by": {"S": "hand"}}
         tables = DisturbedTables(ledger, lambda: ledger.write(3))
-        found = Verifier(ledger.sources(tables), HandCopy(there), limits=tiny).run()
+        found = Verifier(ledger.sources(tables), HandCopy(there)).run()
         assert [each.key["pk"]["S"] for each in found.found] == wrong
 
 
@@ -225,16 +228,20 @@ def test_the_read_limit_counts_the_services_units_and_no_json() -> None:
         units = 40 * 12_000 / 4096
         assert units / 10 * 0.8 < ledger.clock.monotonic() - began < units / 10 * 1.2
         times = []
-        seen: list[VerifyProgress] = []
+        seen: list[tuple[int, float]] = []
+
+        def note(items: int, used: float, share: float) -> None:
+            seen.append((items, used))
+
         for limit in (None, 20):  # the stream's own pauses, and those with the limit's
             began = ledger.clock.monotonic()
-            verifier = Verifier(ledger.sources(), there, read_limit=limit, on_progress=seen.append)
+            verifier = Verifier(ledger.sources(), there, read_limit=limit, on_progress=note)
             verified = verifier.run()
             times.append(ledger.clock.monotonic() - began)
         assert units / 20 * 0.8 < times[1] - times[0] < units / 20 * 1.2
         assert (verified.items, verified.differing) == (40, 0)
-        assert seen[-1].items == 40
-        assert abs(seen[-1].units - units) < 0.2 * units
+        assert seen[-1][0] == 40
+        assert abs(seen[-1][1] - units) < 0.2 * units
 
 
 ALL_TYPES: list[Item] = [
