@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from watcher.aws.model import WireItem
 from watcher.errors import UsageError
 from watcher.records.record import Record
 from watcher.time_machine.copied_items import plain_value
@@ -183,6 +184,7 @@ def record_of(row: ArchiveRow) -> tuple[dict[str, Any], bool]:
     return wire, exact
 
 
-def _typed(text: str) -> Any:
+def _typed(text: str) -> WireItem:
     """Converts plain JSON to wire types; its sets become lists, its binary values texts."""
-    return plain_value(json.loads(text, parse_float=Decimal, parse_int=Decimal))["M"]
+    item = json.loads(text, parse_float=Decimal, parse_int=Decimal)
+    return {name: plain_value(value) for name, value in item.items()}
