@@ -150,7 +150,7 @@ def _by_item(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Iterator[bytes]]]:
 
 
 class _Item(msgspec.Struct):
-    """What the lines of an item tell."""
+    """An item of both sides, as its lines tell it."""
 
     copies: int = 0
     there: msgspec.Raw | None = None
