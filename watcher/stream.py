@@ -10,7 +10,7 @@ from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 from watcher.aws.connect import Clients
@@ -25,7 +25,6 @@ from watcher.options import OnStale, ReadOptions, start_position
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.merged_streams import MergedStreams, StartPosition
 from watcher.pull.shard_pool import PullOptions
-from watcher.pull.snapshot_reader import SnapshotReader
 from watcher.pull.table_snapshot import Items
 from watcher.records.filters import RecordFilter
 from watcher.records.record import Record
@@ -409,15 +408,7 @@ class Stream:
 
     def _new_reader(self, service: Service, arn: str, start: StartPosition) -> MergedShards:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
-        new_reader: Callable[..., MergedShards] = MergedShards
-        if (items := self._items.get(arn)) is not None:
-            new_reader = partial(
-                SnapshotReader,
-                items=items,
-                only_restart=self._only_restart,
-                redaction=self._redaction,
-            )
-        created = new_reader(
+        created = MergedShards(
             service,
             arn,
             start,
@@ -425,6 +416,9 @@ class Stream:
             calls=self._calls,
             clock=self._clock,
             options=self._options,
+            items=self._items.get(arn),
+            only_restart=self._only_restart,
+            redaction=self._redaction,
         )
         losses.warn_if_starting_late(created.listing)
         return created

@@ -12,16 +12,20 @@ import msgspec
 
 from watcher.aws.lister import Lister
 from watcher.aws.model import Listing, Position, Service, ShardKey
+from watcher.aws.tables import ReadPace
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError
 from watcher.pull.shard_pool import DEFAULTS, PooledShard, PullOptions, ShardPool
 from watcher.pull.stream_successor import SuccessorSearch
+from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
+from watcher.records.redaction import Redaction
 from watcher.records.wire import WireRecord
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token
+from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Page
 
@@ -37,6 +41,8 @@ _READS_AT_ONCE = 100
 """The largest number of reads side by side: more are no faster, and each costs a thread."""
 PATIENT_SECONDS = 5.0
 """The longest wait for a stream's first reads, and for its only shard's."""
+_CHANGES_BETWEEN_ITEMS = 1_000
+"""The largest number of changes between two pages of a table's items: neither starves."""
 _MOMENT_SECONDS = 0.05
 """The wait for a read of a shard that is most likely idle."""
 
@@ -47,7 +53,9 @@ _SortKey: TypeAlias = tuple[float, int, str]
 class ShardBuffer(msgspec.Struct, eq=False):
     """The buffered records of a shard, not yet taken."""
 
-    shard: PooledShard
+    tracked: TrackedShard
+    shard: PooledShard | None
+    """None for a table's items, which come before all changes."""
     pages: Iterator[Page]
     """The pages behind `page`."""
     size_bytes: int
@@ -63,11 +71,11 @@ class ShardBuffer(msgspec.Struct, eq=False):
 
     def open(self, page: Page, arn: str) -> None:
         """Goes on to a page, once all records of the one before are taken."""
-        self.page, self.records = page, page.opened(ShardKey(arn, self.shard.tracked.id))
+        self.page, self.records = page, page.opened(ShardKey(arn, self.tracked.id))
         self.wire_records = self.records.wire_records
         self.taken = self.settled = 0
         if not self.wire_records:  # a filter left out all of them
-            self.shard.tracked.move_behind(page.last_sequence_number)
+            self.tracked.move_behind(page.last_sequence_number)
 
     def settle(self) -> None:
         """Moves the shard's position behind the records taken, and those left out at the end."""
@@ -75,17 +83,19 @@ class ShardBuffer(msgspec.Struct, eq=False):
             is_last = self.taken == len(self.wire_records)
             change = self.wire_records[self.taken - 1].dynamodb
             number = self.page.last_sequence_number if is_last else change.SequenceNumber
-            self.shard.tracked.move_behind(number)
+            self.tracked.move_behind(number)
             self.settled = self.taken
 
     def created_at(self, place: int) -> float:
         """Returns the creation time (epoch seconds) of a record of the page."""
+        if self.shard is None:
+            return -math.inf
         return self.wire_records[place].dynamodb.ApproximateCreationDateTime or 0.0
 
     def sort_key(self, place: int) -> _SortKey:
         """Returns the sort key of a record of the page."""
         number = self.wire_records[place].dynamodb.SequenceNumber
-        return self.created_at(place), int(number), self.shard.tracked.id
+        return self.created_at(place), int(number), self.tracked.id
 
 
 _Entry: TypeAlias = tuple[_SortKey, ShardBuffer]
@@ -99,7 +109,10 @@ class MergedShards:
 
     `calls` makes the reads, which may run side by side. With `up_to_now` it ends once all records
     that existed at its start are read. The constructor reads once, so that "latest" means now.
-    Raises StreamError, DataLossError.
+
+    `items` come too, page by page in turn with the changes (see `table_snapshot`); with
+    `only_restart` only where the token is too old to resume from. Raises StreamError,
+    DataLossError.
     """
 
     def __init__(
@@ -112,6 +125,9 @@ class MergedShards:
         calls: CallPool,
         clock: Clock = CLOCK,
         options: PullOptions = DEFAULTS,
+        items: Items | None = None,
+        only_restart: bool = False,
+        redaction: Redaction | None = None,
     ) -> None:
         self.arn = arn
         self.left_out = 0
@@ -140,21 +156,44 @@ class MergedShards:
             is_small = self.listing.pages * options.stream_count <= _LISTING_PAGES
             patience = _LISTING_SECONDS if is_small else 0.0
             self._pool.listing_service = Lister(service, patience=patience)
-        self._restarts_snapshot = self._pool.restarts_snapshot
+        restarts = self._pool.restarts_snapshot
+        self._stored = None if items is None or not isinstance(start, Token) else start.snapshot
+        """The progress of items that are not read."""
+        self._items: TableSnapshot | None = None
+        if items is not None and (restarts or not only_restart):
+            self._items = TableSnapshot(
+                arn,
+                items,
+                None if restarts else self._stored,
+                clock,
+                redaction=redaction,
+                pace=ReadPace(options.read_limit, clock),
+                calls=calls,
+            )
+        self._changes_left = 0
+        """The number of changes before the next page of items."""
         # Gets iterators at once: "latest" means now, not the first poll.
         self.read_all()
 
     def start_reads(self, *, at_once: bool = False) -> None:
         """Starts the first reads of the next `poll`, for callers that poll several streams."""
-        if not self._heap:
+        if not (self._heap or self._awaits_items):
             self._finish_drained()
             self._start_due(at_once)
 
     def poll(self, *, at_once: bool = False) -> float | None:
         """Returns the creation time (epoch seconds) of the next record; None without one now.
 
-        With `at_once` it reads all shards before it returns None, four times a second at most.
+        With `at_once` it reads all shards before it returns None, four times a second at most. An
+        item comes before all changes.
         """
+        if self._awaits_items:
+            if self._changes_left > 0 and self._poll_shards(at_once=False) is not None:
+                return self.next_at
+            self._read_items()
+        return self._poll_shards(at_once=at_once)
+
+    def _poll_shards(self, *, at_once: bool) -> float | None:
         self._finish_drained()
         until = self._clock.monotonic() + POLL_SECONDS
         while not self._heap:
@@ -167,6 +206,22 @@ class MergedShards:
                 self._raise_if_replaced()
                 return None
         return self.next_at
+
+    @property
+    def _awaits_items(self) -> bool:
+        """True if a page of items is due, and every change from now on will be read too."""
+        items = self._items
+        if items is None or items.is_done or self.next_at == -math.inf:
+            return False
+        is_due = self._clock.monotonic() >= items.due_at
+        return is_due and not self._pool.coordinator.lineage.awaits_latest
+
+    def _read_items(self) -> None:
+        assert self._items is not None
+        page = self._items.read(has_ended=self._pool.coordinator.has_ended)
+        if page is not None:
+            self._changes_left = _CHANGES_BETWEEN_ITEMS + page.count
+            self._put(ShardBuffer(self._items.shard, None, iter([page]), len(page.body)))
 
     def _raise_if_replaced(self) -> None:
         """Raises StreamGoneError once all of a stream is read that another one has replaced."""
@@ -183,12 +238,7 @@ class MergedShards:
 
     def pop(self) -> Record:
         """Returns the record that `poll` has found; the token moves behind it."""
-        record = self.pop_buffered()
-        self._finish_drained()
-        return record
-
-    def pop_buffered(self) -> Record:
-        """Returns the same record, without a call to the service before the next `poll`."""
+        self._changes_left -= 1
         if (record := next(self._run, None)) is None:
             self._run = self._next_run()
             record = next(self._run)
@@ -274,7 +324,7 @@ class MergedShards:
     @property
     def is_ready(self) -> bool:
         """True if `poll` returns a time without a read."""
-        return bool(self._heap)
+        return bool(self._heap) and (self._changes_left > 0 or not self._awaits_items)
 
     @property
     def allowed_in(self) -> float:
@@ -313,13 +363,15 @@ class MergedShards:
         """The positions behind the last record taken."""
         self._settle()
         coordinator = self._pool.coordinator
-        return checkpoint_format.make(
+        token = checkpoint_format.make(
             coordinator.arn,
             coordinator.lineage,
             coordinator.listing.time,
             coordinator.began_at,
             coordinator.listing.created,
         )
+        token.snapshot = self._stored if self._items is None else self._items.stored()
+        return token
 
     def read_all(self) -> None:
         """Reads each shard without buffered records once, as long as there is room.
@@ -385,24 +437,28 @@ class MergedShards:
 
     def _collect(self, shards: Iterable[PooledShard], seconds: float) -> None:
         """Buffers the records of reads that end within `seconds`."""
-        if self._heap:
-            self._end_run()  # records of other shards may come now
         for shard, found in self._pool.collect(shards, seconds):
-            buffer = ShardBuffer(shard, iter(found), sum(len(page.body) for page in found))
-            self._size_bytes += buffer.size_bytes
-            if self._has_next(buffer):
-                heapq.heappush(self._heap, (buffer.sort_key(0), buffer))
-                shard.is_held = True
-            else:
-                self._on_taken(buffer)
+            size_bytes = sum(len(page.body) for page in found)
+            shard.is_held = True
+            self._put(ShardBuffer(shard.tracked, shard, iter(found), size_bytes))
             self._finish_drained()
+
+    def _put(self, buffer: ShardBuffer) -> None:
+        if self._heap:
+            self._end_run()  # the new records may come before the run's
+        self._size_bytes += buffer.size_bytes
+        if self._has_next(buffer):
+            heapq.heappush(self._heap, (buffer.sort_key(0), buffer))
+        else:
+            self._on_taken(buffer)
 
     def _on_taken(self, buffer: ShardBuffer) -> None:
         """Frees the memory of a shard's records; the shard may be read again, or finished."""
-        buffer.shard.is_held = False
         self._size_bytes -= buffer.size_bytes
-        if buffer.shard.has_ended:
-            self._drained.append(buffer.shard)
+        if (shard := buffer.shard) is not None:
+            shard.is_held = False
+            if shard.has_ended:
+                self._drained.append(shard)
 
     def _finish_drained(self) -> None:
         """Finishes the ended shards, so that their children start."""

@@ -153,12 +153,12 @@ class MergedStreams:
         None without one, or if a poll is due and a stream without any may have an earlier one.
         """
         if (only := self._only) is not None:
-            return None if only.next_at is None else only.pop_buffered()
+            return None if only.next_at is None else only.pop()
         times = [(each.next_at, each) for each in self.started.values()]
         ready = [(time, each) for time, each in times if time is not None]
         if not ready or (len(ready) < len(times) and is_poll_due()):
             return None
-        return min(ready, key=_time)[1].pop_buffered()
+        return min(ready, key=_time)[1].pop()
 
     @property
     def has_buffered(self) -> bool:

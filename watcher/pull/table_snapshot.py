@@ -9,6 +9,8 @@ that a SNAPSHOT already shows may follow it.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -16,13 +18,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from watcher.aws.arns import table_name
 from watcher.aws.json_text import read
 from watcher.aws.model import AfterSequence, ShardKey, TrimHorizon
 from watcher.aws.tables import MOST_SEGMENTS
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
-from watcher.errors import TransientError, UsageError
+from watcher.errors import (
+    ServiceError,
+    StreamError,
+    TransientError,
+    UnexpectedAnswerError,
+    UsageError,
+)
 from watcher.records.wire import SNAPSHOT
+from watcher.retry import Backoff, worth_logging
 from watcher.streams.checkpoint_format import TokenSegment, TokenSnapshot
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page
@@ -31,8 +41,14 @@ if TYPE_CHECKING:
     from watcher.aws.tables import Description, Key, ReadPace
     from watcher.records.redaction import Redaction
 
+logger = logging.getLogger("watcher")
+
 SHARD_ID = "snapshot"
 """A SNAPSHOT record's shard id."""
+_BACKOFF = Backoff(first_seconds=1.0, longest_seconds=30.0)
+"""The delays between attempts at a page; changes are delivered meanwhile."""
+# The errors of a deleted table.
+_FOR_GOOD = (StreamError, UnexpectedAnswerError)
 
 _item = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _value = msgspec.json.Decoder(dict[str, str])
@@ -91,6 +107,9 @@ class TableSnapshot:
         self._described: Description | None = None
         self._names: list[str] = []
         self._segments = 1
+        self._has_read = False
+        self._failures = 0
+        self._retry_at = -math.inf
         # The progress before the current page, its items' segments and keys, and the progress
         # behind it.
         self._before = stored or TokenSnapshot()
@@ -114,17 +133,41 @@ class TableSnapshot:
         count = self._described.items if self._described is not None else 0
         return 1.0 if self.is_done else min(self._scanned / count, 0.99) if count else 0.0
 
-    def stop(self) -> None:
-        """Ends it behind the items that were read."""
-        self._after = TokenSnapshot(items=self.items, done=True)
-
     @property
     def due_at(self) -> float:
         """The time (monotonic) at which the next page is due."""
-        return self._pace.due_at
+        return max(self._pace.due_at, self._retry_at)
 
-    def read(self) -> Page:
-        """Returns the next page, as records; it may be empty. Raises as `Items`, and UsageError."""
+    def read(self, *, has_ended: bool) -> Page | None:
+        """Returns the next page, as records; it may be empty.
+
+        Returns None where the service refuses it: it is due again later, or, if the stream
+        `has_ended` and the table is gone, done. Raises StreamError if the first read is refused,
+        UsageError.
+        """
+        try:
+            page = self._next_page()
+        except (ServiceError, StreamError) as error:
+            if isinstance(error, StreamError) and not self._has_read:
+                raise
+            self._on_refusal(error, is_final=has_ended and type(error) in _FOR_GOOD)
+            return None
+        self._has_read, self._failures = True, 0
+        return page
+
+    def _on_refusal(self, error: ServiceError | StreamError, *, is_final: bool) -> None:
+        about = {"stream": self.shard_key.stream}
+        items = f"Can't read the items of {table_name(self.shard_key.stream)}"
+        if is_final:
+            self._after = TokenSnapshot(items=self.items, done=True)
+            logger.error(f"{items}, whose stream has ended: {error}", extra=about)
+            return
+        self._failures += 1
+        self._retry_at = self._clock.monotonic() + _BACKOFF.after(self._failures)
+        if worth_logging(self._failures):
+            logger.warning(f"{items}, trying again: {error}", extra=about)
+
+    def _next_page(self) -> Page:
         self._described = self._described or self._table.describe()
         self._names = [*self._described.types]
         self._refuse_hidden_keys()

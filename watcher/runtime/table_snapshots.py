@@ -9,16 +9,10 @@ from collections.abc import Iterable
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.protocol import Delivery
-from watcher.errors import ServiceError, StreamError, UnexpectedAnswerError
 from watcher.formatting.text import counted
 from watcher.pull.table_snapshot import TableSnapshot
-from watcher.retry import worth_logging
-from watcher.runtime.timing import SnapshotTiming
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.streams.messages import Page
-
-# The errors of a deleted table.
-_FOR_GOOD = (StreamError, UnexpectedAnswerError)
 
 logger = logging.getLogger("watcher")
 
@@ -26,17 +20,8 @@ logger = logging.getLogger("watcher")
 class TableSnapshots:
     """Reads one page of items after the other; changes get as much time as the items took."""
 
-    def __init__(
-        self,
-        clock: Clock = CLOCK,
-        timing: SnapshotTiming | None = None,
-    ) -> None:
+    def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
-        self._timing = timing or SnapshotTiming()
-        self._failures = 0
-        self._retry_due = 0.0
-        self._read_once: set[str] = set()
-        """The streams of which a page of items was read."""
         self._items: ShardKey | None = None
         """The items that were read last."""
         self._page_began = self._page_ended = 0.0
@@ -67,7 +52,7 @@ class TableSnapshots:
             delivery.release()
             return None
         self._is_changes_turn = False
-        for stream in streams if now >= self._retry_due else ():
+        for stream in streams:
             snapshot = stream.snapshot
             if snapshot is None or not stream.snapshot_is_due or now < snapshot.due_at:
                 continue
@@ -96,16 +81,14 @@ class TableSnapshots:
         return True
 
     def _read(self, stream: WatchedStream, snapshot: TableSnapshot) -> Page | None:
-        try:
-            page = snapshot.read()
-        except (ServiceError, StreamError) as error:
-            self._note_trouble(stream, error)
-            return None
-        self._failures, self._is_changes_turn, self._wait = 0, True, 0.0
-        self._items, self._has_changes = snapshot.shard_key, None
-        self._read_once.add(stream.arn)
+        page = snapshot.read(has_ended=stream.coordinator.has_ended)
         if snapshot.is_done:
             stream.end_scan()
+        if page is None:
+            return None
+        self._is_changes_turn, self._wait = True, 0.0
+        self._items, self._has_changes = snapshot.shard_key, None
+        if snapshot.is_done:
             count = counted(snapshot.items, "item")
             logger.info(f"Snapshot of {stream.table}: {count}, then changes alone")
         return page
@@ -113,17 +96,3 @@ class TableSnapshots:
     def wait_seconds(self, seconds: float) -> float:
         """Returns how long the loop may wait for messages."""
         return min(seconds, self._wait) if self._is_changes_turn else seconds
-
-    def _note_trouble(self, stream: WatchedStream, error: ServiceError | StreamError) -> None:
-        is_first = stream.arn not in self._read_once
-        if isinstance(error, StreamError) and is_first:
-            raise error
-        if type(error) in _FOR_GOOD and stream.coordinator.has_ended:
-            stream.stop_snapshot()
-            logger.error(f"Can't read the items of {stream.table}, whose stream has ended: {error}")
-            return
-        self._failures += 1
-        self._retry_due = self._clock.monotonic() + self._timing.backoff.after(self._failures)
-        if worth_logging(self._failures):
-            text = f"Can't read the items of {stream.table}, trying again: {error}"
-            logger.warning(text, extra={"stream": stream.arn})

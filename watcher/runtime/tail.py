@@ -135,7 +135,7 @@ class Tail:
                 with self._may_fail(each, readers):
                     reader.poll()
                     while reader.next_at is not None:
-                        self._note(reader.pop_buffered())
+                        self._note(reader.pop())
                         has_records = True
         return has_records
 

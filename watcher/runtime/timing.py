@@ -111,14 +111,6 @@ class StatsTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SnapshotTiming:
-    """The delays of retries of a snapshot's items."""
-
-    backoff: Backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
-    """The delays between attempts at a page of items; changes are delivered meanwhile."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class HealthTiming:
     """The limits from which work counts as late."""
 

@@ -258,12 +258,6 @@ class WatchedStream:
                 calls=self._calls,
             )
 
-    def stop_snapshot(self) -> None:
-        """Ends the snapshot behind the items that were read."""
-        if self.snapshot is not None:
-            self.snapshot.stop()
-        self.end_scan()
-
     def _refuse_gap(self, items: Items, stored: TokenSnapshot | None) -> None:
         """Raises UsageError where changes since the time of the items have left the stream."""
         listing = self.coordinator.listing
