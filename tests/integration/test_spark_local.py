@@ -138,7 +138,7 @@ def test_jobs_killed_with_sigkill_go_on_exactly(
     write(server, "shop", 40, 30)
     write(server, "users", 0, 300, items=200)
     job = start(server, shop, users, str(tmp_path))
-    wait_for(job, lambda: (copy / "watcher-copy.json").exists())
+    wait_for(job, lambda: (copy / "changes/offsets/0").exists())
     write(server, "users", 300, 50, items=200)
     wait_for(job, lambda: any(table.rglob("*.parquet")) and len(numbers(table)) == 50)
     server.rollover()

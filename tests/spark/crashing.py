@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from pyspark.sql.types import StructType
 
 from watcher.aws.config import AwsConfig
 from watcher.spark import session
-from watcher.spark.folders import Folder
 from watcher.spark.jobs import archive
-from watcher.spark.lake import Lake
+from watcher.spark.jobs.archive import ArchiveFolder
 from watcher.spark.options import parse
 from watcher.spark.source import DynamoDBStreams
 from watcher.spark.stream_reader import StreamReader
@@ -51,20 +50,16 @@ def stop_here(point: str) -> None:
     time.sleep(600)
 
 
-def move(self: Folder, name: str, to: Folder, as_name: str) -> None:
-    """Of the second batch's files one is moved, and no other."""
-    is_it = to.path == JOBS["moving"][-1] and "/batch-000000002-" in as_name
-    if is_it and MOVED:
-        stop_here("moving")
-    sane_move(self, name, to, as_name)
-    MOVED.extend([as_name] if is_it else ())
-
-
-def append(self: Lake, write: Callable[[str], None], number: int) -> None:
-    """The second batch is in, and Spark does not know."""
-    sane_append(self, write, number)
-    if self.folder.path == JOBS["moved"][-1] and number == 2:
-        stop_here("moved")
+def append(self: ArchiveFolder, rows: Any, number: int, format: str) -> None:  # noqa: A002
+    """The second batch is in, as a whole or in part, and Spark does not know."""
+    sane_append(self, rows, number, format)
+    written = Path(self.path, f"batch={number:09}")
+    if self.path == JOBS["committing"][-1] and number == 2:
+        (written / "_SUCCESS").unlink()
+        sorted(written.rglob("*.parquet"))[0].unlink()
+        stop_here("committing")
+    if self.path == JOBS["written"][-1] and number == 2:
+        stop_here("written")
 
 
 def run(stream: str, endpoint: str, to: str) -> None:
@@ -72,10 +67,8 @@ def run(stream: str, endpoint: str, to: str) -> None:
     archive(stream, to=to, once=True, max_records=3000, connection=connection, spark=spark)
 
 
-MOVED: list[str] = []
-sane_move, sane_append = Folder.move, Lake.append
-Folder.move = move  # type: ignore[method-assign]
-Lake.append = append  # type: ignore[method-assign]
+sane_append = ArchiveFolder.append
+ArchiveFolder.append = append  # type: ignore[method-assign]
 spark = session.start(master="local[3]")  # one of its tasks stands still
 spark.dataSource.register(CrashingStreams)
 jvm: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]

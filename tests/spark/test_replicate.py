@@ -1,7 +1,5 @@
 """A table that follows another, through the real command line."""
 
-import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,42 +40,25 @@ def keys(client: Any, table: str) -> set[str]:
     return {item["PK"]["S"] for item in client.scan(TableName=table)["Items"]}
 
 
-def test_changes_only_leaves_out_what_is_there(
+def test_items_are_copied_and_then_changes_applied(
     command: Run, server: DynamoDBLocal, tmp_path: Path
 ) -> None:
     arn = server.create_table("shop")
     client = server.client()
     put(client, "shop", 1, 2, 3)
-    # DynamoDB Local stamps whole minutes: what is to be before "now" has to be clearly so.
-    server.dilate_time(2)
-    options = ["--changes-only", "--from", "latest", "--create"]
 
-    first = replicate(command, arn, server.endpoint_url, tmp_path, *options)
+    first = replicate(command, arn, server.endpoint_url, tmp_path, "--create")
     put(client, "shop", 4, 5)
-    client.delete_item(TableName="shop", Key={"PK": {"S": "k4"}, "SK": {"S": "s"}})
-    second = replicate(command, arn, server.endpoint_url, tmp_path, *options)
+    client.delete_item(TableName="shop", Key={"PK": {"S": "k1"}, "SK": {"S": "s"}})
+    second = replicate(command, arn, server.endpoint_url, tmp_path)
 
     assert (first.status, second.status) == (0, 0), second.err
-    assert "Created table copy" in first.err
-    assert keys(client, "copy") == {"k5"}
+    assert "Created table copy" in first.err and "Copied 3 items of shop to copy" in first.err
+    assert "Copied" not in second.err
+    assert keys(client, "copy") == {"k2", "k3", "k4", "k5"}
 
 
-def test_the_copy_may_be_on_another_server(
-    command: Run, server: DynamoDBLocal, tmp_path: Path
-) -> None:
-    arn = server.create_table("shop")
-    put(server.client(), "shop", 1, 2)
-    with DynamoDBLocal() as other:
-        options = ["--create", "--to-endpoint-url", other.endpoint_url]
-        replicate(command, arn, server.endpoint_url, tmp_path, *options)
-        put(server.client(), "shop", 3)
-        done = replicate(command, arn, server.endpoint_url, tmp_path, *options)
-
-        assert done.status == 0, done.err
-        assert keys(other.client(), "copy") == {"k1", "k2", "k3"}
-    assert server.client().list_tables()["TableNames"] == ["shop"]
-
-
+@pytest.mark.proof
 def test_the_copy_may_be_in_another_region(
     command: Run, new_table: NewTable, embedded_dynamodb: str, tmp_path: Path
 ) -> None:
@@ -96,66 +77,26 @@ def test_the_copy_may_be_in_another_region(
     assert table.name not in there.list_tables()["TableNames"]
 
 
-def begun(place: Path, arn: str, ago: timedelta, done: list[int]) -> None:
-    """A copy of four parts that was begun so long ago, some of them done."""
-    copy = {"stream": arn, "started": (datetime.now(UTC) - ago).isoformat(), "segments": 4}
-    (place / "watcher-copy.json").write_text(json.dumps({**copy, "done": done}))
-
-
-def test_a_copy_that_nears_the_retention_warns_and_goes_on_where_it_was(
-    command: Run, server: DynamoDBLocal, tmp_path: Path
-) -> None:
-    arn = server.create_table("shop")
-    server.create_table("copy", None)
-    put(server.client(), "shop", *range(40))
-    begun(tmp_path, arn, timedelta(hours=19), [0, 1])
-
-    done = replicate(command, arn, server.endpoint_url, tmp_path, "--from", "1h")
-
-    assert done.status == 0
-    assert "warning: --from is only for --changes-only" in done.err
-    assert "warning: The copy nears the stream's retention of 24 hours" in done.err
-    assert "4 of 4 parts" in done.err
-    copied = int(done.err.partition("copied: ")[2].split()[0])
-    assert copied < 40, "two parts were copied before"
-
-
-@pytest.mark.parametrize("parts", [[0, 1], [0, 1, 2, 3]])
-def test_a_copy_older_than_the_retention_is_refused(
-    command: Run, server: DynamoDBLocal, tmp_path: Path, parts: list[int]
-) -> None:
-    arn = server.create_table("shop")
-    server.create_table("copy", None)
-    begun(tmp_path, arn, timedelta(hours=25), parts)
-
-    done = replicate(command, arn, server.endpoint_url, tmp_path)
-
-    assert done.status == 3
-    assert "the copy began" in done.err.splitlines()[-1]
-    assert "start again with another --checkpoint" in done.err.splitlines()[-1]
-
-
-@pytest.mark.parametrize("mode", [[], ["--changes-only"]])
-def test_a_checkpoint_is_of_one_target(
-    command: Run, server: DynamoDBLocal, tmp_path: Path, mode: list[str]
-) -> None:
+@pytest.mark.proof
+def test_a_checkpoint_is_of_one_target(command: Run, server: DynamoDBLocal, tmp_path: Path) -> None:
     arn = server.create_table("shop")
     put(server.client(), "shop", 1, 2)
     url = server.endpoint_url
 
-    mistyped = replicate(command, arn, url, tmp_path, *mode)
-    first = replicate(command, arn, url, tmp_path, *mode, "--create")
-    other = replicate(command, arn, url, tmp_path, *mode, "--create", "--to", "other")
-    region = replicate(command, arn, url, tmp_path, *mode, "--to-region", "eu-west-1")
-    again = replicate(command, arn, f"{url}/", tmp_path, *mode)
+    mistyped = replicate(command, arn, url, tmp_path)
+    first = replicate(command, arn, url, tmp_path, "--create")
+    other = replicate(command, arn, url, tmp_path, "--create", "--to", "other")
+    region = replicate(command, arn, url, tmp_path, "--to-region", "eu-west-1")
+    again = replicate(command, arn, f"{url}/", tmp_path)
 
     assert [each.status for each in (mistyped, first, other, region, again)] == [2, 0, 2, 2, 0]
-    said = f"the checkpoint {tmp_path} belongs to the copy in copy ({url}), not in other"
+    said = f"the checkpoint belongs to the copy in copy ({url}), not in other"
     assert said in other.err.splitlines()[-1]
     assert "not in copy (https://dynamodb.eu-west-1.amazonaws.com)" in region.err.splitlines()[-1]
     assert "other" not in server.client().list_tables()["TableNames"]
 
 
+@pytest.mark.proof
 def test_a_target_made_anew_is_not_taken_for_copied(
     command: Run, server: DynamoDBLocal, tmp_path: Path
 ) -> None:
@@ -175,6 +116,7 @@ def test_a_target_made_anew_is_not_taken_for_copied(
     assert len(keys(server.client(), "copy")) == 10
 
 
+@pytest.mark.proof
 def test_what_can_be_no_replica_is_refused(
     command: Run, server: DynamoDBLocal, tmp_path: Path
 ) -> None:
@@ -188,9 +130,7 @@ def test_what_can_be_no_replica_is_refused(
     no_images = replicate(command, keys_only, url, tmp_path)
     itself = replicate(command, arn, url, tmp_path, "--to", "shop")
     again = url.replace("127.0.0.1", "localhost") + "/"
-    as_another = replicate(
-        command, arn, url, tmp_path, "--to", "shop", "--to-endpoint-url", again, "--changes-only"
-    )
+    as_another = replicate(command, arn, url, tmp_path, "--to", "shop", "--to-endpoint-url", again)
 
     statuses = [each.status for each in (absent, other_keys, no_images, itself, as_another)]
     assert statuses == [2, 2, 3, 2, 2]

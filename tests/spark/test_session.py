@@ -22,7 +22,7 @@ from tests.spark.conftest import PATIENCE, Run
 from tests.support.program import Program
 from watcher.errors import UsageError
 from watcher.spark import session
-from watcher.spark.lake import Lake
+from watcher.spark.jobs.archive import ArchiveFolder
 
 pytestmark = pytest.mark.spark
 
@@ -239,7 +239,7 @@ def test_what_a_batch_raises_is_one_line_and_no_traceback_of_py4j(
     def fail(*given: Any) -> None:
         raise UsageError("the disk is full")
 
-    monkeypatch.setattr(Lake, "append", fail)
+    monkeypatch.setattr(ArchiveFolder, "append", fail)
     sim.bulk(5)
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
     done = command("archive", sim.stream_arn, *place, "--to", str(tmp_path / "lake"), "--once")

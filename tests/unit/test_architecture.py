@@ -159,7 +159,7 @@ UNTYPED = {
     "records/conditions.py:Value": "a wire value, or ABSENT, of whichever kind an item has",
     "records/record.py:Field": "a field of boto3's record dict, whose name tells the type",
     "records/record.py:NativeValue": "an item's value, whose type only the table's user knows",
-    "spark/folders.py:JavaObject": "py4j finds an object's methods at run time",
+    "spark/jobs/archive.py:JavaObject": "py4j finds an object's methods at run time",
 }
 
 

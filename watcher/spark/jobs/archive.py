@@ -1,25 +1,37 @@
-"""Appends every change to files, partitioned by date, each exactly once."""
+"""Appends every change to files, by micro-batch and date, each exactly once."""
 
 import logging
-from collections.abc import Sequence
-from typing import Annotated
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, Final, TypeAlias
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import to_date
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher.aws.config import AwsConfig
 from watcher.declared import Opt
+from watcher.errors import UsageError
 from watcher.shutdown import Shutdown
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, changes, new_stop_file, run, triggered
 from watcher.spark.jobs.settings import HERE
-from watcher.spark.lake import Lake, lake_of
 
 logger = logging.getLogger("watcher")
 
-_NOTE = "watcher-archive.json"
+JavaObject: TypeAlias = Any
+"""An object in the JVM, by way of py4j, which has no types."""
+LOCK: Final = ".watcher-lock"
+"""A file in an archive on a disk, which the writing job locks."""
+LOCK_SECONDS: Final = 15.0
+"""The wait for the lock: a killed job's JVM may write for some more seconds."""
+_LOCK_POLL_SECONDS: Final = 0.25
+_BATCH: Final = "batch="
+# Of Hadoop, and of the same version as Spark's own.
+_MODULES: Final = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
 _FILES = ("parquet", "json", "csv", "orc", "avro")
 """Formats of files that stand for themselves; tables (delta, iceberg) have their own log."""
 
@@ -52,7 +64,7 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
-    """Appends every change to the folder `to`, by date (UTC), until stopped.
+    """Appends every change to the folder `to`, by micro-batch and date (UTC), until stopped.
 
     The folder holds whole files only, with each change exactly once across crashes. The job resumes
     from the checkpoint (default: `TO.checkpoint`, beside the folder).
@@ -72,21 +84,19 @@ def archive(  # noqa: PLR0913 (its parameters are the options)
         stopFile=str(stop_file),
         **redacted,
     )
-    lake = lake_of(spark, to, checkpoint)
-    content = f"{format} (DynamoDB's JSON)" if dynamodb_json else format
-    stop = Shutdown(stop_timeout)
-    batches = _BatchWriter(lake, format)
-    with translating_errors(), lake.open(_NOTE, content):
-        writer = batches.of_query(_by_date(records, format), to)
+    folder = ArchiveFolder(spark, to)
+    rows = _by_date(records, format)
+    with translating_errors(), folder.locked():
+        if format in _FILES:
+            writer = rows.writeStream.foreachBatch(
+                lambda batch, number: folder.append(batch, number, format)
+            )
+        else:  # tables (delta, iceberg): Spark itself writes them
+            writer = rows.writeStream.format(format).partitionBy("date").option("path", to)
+        writer = writer.option("checkpointLocation", checkpoint or folder.checkpoint)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
-        return run(
-            writer.start,
-            "archived",
-            stop=stop,
-            stop_file=stop_file,
-            uncounted=batches.uncounted,
-        )
+        return run(writer.start, "archived", stop=Shutdown(stop_timeout), stop_file=stop_file)
 
 
 def _by_date(records: DataFrame, format: str) -> DataFrame:  # noqa: A002
@@ -97,45 +107,109 @@ def _by_date(records: DataFrame, format: str) -> DataFrame:  # noqa: A002
     return rows
 
 
-class _BatchWriter:
-    """Appends micro-batches to the archive's files, each once."""
+class ArchiveFolder:
+    """The archive's folder, of any file system that Spark knows: a disk, HDFS, S3.
 
-    def __init__(self, lake: Lake, format: str) -> None:  # noqa: A002
-        self._lake = lake
-        self._format = format
-        self.uncounted: dict[int, int] = {}
-        """The number of changes of each batch that an earlier run appended: Spark counts none."""
+    Each micro-batch has a folder of its own in it, `batch=000000012`, which Spark's committers
+    write. One that was cut off has no `_SUCCESS`, and is written again as a whole.
+    """
 
-    def of_query(self, rows: DataFrame, to: str) -> DataStreamWriter:
-        """Returns the writer of a query: tables (delta, iceberg) are written by Spark itself."""
-        if self._format in _FILES:
-            writer = rows.writeStream.foreachBatch(self.append)
-        else:
-            writer = rows.writeStream.format(self._format).partitionBy("date").option("path", to)
-        return writer.option("checkpointLocation", self._lake.checkpoint.whole_path)
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        context: Any = spark.sparkContext
+        self._jvm = context._jvm
+        self._path = self._jvm.org.apache.hadoop.fs.Path(path)
+        try:
+            self._system = self._path.getFileSystem(context._jsc.hadoopConfiguration())
+        except Py4JJavaError as error:
+            if "ClassNotFound" in str(error) or "No FileSystem for scheme" in str(error):
+                raise UsageError(self._missing_module(path)) from error
+            raise
+        self.path = path
+        whole = self._system.makeQualified(self._path)
+        self._disk_path = whole.toUri().getPath() if whole.toUri().getScheme() == "file" else None
+        beside = whole.getParent() is not None and not os.path.ismount(self._disk_path or "")
+        self.checkpoint = str(whole.toString()).rstrip("/") + (
+            ".checkpoint" if beside else "/_checkpoint"
+        )
+        """The default: beside the folder; inside where it is a whole bucket or disk."""
+        self._newest: int | None = None
 
-    def append(self, batch: DataFrame, number: int) -> None:
-        """Appends a micro-batch."""
-        lake, files_format = self._lake, self._format
-        if (appended := lake.files_of(number)) is not None:
-            # Spark does not read its changes any more, and no run has counted them.
-            files = [lake.folder.literal(each) for each in appended]
-            self.uncounted[number] = count_rows(batch, files_format, files)
+    def append(self, rows: DataFrame, number: int, format: str) -> None:  # noqa: A002
+        """Appends a micro-batch; does nothing for one that is in: Spark repeats the last one.
+
+        Raises UsageError for a batch that does not follow the newest one: its checkpoint is another
+        archive's, or an older copy, and the folder would lack changes, or hold them twice.
+        """
+        newest = self._newest if self._newest is not None else max(self._batches(), default=-1)
+        if number not in (newest, newest + 1):
+            raise UsageError(
+                f"the checkpoint goes on with batch {number}, and {self.path} ends with "
+                f"{f'batch {newest}' if newest >= 0 else 'none'}: give the checkpoint and the "
+                "folder that belong together, as of the same time, or choose a new folder"
+            )
+        self._newest = number
+        place = self._jvm.org.apache.hadoop.fs.Path(self._path, f"{_BATCH}{number:09}")
+        if not self._system.exists(self._jvm.org.apache.hadoop.fs.Path(place, "_SUCCESS")):
+            # Images are full of quotes: RFC 4180, and every reader but Spark, doubles them.
+            csv = {"header": "true", "escape": '"'} if format == "csv" else {}
+            writer = rows.write.format(format).partitionBy("date").mode("overwrite")
+            writer.options(**csv).save(place.toString())
+
+    def _batches(self) -> Iterator[int]:
+        """Yields the numbers of the batches in the folder."""
+        if self._system.exists(self._path):
+            for each in self._system.listStatus(self._path):
+                name = str(each.getPath().getName())
+                if name.startswith(_BATCH):
+                    yield int(name.removeprefix(_BATCH))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Locks it against other jobs, if it is on this machine's disks.
+
+        Other file systems have no locks that end with a process. The JVM holds the lock, as it
+        writes the files. Raises UsageError if another job has it.
+        """
+        if self._disk_path is None:
+            yield
             return
-        lake.append(lambda path: _write(batch, files_format, path), number)
+        java, path = self._jvm.java, self._disk_path
+        there = java.io.File(path)
+        if not there.mkdirs() and not there.isDirectory():
+            raise UsageError(
+                f"can't make the folder {path}: a file is in its way, or no permission"
+            )
+        file = java.io.RandomAccessFile(java.io.File(path, LOCK), "rw")
+        try:
+            deadline = time.monotonic() + LOCK_SECONDS
+            while not _has_locked(file):
+                if time.monotonic() >= deadline:
+                    raise UsageError(
+                        f"another job is writing to {self.path}: one at a time; "
+                        "end that one, or choose another folder"
+                    )
+                time.sleep(_LOCK_POLL_SECONDS)
+            yield
+        finally:
+            with suppress(Py4JError, OSError):  # a JVM that has ended, and its locks with it
+                file.close()
+
+    def _missing_module(self, path: str) -> str:
+        """Returns the error for a file system whose classes Spark's package lacks."""
+        scheme = path.partition(":")[0]
+        if scheme == "s3":
+            return f"{path}: Hadoop calls it s3a://"
+        if scheme not in _MODULES:
+            return f"{path}: Spark knows no {scheme}://; --packages can bring it"
+        version = self._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        module = f"org.apache.hadoop:{_MODULES[scheme]}:{version}"
+        return f"{path}: this Spark has no {scheme}://; give --packages {module}"
 
 
-def _write(batch: DataFrame, format: str, path: str) -> None:  # noqa: A002
-    writer = batch.write.format(format).partitionBy("date").mode("overwrite")
-    writer.options(**_options(format)).save(path)
-
-
-def _options(format: str) -> dict[str, str]:  # noqa: A002
-    # Images are full of quotes: RFC 4180, and every reader but Spark, doubles them.
-    return {"header": "true", "escape": '"'} if format == "csv" else {}
-
-
-def count_rows(batch: DataFrame, format: str, files: list[str]) -> int:  # noqa: A002
-    """Returns how many rows the files have that `batch` was written to."""
-    reader = batch.sparkSession.read.format(format).options(**_options(format))
-    return reader.schema(batch.schema).load(files).count() if files else 0
+def _has_locked(file: JavaObject) -> bool:
+    try:
+        return file.getChannel().tryLock() is not None
+    except Exception as error:
+        if "OverlappingFileLockException" in str(error):  # a job of this very JVM
+            return False
+        raise

@@ -3,15 +3,13 @@
 import functools
 import logging
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import msgspec
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
+from pyspark.sql.functions import lit
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
@@ -23,66 +21,33 @@ from watcher.errors import StreamError, UsageError, without_passwords
 from watcher.records.diff import key_of
 from watcher.records.record import wire_item
 from watcher.shutdown import Shutdown
-from watcher.spark.error_mapping import translating_errors
-from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
     JobTotals,
+    all_changes,
     changes,
     new_stop_file,
     run,
-    stopped_by_signals,
     triggered,
 )
 from watcher.spark.jobs.settings import HERE, refuse_speculation
-from watcher.streams.lineage import RETENTION
 
 logger = logging.getLogger("watcher")
 
-_COPY_FILE = "watcher-copy.json"
-_TARGET_FILE = "watcher-target.json"
-_WARN_AFTER = timedelta(hours=18)
-# A crash repeats a whole segment of the scan: some minutes of it.
-_SEGMENT_BYTES = 128 * 1024 * 1024
-_SEGMENTS_MAX = 10_000
-
-
-class Copy(msgspec.Struct):
-    """The progress of the copy of the items; stored in the checkpoint."""
-
-    stream: str
-    started: datetime
-    """The time from which the stream is read once the copy is done."""
-    segments: int
-    done: list[int]
-
-    @property
-    def is_whole(self) -> bool:
-        """True once every item was copied."""
-        return len(self.done) == self.segments
+_COLUMNS = "event_name,keys,new_image"
 
 
 class Target(msgspec.Struct, frozen=True):
     """The table that a checkpoint is for; stored in it."""
 
-    table: str
+    name: str
     endpoint: str
     """The client's endpoint, by options or the environment; the region is in it."""
-    identity: str | None = None
-    """The table's identity (see Description); None in an older version's checkpoint."""
+    identity: str = ""
+    """The table's identity (see Description)."""
 
     def __str__(self) -> str:
-        return f"{self.table} ({self.endpoint})"
-
-
-class CopyWork(msgspec.Struct, frozen=True):
-    """The work of an executor that copies a part of the table."""
-
-    source: str
-    source_connection: AwsConfig
-    target: str
-    target_connection: AwsConfig
-    segments: int
+        return f"{self.name} ({self.endpoint})"
 
 
 def replicate(  # noqa: PLR0913 (its parameters are the options)
@@ -95,13 +60,6 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         str | None, Opt("its endpoint; default the stream's, without --to-region", "URL")
     ] = None,
     create: Annotated[bool, Opt("create the table, with the same keys")] = False,
-    changes_only: Annotated[bool, Opt("skip the copy of the items")] = False,
-    start: Annotated[
-        str | None,
-        settings.start_option(
-            "trim-horizon", text="with --changes-only: where to begin without a checkpoint"
-        ),
-    ] = None,
     once: settings.Once = False,
     every: settings.Every = None,
     max_records: settings.MaxRecords = None,
@@ -112,8 +70,8 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
 ) -> JobTotals:
     """Copies the table's items, then applies every change, until stopped.
 
-    The stream's position is fixed before the copy begins, so no change falls in between; `start`
-    is only for `changes_only`. After a kill at any time, a start on the same checkpoint goes on.
+    The query's first micro-batch is the copy: Spark has stored the stream's position by then, so
+    no change falls in between, and repeats the copy where that was cut off.
 
     Raises UsageError, StreamError (a stream without new images), and what the source raises.
     """
@@ -127,56 +85,42 @@ def replicate(  # noqa: PLR0913 (its parameters are the options)
         connection.profile,
         to_endpoint_url or (None if to_region else connection.endpoint_url),
     )
-    folder = Folder(spark, checkpoint)
     source = tables(own).named(streams.table(arn))[0]
-    _bind_target(folder, tables(own), tables(others), source=source, to=to, create=create)
-    stop = Shutdown(stop_timeout)
-    if not changes_only:
-        if start is not None:
-            text = "--from is only for --changes-only: a copy's changes count from its beginning on"
-            logger.warning(text)
-        copied = _copy(
-            spark,
-            folder,
-            arn=arn,
-            now=listing.time - CLOCKS_APART,
-            work=CopyWork(source, own, to, others, 0),
-            stop=stop,
-        )
-        if copied is None:
-            return JobTotals(signal=stop.signal)
-        start = copied.isoformat()
+    place = checkpoint.rstrip("/")
+    _bind_target(
+        spark,
+        f"{place}/target",
+        here=tables(own),
+        there=tables(others),
+        source=source,
+        to=to,
+        create=create,
+    )
     stop_file = new_stop_file()
+    options = {"imageFormat": "dynamodb-json", "columns": _COLUMNS}
     frame = changes(
         spark,
         arn,
         connection,
-        startingPosition=start or "trim-horizon",
-        imageFormat="dynamodb-json",
+        startingPosition=(listing.time - CLOCKS_APART).isoformat(),
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
         stopFile=str(stop_file),
+        **options,
     )
-    writer = _replica_writer(spark, frame, to, others)
-    writer = writer.option("checkpointLocation", f"{checkpoint.rstrip('/')}/changes")
-    logger.info(f"Applying the changes of {listing.table} to {to}")
-    start_query = triggered(writer, once=once, every=every).start
-    return run(start_query, "applied", stop=stop, stop_file=stop_file)
+    apply = functools.partial(_write, to, others)
 
+    def write(rows: DataFrame, number: int) -> None:
+        if number == 0:
+            items = all_changes(spark, arn, connection, items=True, **options)
+            count = sum(row.written for row in items.mapInArrow(apply, "written long").collect())
+            logger.info(f"Copied {count} items of {listing.table} to {to}")
+        rows.mapInArrow(apply, "written long").collect()
 
-def _replica_writer(
-    spark: SparkSession, frame: DataFrame, table: str, connection: AwsConfig
-) -> DataStreamWriter:
-    spark.dataSource.register(DynamoDBReplica)
-    options = {
-        "table": table,
-        "region": connection.region,
-        "profile": connection.profile,
-        "endpointUrl": connection.endpoint_url,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    images = frame.select("event_name", "keys", "new_image")
-    return images.writeStream.format("dynamodb_replica").options(**given)
+    writer = frame.writeStream.foreachBatch(write)
+    writer = writer.option("checkpointLocation", f"{place}/changes")
+    start = triggered(writer, once=once, every=every).start
+    return run(start, "applied", stop=Shutdown(stop_timeout), stop_file=stop_file)
 
 
 def _refuse_without_images(listing: Listing) -> None:
@@ -191,38 +135,44 @@ def _refuse_without_images(listing: Listing) -> None:
 
 
 def _bind_target(
-    checkpoint: Folder,
+    spark: SparkSession,
+    place: str,
+    *,
     here: TablesClient,
     there: TablesClient,
-    *,
     source: str,
     to: str,
     create: bool,
 ) -> None:
     """Binds the checkpoint to the target table, and creates that where it may.
 
-    Raises UsageError where the checkpoint is of another table, or the table can't be a replica.
+    Raises UsageError where the checkpoint is of another table, which lacks what was copied and
+    applied to the first, or where the table can't be a replica.
     """
     target = Target(to, there.endpoint)
-    known = _known_target(checkpoint, target)
-    identity = _prepare(here, there, table=source, asked=target, known=known, create=create)
-    checkpoint.save(_TARGET_FILE, msgspec.structs.replace(target, identity=identity))
-
-
-def _known_target(checkpoint: Folder, target: Target) -> Target:
-    """Returns the target as the checkpoint has it; `target` itself in a new one.
-
-    Raises UsageError for another table, which lacks what was copied and applied to the first.
-    """
-    known = checkpoint.load(_TARGET_FILE, Target)
-    if known is None:
-        return target  # a new checkpoint, or one from before this was stored
-    if (known.table, without_passwords(known.endpoint)) != (target.table, target.endpoint):
+    known = _stored(spark, place)
+    if known and (known.name, without_passwords(known.endpoint)) != (to, target.endpoint):
         raise UsageError(
-            f"the checkpoint {checkpoint.path} belongs to the copy in {known}, not in {target}: "
+            f"the checkpoint belongs to the copy in {known}, not in {target}: "
             "choose another --checkpoint, or give that table"
         )
-    return known
+    identity = _prepare(
+        here, there, table=source, to=to, known=known.identity if known else None, create=create
+    )
+    if known is None:
+        row = spark.range(1).select(
+            *(lit(text).alias(name) for name, text in msgspec.structs.asdict(target).items())
+        )
+        row.withColumn("identity", lit(identity)).write.mode("overwrite").json(place)
+
+
+def _stored(spark: SparkSession, place: str) -> Target | None:
+    fields = ", ".join(f"{name} string" for name in Target.__struct_fields__)
+    try:
+        rows = spark.read.schema(fields).json(place).collect()
+    except AnalysisException:  # there is nothing yet
+        return None
+    return Target(**rows[0].asDict()) if rows else None
 
 
 def _prepare(
@@ -230,12 +180,11 @@ def _prepare(
     there: TablesClient,
     *,
     table: str,
-    asked: Target,
-    known: Target,
+    to: str,
+    known: str | None,
     create: bool,
 ) -> str:
     """Returns the target table's identity. Raises UsageError where it can't be a replica."""
-    to = asked.table
     source = here.describe(table)
     if source is None:
         raise StreamError(f"table {table} is gone: its stream can't be replicated")
@@ -243,7 +192,7 @@ def _prepare(
     # By what it is: an endpoint has several names.
     if target is not None and target.identity == source.identity:
         raise UsageError(f"{to} is the stream's own table: choose another", "to")
-    if known.identity is not None and (target is None or target.identity != known.identity):
+    if known is not None and (target is None or target.identity != known):
         raise UsageError(
             f"{to} was deleted and created again since the checkpoint began; start again with "
             "another --checkpoint"
@@ -262,149 +211,37 @@ def _keys(table: Description) -> str:
     return ", ".join(f"{name} ({kind} {role})" for name, role, kind in table.key_types)
 
 
-# The copy
+# The writes
 
 
-def _copy(
-    spark: SparkSession,
-    checkpoint: Folder,
-    *,
-    arn: str,
-    now: datetime,
-    work: CopyWork,
-    stop: Shutdown,
-) -> datetime | None:
-    """Copies the items that are not copied yet.
-
-    Returns the time from which on the stream's changes count; None if the job was stopped.
-    """
-    copy = checkpoint.load(_COPY_FILE, Copy)
-    if copy is not None and copy.stream != arn:
-        raise UsageError(
-            f"{checkpoint.path} belongs to {copy.stream}, not to {arn}: choose another"
-        )
-    if copy is None:
-        parallelism = spark.sparkContext.defaultParallelism
-        described = tables(work.source_connection).describe(work.source)
-        size = described.size if described else 0
-        segments = min(max(4 * parallelism, size // _SEGMENT_BYTES), _SEGMENTS_MAX)
-        copy = Copy(arn, now, segments, [])
-        # Stored before the first item is read: a change from here on is in the stream.
-        checkpoint.save(_COPY_FILE, copy)
-    if not copy.is_whole:
-        _refuse_too_old(copy, now)
-        with stopped_by_signals(stop), translating_errors():
-            work = msgspec.structs.replace(work, segments=copy.segments)
-            _copy_segments(spark, checkpoint, copy, work, stop)
-        if stop.requested:
-            return None
-    if not Folder(spark, f"{checkpoint.path}/changes").has("offsets"):
-        _refuse_too_old(copy, datetime.now(UTC))
-    return copy.started
-
-
-def _copy_segments(
-    spark: SparkSession, checkpoint: Folder, copy: Copy, work: CopyWork, stop: Shutdown
-) -> None:
-    """Copies some segments at a time, and notes them: a start after a crash leaves them out."""
-    left = sorted(set(range(copy.segments)) - set(copy.done))
-    at_once = 2 * spark.sparkContext.defaultParallelism
-    items = 0
-    warned = False
-    while left and not stop.requested:
-        part, left = left[:at_once], left[at_once:]
-        counts = spark.sparkContext.parallelize(part, len(part)).map(
-            functools.partial(copy_segment, work)
-        )
-        items += sum(counts.collect())
-        copy.done.extend(part)
-        checkpoint.save(_COPY_FILE, copy)
-        logger.info(f"copied: {items} items, {len(copy.done)} of {copy.segments} parts")
-        if not warned and datetime.now(UTC) - copy.started > _WARN_AFTER:
-            warned = True
-            logger.warning("The copy nears the stream's retention of 24 hours")
-
-
-def _refuse_too_old(copy: Copy, now: datetime) -> None:
-    """Raises StreamError where changes made during the copy have left the stream by now."""
-    if now - copy.started > RETENTION:
-        began = copy.started.isoformat(timespec="seconds")
-        raise StreamError(
-            f"the copy began {began}, before the stream's 24 hours: "
-            "start again with another --checkpoint"
-        )
-
-
-def copy_segment(work: CopyWork, segment: int) -> int:
-    """Copies a part of the table, on an executor; returns the number of its items."""
-    source, target = for_task(work.source_connection), for_task(work.target_connection)
-    count = 0
-    for items in source.scan(work.source, segment, work.segments):
-        for first in range(0, len(items), BATCH):
-            part = items[first : first + BATCH]
-            target.write(work.target, [{"PutRequest": {"Item": wire_item(item)}} for item in part])
-        count += len(items)
-    return count
-
-
-# The changes
-
-
-class ReplicaWriter(DataSourceStreamArrowWriter):
-    """Writes a micro-batch's changes to a table.
+def _write(
+    table: str, connection: AwsConfig, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Writes one partition's items or changes, on an executor; yields how many.
 
     A shard's changes are in one partition, in order, and its parent's before them, there or in a
     batch before; so each item ends as its last change left it, however often a batch is done again.
     """
-
-    def __init__(self, table: str, connection: AwsConfig) -> None:
-        self._table = table
-        self._connection = connection
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes one partition."""
-        client = for_task(self._connection)
-        for batch in iterator:
-            names = batch.column("event_name").to_pylist()
-            keys = batch.column("keys").to_pylist()
-            images = batch.column("new_image").to_pylist()
-            self._apply(client, last_writes(names, keys, images))
-        return WriterCommitMessage()
-
-    def _apply(self, client: TablesClient, writes: list[Write]) -> None:
+    client = for_task(connection)
+    for batch in batches:
+        names, keys, images = (batch[name].to_pylist() for name in _COLUMNS.split(","))
+        writes = last_writes(names, keys, images)
         for first in range(0, len(writes), BATCH):
-            client.write(self._table, writes[first : first + BATCH])
+            client.write(table, writes[first : first + BATCH])
+        yield pa.RecordBatch.from_pydict({"written": [len(writes)]})
 
 
 def last_writes(names: list[str], keys: list[str], images: list[str | None]) -> list[Write]:
     """Returns each item's last change as a write: no request may name an item twice."""
     last: dict[str, tuple[str, str | None]] = {}
     for name, key, image in zip(names, keys, images, strict=True):
-        last[_key_text(key)] = (key, None if name == "REMOVE" else image)
-    return [_write(key, image) for key, image in last.values()]
+        # One text, whatever the order of the attributes and the text of a number.
+        text = msgspec.json.encode(key_of(key.encode()), order="sorted").decode()
+        last[text] = (key, None if name == "REMOVE" else image)
+    return [_write_of(key, image) for key, image in last.values()]
 
 
-def _key_text(key: str) -> str:
-    """Returns a key's text, whatever the order of its two attributes."""
-    return msgspec.json.encode(key_of(key.encode()), order="sorted").decode()
-
-
-def _write(key: str, image: str | None) -> Write:
+def _write_of(key: str, image: str | None) -> Write:
     if image is None:
         return {"DeleteRequest": {"Key": wire_item(key.encode())}}
     return {"PutRequest": {"Item": wire_item(image.encode())}}
-
-
-class DynamoDBReplica(DataSource):
-    """A table that follows another one."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Returns what goes into `format(…)`."""
-        return "dynamodb_replica"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> ReplicaWriter:
-        """Returns the writer; options are `table`, `region`, `endpointUrl` and `profile`."""
-        get = self.options.get
-        connection = AwsConfig(get("region"), get("profile"), get("endpointUrl"))
-        return ReplicaWriter(self.options["table"], connection)

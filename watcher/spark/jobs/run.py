@@ -6,11 +6,10 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -116,13 +115,11 @@ def run(
     *,
     stop: Shutdown,
     stop_file: Path,
-    uncounted: Mapping[int, int] = MappingProxyType({}),
 ) -> JobTotals:
     """Starts a query and stays with it until it ends, or is asked to `stop`, as by a signal.
 
     The micro-batch at work then has `stop.timeout` seconds left, and the source, whose `stopFile`
-    is this one, begins no other. `uncounted` has the changes of micro-batches that Spark itself
-    does not count, by their numbers, before they are done.
+    is this one, begins no other.
 
     Raises what the source raised, as it was, and WatcherError for what Spark itself did.
     """
@@ -130,7 +127,7 @@ def run(
     with stopped_by_signals(stop), translating_errors():
         try:
             query = start()
-            progress = _ProgressLine(query, totals, name, uncounted)
+            progress = _ProgressLine(query, totals, name)
             while query.isActive and not stop.requested:
                 query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type]
                 progress.update()
@@ -192,17 +189,10 @@ def _stop(query: StreamingQuery, seconds: float) -> bool:
 class _ProgressLine:
     """A line on stderr now and then, for what has happened since."""
 
-    def __init__(
-        self,
-        query: StreamingQuery,
-        totals: JobTotals,
-        name: str,
-        uncounted: Mapping[int, int],
-    ) -> None:
+    def __init__(self, query: StreamingQuery, totals: JobTotals, name: str) -> None:
         self._query = query
         self._totals = totals
         self._name = name
-        self._uncounted = uncounted
         self._seen = -1
         self._records = 0
         self._due = 0.0
@@ -218,9 +208,7 @@ class _ProgressLine:
             if each["batchId"] > self._seen and (each["numInputRows"] or 0) >= 0:
                 self._seen = each["batchId"]
                 self._totals.batches += 1
-                self._totals.records += self._uncounted.get(
-                    each["batchId"], max(0, each["numInputRows"])
-                )
+                self._totals.records += max(0, each["numInputRows"])
             lag = json.loads(source["latestOffset"] or "{}") or lag
         now = time.monotonic()
         if self._totals.records > self._records and (now >= self._due or last):
