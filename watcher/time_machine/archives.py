@@ -104,14 +104,27 @@ def is_archive(path: Path) -> bool:
 
 
 def _data_files(folder: Path) -> Iterator[Path]:
-    """Yields the files below a folder, without those that Spark hides. Raises OSError."""
+    """Yields the files below a folder, without what Spark hides or has not completed.
+
+    Raises OSError, and UsageError where a batch between others is gone.
+    """
 
     def fail(error: OSError) -> None:
         raise error
 
     for place, folders, names in os.walk(folder, onerror=fail):
-        folders[:] = [name for name in folders if name[0] not in "_."]
+        batches = sorted(int(name[6:]) for name in folders if re.fullmatch(r"batch=\d+", name))
+        if batches and batches != list(range(batches[0], batches[-1] + 1)):
+            missing = min({*range(batches[0], batches[-1])}.difference(batches))
+            raise UsageError(f"{place} is incomplete: batch={missing} is missing")
+        folders[:] = [name for name in folders if not _is_hidden(Path(place, name))]
         yield from (Path(place, name) for name in names if name[0] not in "_.")
+
+
+def _is_hidden(folder: Path) -> bool:
+    """True for a folder of Spark's own, and for a batch that is being written, or was cut off."""
+    is_batch = folder.name.startswith("batch=")
+    return folder.name[0] in "_." or (is_batch and not (folder / "_SUCCESS").exists())
 
 
 def _order(folder: Path) -> str:

@@ -10,6 +10,7 @@ import pytest
 from tests.ledger.ledger import Ledger, by_key
 from watcher.errors import DataLossError, UsageError
 from watcher.stream import Stream
+from watcher.time_machine.archives import Archive
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.undo import plan_undo
@@ -33,6 +34,8 @@ def archive(ledger: Ledger, folder: Path, layout: str = "date=2026-11-21") -> Pa
         day = folder / layout.format(batch=first // 20)
         day.mkdir(parents=True, exist_ok=True)
         parquet.write_table(pa.Table.from_pylist(rows), day / name)
+    for each in folder.glob("batch=*"):
+        (each / "_SUCCESS").touch()
     return folder
 
 
@@ -58,9 +61,7 @@ def both(ledger: Ledger, folder: Path) -> Sources:
     return Sources([str(folder)], ledger.sources().stream, strict=True)
 
 
-@pytest.mark.parametrize(
-    "layout", ["date=2026-11-21", "batch={batch}/date=2026-11-21", "date=2026-11-21/batch={batch}"]
-)
+@pytest.mark.parametrize("layout", ["date=2026-11-21", "batch={batch}/date=2026-11-21"])
 def test_a_second_before_the_stream_s_retention(tmp_path: Path, layout: str) -> None:
     with Ledger(31) as ledger:
         ledger.write(100)
@@ -95,3 +96,15 @@ def test_an_undo_reads_on_from_an_archive(tmp_path: Path) -> None:
         plan = plan_undo(both(ledger, lake), choice, tmp_path / "undo.jsonl")
         list(plan.apply(write_limit=1e9))
         assert ledger.items() == expected
+
+
+def test_a_batch_counts_once_it_is_whole_and_one_that_is_gone_is_missed(tmp_path: Path) -> None:
+    with Ledger(35) as ledger:
+        ledger.write(60)
+        lake = archive(ledger, tmp_path / "lake", "batch={batch}/date=2026-11-21")
+        whole = [each.sequence_number for each in Archive(lake).records()]
+        (lake / "batch=2" / "_SUCCESS").unlink()
+        assert [each.sequence_number for each in Archive(lake).records()] == whole[:40]
+        (lake / "batch=1").rename(tmp_path / "elsewhere")
+        with pytest.raises(UsageError, match="is incomplete: batch=1 is missing"):
+            Archive(lake)

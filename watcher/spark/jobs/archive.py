@@ -116,8 +116,8 @@ class ArchiveFolder:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         context: Any = spark.sparkContext
-        self._jvm = context._jvm
-        self._path = self._jvm.org.apache.hadoop.fs.Path(path)
+        self._jvm_view = context._jvm
+        self._path = self._jvm_view.org.apache.hadoop.fs.Path(path)
         try:
             self._system = self._path.getFileSystem(context._jsc.hadoopConfiguration())
         except Py4JJavaError as error:
@@ -148,8 +148,8 @@ class ArchiveFolder:
                 "folder that belong together, as of the same time, or choose a new folder"
             )
         self._newest = number
-        place = self._jvm.org.apache.hadoop.fs.Path(self._path, f"{_BATCH}{number:09}")
-        if not self._system.exists(self._jvm.org.apache.hadoop.fs.Path(place, "_SUCCESS")):
+        place = self._jvm_view.org.apache.hadoop.fs.Path(self._path, f"{_BATCH}{number:09}")
+        if not self._system.exists(self._jvm_view.org.apache.hadoop.fs.Path(place, "_SUCCESS")):
             # Images are full of quotes: RFC 4180, and every reader but Spark, doubles them.
             csv = {"header": "true", "escape": '"'} if format == "csv" else {}
             writer = rows.write.format(format).partitionBy("date").mode("overwrite")
@@ -173,7 +173,7 @@ class ArchiveFolder:
         if self._disk_path is None:
             yield
             return
-        java, path = self._jvm.java, self._disk_path
+        java, path = self._jvm_view.java, self._disk_path
         there = java.io.File(path)
         if not there.mkdirs() and not there.isDirectory():
             raise UsageError(
@@ -201,7 +201,7 @@ class ArchiveFolder:
             return f"{path}: Hadoop calls it s3a://"
         if scheme not in _MODULES:
             return f"{path}: Spark knows no {scheme}://; --packages can bring it"
-        version = self._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        version = self._jvm_view.org.apache.hadoop.util.VersionInfo.getVersion()
         module = f"org.apache.hadoop:{_MODULES[scheme]}:{version}"
         return f"{path}: this Spark has no {scheme}://; give --packages {module}"
 
