@@ -490,12 +490,13 @@ def _count(
     _refuse_bad_key(found, values["key"])
     if trail is None:
         made = Counts(names, redaction=hidden)
-        found.open(start, None if matches is None else matches.matching_indexes)
+        wanted = None if matches is None else matches.matching_indexes
+        found.open(start, wanted, tells_expiry=True)
         made.add(filter(matches, records_until(found.records(), until)))
     else:
         callers = Callers(found.table_arn, start, until)
         made = Counts(names, callers, hidden)
-        found.open(start)
+        found.open(start, tells_expiry=True)
         # All changes are taken in: a call that made one of them has not made another.
         made.add(filter(matches, callers.adding(records_until(found.records(), until))))
         reading = trail.read(callers)

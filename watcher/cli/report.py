@@ -91,7 +91,8 @@ def _read(
     callers = None if trail is None else Callers(found.table_arn, start, until)
     # For callers all changes are read: a call that made one of them has not made another.
     is_cut = callers is None and is_wanted is not None
-    found.open(start, is_wanted.matching_indexes if is_cut and is_wanted else None)
+    wanted = is_wanted.matching_indexes if is_cut and is_wanted else None
+    found.open(start, wanted, tells_expiry=True)
     records: Iterable[Record] = records_until(found.records(), until)
     report.callers = None if callers is None else Counts([CALLER], callers)
     for record in filter(is_wanted, records if callers is None else callers.adding(records)):

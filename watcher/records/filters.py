@@ -50,13 +50,10 @@ def record_filter(
     key: str | KeyValues | None = None,
     only: str | Iterable[str] | None = None,
     grep: str | None = None,
-    *,
-    is_ttl: WireFilter = is_by_ttl,
 ) -> RecordFilter | None:
     """Builds the filter of records that match any pattern, have the key, kinds and text.
 
-    A pattern is Lambda's, or a text with a condition (see `records/expressions.py`). `is_ttl` tells
-    the removals by time-to-live.
+    A pattern is Lambda's, or a text with a condition (see `records/expressions.py`).
     Returns None where every record matches. Raises UsageError with the place of a mistake.
     """
     refuse_other_than_text(grep=grep)
@@ -71,7 +68,7 @@ def record_filter(
         if not isinstance(filters, Iterable | None):
             raise UsageError(f"not a JSON object: {filters}")
         patterns = [pattern for each in filters or () for pattern in _patterns(each)]
-        made = RecordFilter(patterns, keys, kinds, grep=grep, is_ttl=is_ttl)
+        made = RecordFilter(patterns, keys, kinds, grep=grep)
     return made if patterns or keys or kinds or grep else None
 
 
@@ -85,13 +82,12 @@ class RecordFilter:
         kinds: set[str],
         *,
         grep: str | None = None,
-        is_ttl: WireFilter = is_by_ttl,
     ) -> None:
         self._pickled = patterns, keys, kinds
-        self._new = partial(RecordFilter, grep=grep, is_ttl=is_ttl)
+        self._new = partial(RecordFilter, grep=grep)
         parts: list[Condition] = []
         if kinds:
-            parts.append(_of_kinds(kinds, is_ttl))
+            parts.append(_of_kinds(kinds))
         if keys:
             parts.append(_of_key(keys))
         if patterns:
@@ -135,10 +131,10 @@ def _kinds(only: str | Iterable[str]) -> set[str]:
     return kinds
 
 
-def _of_kinds(kinds: set[str], is_ttl: WireFilter) -> OfRecord:
+def _of_kinds(kinds: set[str]) -> OfRecord:
     if _TTL not in kinds:
         return OfRecord(lambda record: record.eventName in kinds, frozenset(kinds))
-    return OfRecord(lambda record: record.eventName in kinds or is_ttl(record))
+    return OfRecord(lambda record: record.eventName in kinds or is_by_ttl(record))
 
 
 def _accepted(key: KeyValues) -> dict[str, set[str]]:

@@ -41,7 +41,14 @@ from watcher.aws.json_text import mend
 from watcher.aws.model import ShardKey, WireItem, WireValue
 from watcher.errors import WatcherError
 from watcher.records.diff import ABSENT, Absent, changed_values, images_missing, to_number
-from watcher.records.wire import NO_IMAGE, WireChange, WireRecord, is_by_ttl, read_record
+from watcher.records.wire import (
+    NO_IMAGE,
+    TIME_TO_LIVE,
+    WireChange,
+    WireRecord,
+    is_by_ttl,
+    read_record,
+)
 
 if TYPE_CHECKING:
     from boto3.dynamodb.types import Binary
@@ -499,6 +506,12 @@ class Record(_LazyDict):
         https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
         """
         return is_by_ttl(self._wire)
+
+    def as_expired(self) -> Record:
+        """Returns the same removal with the caller that DynamoDB names for time-to-live."""
+        fields = msgspec.json.decode(self.raw, type=dict[str, msgspec.Raw])
+        fields["userIdentity"] = msgspec.Raw(msgspec.json.encode(TIME_TO_LIVE))
+        return Record.from_json(msgspec.json.encode(fields), self.shard_id, self.stream)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Record.from_json, (bytes(self.raw), self.shard_id, self.stream)

@@ -84,6 +84,8 @@ def image_if_any(raw: msgspec.Raw) -> msgspec.Raw:
 WireFilter: TypeAlias = Callable[[WireRecord], bool]
 """A function that is True for a matching record."""
 
+TIME_TO_LIVE: Final = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+"""The caller that DynamoDB names for a removal by time-to-live."""
 _OLDEST_EXPIRY: Final = 5 * 365 * 86_400
 _image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -107,7 +109,7 @@ def is_time_to_live(kind: str | None, principal: str | None) -> bool:
 
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
     """
-    return kind == "Service" and principal == "dynamodb.amazonaws.com"
+    return [kind, principal] == [*TIME_TO_LIVE.values()]
 
 
 def is_replicated_expiry(record: WireRecord, attribute: str) -> bool:

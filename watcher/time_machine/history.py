@@ -141,7 +141,7 @@ def item_history(
     wire = _checked(sources, key)
     if baseline is not None and sources.stream is not None and wire is not None:
         baseline.check_table(sources.stream.table.description)
-    sources.open(start, key.matching_indexes)
+    sources.open(start, key.matching_indexes, tells_expiry=True)
     records = [each for each in records_until(sources.records(), until) if key.matches_record(each)]
     found = History(records, sources.gaps)
     if baseline is not None:

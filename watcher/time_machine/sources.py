@@ -10,7 +10,7 @@ import hashlib
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from watcher.formatting.text import grouped
 from watcher.pull.backlog import BACKLOG_TURN_SHARDS, BacklogReader
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
+from watcher.records.wire import WireRecord, is_replicated_expiry
 from watcher.streams.checkpoint_format import Token
 from watcher.streams.lineage import RETENTION
 from watcher.streams.messages import PageFilter
@@ -160,7 +161,8 @@ class Sources:
         self._strict = strict
         self._seen = _Seen()
         self._start: datetime | None = None
-        self._page_filter: PageFilter | None = None
+        self._expiry: str | None = None
+        """The attribute with an item's time to live, in a replica, whose stream names no caller."""
         self._oldest: datetime | None = None
         self._newest: datetime | None = None
         self._backlog: BacklogReader | None = None
@@ -190,15 +192,25 @@ class Sources:
             return cls(names, None, strict=strict)
         return cls(before, StreamSource.connected(last, connection), strict=strict)
 
-    def open(self, start: datetime | None, page_filter: PageFilter | None = None) -> None:
+    def open(
+        self,
+        start: datetime | None,
+        page_filter: PageFilter | None = None,
+        *,
+        tells_expiry: bool = False,
+    ) -> None:
         """Fixes the time to read from; None reads from the oldest record on.
 
-        Records of the stream that the `page_filter` rejects may be left out. With `strict`, raises
-        UsageError or StreamError where the items at that time can't be reconstructed.
+        Records of the stream that the `page_filter` rejects may be left out. With `tells_expiry`,
+        removals by time-to-live have their caller also where replication brought them. With
+        `strict`, raises UsageError or StreamError where the items at that time can't be
+        reconstructed.
         """
         self._start = start
-        self._page_filter = page_filter
+        self._expiry = self._expiry_attribute() if tells_expiry else None
         if self.stream is not None:
+            if page_filter is not None and self._expiry is not None:
+                page_filter = self._or_expired(page_filter)
             self._backlog = self.stream.backlog(start, strict=self._strict, page_filter=page_filter)
             if self._strict and start is not None:
                 self._check_reconstructable(self._backlog, start)
@@ -315,6 +327,33 @@ class Sources:
                 "stream belongs to the deleted one"
             )
 
+    def _expiry_attribute(self) -> str | None:
+        if self.stream is None:
+            return None
+        with suppress(StreamError):  # to read the stream takes no permission for the table
+            table = self.stream.table
+            if table.description.is_replicated:
+                try:
+                    return table.tables.ttl_attribute(table.name)
+                except StreamError as error:
+                    logger.warning(
+                        "Items that expired in another region pass for ones that somebody removed: "
+                        f"it takes dynamodb:DescribeTimeToLive to tell them ({error})"
+                    )
+        return None
+
+    def _or_expired(self, page_filter: PageFilter) -> PageFilter:
+        """Returns a filter that lets what expired pass, too: it is filtered once it is named."""
+
+        def indexes(records: Sequence[WireRecord]) -> list[int]:
+            expired = (at for at, each in enumerate(records) if self._has_expired(each))
+            return sorted({*page_filter(records), *expired})
+
+        return indexes
+
+    def _has_expired(self, record: WireRecord) -> bool:
+        return self._expiry is not None and is_replicated_expiry(record, self._expiry)
+
     def _note(self, created: datetime | None) -> None:
         if created is not None:
             self._oldest = min(created, self._oldest or created)
@@ -335,7 +374,7 @@ class Sources:
                 name = record.wire.eventID or f"{record.shard_id} {record.sequence_number}"
                 if not self._seen.is_new(name):
                     continue
-            yield record
+            yield record.as_expired() if self._has_expired(record.wire) else record
 
     def _report_gap(self, since: datetime) -> None:
         """Reports a stream that begins only after the end of the files."""

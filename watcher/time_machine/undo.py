@@ -14,16 +14,13 @@ import msgspec
 
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
-from watcher.errors import DataLossError, StreamError, UsageError, refuse_bad_limit
+from watcher.errors import DataLossError, UsageError, refuse_bad_limit
 from watcher.records.record import Record
 from watcher.records.wire import (
     FilterPattern,
     KeyValues,
     Kind,
-    WireFilter,
     WireRecord,
-    is_by_ttl,
-    is_replicated_expiry,
 )
 from watcher.streams.start_times import Moment
 from watcher.time_machine.item_keys import Identity, check_key_values, identity, images_of
@@ -217,17 +214,11 @@ def plan_undo(sources: Sources, changes: ChangeFilter, to: Path | None = None) -
     table = sources.stream.table
     if changes.key is not None:
         check_key_values(changes.key, table.description.types)
-    sources.open(changes.start)
+    sources.open(changes.start, tells_expiry=True)
     sources.check_view_type()
     made = sources.time
     path = to or _free_path(f"undo-{table_name(table.description.arn)}-{made:%Y%m%dT%H%M%SZ}")
-    is_ttl = _ttl_filter(table)
-
-    def is_spared(record: Record) -> bool:
-        return not changes.undoes_ttl and is_ttl(record.wire)
-
-    matches = changes.matcher(sources, made, is_ttl)
-    planner = UndoPlanner(matches, is_spared)
+    planner = UndoPlanner(changes.matcher(sources, made), spares_ttl=not changes.undoes_ttl)
     for record in sources.records():
         planner.on_record(record)
     sources.check_covers(changes.start)
@@ -244,23 +235,6 @@ def plan_undo(sources: Sources, changes: ChangeFilter, to: Path | None = None) -
     header = RunHeader(about.arn, about.identity, made, changes.start, until)
     stream = sources.stream
     return Undo(header, planner.steps(), path, table=table, stream=lambda: stream)
-
-
-def _ttl_filter(table: TableHandle) -> WireFilter:
-    """Returns the filter of removals by time-to-live, which a replica's stream does not name."""
-    attribute = None
-    if table.description.is_replicated:
-        try:
-            attribute = table.tables.ttl_attribute(table.name)
-        except StreamError as error:
-            logger.warning(
-                "Items that expired in another region pass for ones that somebody removed: it "
-                f"takes dynamodb:DescribeTimeToLive to tell them ({error})"
-            )
-    if attribute is None:
-        return is_by_ttl
-    name = attribute
-    return lambda record: is_by_ttl(record) or is_replicated_expiry(record, name)
 
 
 def open_plan(path: Path, connection: AwsConfig, stream: StreamSource | None = None) -> Undo:

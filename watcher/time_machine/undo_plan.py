@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,7 +22,7 @@ from watcher.formatting.text import grouped, printable
 from watcher.records.diff import OldAndNew, differing
 from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
-from watcher.records.wire import FilterPattern, KeyValues, WireFilter, is_by_ttl
+from watcher.records.wire import FilterPattern, KeyValues
 from watcher.streams.start_times import Moment
 from watcher.time_machine.callers import APART, Callers, Certainty, Trail
 from watcher.time_machine.item_keys import Identity, identity, images_of
@@ -57,21 +56,18 @@ class ChangeFilter:
             raise UsageError("it is before the beginning", "until", str(until))
         self.key = key
         self.by = by
-        self._record_filter = partial(record_filter, filters, key, only, grep)
-        self._record_filter()  # raises here for a wrong one
+        self._matches_record = record_filter(filters, key, only, grep)
         self.undoes_ttl = "ttl" in words(only)
         """True where removals by time-to-live are undone, too."""
 
-    def matcher(
-        self, sources: Sources, now: datetime, is_ttl: WireFilter = is_by_ttl
-    ) -> Callable[[Record], bool]:
+    def matcher(self, sources: Sources, now: datetime) -> Callable[[Record], bool]:
         """Returns a function that is True for a matching change; `now` ends an open interval.
 
         With a filter by callers it reads the changes of these sources, and the trail.
         """
         first = self.start.timestamp()
         end = (self.until or now).timestamp() + 1
-        matches_record = self._record_filter(is_ttl=is_ttl)
+        matches_record = self._matches_record
         by_caller = None if self.by is None else self.by.matcher(sources, self.start, self.until)
 
         def matches(record: Record) -> bool:
@@ -204,15 +200,12 @@ class _Touched(UndoStep):
 class UndoPlanner:
     """Collects the steps of an undo from records; those of one item come in their order.
 
-    `is_selected` tells the changes to undo, and `spared` those among them that are removals by
-    time-to-live.
+    `is_selected` tells the changes to undo; `spares_ttl` leaves out removals by time-to-live.
     """
 
-    def __init__(
-        self, is_selected: Callable[[Record], bool], spared: Callable[[Record], bool]
-    ) -> None:
+    def __init__(self, is_selected: Callable[[Record], bool], *, spares_ttl: bool = True) -> None:
         self._is_selected = is_selected
-        self._spared = spared
+        self._spares_ttl = spares_ttl
         self._steps: dict[Identity, _Touched] = {}
         self._expired: dict[Identity, bytes] = {}  # their keys
 
@@ -222,7 +215,7 @@ class UndoPlanner:
         item = identity(change.Keys)
         step = self._steps.get(item)
         is_selected = self._is_selected(record)
-        if is_selected and self._spared(record):
+        if is_selected and self._spares_ttl and record.expired_by_ttl:
             is_selected = False
             self._expired[item] = bytes(change.Keys)
         if step is None and not is_selected:

@@ -17,8 +17,12 @@ from hypothesis import strategies as st
 from tests.ledger.ledger import DisturbedTables, Ledger, native
 from tests.support.gate import DrippingCalls
 from watcher.errors import DeniedError, StreamError, UsageError
+from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.time_machine.as_of import image_before
+from watcher.time_machine.counts import Counts
+from watcher.time_machine.history import item_history
+from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.table import TableHandle
 from watcher.time_machine.undo import (
     Undo,
@@ -429,7 +433,7 @@ def test_a_removal_of_nothing_is_no_obstacle() -> None:
     change = {"SequenceNumber": "1", "Keys": {"pk": {"S": "a"}}}
     change["StreamViewType"] = "NEW_AND_OLD_IMAGES"
     removal = Record.from_json(msgspec.json.encode({"eventName": "REMOVE", "dynamodb": change}))
-    planner = UndoPlanner(lambda _: True, lambda _: False)
+    planner = UndoPlanner(lambda _: True)
     planner.on_record(removal)
     assert [step.kept for step in planner.steps()] == [AS_BEFORE]
     assert image_before(removal) == b""
@@ -523,6 +527,20 @@ def test_what_expired_in_another_region_comes_back_only_if_asked_for(
         (kept,) = made.kept
         assert keys([kept]) == {"expired"} and kept.kept == "it expired; --only ttl puts that back"
         assert keys(plan(ledger, first, first, tmp_path, only="ttl")) == {"expired"}
+
+
+def test_what_expired_in_another_region_is_told_alike_by_every_command(tmp_path: Path) -> None:
+    with Ledger(31) as ledger:
+        first = moment(in_a_replica(ledger))
+        only = record_filter(only="ttl")
+        assert only is not None
+        sources = ledger.sources()
+        sources.open(first, only.matching_indexes, tells_expiry=True)
+        counts = Counts(["kind", "key"]).add(filter(only, sources.records()))
+        assert [row.values for row in counts.rows(0)] == [("TTL", "pk=expired")]
+        for key, is_expired in (("expired", True), ("later", False)):
+            found = item_history(ledger.sources(), ItemKey({"pk": key}), first)
+            assert [each.expired_by_ttl for each in found] == [is_expired]
 
 
 def test_a_role_that_may_not_ask_for_time_to_live_is_told(
