@@ -214,7 +214,7 @@ class RangeReader:
                     yield msgspec.structs.replace(between, shard_id=each.id, start=each.position)
             if coordinator.confirm_children_known():
                 return
-            self._give_up_if_late(between, coordinator, coordinator.listings_fail_since)
+            self._give_up_if_late(between, coordinator, coordinator.schedule.failing_since)
             yield coordinator.due_in()
 
     def _steps(self, between: Range) -> Iterator[Page | float]:
@@ -252,7 +252,7 @@ class RangeReader:
                 if isinstance(message, Loss):  # the range's last record may be gone too
                     reader = self._reader(coordinator, shard, between, rate)
             failing_since = min(failing_since, self._clock.monotonic()) if has_failed else math.inf
-            fails_since = min(failing_since, coordinator.listings_fail_since)
+            fails_since = min(failing_since, coordinator.schedule.failing_since)
             self._give_up_if_late(between, coordinator, fails_since)
             yield reader.delay
 

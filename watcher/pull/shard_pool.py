@@ -138,7 +138,7 @@ class ShardPool:
             in_use=self.shards,
             clock=clock,
         )
-        self.coordinator.share_listings(options.stream_count)
+        self.coordinator.schedule.stream_count = options.stream_count
         self._calls = calls
         self._clock = clock
         self._options = options

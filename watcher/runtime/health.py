@@ -107,8 +107,8 @@ class HealthChecker:
         over = _Lines("its stream has ended, and its table has no new one yet", _STREAM)
         for stream in self._streams:
             coordinator = stream.coordinator
-            seconds_late = min(coordinator.listing_late_seconds, now - self._loop_blocked_until)
-            seconds_failing = now - coordinator.listings_fail_since
+            seconds_late = min(coordinator.schedule.late_seconds, now - self._loop_blocked_until)
+            seconds_failing = now - coordinator.schedule.failing_since
             # A page takes up to a second, and several streams are listed one after the other.
             patience = self._late_seconds + coordinator.listing.pages * stream.stream_count
             if stream.retry.failures:

@@ -217,7 +217,7 @@ class WatchedStream:
             listing = self._listed()
             self.coordinator = self._new_coordinator(self.arn, self._latest.in_stream(listing))
             self._listing_service = CachedListing(self._listing_service, listing)
-        self.coordinator.share_listings(self.stream_count)
+        self.coordinator.schedule.stream_count = self.stream_count
         try:
             listing = self._listed()
         except StreamGoneError as error:
@@ -293,7 +293,7 @@ class WatchedStream:
     def refresh(self) -> None:
         """Makes the stream's requests that are due. Raises StreamError, DataLossError."""
         self.service.renew_expiring()
-        self.coordinator.share_listings(self.stream_count)
+        self.coordinator.schedule.stream_count = self.stream_count
         self.coordinator.refresh(self.service)
 
     def take_ready_shards(self) -> list[TrackedShard]:

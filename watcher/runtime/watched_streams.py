@@ -275,7 +275,7 @@ class WatchedStreams:
 
     @staticmethod
     def _may_be_read(stream: WatchedStream) -> bool:
-        return not stream.retry.failures or stream.coordinator.has_read
+        return not stream.retry.failures or stream.coordinator.read_errors.has_worked
 
     def on_reader_crashed(
         self, stream: WatchedStream, shard: TrackedShard, message: ReaderCrashed
@@ -308,14 +308,14 @@ class WatchedStreams:
     def are_refused_for(self, seconds: float) -> bool:
         """True if a stream that is read up to now has had no successful read for `seconds`."""
         return any(
-            stream.bounded_at and stream.coordinator.count_refused_seconds() >= seconds
+            stream.bounded_at and stream.coordinator.read_errors.count_seconds() >= seconds
             for stream in self
         )
 
     @property
     def last_refusal(self) -> str:
         """The error of a refused read; "" where none was refused."""
-        return next(filter(None, (stream.coordinator.last_refusal for stream in self)), "")
+        return next(filter(None, (stream.coordinator.read_errors.last for stream in self)), "")
 
     def raise_error(self, totals: Totals | None = None) -> None:
         """Raises StreamError for unreadable streams, with the totals of the others."""

@@ -31,7 +31,7 @@ from watcher.errors import (
 from watcher.retry import worth_logging
 from watcher.streams.end_detector import left_open_text
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
-from watcher.streams.listing_schedule import LateChildren, ListingSchedule, is_young
+from watcher.streams.listing import ListingSchedule, UnlistedParents, is_young
 from watcher.streams.losses import Losses
 from watcher.streams.messages import (
     ErrorKind,
@@ -46,7 +46,6 @@ from watcher.streams.messages import (
 )
 from watcher.streams.persistent_errors import PersistentErrors, kind_of
 from watcher.streams.timing import TIMING
-from watcher.streams.unlisted_parents import UnlistedParents
 
 _READ_AGAIN_SECONDS = 1.0
 """The delay before a new reader of a shard whose reader ended too early."""
@@ -121,9 +120,9 @@ class Coordinator:
         """The last listing; an empty one before the first."""
         self.began_at = our_time
         """A time at or before the first listing, by the slower clock."""
-        self._schedule = ListingSchedule(clock, only_wanted=lists_in_doubt)
+        self.schedule = ListingSchedule(clock, only_wanted=lists_in_doubt)
         # Counts the errors of reads that only the user can fix.
-        self._read_errors = PersistentErrors(clock, has_worked=has_worked)
+        self.read_errors = PersistentErrors(clock, has_worked=has_worked)
         self._first_listed = our_time
         self._since = since
         self._in_use = in_use
@@ -135,7 +134,6 @@ class Coordinator:
         """The finished shards whose children are to be requested, in their order."""
         self._asked_at = dict[str, datetime]()
         """The service's time when each of these was first asked for its children."""
-        self._late = LateChildren(clock)
         self._closed_at = dict[str, float]()
         """A (monotonic) time for each listed closed shard by which it was closed."""
         resumed_shards = self.lineage.shards.values()
@@ -175,7 +173,7 @@ class Coordinator:
         """Seconds until `refresh` makes a call; infinite: only an answer can bring one."""
         if self._childless and Call.CHILDREN not in pending:
             return 0.0
-        listing = math.inf if Call.LISTING in pending else self._schedule.due_in
+        listing = math.inf if Call.LISTING in pending else self.schedule.due_in
         probe = math.inf if Call.PROBE in pending else self._unlisted.due_in
         return max(0.0, min(listing, probe))
 
@@ -206,7 +204,7 @@ class Coordinator:
         if self._childless and Call.CHILDREN not in pending:
             return Call.CHILDREN
         may_list = Call.LISTING not in pending
-        if may_list and self._schedule.should_list(self._could_learn_from_a_listing):
+        if may_list and self.schedule.should_list(self._could_learn_from_a_listing):
             return Call.LISTING
         if Call.PROBE not in pending and self._unlisted.to_probe():
             return Call.PROBE
@@ -217,7 +215,7 @@ class Coordinator:
         shards = self.lineage.shards.values()
         reading = [each for each in shards if each.status is ShardStatus.RUNNING]
         reading += self.lineage.ready()  # between a shard's end and its child's start
-        are_awaited = len(self._unlisted) > 0 or self._late.may_still_come()
+        are_awaited = len(self._unlisted) > 0 or self.schedule.may_child_come()
         return are_awaited or not reading or not all(self.is_closed(each.id) for each in reading)
 
     def _list_shards(self, service: Service) -> None:
@@ -255,8 +253,8 @@ class Coordinator:
             return
         if self._unlisted.on_answers(answers):
             self._find_ready()
-        elif not self._schedule.failures:
-            self._schedule.want_in(TIMING.late_child_seconds_max)
+        elif not self.schedule.failures:
+            self.schedule.want_in(TIMING.late_child_seconds_max)
 
     def _on_refusal(self, error: WatcherError, service: Service) -> None:
         """Handles a refused listing or probe. Raises it once it has lasted, or no retry helps."""
@@ -265,7 +263,7 @@ class Coordinator:
             if not self.has_ended:
                 self.losses.report_if_stale("last listing", self.listing.time, self.now)
             self.is_gone = True
-            self._schedule.on_gone()
+            self.schedule.on_gone()
         elif isinstance(
             error, TransientError | UnexpectedAnswerError | DeniedError | CredentialsError
         ):
@@ -288,12 +286,10 @@ class Coordinator:
         self._note_time(listing.time)
         self._closed_at = {name: self._closed_at.get(name, now) for name in listing.closed()}
         by = self._began + TIMING.listed_seconds
-        self._schedule.on_listing(listing.pages, asked_at=asked_at, by=by)
-        self._unlisted.on_listing(asked_at=asked_at)
+        self.schedule.on_listing(listing.pages, asked_at=asked_at, by=by)
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
-        if self._late.are_missing(self.lineage):
-            self._schedule.want_in(self._late.delay())
+        self.schedule.want_children(self.lineage)
         self._reopen_closed(now)
         self._reopen_ended(asked_at)
         self._find_ready()
@@ -316,7 +312,7 @@ class Coordinator:
                 if shard.id not in self._in_use:
                     shard.status = ShardStatus.WAITING
                 else:  # its former reader's records are not all delivered
-                    self._late.settle_at(now + TIMING.late_child_seconds_max)
+                    self.schedule.settle_at(now + TIMING.late_child_seconds_max)
 
     def _reopen_ended(self, asked_at: float) -> None:
         """Restarts finished shards that a listing still shows as open: one odd answer ended them.
@@ -342,7 +338,7 @@ class Coordinator:
 
     def _find_ready(self) -> None:
         """Finds the shards that may be read, among all."""
-        ready = self._unlisted.readable(self.lineage.ready())
+        ready = self._unlisted.readable(self.lineage.ready(), self.schedule.listed_at)
         self._ready = {shard.id: shard for shard in ready}
 
     def _has_closed_since(self, shard: TrackedShard) -> bool:
@@ -369,8 +365,8 @@ class Coordinator:
         return not children or any(is_young(each.id, listed) for each in children)
 
     def _listing_failed(self, error: WatcherError) -> None:
-        self._schedule.on_failure()
-        failures = self._schedule.failures
+        self.schedule.on_failure()
+        failures = self.schedule.failures
         self._listing_errors.on_error(self.arn, ReadFailed(str(error), failures, kind_of(error)))
         # An error that took long by itself is logged the first time.
         if worth_logging(failures, 1 if kind_of(error) is ErrorKind.OVERDUE else 2):
@@ -386,11 +382,10 @@ class Coordinator:
         self._ready |= {child.id: child for child in children}
         more = self._may_have_more_children(shard_id, time)
         closed_at = self._closed_at.get(shard_id, self._clock.monotonic())
-        self._late.on_finished(
+        self.schedule.on_finished(
             shard_id, closed_at=closed_at, is_alone=not children, may_have_more=more
         )
-        if self._late.are_missing(self.lineage):
-            self._schedule.want_in(self._late.delay())
+        self.schedule.want_children(self.lineage)
 
     # Shards to start, and their readers' messages
 
@@ -450,7 +445,7 @@ class Coordinator:
 
     def _on_iterator(self, shard: TrackedShard, time: datetime) -> None:
         """Handles a reader's first iterator; `time` is the service's."""
-        self._read_errors.on_answer()
+        self.read_errors.on_answer()
         if not self.has_listed:
             self._note_time(time)
         self.losses.report_if_waited_past_retention(shard, time)
@@ -461,9 +456,9 @@ class Coordinator:
         """Handles a reader's repeated failure or a notice, and logs it if it is new."""
         if isinstance(message, ReadFailed):
             self.restart(shard)  # "latest" is not the first successful read
-            self._read_errors.on_error(shard.id, message)
+            self.read_errors.on_error(shard.id, message)
         text = shard.unlogged(message)
-        if text and (subject := self._read_errors.subject(shard.id, message)):
+        if text and (subject := self.read_errors.subject(shard.id, message)):
             logger.warning(f"{subject}: {text}", extra=self.about(shard))
 
     def restart(self, shard: TrackedShard) -> Position:
@@ -482,9 +477,9 @@ class Coordinator:
             return ShardEnd.CLOSED
         shard.past_end = message.past_end
         if not (message.past_end or self.has_listed or self.is_gone):
-            if self._schedule.failures:
+            if self.schedule.failures:
                 return self._again
-            self._schedule.want_in(0)
+            self.schedule.want_in(0)
             return ReadAgain(0.0)
         if message.gone is not None:
             return self._on_gone(shard, message.gone)
@@ -495,7 +490,7 @@ class Coordinator:
         is_over = self.is_gone or self.is_closed(shard.id)
         if not is_over and self.listing.is_open(shard.id):
             # Its further records would be lost, unless the whole stream is gone.
-            self._schedule.want_in(0)
+            self.schedule.want_in(0)
             shard.refusals += 1
             self._on_failure(shard, ReadFailed(gone.reason, shard.refusals))
             return self._again
@@ -510,7 +505,7 @@ class Coordinator:
             return self._again
         shard.status = ShardStatus.LEFT_OPEN
         if not is_proven:  # a later listing may show that it was closed
-            self._late.settle_at(self._clock.monotonic())
+            self.schedule.settle_at(self._clock.monotonic())
         logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
         return ShardEnd.LEFT_OPEN
 
@@ -524,9 +519,9 @@ class Coordinator:
         Else it requests another one.
         """
         settled = self._began + TIMING.listed_seconds
-        if self._schedule.listed_at >= settled:
+        if self.schedule.listed_at >= settled:
             return True
-        self._schedule.want_in(settled - self._clock.monotonic())
+        self.schedule.want_in(settled - self._clock.monotonic())
         return False
 
     def finish(self, shard: TrackedShard) -> None:
@@ -589,10 +584,10 @@ class Coordinator:
         """
         if self._childless:
             return False
-        settled = self._late.settled_at
-        if self._schedule.listed_at < settled and not self.is_gone:
-            if not self._schedule.failures:
-                self._schedule.want_in(settled - self._clock.monotonic())
+        settled = self.schedule.settled_at
+        if self.schedule.listed_at < settled and not self.is_gone:
+            if not self.schedule.failures:
+                self.schedule.want_in(settled - self._clock.monotonic())
             return False
         return True
 
@@ -617,38 +612,10 @@ class Coordinator:
         # Also counts the time in which the machine slept.
         return self._time + timedelta(seconds=self._clock.boottime() - self._time_noted_at)
 
-    def share_listings(self, streams: int) -> None:
-        """Notes how many streams share DescribeStream's limit, with this one."""
-        self._schedule.share(streams)
-
-    @property
-    def listing_late_seconds(self) -> float:
-        """Seconds since a listing became due; 0 if none is."""
-        return self._schedule.late()
-
-    @property
-    def listings_fail_since(self) -> float:
-        """The (monotonic) time of the first of the last listings that failed; infinite: none."""
-        return self._schedule.failing_since
-
-    @property
-    def has_read(self) -> bool:
-        """True once a shard could be read."""
-        return self._read_errors.has_worked
-
-    def count_refused_seconds(self) -> float:
-        """Returns the seconds of refused reads, counted up to now; negative without one."""
-        return self._read_errors.count_seconds()
-
-    @property
-    def last_refusal(self) -> str:
-        """The error of the last refused read; "" where none was refused."""
-        return self._read_errors.last
-
     @property
     def last_error(self) -> str:
         """The error of the last refused read, or else of a listing."""
-        return self._read_errors.last or self._listing_errors.last
+        return self.read_errors.last or self._listing_errors.last
 
     def about(self, shard: TrackedShard | None = None) -> dict[str, str]:
         """Returns a log record's extra fields: the stream and the shard."""

@@ -63,7 +63,7 @@ READING = [
     ),
     Mutant(
         "an end does not wait for a late child",
-        "LateChildren.on_finished",
+        "ListingSchedule.on_finished",
         without("settle_at"),
     ),
     Mutant(

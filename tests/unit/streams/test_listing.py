@@ -1,0 +1,118 @@
+"""When a stream's shards are listed again, and for how long a finished shard's child is sought."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from tests.support.times import NOON
+from watcher.aws.model import Shard, TrimHorizon
+from watcher.streams.lineage import Lineage
+from watcher.streams.listing import ListingSchedule, is_young
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def listing(clock: HandClock) -> ListingSchedule:
+    return ListingSchedule(clock)
+
+
+def seconds_until_due(
+    listing: ListingSchedule, clock: HandClock, *, is_of_use: bool = True
+) -> float:
+    """After so many it is due."""
+    began = clock.monotonic()
+    while not listing.should_list(lambda: is_of_use):
+        clock.sleep(0.25)
+    return clock.monotonic() - began
+
+
+def test_a_large_stream_and_one_of_many_are_listed_more_seldom(
+    listing: ListingSchedule, clock: HandClock
+) -> None:
+    assert seconds_until_due(listing, clock, is_of_use=False) == 0, "the first"
+    listing.on_listing(1, asked_at=clock.monotonic())
+    assert seconds_until_due(listing, clock) == 5.25
+    listing.on_listing(20, asked_at=clock.monotonic())
+    assert seconds_until_due(listing, clock) == 9
+    listing.stream_count = 3
+    listing.on_listing(20, asked_at=clock.monotonic())
+    assert seconds_until_due(listing, clock) == 17
+
+
+def test_one_that_is_of_no_use_comes_once_a_minute_and_is_asked_about_once_a_period(
+    listing: ListingSchedule, clock: HandClock
+) -> None:
+    asked: list[float] = []
+
+    def is_of_use() -> bool:
+        asked.append(clock.monotonic())
+        return False
+
+    listing.on_listing(20, asked_at=clock.monotonic())
+    began = clock.monotonic()
+    while not listing.should_list(is_of_use):
+        clock.sleep(0.25)
+    assert clock.monotonic() - began == 63, "the seventh period's end"
+    assert len(asked) == 6
+
+
+def test_one_that_is_waited_for_comes_whatever_its_use(
+    listing: ListingSchedule, clock: HandClock
+) -> None:
+    listing.on_listing(20, asked_at=clock.monotonic())
+    listing.want_in(2)
+    listing.want_in(3)
+    assert seconds_until_due(listing, clock, is_of_use=False) == 2
+    listing.on_listing(20, asked_at=clock.monotonic())
+    assert seconds_until_due(listing, clock) == 9, "it has come"
+
+
+def test_after_failures_it_is_tried_again_ever_later(
+    listing: ListingSchedule, clock: HandClock
+) -> None:
+    pauses = []
+    for _ in range(5):
+        listing.on_failure()
+        pauses.append(seconds_until_due(listing, clock, is_of_use=False))
+    assert pauses == [1, 2, 4, 5, 5]
+
+
+def test_a_missing_child_is_sought_ever_later_for_five_seconds(
+    listing: ListingSchedule, clock: HandClock
+) -> None:
+    lineage = Lineage(TrimHorizon())
+    lineage.update([Shard("a"), Shard("b"), Shard("c", "a")])
+    now = clock.monotonic()
+    listing.on_finished("b", closed_at=now, is_alone=True, may_have_more=True)
+    assert listing.settled_at == now + 5
+    pauses = []
+    while clock.monotonic() < now + 5:
+        listing.on_listing(1, asked_at=clock.monotonic())
+        listing.want_children(lineage)
+        pauses.append(seconds_until_due(listing, clock, is_of_use=False))
+    assert pauses[:5] == [0.25, 0.5, 1, 1, 1]
+    listing.on_listing(1, asked_at=clock.monotonic())
+    listing.want_children(lineage)
+    assert seconds_until_due(listing, clock) > 1
+
+
+def test_a_child_that_is_listed_is_not_sought(listing: ListingSchedule, clock: HandClock) -> None:
+    lineage = Lineage(TrimHorizon())
+    listing.on_finished("b", closed_at=clock.monotonic(), is_alone=True, may_have_more=True)
+    lineage.update([Shard("b"), Shard("d", "b")])
+    listing.on_listing(1, asked_at=clock.monotonic())
+    listing.want_children(lineage)
+    assert seconds_until_due(listing, clock) == 5.25
+
+
+def test_a_sibling_of_a_young_shard_may_not_be_listed_yet() -> None:
+    name = f"shardId-{int(NOON.timestamp() * 1000):020d}-0"
+    assert is_young(name, NOON + timedelta(seconds=4))
+    assert not is_young(name, NOON + timedelta(seconds=5))
