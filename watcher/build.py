@@ -20,19 +20,18 @@ from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import Delivery
 from watcher.delivery.sequential import SequentialDelivery
 from watcher.observability.exporter import open_displays
-from watcher.observability.heartbeat import Heartbeat
+from watcher.observability.heartbeat import LATE_SECONDS, Heartbeat
 from watcher.observability.watch_stats import Display, Totals
 from watcher.options import WatchOptions
 from watcher.runtime.health import HealthChecker
 from watcher.runtime.loop import Manager
-from watcher.runtime.processes import ProcessStarter, ThreadStarter, raised_open_files
+from watcher.runtime.processes import WorkerStarter, raised_open_files
 from watcher.runtime.protocol import MessageQueue
 from watcher.runtime.resolve_streams import resolve
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
-from watcher.runtime.timing import HealthTiming
 from watcher.runtime.watched_streams import WatchedStreams
-from watcher.runtime.workers import StartProcess, Workers
+from watcher.runtime.workers import Workers
 from watcher.shutdown import Shutdown
 from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.open_store import open_store
@@ -63,15 +62,13 @@ def open_watch(
         if options.concurrency is not None and options.concurrency > 1:
             pool = ThreadHandlerPool(options.concurrency)
         queue = MessageQueue()
-        start: StartProcess
-        if options.workers == "threads":
-            start = stack.enter_context(
-                closing(ThreadStarter(options.connection, options.record_filter))
-            )
-        else:
-            start = ProcessStarter(
-                options.connection, options.record_filter, with_threads=pool is not None
-            )
+        start = WorkerStarter(
+            options.connection,
+            options.record_filter,
+            beside_threads=pool is not None,
+            in_threads=options.workers == "threads",
+        )
+        stack.callback(start.close)
         manager = build_manager(
             options,
             streams=resolve(
@@ -108,7 +105,7 @@ def build_manager(
     pool: HandlerPool | None = None,
     heartbeat: Heartbeat | None = None,
     clock: Clock = CLOCK,
-    health_timing: HealthTiming | None = None,
+    late_seconds: float = LATE_SECONDS,
 ) -> Manager:
     """Returns the loop over these streams and workers, with its collaborators.
 
@@ -142,7 +139,7 @@ def build_manager(
         shutdown=dispatcher.shutdown,
         poll_max_seconds=options.poll_max_seconds,
         clock=clock,
-        timing=health_timing,
+        late_seconds=late_seconds,
     )
     manager = Manager(
         options=options,

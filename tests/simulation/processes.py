@@ -95,12 +95,8 @@ class SimulatedWorker:
             match command:
                 case ReadShard():
                     self._readers.add(self._reading(self, command))
-                case PollNow(arn):
-                    self._readers.poll_now(arn)
-                case ShardClosed(arn, shard_id):
-                    self._readers.on_shard_closed(ShardKey(arn, shard_id))
-                case Pause(arn, shard_id):
-                    self._readers.pause(ShardKey(arn, shard_id))
+                case PollNow() | ShardClosed() | Pause():
+                    self._readers.obey(command)
         self._look()
 
     def _look(self) -> None:

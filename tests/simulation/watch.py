@@ -27,7 +27,6 @@ from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import MessageQueue, MessageWriter, ReadShard, ShardAssignment
-from watcher.runtime.timing import HealthTiming
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
@@ -138,7 +137,7 @@ class Watch(Program):
             displays=[probes.Probes(self._universe, life, self._hung, self._failing)],
             clock=life,
             pool=self._pool,
-            health_timing=HealthTiming(late_seconds=probes.LATE_SECONDS),
+            late_seconds=probes.LATE_SECONDS,
         )
 
     def _start_process(

@@ -8,15 +8,17 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.protocol import Delivery
 from watcher.formatting.text import counted
+from watcher.observability.heartbeat import LATE_SECONDS
 from watcher.observability.watch_stats import Health, LeaseState, WatchStats
 from watcher.runtime.stats import StatsCollector
-from watcher.runtime.timing import HealthTiming
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
 from watcher.shutdown import Shutdown
 from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.protocol import Store
 
+# The pause of the loop (a slow save, a suspended machine) that restarts all these limits.
+_BUSY_SECONDS = 5.0
 _FEW = 5
 _NO_END, _NO_ANSWER = "no read has come to an end", "no read was answered"
 _NO_LISTING, _UNANSWERED = "no listing has come to an end", "no listing was answered"
@@ -50,7 +52,7 @@ class HealthChecker:
         shutdown: Shutdown,
         poll_max_seconds: float,
         clock: Clock = CLOCK,
-        timing: HealthTiming | None = None,
+        late_seconds: float = LATE_SECONDS,
     ) -> None:
         self._streams = streams
         self._stats = stats
@@ -59,8 +61,7 @@ class HealthChecker:
         self._saver = saver
         self._store = store
         self._shutdown = shutdown
-        self._timing = timing or HealthTiming()
-        self._late_seconds = self._timing.late_seconds
+        self._late_seconds = late_seconds
         self._read_seconds = self._late_seconds + poll_max_seconds
         self._due_seconds = self._late_seconds / 4 + poll_max_seconds
         self._clock = clock
@@ -70,7 +71,7 @@ class HealthChecker:
     def check(self) -> Health:
         """Returns the current findings: stuck (restart), unready, and the store's trouble."""
         now = self._clock.monotonic()
-        if now - self._checked_at > self._timing.busy_seconds:
+        if now - self._checked_at > _BUSY_SECONDS:
             self._loop_blocked_until = now
         self._checked_at = now
         if self._shutdown.requested:

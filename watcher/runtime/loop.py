@@ -19,7 +19,6 @@ from watcher.pull.stream_successor import StreamEnd
 from watcher.runtime.health import HealthChecker, lease_state
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
-from watcher.runtime.timing import LOOP_TIMING
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
@@ -38,6 +37,11 @@ from watcher.streams.messages import (
 )
 
 logger = logging.getLogger("watcher")
+
+# The longest wait for a message, by which a listing or a save may be late.
+_TICK_SECONDS = 0.2
+# The time without a successful read after which a watch that does not follow ends.
+_HOPELESS_SECONDS = 60.0
 
 
 @dataclass(kw_only=True, eq=False)
@@ -135,7 +139,7 @@ class Manager:
         self._receive_items()
         if not self.delivery.has_room:
             return
-        received = self.workers.receive(self.snapshots.wait_seconds(LOOP_TIMING.tick_seconds))
+        received = self.workers.receive(self.snapshots.wait_seconds(_TICK_SECONDS))
         self.snapshots.note_changes(received is not None)
         if received is None:
             return
@@ -181,9 +185,7 @@ class Manager:
 
     def _is_done(self) -> bool:
         """True once nothing more can come, or nothing can be read."""
-        is_hopeless = self.streams.are_refused_for(LOOP_TIMING.hopeless_seconds) and bool(
-            self._unread_reason
-        )
+        is_hopeless = self.streams.are_refused_for(_HOPELESS_SECONDS) and bool(self._unread_reason)
         if self.delivery.is_complete or is_hopeless:
             return True
         return not self.streams and (self.options.is_bounded or not self.streams.may_join)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import gc
 import os
 import resource
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from watcher import process_start
 from watcher.aws.arns import place_of, region_in
@@ -24,16 +26,16 @@ from watcher.aws.credentials import Keys, OwnCredentials, WorkerCredentials, own
 from watcher.records.filters import RecordFilter
 from watcher.runtime import worker
 from watcher.runtime.protocol import (
-    Command,
     CommandWriter,
     MessageWriter,
     NewCredentials,
     ShardAssignment,
 )
-from watcher.runtime.timing import WORKERS_TIMING
-from watcher.runtime.worker import WorkerThreads
+from watcher.runtime.worker import Worker
 from watcher.runtime.workers import Process
 
+# The longest wait for the end of a worker in a thread, which a call may hold up.
+_THREAD_END_SECONDS = 1.0
 # Descriptors kept for connections, checkpoints and handlers.
 _RESERVED_DESCRIPTORS = 32
 
@@ -75,10 +77,13 @@ def _frozen_objects() -> Iterator[None]:
             gc.unfreeze()
 
 
-class ProcessStarter:
-    """Starts the workers' processes, which drop most of what the filter rejects.
+class WorkerStarter:
+    """Starts workers in processes, which drop most of what the filter rejects.
 
-    With `with_threads` they start in a way that is safe while the program runs threads.
+    With `beside_threads` they start in a way that is safe while the program runs threads. Workers
+    `in_threads` of this program share its clients; `close` closes their connections.
+
+    The manager loads new credentials for all of them: a slow load delays no shard.
     """
 
     def __init__(
@@ -86,113 +91,19 @@ class ProcessStarter:
         connection: AwsConfig,
         record_filter: RecordFilter | None = None,
         *,
-        with_threads: bool = False,
+        beside_threads: bool = False,
+        in_threads: bool = False,
     ) -> None:
         self._connection = connection
         self._record_filter = record_filter
-        self._context = process_start.processes(with_threads=with_threads)
+        self._context: BaseContext | None = None
+        if not in_threads:
+            self._context = process_start.processes(with_threads=beside_threads)
         # A copy: a handler may change the environment later.
         self._environment = {**os.environ, **dict(Environment.now().variables)}
-        # One per region and account: each takes 0.1 s, and a session's memory. Never used in this
-        # process: a fork can't share an open socket.
+        # One per region and account: each takes 0.1 s, and a session's memory. With processes,
+        # never used in this one: a fork can't share an open socket.
         self._clients: dict[str, StreamsClient] = {}
-        self._credentials: WorkerCredentials | None = None
-
-    def __call__(
-        self,
-        name: str,
-        assignment: ShardAssignment,
-        writer: MessageWriter,
-        counters: SharedCounters,
-    ) -> Process:
-        """Starts a process whose first shard is this one. Raises OSError."""
-        connection, arn = self._connection, assignment.arn
-        credentials = own_credentials(connection, region_in(arn))
-        keys = credentials.newest()
-        credentials.wait_for_thread()
-        if self._credentials is None:
-            self._credentials = WorkerCredentials(keys)
-        self._credentials.take(keys)
-        is_fork = self._context.get_start_method() == "fork"
-        place = place_of(arn)
-        if place not in self._clients and is_fork:
-            self._clients[place] = for_worker(connection, arn, self._credentials)
-        reading, writing = Pipe(duplex=False)
-        commands = CommandWriter(writing)
-        process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
-            target=worker.run,
-            args=(reading, writer, counters, self._connection, self._clients),
-            kwargs={
-                "credentials": self._credentials,
-                "record_filter": self._record_filter,
-                "environment": None if is_fork else self._environment,
-            },
-            name=f"watcher {name}",
-            daemon=True,
-        )
-        try:
-            refuse_scarce(writing.fileno())
-            with _frozen_objects():
-                process_start.start(process)
-        except BaseException:
-            commands.close()
-            raise
-        finally:
-            reading.close()
-        return WorkerProcess(process, commands, credentials=credentials, keys=keys)
-
-
-class WorkerProcess:
-    """A process, or a thread in place of one, and the pipe for its commands."""
-
-    def __init__(
-        self,
-        process: BaseProcess | WorkerThread,
-        commands: CommandWriter,
-        *,
-        credentials: OwnCredentials,
-        keys: Keys,
-    ) -> None:
-        """`keys` are those of the program's `credentials` at the process's start."""
-        self._credentials = credentials
-        self._keys = keys
-        self._process = process
-        self._commands = commands
-        self.join, self.kill, self.terminate = process.join, process.kill, process.terminate
-
-    @property
-    def exitcode(self) -> int | None:
-        """See `Process`."""
-        return self._process.exitcode
-
-    def send(self, command: Command) -> None:
-        """See `Process`."""
-        self._commands.send(command)
-
-    def refresh_credentials(self, refused: str = "") -> None:
-        """See `Process`."""
-        self._commands.send_rest()
-        self._credentials.were_refused(refused)
-        if (keys := self._credentials.newest()) != self._keys:
-            self.send(NewCredentials(keys))
-            self._keys = keys
-
-    def close(self) -> None:
-        """See `Process`."""
-        self._commands.close()
-
-
-class ThreadStarter:
-    """Starts the workers in threads of this program, which share clients and their credentials.
-
-    The manager loads new credentials, as for processes: a slow load delays no shard. `close` closes
-    the clients' connections.
-    """
-
-    def __init__(self, connection: AwsConfig, record_filter: RecordFilter | None = None) -> None:
-        self._connection = connection
-        self._record_filter = record_filter
-        self._clients: dict[str, StreamsClient] = {}  # one per region and account
         self._lock = threading.Lock()
         self._credentials: WorkerCredentials | None = None
 
@@ -204,40 +115,55 @@ class ThreadStarter:
         counters: SharedCounters,
     ) -> Process:
         """Starts a worker whose first shard is this one. Raises OSError."""
-        credentials = own_credentials(self._connection, region_in(assignment.arn))
-        keys = credentials.newest()
+        own = own_credentials(self._connection, region_in(assignment.arn))
+        keys = own.newest()
         if self._credentials is None:
             self._credentials = WorkerCredentials(keys)
-            self._credentials.on_refusal = credentials.were_refused
+            self._credentials.on_refusal = own.were_refused
         reading, writing = Pipe(duplex=False)
         commands = CommandWriter(writing)
-        threads = WorkerThreads(writer.copy(), end=lambda status: thread.fail(status))
-        serve = functools.partial(
-            worker.serve,
-            reading,
-            threads,
-            counters,
-            self._client,
-            credentials=self._credentials,
-            record_filter=self._record_filter,
-        )
-        thread = WorkerThread(name, serve, threads, commands)
+        name = f"watcher {name}"
+        process: BaseProcess | WorkerThread
         try:
             refuse_scarce(writing.fileno())
-            thread.start()
+            if self._context is None:
+                rest = self._client, self._credentials, self._record_filter
+                process = WorkerThread(name, commands, writer.copy(), reading, counters, *rest)
+            else:
+                own.wait_for_thread()
+                self._credentials.take(keys)
+                process = self._process(name, assignment.arn, reading, writer, counters)
         except BaseException:
+            reading.close()
             commands.close()
-            threads.close()
             raise
-        return WorkerProcess(thread, commands, credentials=credentials, keys=keys)
+        return WorkerProcess(process, commands, own, keys)
 
-    def _client(self, assignment: ShardAssignment) -> StreamsClient:
-        place = place_of(assignment.arn)
+    def _process(self, name: str, arn: str, reading: Connection, *arguments: Any) -> BaseProcess:
+        assert self._context is not None
+        is_fork = self._context.get_start_method() == "fork"
+        if is_fork:
+            self._client(arn)
+        process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
+            target=worker.run,
+            args=(reading, *arguments, self._connection, self._clients),
+            kwargs={
+                "credentials": self._credentials,
+                "record_filter": self._record_filter,
+                "environment": None if is_fork else self._environment,
+            },
+            name=name,
+            daemon=True,
+        )
+        with _frozen_objects():
+            process_start.start(process)
+        reading.close()
+        return process
+
+    def _client(self, arn: str) -> StreamsClient:
         with self._lock:
-            if place not in self._clients:
-                self._clients[place] = for_worker(
-                    self._connection, assignment.arn, self._credentials
-                )
+            if (place := place_of(arn)) not in self._clients:
+                self._clients[place] = for_worker(self._connection, arn, self._credentials)
             return self._clients[place]
 
     def close(self) -> None:
@@ -246,43 +172,74 @@ class ThreadStarter:
             each.close()
 
 
-class WorkerThread:
-    """A worker in threads of this program, as a process that ends with its commands."""
+class WorkerProcess:
+    """A process, or a thread in place of one, and the pipe for its commands; see `Process`.
+
+    `keys` are those of the program's `credentials` at its start.
+    """
 
     def __init__(
         self,
-        name: str,
-        serve: Callable[[], None],
-        threads: WorkerThreads,
+        process: BaseProcess | WorkerThread,
         commands: CommandWriter,
+        credentials: OwnCredentials,
+        keys: Keys,
     ) -> None:
-        self._serve = serve
-        self._threads = threads
+        self._credentials = credentials
+        self._keys = keys
+        self._process = process
         self._commands = commands
-        self._status = 0
-        self._thread = threading.Thread(target=self._run, name=f"watcher {name}", daemon=True)
+        self.join, self.kill, self.terminate = process.join, process.kill, process.terminate
+        self.send, self.close = commands.send, commands.close
 
-    def start(self) -> None:
-        """Starts it. Raises OSError."""
+    @property
+    def exitcode(self) -> int | None:
+        """See `Process`."""
+        return self._process.exitcode
+
+    def refresh_credentials(self, refused: str = "") -> None:
+        """See `Process`."""
+        self._commands.send_rest()
+        self._credentials.were_refused(refused)
+        if (keys := self._credentials.newest()) != self._keys:
+            self.send(NewCredentials(keys))
+            self._keys = keys
+
+
+class WorkerThread:
+    """A worker in threads of this program, as a process that ends with its commands.
+
+    It serves with these `arguments`. Raises OSError where it can't start.
+    """
+
+    def __init__(
+        self, name: str, commands: CommandWriter, writer: MessageWriter, *arguments: Any
+    ) -> None:
+        self._commands = commands
+        self._arguments = arguments
+        self._status = 0
+        self._worker = Worker(writer, end=self._fail)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:
+            self._worker.close()
             raise OSError(errno.EAGAIN, str(error)) from error
 
     def _run(self) -> None:
         process_start.leave_signals_to_main()
         try:
-            self._serve()
+            self._worker.serve(*self._arguments)
         except BaseException:
             self._status = 1
             traceback.print_exc()
         finally:
-            self._threads.close()
+            self._worker.close()
 
-    def fail(self, status: int) -> None:
+    def _fail(self, status: int) -> None:
         """Ends the messages: a thread can't go on."""
         self._status = status
-        self._threads.close()
+        self._worker.close()
 
     @property
     def exitcode(self) -> int | None:
@@ -298,4 +255,4 @@ class WorkerThread:
     def join(self, timeout: float | None = None) -> None:
         """See `Process`; ends it first, and leaves behind what a call holds up."""
         self.terminate()
-        self._thread.join(WORKERS_TIMING.thread_end_seconds if timeout is None else timeout)
+        self._thread.join(_THREAD_END_SECONDS if timeout is None else timeout)

@@ -23,8 +23,12 @@ from watcher.observability.watch_stats import (
     WatchStats,
 )
 from watcher.records.record import creation_time
-from watcher.runtime.timing import StatsTiming
 from watcher.streams.lineage import Lineage, ShardStatus
+
+# The delay between display updates: five a second look alive, and cost little.
+_SHOW_SECONDS = 0.2
+# The time beyond the poll delay up to which an idle shard's lag counts as none.
+_SLOW_ANSWER_SECONDS = 2.0
 
 
 class DisplayThrottle:
@@ -34,11 +38,9 @@ class DisplayThrottle:
         self,
         displays: Sequence[Display],
         clock: Clock = CLOCK,
-        timing: StatsTiming | None = None,
     ) -> None:
         self._displays = displays
         self._clock = clock
-        self._seconds = (timing or StatsTiming()).show_seconds
         self._due = 0.0
         self._thread = threading.get_ident()
 
@@ -49,7 +51,7 @@ class DisplayThrottle:
         now = self._clock.monotonic()
         if not self._displays or not (at_once or now >= self._due):
             return
-        self._due = now + self._seconds
+        self._due = now + _SHOW_SECONDS
         stats = make_stats()
         for display in self._displays:
             display.show(stats)
@@ -94,12 +96,11 @@ class StatsCollector:
         poll_max_seconds: float,
         shared_counters: SharedCounters,
         clock: Clock = CLOCK,
-        timing: StatsTiming | None = None,
     ) -> None:
         self._ended = Counters()
         """The counts of shards that have ended."""
         self._shared_counters = shared_counters
-        self._idle_lag_limit = 2 * poll_max_seconds + (timing or StatsTiming()).slow_answer_seconds
+        self._idle_lag_limit = 2 * poll_max_seconds + _SLOW_ANSWER_SECONDS
         self.shards: dict[ShardKey, ShardStats] = {}
         """The shards that are being read, or about to be."""
         self._passed_before = 0

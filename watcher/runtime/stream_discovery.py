@@ -17,10 +17,20 @@ from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DeniedError, ServiceError, StreamError
 from watcher.retry import worth_logging
-from watcher.runtime.timing import STREAMS_TIMING, StreamsTiming
 from watcher.runtime.watched_stream import WatchedStream
 
 logger = logging.getLogger("watcher")
+
+# The delay between searches of the region for new streams.
+_SEARCH_SECONDS = 30.0
+# The delay between two pages of ListStreams: AWS allows an account 5 calls a second.
+_PAGE_SECONDS = 1.0
+# The number of tables whose tags are listed without a pause, and the pause before each other one:
+# AWS allows an account 10 calls a second.
+_TAGS_AT_ONCE = 10
+_TAGS_SECONDS = 0.1
+# The number of tables without the wanted tags that each search checks again.
+_TAGS_ASKED_AGAIN = 10
 
 
 class Directory(Protocol):
@@ -47,7 +57,6 @@ class StreamDiscovery:
         clock: Clock = CLOCK,
         *,
         calls: CallPool | None = None,
-        timing: StreamsTiming = STREAMS_TIMING,
     ) -> None:
         self.failing_since = math.inf
         """The (monotonic) time of the first of the last searches that failed; infinite: none."""
@@ -58,10 +67,9 @@ class StreamDiscovery:
         self._make_stream = make_stream
         self._clock = clock
         self._calls = calls or CallPool(most=1)
-        self._timing = timing
         self._failures = 0
         self._search: Future[list[str]] | None = None
-        self._due = clock.monotonic() + timing.discovery_seconds
+        self._due = clock.monotonic() + _SEARCH_SECONDS
         self._tags: dict[str, Tags] = {}
         """The tags of each table, the longest unchecked one first."""
         self._refused: dict[str, DeniedError] = {}
@@ -77,7 +85,7 @@ class StreamDiscovery:
         if not self._search.done():
             return []
         search, self._search = self._search, None
-        self._due = now + self._timing.discovery_seconds
+        self._due = now + _SEARCH_SECONDS
         try:
             found = search.result()
         except (ServiceError, StreamError) as error:
@@ -96,8 +104,8 @@ class StreamDiscovery:
         rows = list[StreamName]()
         for page in self._directory.stream_pages():
             rows += page
-            self._clock.sleep(self._timing.discovery_page_seconds)
-        for table in list(itertools.islice(self._tags, self._timing.tags_asked_again)):
+            self._clock.sleep(_PAGE_SECONDS)
+        for table in list(itertools.islice(self._tags, _TAGS_ASKED_AGAIN)):
             del self._tags[table]
         return [row.arn for row in self._wanted.newest(rows, self._tags_of).values()]
 
@@ -112,8 +120,8 @@ class StreamDiscovery:
     def _tags_of(self, table: str) -> Tags:
         if table in self._tags:
             return self._tags[table]
-        if len(self._tags) >= self._timing.tags_at_once:
-            self._clock.sleep(self._timing.tags_seconds)
+        if len(self._tags) >= _TAGS_AT_ONCE:
+            self._clock.sleep(_TAGS_SECONDS)
         try:
             tags = retry_at_start(partial(self._directory.tags, table), self._clock)
         except DeniedError as error:

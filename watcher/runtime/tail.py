@@ -18,11 +18,12 @@ from watcher.formatting.text import counted
 from watcher.pull.merged_shards import MergedShards
 from watcher.records.record import Record
 from watcher.records.wire import WireRecord
-from watcher.runtime.timing import LOOP_TIMING
 from watcher.runtime.watched_stream import WatchedStream
 
 logger = logging.getLogger("watcher")
 
+# The wait between two looks for the last changes.
+_TICK_SECONDS = 0.02
 # Each window is many times the one before: little is read twice, and not much too early.
 _WINDOWS = (timedelta(minutes=1), timedelta(minutes=15), timedelta(hours=4), None)
 
@@ -118,7 +119,7 @@ class Tail:
             ):
                 break
             if not self._poll_readers(unfinished, readers):
-                self._clock.sleep(LOOP_TIMING.tail_tick_seconds)
+                self._clock.sleep(_TICK_SECONDS)
         return readers
 
     def _poll_readers(

@@ -15,7 +15,6 @@ from watcher.options import WatchOptions
 from watcher.runtime.stats import StatsCollector, StreamStats
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.tail import Tail
-from watcher.runtime.timing import LOOP_TIMING, STREAMS_TIMING, StreamsTiming
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.workers import Workers
 from watcher.streams.checkpoint_format import Token
@@ -24,8 +23,18 @@ from watcher.streams.messages import ReaderCrashed
 
 logger = logging.getLogger("watcher")
 
+FORGOTTEN_SECONDS = RETENTION.total_seconds() + 3600
+"""The time after which a removed stream holds no readable record."""
 # Up to this number, each stream is logged.
 _FEW = 20
+# The time after which a start of many streams logs its progress, as DescribeStream is slow, and the
+# delay between these lines.
+_PROGRESS_FIRST_SECONDS = 5.0
+_PROGRESS_SECONDS = 10.0
+# The delay between checks of first listings that are under way.
+_START_POLL_SECONDS = 0.1
+# The time after which a listing that hangs makes room for the next.
+_START_HANGS_SECONDS = 1.0
 
 
 class WatchedStreams:
@@ -40,8 +49,6 @@ class WatchedStreams:
         discoveries: Sequence[StreamDiscovery] = (),
         missing: Mapping[str, StreamError] | None = None,
         clock: Clock = CLOCK,
-        *,
-        timing: StreamsTiming = STREAMS_TIMING,
     ) -> None:
         self._watched = {stream.arn: stream for stream in watched}
         self._discoveries = discoveries
@@ -52,7 +59,7 @@ class WatchedStreams:
         self._asked_at: dict[WatchedStream, float] = {}
         """The time (monotonic) of each stream's first unanswered request for its listing."""
         self._start_poll_due = -math.inf
-        self._progress_due = clock.monotonic() + timing.progress_first_seconds
+        self._progress_due = clock.monotonic() + _PROGRESS_FIRST_SECONDS
         self._has_logged_watching = False
         self._removed: list[WatchedStream] = []
         self._forgotten_losses = 0
@@ -61,7 +68,6 @@ class WatchedStreams:
         self._missing = dict(missing or {})
         self.alone = not discoveries and not missing and len(self._watched) == 1
         self._clock = clock
-        self._timing = timing
         self._share_listings()
 
     def __iter__(self) -> Iterator[WatchedStream]:
@@ -130,7 +136,7 @@ class WatchedStreams:
 
     def tokens(self, dispatcher: Dispatcher) -> list[Token]:
         """Returns the tokens of all streams, removed ones included while they may be of use."""
-        oldest = self._clock.monotonic() - LOOP_TIMING.forgotten_seconds
+        oldest = self._clock.monotonic() - FORGOTTEN_SECONDS
         if len(self._removed) > 1 or self._watched:  # else it is the only token to save
             for stream in [each for each in self._removed if each.removed_at <= oldest]:
                 self._removed.remove(stream)
@@ -164,11 +170,11 @@ class WatchedStreams:
                 yield stream
         if len(self._asked_at) > _FEW and self._clock.monotonic() < self._start_poll_due:
             return
-        self._start_poll_due = self._clock.monotonic() + self._timing.start_poll_seconds
+        self._start_poll_due = self._clock.monotonic() + _START_POLL_SECONDS
         for stream in list(self._to_start):
             asked_at = self._asked_at.setdefault(stream, self._clock.monotonic())
             yield stream
-            hangs_at = asked_at + self._timing.start_hangs_seconds
+            hangs_at = asked_at + _START_HANGS_SECONDS
             if stream in self._asked_at and self._clock.monotonic() < hangs_at:
                 return
 
@@ -185,7 +191,7 @@ class WatchedStreams:
             if not any(each.has_started for each in self._all()):
                 self.raise_error()
         elif not self._has_logged_watching and self._clock.monotonic() >= self._progress_due:
-            self._progress_due = self._clock.monotonic() + self._timing.progress_seconds
+            self._progress_due = self._clock.monotonic() + _PROGRESS_SECONDS
             count = sum(each.has_started for each in self)
             text = f"Watching {count} of {len(self)} streams so far, each from its listing on"
             logger.info(text)

@@ -1,12 +1,11 @@
 """A worker, which reads its shards side by side until the manager ends it.
 
-`run` is its process's main thread; `serve` takes the manager's commands; `WorkerThreads` are the
-threads that read; `ReadScheduler` tells them which shard is next; `AssignedShard` is one shard.
+`run` is its process's main thread; `Worker.serve` takes the manager's commands, and its threads
+read; `ReadScheduler` tells them which shard is next; `AssignedShard` is one shard.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import random
@@ -39,9 +38,25 @@ from watcher.runtime.protocol import (
     ShardAssignment,
     ShardClosed,
 )
-from watcher.runtime.timing import WORKER_TIMING, WorkerTiming
 from watcher.streams.messages import Message, Page, PageFilter, ReaderCrashed, ReaderEnded
 from watcher.streams.shard_reader import ShardReader
+
+# The number of reads under way, as each answer may have a megabyte; with slow ones, the largest.
+_READS_AT_ONCE = 4
+_READS_AT_ONCE_MAX = 32
+# The time after which a read counts as slow, so that it delays no other shard.
+_SLOW_READ_SECONDS = 0.25
+# The lateness of a turn from which another thread takes it; it is checked as often. One thread
+# asks for 16 idle shards within it, where an answer takes 10 ms; several would compete for the
+# interpreter at each step.
+_LATE_SECONDS = 0.25
+# The step to which idle shards' polls are aligned: a poll that wakes the process alone costs three
+# times as much.
+_ALIGN_SECONDS = 1.0
+# The time for which a shard stays paused, unless the command is repeated.
+_PAUSE_SECONDS = 0.5
+# The longest single wait: some systems can't interrupt a wait without a limit.
+_WAIT_SECONDS_MAX = 3600.0
 
 
 class AssignedShard:
@@ -101,10 +116,9 @@ class ReadScheduler:
     `next` returns a shard to read; the caller then calls `answered` and `done`.
     """
 
-    def __init__(self, clock: Clock = CLOCK, *, timing: WorkerTiming = WORKER_TIMING) -> None:
+    def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
-        self._timing = timing
-        self._phase = random.uniform(0, timing.align_seconds)  # different in each worker
+        self._phase = random.uniform(0, _ALIGN_SECONDS)  # different in each worker
         self._waiting: DueQueue[AssignedShard] = DueQueue(clock)
         # The start time of each read; infinite once the answer has come, and waits to be sent.
         self._being_read: dict[AssignedShard, float] = {}
@@ -128,10 +142,9 @@ class ReadScheduler:
         """Seconds until a read may be under way; 0 while one is."""
         return 0.0 if self._being_read else max(0.0, self._waiting.due_in)
 
-    @property
-    def is_late(self) -> bool:
-        """True if a turn has been due for a while, and there is room for it."""
-        return self._waiting.due_in <= -self._timing.late_seconds and self._room_in() <= 0
+    def is_late(self, seconds: float = _LATE_SECONDS) -> bool:
+        """Returns True if a turn has been due for a while, and there is room for it."""
+        return self._waiting.due_in <= -seconds and self._room_in() <= 0
 
     def next(self) -> AssignedShard | None:
         """Returns the shard to read now, if one is due and there is room for it."""
@@ -159,44 +172,42 @@ class ReadScheduler:
             delay = self._aligned(shard.reader.delay)
             self._waiting.put(shard, max(delay, shard.reader.least_delay))
 
-    def poll_now(self, arn: str) -> None:
-        """Makes the idle shards of this stream due now."""
-        siblings = {shard for shard in self._waiting if shard.shard_key.stream == arn}
-        idle = {shard for shard in siblings if shard.reader.poll_more_often()}
-        self._waiting.make_due(idle.__contains__)
-        self._to_poll.update(shard for shard in self._being_read if shard.shard_key.stream == arn)
-
-    def on_shard_closed(self, shard_key: ShardKey) -> None:
-        """Makes this shard due now, without further delays: it gets no more records."""
-        shards = [*self._waiting, *self._being_read]
-        closed = {shard for shard in shards if shard.shard_key == shard_key}
-        for shard in closed:
-            shard.reader.closed = True
-        self._waiting.make_due(closed.__contains__)
-
-    def pause(self, shard_key: ShardKey) -> None:
-        """Stops reading this shard for a moment."""
-        self._paused_until[shard_key] = self._clock.monotonic() + self._timing.pause_seconds
+    def obey(self, command: PollNow | ShardClosed | Pause) -> None:
+        """Does what the manager wants of shards that are being read."""
+        match command:
+            case PollNow(arn):
+                siblings = {shard for shard in self._waiting if shard.shard_key.stream == arn}
+                idle = {shard for shard in siblings if shard.reader.poll_more_often()}
+                self._waiting.make_due(idle.__contains__)
+                being_read = (each for each in self._being_read if each.shard_key.stream == arn)
+                self._to_poll.update(being_read)
+            case ShardClosed(arn, shard_id):
+                shards = [*self._waiting, *self._being_read]
+                closed = {shard for shard in shards if shard.shard_key == ShardKey(arn, shard_id)}
+                for shard in closed:
+                    shard.reader.closed = True
+                self._waiting.make_due(closed.__contains__)
+            case Pause(arn, shard_id):
+                until = self._clock.monotonic() + _PAUSE_SECONDS
+                self._paused_until[ShardKey(arn, shard_id)] = until
 
     def _aligned(self, pause: float) -> float:
         """Returns a long delay shortened, so that it ends together with those of others."""
-        align = self._timing.align_seconds
-        if pause < align:
+        if pause < _ALIGN_SECONDS:
             return pause
-        return pause - (self._clock.monotonic() + self._phase + pause) % align
+        return pause - (self._clock.monotonic() + self._phase + pause) % _ALIGN_SECONDS
 
     def _room_in(self) -> float:
         """Seconds until another read may start."""
-        timing = self._timing
-        if len(self._being_read) < timing.reads_at_once:
+        if len(self._being_read) < _READS_AT_ONCE:
             return 0.0
-        if len(self._being_read) >= timing.reads_at_once_max:
+        if len(self._being_read) >= _READS_AT_ONCE_MAX:
             return math.inf
-        slow_since = self._clock.monotonic() - timing.slow_read_seconds
+        slow_since = self._clock.monotonic() - _SLOW_READ_SECONDS
         quick = sorted(since for since in self._being_read.values() if since > slow_since)
-        if len(quick) < timing.reads_at_once:
+        if len(quick) < _READS_AT_ONCE:
             return 0.0
-        return quick[len(quick) - timing.reads_at_once] - slow_since
+        return quick[len(quick) - _READS_AT_ONCE] - slow_since
 
 
 def _leave_signals_to_the_manager() -> None:
@@ -219,9 +230,9 @@ def run(
     writer: MessageWriter,
     counters: SharedCounters,
     connection: AwsConfig,
-    clients: dict[str, StreamsClient],
+    clients: Mapping[str, StreamsClient],
     *,
-    credentials: WorkerCredentials | None = None,
+    credentials: WorkerCredentials,
     record_filter: RecordFilter | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> None:
@@ -237,83 +248,20 @@ def run(
     process_start.end_with_parent()
     process_start.take_environment(environment)
     _leave_signals_to_the_manager()
-    threads = WorkerThreads(writer, end=os._exit)
-    if credentials is not None:
-        credentials.on_refusal = threads.send_refusal
-    client = functools.partial(_client, connection, dict(clients), credentials)
-    serve(
-        commands,
-        threads,
-        counters,
-        client,
-        credentials=credentials,
-        record_filter=record_filter,
-    )
+    worker = Worker(writer, end=os._exit)
+    credentials.on_refusal = worker.send_refusal
+    made = dict(clients)
+
+    def client(arn: str) -> StreamsClient:
+        if (place := place_of(arn)) not in made:
+            made[place] = for_worker(connection, arn, credentials)
+        return made[place]
+
+    worker.serve(commands, counters, client, credentials, record_filter)
 
 
-def serve(
-    commands: Pipe,
-    threads: WorkerThreads,
-    counters: SharedCounters,
-    client: Callable[[ShardAssignment], StreamsClient],
-    *,
-    credentials: WorkerCredentials | None = None,
-    record_filter: RecordFilter | None = None,
-) -> None:
-    """Obeys the manager's commands until their pipe ends; `client` returns a shard's client."""
-    page_filter = None if record_filter is None else record_filter.matching_indexes
-    reader = CommandReader(commands)
-    while not reader.is_closed:
-        for command in reader.receive(threads.check_in):
-            match command:
-                case ReadShard(assignment, slot):
-                    _add(assignment, counters.at(slot), client, threads, page_filter)
-                case PollNow(arn):
-                    threads.poll_now(arn)
-                case ShardClosed(arn, shard_id):
-                    threads.on_shard_closed(ShardKey(arn, shard_id))
-                case Pause(arn, shard_id):
-                    threads.pause(ShardKey(arn, shard_id))
-                case NewCredentials(keys) if credentials is not None:
-                    credentials.take(keys)
-        threads.check()
-
-
-def _client(
-    connection: AwsConfig,
-    clients: dict[str, StreamsClient],
-    credentials: WorkerCredentials | None,
-    assignment: ShardAssignment,
-) -> StreamsClient:
-    place = place_of(assignment.arn)
-    if place not in clients:
-        clients[place] = for_worker(connection, assignment.arn, credentials)
-    return clients[place]
-
-
-def _add(
-    assignment: ShardAssignment,
-    counters: Counters,
-    client: Callable[[ShardAssignment], StreamsClient],
-    threads: WorkerThreads,
-    page_filter: PageFilter | None,
-) -> None:
-    try:
-        service = client(assignment).counting(counters)
-    except StreamError as error:  # no client can be made
-        threads.send(assignment.shard_key, [ReaderCrashed(str(error), fatal=True)])
-    else:
-        shard = AssignedShard(
-            assignment,
-            service,
-            counters,
-            page_filter=page_filter,
-        )
-        threads.add(shard)
-
-
-class WorkerThreads:
-    """As many threads as slow reads under way, and one; the others soon end.
+class Worker:
+    """Reads in as many threads as slow reads are under way, and one.
 
     One thread waits for the next turn and takes it; another waits in its place only where the next
     turn is late: to pass on each turn would cost twice as much as a read.
@@ -326,32 +274,51 @@ class WorkerThreads:
         writer: MessageWriter,
         *,
         end: Callable[[int], object],
-        timing: WorkerTiming = WORKER_TIMING,
+        late_seconds: float = _LATE_SECONDS,
     ) -> None:
         self._writer = writer
         self._end = end
-        self._timing = timing
+        self._late_seconds = late_seconds
         self._sending = threading.Lock()
-        self._scheduler = ReadScheduler(CLOCK, timing=timing)
+        self._scheduler = ReadScheduler(CLOCK)
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
         self._has_waiter = False
-        self._spares: list[threading.Condition] = []  # the last one wakes first: the rest may end
         self._thread_count = 0
         self._is_closed = False
 
-    def close(self) -> None:
-        """Ends each thread after its read, and then the messages."""
-        with self._lock:
-            self._is_closed = True
-            self._turn.notify_all()
-            while self._spares:
-                self._spares.pop().notify()
-            self._end_messages()
+    # The commands, in the main thread
 
-    def _end_messages(self) -> None:
-        if self._is_closed and not self._thread_count:
-            self._writer.close()
+    def serve(
+        self,
+        commands: Pipe,
+        counters: SharedCounters,
+        client: Callable[[str], StreamsClient],
+        credentials: WorkerCredentials,
+        record_filter: RecordFilter | None,
+    ) -> None:
+        """Obeys the manager's commands until their pipe ends; `client` makes a stream's client."""
+        page_filter = None if record_filter is None else record_filter.matching_indexes
+        reader = CommandReader(commands)
+        while not reader.is_closed:
+            for command in reader.receive(self.check_in):
+                match command:
+                    case ReadShard(assignment, slot):
+                        mine = counters.at(slot)
+                        try:
+                            service = client(assignment.arn).counting(mine)
+                        except StreamError as error:  # no client can be made
+                            crashed = ReaderCrashed(str(error), fatal=True)
+                            self._send(assignment.shard_key, [crashed])
+                        else:
+                            self.add(AssignedShard(assignment, service, mine, CLOCK, page_filter))
+                    case NewCredentials(keys):
+                        credentials.take(keys)
+                    case _:
+                        with self._lock:
+                            self._scheduler.obey(command)
+                            self._turn.notify()
+            self.check()
 
     def add(self, shard: AssignedShard) -> None:
         """Adds a shard, to be read now."""
@@ -366,51 +333,27 @@ class WorkerThreads:
         with self._lock:
             if len(self._scheduler) <= 1:
                 return None
-            reads_in = min(self._scheduler.reads_in, self._timing.wait_seconds_max)
-            return reads_in + self._timing.late_seconds
+            return min(self._scheduler.reads_in, _WAIT_SECONDS_MAX) + self._late_seconds
 
     def check(self) -> None:
         """Has another thread take the due turns while a read takes long."""
         with self._lock:
             self._ensure_waiter()
 
+    def close(self) -> None:
+        """Ends each thread after its read, and then the messages."""
+        with self._lock:
+            self._is_closed = True
+            self._turn.notify_all()
+            self._end_messages()
+
+    # The reads, in threads
+
     def _ensure_waiter(self) -> None:
-        if not self._has_waiter and (self._scheduler.is_late or not self._thread_count):
-            self._wake_waiter()
-
-    def poll_now(self, arn: str) -> None:
-        """See `ReadScheduler.poll_now`."""
-        with self._lock:
-            self._scheduler.poll_now(arn)
-            self._turn.notify()
-
-    def on_shard_closed(self, shard_key: ShardKey) -> None:
-        """See `ReadScheduler.on_shard_closed`."""
-        with self._lock:
-            self._scheduler.on_shard_closed(shard_key)
-            self._turn.notify()
-
-    def pause(self, shard_key: ShardKey) -> None:
-        """See `ReadScheduler.pause`."""
-        with self._lock:
-            self._scheduler.pause(shard_key)
-
-    def send_refusal(self, access_key: str) -> None:
-        """Tells the manager that the service has refused the credentials of this access key."""
-        self.send(ShardKey("", ""), [CredentialsRefused(access_key)])
-
-    def send(self, shard_key: ShardKey, messages: Sequence[FromWorker]) -> None:
-        """Sends a shard's messages; while the pipe is full, this and all other threads wait."""
-        with self._sending:
-            for message in messages:
-                self._writer.send(shard_key, message)
-
-    def _wake_waiter(self) -> None:
-        """Makes a spare thread, or a new one, wait for the next turn."""
-        self._has_waiter = True
-        if self._spares:
-            self._spares.pop().notify()
-        else:
+        """Starts a thread where none waits for a turn that is late, or for the first one."""
+        is_late = not self._thread_count or self._scheduler.is_late(self._late_seconds)
+        if is_late and not self._has_waiter:
+            self._has_waiter = True
             threading.Thread(target=self._run, daemon=True).start()
             self._thread_count += 1
 
@@ -430,38 +373,40 @@ class WorkerThreads:
                 self._end_messages()
 
     def _take_turns(self) -> None:
-        """Runs a thread: waits for the next turn, reads, sends, and so on."""
+        """Waits for the next turn, reads, sends, and so on, until another thread waits."""
         with self._lock:
             shard = self._next_turn()
         while shard is not None:
             messages = shard.read()
             with self._lock:
                 self._scheduler.answered(shard)
-            self.send(shard.shard_key, messages)
+            self._send(shard.shard_key, messages)
             with self._lock:
                 self._scheduler.done(shard)
                 self._turn.notify()
-                if self._has_waiter and not self._is_closed and not self._is_woken():
-                    return
-                shard = self._next_turn()
-
-    def _is_woken(self) -> bool:
-        """Waits as a spare thread; False where no turn needs it for a while."""
-        woken = threading.Condition(self._lock)
-        self._spares.append(woken)
-        woken.wait(self._timing.spare_seconds)
-        if woken not in self._spares:  # also where it was woken as its time was over
-            return True
-        self._spares.remove(woken)
-        return False
+                shard = None if self._has_waiter else self._next_turn()
 
     def _next_turn(self) -> AssignedShard | None:
         """Returns the shard to read, once it is due; None after `close`."""
         self._has_waiter = True
         while not self._is_closed and (shard := self._scheduler.next()) is None:
-            self._turn.wait(min(self._scheduler.due_in, self._timing.wait_seconds_max))
+            self._turn.wait(min(self._scheduler.due_in, _WAIT_SECONDS_MAX))
         if self._is_closed:
             return None
         self._has_waiter = False
         self._ensure_waiter()
         return shard
+
+    def send_refusal(self, access_key: str) -> None:
+        """Tells the manager that the service has refused the credentials of this access key."""
+        self._send(ShardKey("", ""), [CredentialsRefused(access_key)])
+
+    def _send(self, shard_key: ShardKey, messages: Sequence[FromWorker]) -> None:
+        """Sends a shard's messages; while the pipe is full, this and all other threads wait."""
+        with self._sending:
+            for message in messages:
+                self._writer.send(shard_key, message)
+
+    def _end_messages(self) -> None:
+        if self._is_closed and not self._thread_count:
+            self._writer.close()

@@ -17,7 +17,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import ResourceError, WatcherError
 from watcher.formatting.text import counted
 from watcher.process_start import failed_start
-from watcher.retry import worth_logging
+from watcher.retry import Backoff, worth_logging
 from watcher.runtime.protocol import (
     Command,
     CredentialsRefused,
@@ -29,13 +29,27 @@ from watcher.runtime.protocol import (
     ShardAssignment,
     ShardClosed,
 )
-from watcher.runtime.timing import WORKERS_TIMING, WorkersTiming
 from watcher.streams.messages import Message, Page, ReaderCrashed, ReaderEnded
 
 logger = logging.getLogger("watcher")
 
 PROCESSES = 64
 """The largest number of processes; further shards share them."""
+# The delays before a dead worker's shard is started again.
+_START_BACKOFF = Backoff()
+# The age from which a worker's death starts a new row of deaths.
+_LONG_LIFE_SECONDS = 60.0
+# The number of workers in a row that die at their start before the watch gives up, and the time
+# during which the first process is retried.
+_DEATHS_AT_START = 3
+_FIRST_START_SECONDS = 15.0
+# The delay before another process is tried after the system has refused one.
+_NO_MORE_PROCESSES_SECONDS = 60.0
+# The delay between checks for new credentials, which reach workers minutes ahead of need.
+_CREDENTIALS_SECONDS = 1.0
+# The time spent, at the end, on counting unread records, and the wait for each message.
+_COUNT_UNREAD_SECONDS = 0.2
+_RECEIVE_SECONDS = 0.01
 
 
 class Process(Protocol):
@@ -121,13 +135,11 @@ class Workers:
         *,
         processes: int = PROCESSES,
         counters: SharedCounters | None = None,
-        timing: WorkersTiming = WORKERS_TIMING,
     ) -> None:
         self.queue = queue
         self.counters = counters or SharedCounters()
         self._start = start
         self._clock = clock
-        self._timing = timing
         self._max_processes = processes
         self._no_more_until = 0.0
         self._failed_starts = 0
@@ -141,7 +153,7 @@ class Workers:
         """The number of readings that ended by a worker's death, or a reader's failure."""
         self._have_read = False
         self._stopping = False
-        self._credentials_due = clock.monotonic() + timing.credentials_seconds
+        self._credentials_due = clock.monotonic() + _CREDENTIALS_SECONDS
 
     def __contains__(self, shard_key: object) -> bool:
         """True for a shard that is being read, or will be again."""
@@ -186,7 +198,7 @@ class Workers:
         now = self._clock.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        has_tried = now - self._failing_since >= self._timing.first_start_seconds
+        has_tried = now - self._failing_since >= _FIRST_START_SECONDS
         if has_tried and not self._has_started:
             raise ResourceError(f"can't start a worker: {failed_start(error)}") from error
 
@@ -203,7 +215,7 @@ class Workers:
                 if not self._no_more_until:
                     count, why = counted(len(busy), "process"), error.strerror or str(error)
                     logger.warning(f"No more than {count} can be started: {why}; shards share them")
-                pause = self._timing.no_more_processes_seconds
+                pause = _NO_MORE_PROCESSES_SECONDS
                 self._no_more_until = self._clock.monotonic() + pause
         return min(busy, key=lambda worker: len(worker.shards))
 
@@ -225,7 +237,7 @@ class Workers:
     def _start_later(self, shard_key: ShardKey, reading: _Assignment) -> None:
         """Schedules another start, later after each immediate death."""
         reading.deaths += 1
-        self._start_in(shard_key, reading, self._timing.start_backoff.after(reading.deaths))
+        self._start_in(shard_key, reading, _START_BACKOFF.after(reading.deaths))
 
     def _start_in(self, shard_key: ShardKey, reading: _Assignment, seconds: float) -> None:
         reading.state, reading.worker = AssignmentState.DEAD, None
@@ -263,7 +275,7 @@ class Workers:
                 return shard_key, message
 
     def _refresh_credentials(self, refused: str = "") -> None:
-        self._credentials_due = self._clock.monotonic() + self._timing.credentials_seconds
+        self._credentials_due = self._clock.monotonic() + _CREDENTIALS_SECONDS
         for worker in self._workers.values():
             with contextlib.suppress(OSError):  # its pipe is full: it gets them later
                 worker.process.refresh_credentials(refused)
@@ -344,10 +356,10 @@ class Workers:
         self.deaths += 1
         starting = reading.state is AssignmentState.STARTING
         at_start = starting and reading.exitcode == 1 and not self._have_read
-        if self._clock.monotonic() - reading.since > self._timing.long_life_seconds:
+        if self._clock.monotonic() - reading.since > _LONG_LIFE_SECONDS:
             reading.deaths = 0
         self._start_later(shard_key, reading)
-        if at_start and reading.deaths >= self._timing.deaths_at_start:
+        if at_start and reading.deaths >= _DEATHS_AT_START:
             raise WatcherError(
                 "the shards' processes end as soon as they start: see their own output"
             )
@@ -385,9 +397,9 @@ class Workers:
         """Stops all workers, and returns the number of records sent but not received."""
         self.stop()
         count = 0
-        deadline = self._clock.monotonic() + self._timing.count_unread_seconds
+        deadline = self._clock.monotonic() + _COUNT_UNREAD_SECONDS
         while self and self._clock.monotonic() < deadline:
-            match self.receive(self._timing.receive_seconds):
+            match self.receive(_RECEIVE_SECONDS):
                 case (_, Page() as page):
                     count += page.count
                 case (shard_key, None):

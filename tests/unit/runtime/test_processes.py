@@ -17,9 +17,10 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import SharedCounters
 from watcher.aws.model import TrimHorizon
-from watcher.runtime import processes, worker
-from watcher.runtime.processes import ProcessStarter, ThreadStarter
+from watcher.runtime import processes
+from watcher.runtime.processes import WorkerStarter
 from watcher.runtime.protocol import MessageQueue, ReadShard, ShardAssignment
+from watcher.runtime.worker import Worker
 from watcher.runtime.workers import StartProcess
 from watcher.streams.messages import Page
 
@@ -35,7 +36,7 @@ def test_a_worker_reads_where_the_environment_says_now(
     monkeypatch.delenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS")
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
-    assert_it_reads(simulator, ProcessStarter(AwsConfig()))
+    assert_it_reads(simulator, WorkerStarter(AwsConfig()))
 
 
 def test_a_worker_finds_its_files_where_the_program_began(
@@ -50,7 +51,7 @@ def test_a_worker_finds_its_files_where_the_program_began(
             monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_CONFIG_FILE", "config")
     monkeypatch.chdir(tmp_path)
-    started = ProcessStarter(AwsConfig())
+    started = WorkerStarter(AwsConfig())
     monkeypatch.chdir("/")
     assert_it_reads(simulator, started)
 
@@ -89,7 +90,7 @@ def test_all_tables_of_a_region_are_read_with_one_client(
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
     arns = [simulator.stream_arn, *filter(None, map(simulator.add_table, ("users", "shop")))]
-    start, queue, shared_counters = ProcessStarter(AwsConfig()), MessageQueue(), SharedCounters(8)
+    start, queue, shared_counters = WorkerStarter(AwsConfig()), MessageQueue(), SharedCounters(8)
     for arn in arns:
         writer = queue.writer(arn)
         process = start(
@@ -111,7 +112,7 @@ def test_a_worker_in_a_thread_reads_and_ends(
 ) -> None:
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
-    start = ThreadStarter(AwsConfig())
+    start = WorkerStarter(AwsConfig(), in_threads=True)
     assert_it_reads(simulator, start)
     start.close()
 
@@ -121,7 +122,11 @@ def test_the_messages_of_a_worker_in_a_thread_end_with_it(
 ) -> None:
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
-    queue, counters, start = MessageQueue(), SharedCounters(8), ThreadStarter(AwsConfig())
+    queue, counters, start = (
+        MessageQueue(),
+        SharedCounters(8),
+        WorkerStarter(AwsConfig(), in_threads=True),
+    )
     writer = queue.writer("worker")
     shard = simulator.shards[0].id
     work = ShardAssignment(simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
@@ -151,8 +156,8 @@ def test_signals_interrupt_the_main_thread_and_not_a_worker_s(
         with process_start.signals_of_program():  # for a program that it starts
             seen.append(blocked())
 
-    monkeypatch.setattr(worker, "serve", serve)
-    queue, start = MessageQueue(), ThreadStarter(AwsConfig())
+    monkeypatch.setattr(Worker, "serve", serve)
+    queue, start = MessageQueue(), WorkerStarter(AwsConfig(), in_threads=True)
     writer = queue.writer("a")
     work = ShardAssignment(simulator.stream_arn, "s", TrimHorizon(), None, 1)
     made = start("a", work, writer, SharedCounters(8))

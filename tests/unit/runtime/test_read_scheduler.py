@@ -15,7 +15,7 @@ from tests.unit.streams.test_read_rate import Slots
 from watcher.aws.counters import Counters
 from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.errors import TransientError
-from watcher.runtime.protocol import ShardAssignment
+from watcher.runtime.protocol import PollNow, ShardAssignment, ShardClosed
 from watcher.runtime.worker import AssignedShard, ReadScheduler
 
 
@@ -91,9 +91,9 @@ def test_a_pause_never_exceeds_its_limit() -> None:
 def test_a_sibling_with_records_brings_the_others_back_at_once() -> None:
     shards = Shards(3, poll_max=60)
     shards.idle(300)
-    shards.readers.poll_now("another stream")
+    shards.readers.obey(PollNow("another stream"))
     assert not shards.begin()
-    shards.readers.poll_now("")
+    shards.readers.obey(PollNow(""))
     begun = shards.begin()
     assert len(begun) == 3
     shards.end(begun)
@@ -139,7 +139,7 @@ def test_one_that_is_just_being_read_is_polled_soon_afterwards(is_read: bool) ->
     shards.clock.sleep(60)
     (reading,) = shards.begin()
     if is_read:
-        shards.readers.poll_now("")
+        shards.readers.obey(PollNow(""))
     shards.end([reading])
     assert (shards.readers.due_in <= 1) == is_read
 
@@ -150,7 +150,7 @@ def test_a_shard_that_closes_is_read_on_without_pauses(is_read: bool) -> None:
     shards = Shards(2, poll_max=60)
     shards.idle(300)
     begun = shards.begin() if is_read else []
-    shards.readers.on_shard_closed(shards.all[0].shard_key)
+    shards.readers.obey(ShardClosed(*shards.all[0].shard_key))
     shards.end(begun)
     for _ in range(20):
         begun = shards.begin()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,7 +25,6 @@ from watcher.errors import (
 )
 from watcher.options import WatchOptions
 from watcher.records.record import Record
-from watcher.runtime.timing import LOOP_TIMING
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.streams import checkpoint_format
 from watcher.streams.checkpoint_format import Token, TokenShard
@@ -505,8 +503,8 @@ def test_a_loss_names_its_stream_and_counts_once(
 def test_a_loss_of_a_stream_that_is_forgotten_stays_counted(
     region: Region, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timing = replace(LOOP_TIMING, forgotten_seconds=50.0)
-    monkeypatch.setattr("watcher.runtime.watched_streams.LOOP_TIMING", timing)
+
+    monkeypatch.setattr("watcher.runtime.watched_streams.FORGOTTEN_SECONDS", 50.0)
     lost = Loss("a", "sequence number 1", "trimmed")
 
     def disable() -> None:

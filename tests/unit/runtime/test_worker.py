@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import multiprocessing
 import os
 import signal
@@ -22,9 +21,11 @@ from watcher.aws.arns import place_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import Counters, SharedCounters
+from watcher.aws.credentials import Keys, WorkerCredentials
 from watcher.aws.model import ShardKey, TrimHorizon
 from watcher.errors import StreamError
 from watcher.records import page as pages
+from watcher.runtime import worker
 from watcher.runtime.protocol import (
     CommandWriter,
     FromWorker,
@@ -33,8 +34,6 @@ from watcher.runtime.protocol import (
     ReadShard,
     ShardAssignment,
 )
-from watcher.runtime.timing import WORKER_TIMING
-from watcher.runtime.worker import WorkerThreads, run
 from watcher.streams.messages import (
     IteratorGranted,
     Message,
@@ -74,7 +73,9 @@ class Worker:
         clients = {place_of(sim.stream_arn): for_worker(self._connection, sim.stream_arn)}
         self._commands = CommandWriter(writing)
         self.process = fork.Process(
-            target=run, args=(reading, writer, self.counters, self._connection, clients)
+            target=worker.run,
+            args=(reading, writer, self.counters, self._connection, clients),
+            kwargs={"credentials": WorkerCredentials(Keys("k", "s", None))},
         )
         self.process.start()
         writer.close()
@@ -265,7 +266,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 class QuickShard:
-    """A shard of `WorkerThreads` whose reads take no time, or as long as a test holds them."""
+    """A shard of a `worker.Worker` whose reads take no time, or as long as a test holds them."""
 
     def __init__(self, number: int) -> None:
         self.shard_key = shard_key(str(number))
@@ -285,14 +286,13 @@ class QuickShard:
 
 
 class Threads:
-    """`WorkerThreads` of this process that read such shards."""
+    """a `worker.Worker` of this process that read such shards."""
 
     def __init__(self, shards: int, **seconds: Any) -> None:
         self.queue = MessageQueue()
         self.failures: list[int] = []
         writer = self.queue.writer("worker")
-        timing = dataclasses.replace(WORKER_TIMING, **seconds)
-        self.threads = WorkerThreads(writer, end=self.failures.append, timing=timing)
+        self.threads = worker.Worker(writer, end=self.failures.append, **seconds)
         self.shards: list[Any] = [QuickShard(number) for number in range(shards)]
         self.others = threading.active_count()
 
@@ -361,7 +361,7 @@ def test_another_thread_reads_the_shards_that_a_slow_read_delays(
 
 
 def test_threads_of_a_busy_moment_end_after_it(make_threads: Callable[..., Threads]) -> None:
-    threads = make_threads(4, late_seconds=0.0, spare_seconds=0.05)
+    threads = make_threads(4, late_seconds=0.0)
     for shard in threads.shards:
         shard.may_read.clear()
     threads.start()
@@ -372,28 +372,12 @@ def test_threads_of_a_busy_moment_end_after_it(make_threads: Callable[..., Threa
     until(lambda: threads.count == 1)
 
 
-def test_no_shard_waits_for_a_thread_that_ends_as_it_is_woken(
+def test_no_shard_waits_for_a_thread_that_ends_as_its_turn_comes(
     make_threads: Callable[..., Threads],
 ) -> None:
-    """Spare threads end within the time in which another wakes one."""
-    threads = make_threads(8, late_seconds=0.0, spare_seconds=0.0005)
+    threads = make_threads(8, late_seconds=0.0)
     threads.start()
     threads.all_read(more=300)
-
-
-def test_a_spare_thread_that_is_woken_as_its_time_is_over_takes_the_turn(
-    make_threads: Callable[..., Threads], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its wait then ends as if nobody had woken it."""
-    wait, spare_seconds = threading.Condition.wait, PATIENCE + 1.5
-    monkeypatch.setattr(
-        threading.Condition,
-        "wait",
-        lambda self, timeout=None: wait(self, timeout) and timeout != spare_seconds,
-    )
-    threads = make_threads(8, late_seconds=0.0, spare_seconds=spare_seconds)
-    threads.start()
-    threads.all_read(more=50)
 
 
 def test_the_main_thread_looks_for_slow_reads_only_while_one_may_be_under_way(
