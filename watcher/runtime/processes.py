@@ -9,12 +9,12 @@ import os
 import resource
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 from watcher import process_start
 from watcher.aws.arns import place_of, region_in
@@ -127,8 +127,19 @@ class WorkerStarter:
         try:
             refuse_scarce(writing.fileno())
             if self._context is None:
-                rest = self._client, self._credentials, self._record_filter
-                process = WorkerThread(name, commands, writer.copy(), reading, counters, *rest)
+                process = WorkerThread(
+                    name,
+                    writer.copy(),
+                    commands,
+                    partial(
+                        Worker.serve,
+                        commands=reading,
+                        counters=counters,
+                        client=self._client,
+                        credentials=self._credentials,
+                        record_filter=self._record_filter,
+                    ),
+                )
             else:
                 own.wait_for_thread()
                 self._credentials.take(keys)
@@ -139,14 +150,21 @@ class WorkerStarter:
             raise
         return WorkerProcess(process, commands, own, keys)
 
-    def _process(self, name: str, arn: str, reading: Connection, *arguments: Any) -> BaseProcess:
+    def _process(
+        self,
+        name: str,
+        arn: str,
+        reading: Connection,
+        writer: MessageWriter,
+        counters: SharedCounters,
+    ) -> BaseProcess:
         assert self._context is not None
         is_fork = self._context.get_start_method() == "fork"
         if is_fork:
             self._client(arn)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(reading, *arguments, self._connection, self._clients),
+            args=(reading, writer, counters, self._connection, self._clients),
             kwargs={
                 "credentials": self._credentials,
                 "record_filter": self._record_filter,
@@ -209,14 +227,18 @@ class WorkerProcess:
 class WorkerThread:
     """A worker in threads of this program, as a process that ends with its commands.
 
-    It serves with these `arguments`. Raises OSError where it can't start.
+    Raises OSError where it can't start.
     """
 
     def __init__(
-        self, name: str, commands: CommandWriter, writer: MessageWriter, *arguments: Any
+        self,
+        name: str,
+        writer: MessageWriter,
+        commands: CommandWriter,
+        serve: Callable[[Worker], None],
     ) -> None:
         self._commands = commands
-        self._arguments = arguments
+        self._serve = serve
         self._status = 0
         self._worker = Worker(writer, end=self._fail)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -229,7 +251,7 @@ class WorkerThread:
     def _run(self) -> None:
         process_start.leave_signals_to_main()
         try:
-            self._worker.serve(*self._arguments)
+            self._serve(self._worker)
         except BaseException:
             self._status = 1
             traceback.print_exc()
