@@ -41,7 +41,10 @@ class CallPool:
         """Starts the calls, in threads if there are more than `few`; returns their answers."""
         if self.may_have_threads and (len(calls) > few or self._threads):
             return [self._submit(call) for call in calls]
-        return [_run(Future(), call) for call in calls]
+        answers = [Future[_Answer]() for _ in calls]
+        for answer, call in zip(answers, calls, strict=True):
+            _run(answer, call)
+        return answers
 
     def close(self, *, wait: bool = True) -> None:
         """Ends the threads, as a process that forks must not have any.
@@ -60,7 +63,8 @@ class CallPool:
         self._forget_threads()
 
     def __del__(self) -> None:
-        self._end_threads()
+        for _ in self._threads:  # no other name: at the program's end they may be gone
+            self._calls.put(None)
 
     def _settle(self) -> None:
         """Before a fork: ends the idle threads, and waits a moment for busy ones."""
@@ -104,9 +108,9 @@ def _work(calls: _Calls, idle: threading.Semaphore) -> None:
         idle.release()
 
 
-def _run(future: Future[_Answer], call: Callable[[], _Answer]) -> Future[_Answer]:
+def _run(future: Future[_Answer], call: Callable[[], _Answer]) -> None:
     try:
         future.set_result(call())
     except BaseException as error:
         future.set_exception(error)
-    return future
+        del future  # else the error's frame would keep it alive, and its socket

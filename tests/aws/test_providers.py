@@ -15,7 +15,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from watcher.aws import timing
+from watcher.aws import deadline
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
@@ -385,7 +385,7 @@ def test_what_the_aws_cli_has_got_is_used_and_asks_nobody(place: Place) -> None:
 def test_a_kept_session_that_is_refused_is_not_taken_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timing, "CREDENTIALS", timing.CredentialsTiming(refused_seconds=0.0))
+    monkeypatch.setattr("watcher.aws.credentials.REFUSED_SECONDS", 0.0)
     place.role()
     streams = StreamsClient(AwsConfig())
     list(streams.list_streams())
@@ -430,7 +430,7 @@ def test_where_nobody_can_be_asked_for_a_code_it_is_said_what_to_do(
 def test_a_process_that_hangs_is_said_by_its_name_alone(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(timing, "CALLS", timing.CallTiming(slow_from_seconds=0.1))
+    monkeypatch.setattr(deadline, "SLOW_FROM_SECONDS", 0.1)
     slow = "credential_process = sh -c 'sleep 0.5' --token s3cret\n"
     chain = f"[default]\nrole_arn = {ROLE}\nsource_profile = base\n[profile base]\n{slow}"
     place.config(chain, "")
@@ -491,7 +491,7 @@ def test_keys_of_aws_login_are_renewed_though_its_provider_hands_out_the_stored_
 ) -> None:
     """https://github.com/aws/aws-cli/issues/9949: they live for 15 minutes."""
     sign_in = SignIn(stored_expire_in)
-    monkeypatch.setattr(timing, "CREDENTIALS", timing.CredentialsTiming(refused_seconds=0.0))
+    monkeypatch.setattr("watcher.aws.credentials.REFUSED_SECONDS", 0.0)
     monkeypatch.setattr("botocore.credentials.LoginCredentialFetcher", sign_in)
     monkeypatch.setattr("botocore.credentials.EC", object())  # awscrt's; the service is played
     place.config("[default]\nlogin_session = arn:aws:iam::123456789012:user/someone\n", "")

@@ -21,10 +21,11 @@ pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[2]
 NEVER_ENDING = 1000
 _PATIENT = """
-from watcher.aws import timing
+from watcher.aws import deadline, listings
 
-timing.CALLS = timing.CallTiming(read_seconds=200, loop_read_seconds=200, slow_from_seconds=1)
-timing.LISTINGS = timing.ListingTiming(most_pages=10**9, most_seconds=600)
+deadline.READ_SECONDS = deadline.LOOP_READ_SECONDS = 200
+deadline.SLOW_FROM_SECONDS = 1
+listings.MOST_PAGES, listings.MOST_SECONDS = 10**9, 600
 """
 
 
@@ -120,7 +121,7 @@ def test_a_read_that_drips_is_given_up_said_and_made_again(
 ) -> None:
     # What the reader waits for is botocore's to set: a read times out after 10 s without a byte.
     (tmp_path / "sitecustomize.py").write_text(
-        "from watcher.aws import timing\ntiming.CALLS = timing.CallTiming(read_seconds=1)\n"
+        "from watcher.aws import deadline\ndeadline.READ_SECONDS = 1\n"
     )
     env = {**sim.environment, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     with Program("orders", "--print-json", "-v", env=env) as program:

@@ -20,7 +20,7 @@ from hypothesis import given
 from tests.simulator import Simulator
 from tests.support.wire import body, shard_key, wire
 from watcher import StreamError, watch
-from watcher.aws import timing
+from watcher.aws import deadline
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.retry import retry_at_start
@@ -181,14 +181,14 @@ def silent() -> Iterator[str]:
 def test_an_endpoint_that_never_answers_is_given_up_at_the_beginning(
     silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timing, "CALLS", timing.CallTiming(read_seconds=0.1))
+    monkeypatch.setattr(deadline, "READ_SECONDS", 0.1)
     with pytest.raises(StreamError, match=r"can't reach the stream: .*timeout"):
         watch("orders", [print], region="us-east-1", endpoint_url=silent)
 
 
 def test_an_endpoint_that_stops_answering_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = timing.CallTiming(read_seconds=0.3, loop_read_seconds=0.3)
-    monkeypatch.setattr(timing, "CALLS", quick)
+    monkeypatch.setattr(deadline, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(deadline, "LOOP_READ_SECONDS", 0.3)
     with Simulator.spawn(table="orders") as sim:
         sim.bulk(100)
         for operation in ("GetRecords", "GetShardIterator", "DescribeStream"):

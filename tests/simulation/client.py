@@ -13,7 +13,7 @@ from botocore.parsers import ResponseParserError
 
 from tests.simulation.probe import probed
 from tests.simulator.service import Reply, Service
-from watcher.aws.client import CallRateLimiter
+from watcher.aws.client import WHOLE_CALL_READS, CallRateLimiter
 from watcher.aws.counters import Counters
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_watcher_error
@@ -29,7 +29,6 @@ from watcher.aws.model import (
     StreamName,
     TrimHorizon,
 )
-from watcher.aws.timing import CALLS
 from watcher.errors import (
     StreamError,
     TimestampRefusedError,
@@ -192,7 +191,7 @@ class SimulatedClient:
 
     def _taken(self, reply: Reply, operation: str, since: float = 0.0) -> bytes:
         """The body of an answer that was asked for so many seconds ago."""
-        silent = {"hang": self._read_seconds, "drip": CALLS.whole_call_reads * self._read_seconds}
+        silent = {"hang": self._read_seconds, "drip": WHOLE_CALL_READS * self._read_seconds}
         if reply.trouble in silent:
             self._silent(silent[reply.trouble])
         self._wait(max(0.0, silent.get(reply.trouble, reply.delay) - since))

@@ -695,10 +695,10 @@ def test_a_shard_that_waited_too_long_before_a_restart_is_a_loss(
 def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("watcher.aws.timing.CALLS", hanging_parents.PATIENT)
+    hanging_parents.give_up_late(monkeypatch)
     with Simulator(shards=hanging_parents.SHARDS) as sim:
         expected = hanging_parents.hang(sim)
         query = Query(sim)
-        query.until(len(expected), hanging_parents.PATIENT.read_seconds)
+        query.until(len(expected), hanging_parents.READ_SECONDS)
         stop_planners()
         assert set(query.delivered) == expected

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulator import Simulator
-from watcher.aws import timing
+from watcher.aws import deadline
 
 COUNT = 40
 SHARDS = COUNT + 2
-PATIENT = timing.CallTiming(read_seconds=200, loop_read_seconds=200)
+READ_SECONDS = 200
 """Ten at a time, each until it is given up, would then outlast any test's patience."""
+
+
+def give_up_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each call wait so long for an answer."""
+    monkeypatch.setattr(deadline, "READ_SECONDS", READ_SECONDS)
+    monkeypatch.setattr(deadline, "LOOP_READ_SECONDS", READ_SECONDS)
 
 
 def hang(sim: Simulator) -> set[str]:

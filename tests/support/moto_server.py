@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import pytest
 
-from watcher.aws import lease_object, lease_table
-from watcher.aws.timing import TABLES
+from watcher.aws import lease_table
 
 
 @contextmanager
@@ -42,6 +40,4 @@ def moto_server() -> Iterator[str]:
 @pytest.fixture
 def patient_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with much else to do, a call may take longer than a lease."""
-    patient = msgspec.structs.replace(TABLES, lease_call_seconds=60)
-    for module in (lease_table, lease_object):
-        monkeypatch.setattr(module, "TABLES", patient)
+    monkeypatch.setattr(lease_table, "LEASE_CALL_SECONDS", 60)

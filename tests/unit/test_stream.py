@@ -535,13 +535,13 @@ def test_a_hidden_parent_that_hangs_holds_no_next_up(sim: Simulator) -> None:
 def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("watcher.aws.timing.CALLS", hanging_parents.PATIENT)
+    hanging_parents.give_up_late(monkeypatch)
     with Simulator(table="orders", shards=hanging_parents.SHARDS) as sim:
         expected = hanging_parents.hang(sim)
         made = stream(sim)
         began = time.monotonic()
         assert set(pull(made, len(expected))) == expected
-        assert time.monotonic() - began < hanging_parents.PATIENT.read_seconds, "none is given up"
+        assert time.monotonic() - began < hanging_parents.READ_SECONDS, "none is given up"
         made.close()
 
 

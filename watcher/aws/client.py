@@ -18,23 +18,16 @@ from botocore import exceptions as boto
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
-from watcher.aws import error_hints
-from watcher.aws import timing as timings
+from watcher.aws import deadline, error_hints
 from watcher.aws.arns import table_of
-from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer, Query, region_of
+from watcher.aws.boto_clients import BotoClients
+from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer, Query
 from watcher.aws.counters import Counters
-from watcher.aws.credentials import (
-    Credentials,
-    SigningCredentials,
-    ca_file,
-    own_credentials,
-    refuse_unusable_endpoint,
-    session,
-)
+from watcher.aws.credentials import Credentials
 from watcher.aws.deadline import limit_answers, with_deadline
 from watcher.aws.discovery import current_stream
-from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
-from watcher.aws.fast_http import PENDING_MAX, FastClient, RawPages
+from watcher.aws.error_mapping import error_code, to_watcher_error
+from watcher.aws.fast_http import PENDING_MAX, FastClient
 from watcher.aws.listings import (
     ListingProgress,
     call_in_turn,
@@ -55,7 +48,6 @@ from watcher.aws.model import (
     StreamName,
     TrimHorizon,
 )
-from watcher.aws.timing import CallTiming
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock, no_later
 from watcher.errors import (
@@ -66,7 +58,6 @@ from watcher.errors import (
     UnexpectedAnswerError,
     WatcherError,
 )
-from watcher.version import __version__
 
 # AWS allows 10 DescribeStream calls a second to all programs of an account in a region.
 _CALLS = 4
@@ -105,8 +96,18 @@ def call_limiter_for(endpoint: str) -> CallRateLimiter:
 # The largest number of simultaneous calls, hanging ones included; beyond it, urllib3 logs that it
 # drops connections.
 _CONNECTIONS = 128
+_SETTINGS = Config(
+    tcp_keepalive=True,
+    # Validation refuses the short sequence numbers of emulators.
+    parameter_validation=False,
+    max_pool_connections=_CONNECTIONS,
+)
 # As many connections as botocore keeps.
 _PROBES = 10
+WHOLE_CALL_READS = 3
+"""The limit of a whole call, in read timeouts: bytes may come slowly, one by one."""
+# The longest delay of botocore before its second and its third attempt.
+_REPEAT_SECONDS = 2.0
 
 
 class StreamsClient:
@@ -123,62 +124,53 @@ class StreamsClient:
         attempts: int = 3,
         credentials: Credentials | None = None,
         *,
-        timing: CallTiming | None = None,
+        read_seconds: float | None = None,
     ) -> None:
         self._attempts = attempts
-        self._timing = timing = timing or timings.CALLS
+        self._read_seconds = read_seconds or deadline.READ_SECONDS
         self.counters = Counters()
         """The counters of its calls; the caller may set others."""
         self._tables: Client = None
-        self._opened: list[Client | FastClient] = []
-        try:
-            botocore_session = session(connection)
-            region = region_of(connection, botocore_session, arn_region)
-            self._credentials = credentials or own_credentials(connection, region)
-            botocore_session.register_component(
-                "credential_provider", SigningCredentials(self._credentials)
-            )
-            botocore_session.register_component("response_parser_factory", RawPages())
-            self._session = botocore_session
-            self._settings: dict[str, Any] = {
-                "region_name": region,
-                "endpoint_url": connection.endpoint_url,
-                "verify": ca_file(botocore_session),
-                "config": _config(attempts, timing),
-            }
-            self.api: Client = botocore_session.create_client("dynamodbstreams", **self._settings)
-            """Botocore's client."""
-            limit_answers(self.api)
-            refuse_unusable_endpoint(botocore_session, self.api.meta.endpoint_url)
-            self.shortcut: FastClient | None = None
-            """Reads shards without botocore's overhead; None: botocore reads them."""
-            self._listings = self._new_shortcut()
-            self._opened += [self.api, self._listings]
-            self._limiter = call_limiter_for(self.api.meta.endpoint_url)
-            self.region: str = self.api.meta.region_name
-        except (boto.BotoCoreError, ValueError) as error:
-            stream_error = to_stream_error(error)
-            stream_error.option = connection.to_blame(error)
-            raise stream_error from error
+        self._clients = BotoClients(
+            connection,
+            arn_region,
+            attempts=attempts,
+            read_seconds=self._read_seconds,
+            credentials=credentials,
+            settings=_SETTINGS,
+        )
+        self._credentials = self._clients.credentials
+        self.api: Client = self._new("dynamodbstreams")
+        """Botocore's client."""
+        self.shortcut: FastClient | None = None
+        """Reads shards without botocore's overhead; None: botocore reads them."""
+        self._listings = self._new_shortcut()
+        self._opened: list[Client | FastClient] = [self.api, self._listings]
+        self._limiter = call_limiter_for(self.api.meta.endpoint_url)
+        self.region: str = self.api.meta.region_name
+
+    def _new(self, service: str) -> Client:
+        client = self._clients.new(service)
+        limit_answers(client)
+        return client
 
     def _bounded(self, operation: Operation) -> Operation:
         """Returns the operation with a time limit for each call, all of its attempts included."""
         repeats = self._attempts - 1
-        reads = self._timing.whole_call_reads + repeats
+        reads = WHOLE_CALL_READS + repeats
         return with_deadline(
             operation,
-            seconds=reads * self._timing.read_seconds + repeats * self._timing.repeat_seconds,
+            seconds=reads * self._read_seconds + repeats * _REPEAT_SECONDS,
             before=self._credentials.keys,
             logs=repeats > 0,
-            timing=self._timing,
         )
 
     def _new_shortcut(self, pending_max: int = PENDING_MAX) -> FastClient:
         return FastClient(
-            self._session,
+            self._clients.session,
             self.api,
             bounded=self._bounded,
-            whole_call_reads=self._timing.whole_call_reads,
+            whole_call_reads=WHOLE_CALL_READS,
             pending_max=pending_max,
         )
 
@@ -248,8 +240,7 @@ class StreamsClient:
 
     def _for_tables(self) -> Client:
         if self._tables is None:
-            self._tables = self._session.create_client("dynamodb", **self._settings)
-            limit_answers(self._tables)
+            self._tables = self._new("dynamodb")
             self._opened.append(self._tables)
         return self._tables
 
@@ -428,19 +419,6 @@ class StreamsClient:
         if isinstance(meaning, TransientError) and meaning.throttled:
             self.counters.throttle()
         return meaning
-
-
-def _config(attempts: int, timing: CallTiming) -> Config:
-    return Config(
-        connect_timeout=timing.connect_seconds,
-        read_timeout=timing.read_seconds,
-        retries={"mode": "standard", "total_max_attempts": attempts},
-        tcp_keepalive=True,
-        # Validation refuses the short sequence numbers of emulators.
-        parameter_validation=False,
-        max_pool_connections=_CONNECTIONS,
-        user_agent_extra=f"watcher/{__version__}",
-    )
 
 
 def _retries(answer: ParsedAnswer) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from watcher.aws import timing as timings
+from watcher.aws import deadline
 from watcher.aws.arns import Name, parse_name, region_in
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
@@ -100,8 +98,9 @@ def for_worker(
 
 def for_loop(connection: AwsConfig, arn: str, counters: Counters) -> StreamsClient:
     """Returns a client for a loop: one attempt, with a short timeout."""
-    timing = msgspec.structs.replace(timings.CALLS, read_seconds=timings.CALLS.loop_read_seconds)
-    streams = StreamsClient(connection, region_in(arn), attempts=1, timing=timing)
+    streams = StreamsClient(
+        connection, region_in(arn), attempts=1, read_seconds=deadline.LOOP_READ_SECONDS
+    )
     streams.counters = counters
     return streams
 

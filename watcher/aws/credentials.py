@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import getpass
@@ -10,15 +9,14 @@ import logging
 import os
 import random
 import re
-import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from multiprocessing.context import assert_spawning
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
-from urllib.parse import urlsplit
 
 import botocore.session
 import msgspec
@@ -40,17 +38,29 @@ from botocore.loaders import Loader, create_loader
 from botocore.utils import JSONFileCache
 
 from watcher import process_start
-from watcher.aws import timing as timings
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
-from watcher.aws.deadline import log_if_slow
-from watcher.aws.http import tls_context
-from watcher.aws.timing import CALLS, CredentialsTiming
+from watcher.aws.deadline import CONNECT_SECONDS, READ_SECONDS, log_if_slow
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
-from watcher.errors import CredentialsError, StreamError, error_text
-from watcher.retry import worth_logging
+from watcher.errors import CredentialsError, error_text
+from watcher.retry import Backoff, worth_logging
 
 logger = logging.getLogger("watcher")
+
+# The renewal's time before the keys expire: botocore renews its cached ones in the last 15 minutes.
+_AHEAD_SECONDS = 15 * 60.0
+# The random share of it, so that programs that started together renew apart.
+_AHEAD_JITTER = (0.7, 0.99)
+# The shortest delay between renewals, whatever the keys' expiry.
+_LEAST_SECONDS = 1.0
+REFUSED_SECONDS = 3.0
+"""The delay between lookups of refused keys: someone may have logged in again."""
+_BACKOFF = Backoff(first_seconds=1.0, longest_seconds=30.0)
+# The longest wait of a call for keys that another thread fetches.
+_WAIT_SECONDS = 10.0
+SETTLE_SECONDS = 2.0
+"""The longest wait of a fork for the thread that renews them."""
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -95,10 +105,7 @@ class OwnCredentials:
         load: Callable[[str | None, bool], Keys],
         clock: Clock = CLOCK,
         jitter: Callable[[float, float], float] = random.uniform,
-        *,
-        timing: CredentialsTiming | None = None,
     ) -> None:
-        self._timing = timing or timings.CREDENTIALS
         self._load = load
         self._clock = clock
         self._jitter = jitter
@@ -108,14 +115,13 @@ class OwnCredentials:
         self._due = 0.0
         self._failures = 0
         self._error = ""
-        self._thread: threading.Thread | None = None
+        self._calls = CallPool(most=1)
+        self._renewal: Future[Keys] | None = None
 
     def keys(self) -> Keys:
         """Returns the newest keys, loaded now if due. Raises `load`'s error the first time."""
         # While another thread loads new keys, the old ones are used.
-        if self._is_due() and self._lock.acquire(
-            timeout=0 if self._keys else self._timing.wait_seconds
-        ):
+        if self._is_due() and self._lock.acquire(timeout=0 if self._keys else _WAIT_SECONDS):
             try:
                 if self._is_due():
                     self._load_keys()
@@ -127,24 +133,20 @@ class OwnCredentials:
 
     def renew(self) -> None:
         """Has the next use load other keys, though not more often than every few seconds."""
-        self._due = min(self._due, self._loaded_at + self._timing.refused_seconds)
+        self._due = min(self._due, self._loaded_at + REFUSED_SECONDS)
 
     def renew_expiring(self) -> None:
         """Loads other keys in a thread where that is due: a loop must not wait for it."""
-        if self._is_due() and not self._is_busy():
-            self._thread = threading.Thread(target=self._run, name="credentials", daemon=True)
-            self._thread.start()
+        if self._is_due() and (self._renewal is None or self._renewal.done()):
+            (self._renewal,) = self._calls.start([self.keys], few=0)  # it logs its errors
 
     def wait_for_thread(self) -> None:
         """Before a fork, which copies held locks: waits for the thread's end.
 
         Raises OSError if it still runs after a moment.
         """
-        if self._is_busy():
-            assert self._thread is not None
-            self._thread.join(self._timing.settle_seconds)
-            if self._is_busy():
-                raise OSError(errno.EAGAIN, "still waiting for new AWS credentials")
+        if self._renewal is not None and not wait([self._renewal], SETTLE_SECONDS).done:
+            raise OSError(errno.EAGAIN, "still waiting for new AWS credentials")
 
     def newest(self) -> Keys:
         """Returns the current keys, even if others are due; loads the first. Raises as `keys`."""
@@ -155,15 +157,8 @@ class OwnCredentials:
         if self._keys is not None and self._keys.access_key == access_key:
             self.renew()
 
-    def _is_busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
     def _is_due(self) -> bool:
         return self._clock.time() >= self._due
-
-    def _run(self) -> None:
-        with contextlib.suppress(CredentialsError):  # logged, and tried again
-            self.keys()
 
     def _load_keys(self) -> None:
         now = self._clock.time()
@@ -187,17 +182,17 @@ class OwnCredentials:
         """
         if expires is None:
             return float("inf")
-        ahead = min(self._timing.ahead_seconds, (expires - now) / 2)
+        ahead = min(_AHEAD_SECONDS, (expires - now) / 2)
         return max(
-            expires - ahead * self._jitter(*self._timing.ahead_jitter),
-            now + self._timing.least_seconds,
+            expires - ahead * self._jitter(*_AHEAD_JITTER),
+            now + _LEAST_SECONDS,
         )
 
     def _failed(self, error: Exception, now: float) -> None:
         assert self._keys is not None
         self._loaded_at = now
         self._failures += 1
-        self._due = now + self._timing.backoff.after(self._failures)
+        self._due = now + _BACKOFF.after(self._failures)
         text = " ".join(error_text(error).split()) or type(error).__name__
         if self._keys.expires is not None and self._keys.expires <= now:
             self._error = f"no new AWS credentials: {text}"
@@ -297,7 +292,7 @@ class SigningCredentials:
 
 
 # STS and SSO answer in a second; a call must not wait minutes for them.
-_CALLS = Config(connect_timeout=CALLS.connect_seconds, read_timeout=CALLS.read_seconds)
+_CALLS = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS)
 _Provider: TypeAlias = Any
 """A botocore provider, whose private attributes have no stubs."""
 _MFA_CODE = re.compile("[0-9]{6}")
@@ -366,26 +361,6 @@ def ca_file(session: Session) -> str | None:
         "REQUESTS_CA_BUNDLE"
     )
     return chosen and os.path.abspath(chosen)
-
-
-def refuse_unusable_endpoint(session: Session, url: str) -> None:
-    """Refuses an endpoint or a CA bundle with which no call can succeed.
-
-    The first call would fail less clearly, and be retried. Raises ValueError, StreamError.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or parts.port == 0:  # a bad port raises by itself
-        raise ValueError(f"Invalid endpoint: {url}: give http:// or https://, and a host")
-    if (file := ca_file(session)) is None or not url.startswith("https:"):
-        return
-    try:
-        tls_context(file)
-    except OSError as error:
-        variable = "AWS_CA_BUNDLE" if session.environ.get("AWS_CA_BUNDLE") else "ca_bundle"
-        if not session.get_config_variable("ca_bundle"):
-            variable = "REQUESTS_CA_BUNDLE"
-        why = "no certificates in it" if isinstance(error, ssl.SSLError) else error.strerror
-        raise StreamError(f"{variable}: can't use {file}: {why}") from error
 
 
 def own_credentials(connection: AwsConfig, region: str | None) -> OwnCredentials:

@@ -6,6 +6,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
@@ -13,10 +14,9 @@ import urllib3
 from botocore import exceptions as boto
 from botocore.awsrequest import AWSPreparedRequest
 
-from watcher.aws import timing as timings
 from watcher.aws.config import Client
 from watcher.aws.http import LARGEST_BODY_BYTES, too_large
-from watcher.aws.timing import CallTiming
+from watcher.call_pool import CallPool
 from watcher.errors import TransientError, UnexpectedAnswerError
 
 logger = logging.getLogger("watcher")
@@ -26,40 +26,38 @@ _HttpAnswer: TypeAlias = Any
 """botocore's AWSResponse, whose `_content` has no stub."""
 _PIECE_BYTES = 256 * 1024
 
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 10.0
+"""The read timeout, for a pause between bytes: it detects a dead peer."""
+LOOP_READ_SECONDS = 3.0
+"""The read timeout in the loop, which has other streams to serve."""
+UNANSWERED_SECONDS = 10.0
+"""The time after which an unanswered call is logged."""
+SLOW_FROM_SECONDS = 10.0
+"""The time after which a wait is logged with its cause …"""
+SLOW_EVERY_SECONDS = 60.0
+"""… and the delay before it is logged again."""
 
-def within(
-    seconds: float,
-    call: Callable[[], _Answer],
-    name: str = "",
-    *,
-    timing: CallTiming | None = None,
-) -> _Answer:
+# More than there are connections: those that hang must not keep others.
+_calls = CallPool(most=256)
+
+
+def within(seconds: float, call: Callable[[], _Answer], name: str = "") -> _Answer:
     """Returns the call's answer. Raises its error, or TransientError after `seconds`.
 
     A thread waits for a later answer, until botocore's read timeout. After ten seconds the log
     reports that the call `name` has no answer yet.
     """
-    log_seconds = (timing or timings.CALLS).unanswered_seconds
-    answers: list[_Answer] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            answers.append(call())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="call", daemon=True)
-    thread.start()
-    thread.join(min(seconds, log_seconds) if name else seconds)
-    if name and thread.is_alive():
-        logger.info(f"{name}: no answer for {log_seconds:g} s; still waiting")
-        thread.join(seconds - log_seconds)
-    if errors:
-        raise errors.pop()  # else this frame would hold it, and its socket
-    if not answers:
-        raise TransientError(f"no whole answer within {seconds:g} s", overdue=True)
-    return answers[0]
+    (answer,) = _calls.start([call], few=0)
+    try:
+        if name and not wait([answer], min(seconds, UNANSWERED_SECONDS)).done:
+            logger.info(f"{name}: no answer for {UNANSWERED_SECONDS:g} s; still waiting")
+            seconds -= UNANSWERED_SECONDS
+        if not wait([answer], seconds).done:
+            raise TransientError(f"no whole answer within {seconds:g} s", overdue=True)
+        return answer.result()
+    finally:
+        del answer  # else an error's frame would hold it, and its socket
 
 
 def with_deadline(
@@ -68,7 +66,6 @@ def with_deadline(
     seconds: float,
     before: Callable[[], object],
     logs: bool = False,
-    timing: CallTiming | None = None,
 ) -> Callable[..., _Answer]:
     """Returns an operation of botocore's client with a time limit for each whole call.
 
@@ -80,7 +77,7 @@ def with_deadline(
     @functools.wraps(operation)
     def call(**query: object) -> _Answer:
         before()
-        return within(seconds, functools.partial(operation, **query), name, timing=timing)
+        return within(seconds, functools.partial(operation, **query), name)
 
     return call
 
@@ -121,28 +118,24 @@ def limit_answers(client: Client, *, most_bytes: int = LARGEST_BODY_BYTES) -> No
 
 
 @contextmanager
-def log_if_slow(
-    text: Callable[[float], str | None], *, timing: CallTiming | None = None
-) -> Iterator[None]:
+def log_if_slow(text: Callable[[float], str | None]) -> Iterator[None]:
     """Logs a warning once the block has taken ten seconds, and then every minute.
 
     `text` gets the seconds so far; where it returns None, nothing is logged this time.
     """
-    timing = timing or timings.CALLS
     done = threading.Event()
 
     def run() -> None:
-        passed, pause = 0.0, timing.slow_from_seconds
+        passed, pause = 0.0, SLOW_FROM_SECONDS
         while not done.wait(pause):
             passed += pause
-            pause = timing.slow_every_seconds
+            pause = SLOW_EVERY_SECONDS
             if line := text(passed):
                 logger.warning(line)
 
-    thread = threading.Thread(target=run, name="log if slow", daemon=True)
-    thread.start()
+    logging_aside = _calls.start([run], few=0)
     try:
         yield
     finally:
         done.set()
-        thread.join()
+        wait(logging_aside)

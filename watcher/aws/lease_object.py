@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from watcher.aws import lease_table
 from watcher.aws.config import AwsConfig
 from watcher.aws.lease_table import LeaseRecord, checkpoint_error
 from watcher.aws.s3 import SCHEME, ObjectsClient
-from watcher.aws.timing import TABLES
 from watcher.errors import StreamError, TransientError, UsageError
 
 
@@ -57,7 +57,7 @@ class LeaseObject:
         if not bucket or not key or key.endswith("/"):
             raise UsageError(f"give {SCHEME}BUCKET/KEY", "checkpoint", url)
         quick = ObjectsClient(
-            connection, region, attempts=1, call_seconds=TABLES.lease_call_seconds
+            connection, region, attempts=1, call_seconds=lease_table.LEASE_CALL_SECONDS
         )
         return cls(quick, url)
 

@@ -13,7 +13,6 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.error_mapping import error_code, to_watcher_error
 from watcher.aws.model import WireItem, WireValue
 from watcher.aws.tables import Condition, TablesClient
-from watcher.aws.timing import TABLES, TableTiming
 from watcher.errors import (
     CheckpointError,
     CredentialsError,
@@ -25,6 +24,8 @@ from watcher.errors import (
 logger = logging.getLogger("watcher")
 
 SCHEME = "dynamodb://"
+LEASE_CALL_SECONDS = 2.0
+"""The timeout of a lease's write: a slow one must leave time for another."""
 _TABLE = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _KEY = {"AttributeName": "name", "KeyType": "HASH"}
 _TYPE = {"AttributeName": "name", "AttributeType": "S"}
@@ -77,8 +78,8 @@ class LeaseTable:
             connection,
             region,
             attempts=1,
-            call_seconds=TABLES.lease_call_seconds,
-            timing=TableTiming(patience_seconds=0.0),
+            call_seconds=LEASE_CALL_SECONDS,
+            patience_seconds=0.0,
         )
         return cls(quick, table, name)
 

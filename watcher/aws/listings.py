@@ -17,12 +17,23 @@ from watcher.aws.config import ParsedAnswer, Query
 from watcher.aws.deadline import log_if_slow
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.model import Listing, Shard, without_circles
-from watcher.aws.timing import LISTINGS, ListingTiming
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
-from watcher.retry import retry
+from watcher.retry import Backoff, retry
 
 logger = logging.getLogger("watcher")
 
+# The delays between the attempts at one page: a large stream has dozens, and need not start over.
+_PAGE_BACKOFF = Backoff(first_seconds=0.05, longest_seconds=0.2)
+_PAGE_ATTEMPTS = 4
+MOST_PAGES = 1000
+"""The largest number of pages of a listing: 100,000 shards."""
+MOST_SECONDS = 300.0
+"""The longest time of a listing: 1,000 pages take 250 s at four calls a second."""
+# The time between two pages from which the listing is read again: the machine slept.
+_TORN_SECONDS = 3600.0
+# The time after which a listing logs its progress, and the delay before it does so again.
+_LOG_FROM_SECONDS = 10.0
+_LOG_EVERY_SECONDS = 30.0
 # Clocks may differ; a `Date` header that is further off is ignored.
 _YEARS_OFF = 20
 
@@ -45,7 +56,7 @@ def read_listing(
     StreamGoneError, TransientError, StreamError.
     """
     listing, began = _read_listing(arn, describe, sleep, monotonic)
-    if (listing.time - began).total_seconds() > LISTINGS.torn_seconds:
+    if (listing.time - began).total_seconds() > _TORN_SECONDS:
         listing, _ = _read_listing(arn, describe, sleep, monotonic)
     return listing
 
@@ -131,7 +142,7 @@ def _page(describe: Describe, query: Query, sleep: Callable[[float], None]) -> P
     """Returns one page, retried by itself: a large stream has dozens."""
     return retry(
         partial(describe, query),
-        pauses=LISTINGS.page_backoff.pauses(LISTINGS.page_attempts),
+        pauses=_PAGE_BACKOFF.pauses(_PAGE_ATTEMPTS),
         may_pass=lambda error: isinstance(error, TransientError) and not error.unreachable,
         sleep=sleep,
     )
@@ -182,14 +193,13 @@ class ListingProgress:
     _usual: ClassVar[dict[tuple[str, str], int]] = {}
     """The pages of the last whole listing: a large stream is listed all the time."""
 
-    def __init__(self, what: str, arn: str = "", *, timing: ListingTiming = LISTINGS) -> None:
-        self._timing = timing
+    def __init__(self, what: str, arn: str = "") -> None:
         self.count = 0
         self._what = what
         self._arn = arn
         self._keys: set[str] = set()
         self._seconds = 0.0
-        self._logged_at = timing.log_from_seconds - timing.log_every_seconds
+        self._logged_at = _LOG_FROM_SECONDS - _LOG_EVERY_SECONDS
 
     def add_page(self, key: str | None, found: int, seconds: float) -> bool:
         """Counts a page that took `seconds`; returns True if none follows behind `key`.
@@ -204,7 +214,7 @@ class ListingProgress:
             self._usual[self._what, self._arn] = self.count
             return True
         self._keys.add(key)
-        if self.count >= self._timing.most_pages or self._seconds >= self._timing.most_seconds:
+        if self.count >= MOST_PAGES or self._seconds >= MOST_SECONDS:
             text = f"a listing of {self._what} that does not end, after {self._progress(found)}"
             raise TransientError(text, overdue=True)
         self._log_if_long(found)
@@ -212,7 +222,7 @@ class ListingProgress:
 
     def _log_if_long(self, found: int) -> None:
         is_news = self.count > 2 * self._usual.get((self._what, self._arn), 0)
-        if is_news and self._seconds >= self._logged_at + self._timing.log_every_seconds:
+        if is_news and self._seconds >= self._logged_at + _LOG_EVERY_SECONDS:
             self._logged_at = self._seconds
             about = {"stream": self._arn} if self._arn else {}
             text = f"Still listing {self._what}: {self._progress(found)} so far"

@@ -21,7 +21,6 @@ from watcher.aws.error_mapping import (
     to_watcher_error,
 )
 from watcher.aws.model import Listing, Service
-from watcher.aws.timing import START_ATTEMPTS, START_BACKOFF, TABLES, TableTiming
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     CredentialsError,
@@ -37,6 +36,15 @@ logger = logging.getLogger("watcher")
 
 _Answer = TypeVar("_Answer")
 
+PATIENCE_SECONDS = 300.0
+"""The time for which passing errors are retried."""
+# The time for which a denial is retried: policy changes take a while to spread.
+_DENIED_SECONDS = 60.0
+# The delays between two attempts: about a second.
+_RETRY_BACKOFF = Backoff(first_seconds=1.5, longest_seconds=1.5, jitter=2 / 3)
+_START_BACKOFF = Backoff(first_seconds=0.2, longest_seconds=1.6)
+# The attempts at a program's first call, if the service answers at all.
+_START_ATTEMPTS = 5
 # Another transaction holds the item for a moment.
 _IN_USE = "TransactionConflictException"
 _REFUSED = (
@@ -63,12 +71,12 @@ class RetryingClient:
         credentials: Credentials,
         *,
         has_begun: bool = False,
-        timing: TableTiming = TABLES,
+        patience_seconds: float = PATIENCE_SECONDS,
         clock: Clock = CLOCK,
     ) -> None:
         self._credentials = credentials
         self._has_begun = has_begun
-        self._timing = timing
+        self._patience_seconds = patience_seconds
         self._clock = clock
         self._worked: set[str] = set()
 
@@ -97,20 +105,20 @@ class RetryingClient:
         needed = _needed(action, query)
         while True:
             try:
-                is_patient = self._timing.patience_seconds > 0  # a lease's calls end within 2 s
+                is_patient = self._patience_seconds > 0  # a lease's calls end within 2 s
                 with log_if_slow(partial(_unanswered, needed)) if is_patient else nullcontext():
                     answer = read(operation(**query))
             except _REFUSED as error:
                 failures += 1
                 meaning = self._meaning(error, needed)
-                limit = self._timing.patience_seconds
+                limit = self._patience_seconds
                 if isinstance(meaning, DeniedError):
-                    limit = min(limit, self._timing.denied_seconds)
+                    limit = min(limit, _DENIED_SECONDS)
                 if self._clock.monotonic() >= started + limit:
                     raise meaning from error
                 if worth_logging(failures):
                     logger.warning(f"{action}: {failures} failures in a row: {meaning}")
-                self._clock.sleep(self._timing.retry_backoff.after(1))
+                self._clock.sleep(_RETRY_BACKOFF.after(1))
             else:
                 self._worked.add(needed)
                 return answer
@@ -154,13 +162,13 @@ def first_listing(service: Service, arn: str, clock: Clock = CLOCK) -> Listing:
 
 
 def retry_at_start(
-    call: Callable[[], _Answer], clock: Clock = CLOCK, *, backoff: Backoff = START_BACKOFF
+    call: Callable[[], _Answer], clock: Clock = CLOCK, *, backoff: Backoff = _START_BACKOFF
 ) -> _Answer:
     """Retries a call of a service that answers. Raises StreamError in the end."""
     try:
         return retry(
             call,
-            pauses=backoff.pauses(START_ATTEMPTS),
+            pauses=backoff.pauses(_START_ATTEMPTS),
             may_pass=lambda error: isinstance(error, TransientError) and not error.unreachable,
             sleep=clock.sleep,
         )

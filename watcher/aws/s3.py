@@ -7,13 +7,11 @@ from contextlib import closing
 from typing import IO, cast
 
 from botocore import exceptions as boto
-from botocore.config import Config
 
-from watcher.aws.config import AwsConfig, Client, region_of
-from watcher.aws.credentials import SigningCredentials, ca_file, own_credentials, session
-from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
+from watcher.aws.boto_clients import BotoClients
+from watcher.aws.config import AwsConfig, Client
+from watcher.aws.error_mapping import error_code, to_watcher_error
 from watcher.errors import UsageError
-from watcher.version import __version__
 
 SCHEME = "s3://"
 _ATTEMPTS = 3
@@ -33,31 +31,15 @@ class ObjectsClient:
         call_seconds: float = 60.0,
     ) -> None:
         """Makes up to `attempts` of each call, with a timeout; `region` is a default."""
-        settings = Config(
-            retries={"mode": "standard", "total_max_attempts": attempts},
-            connect_timeout=call_seconds,
-            read_timeout=call_seconds,
-            user_agent_extra=f"watcher/{__version__}",
+        # A bucket can be reached from every region.
+        clients = BotoClients(
+            connection,
+            None,
+            attempts=attempts,
+            read_seconds=call_seconds,
+            default_region=region or "us-east-1",
         )
-        try:
-            botocore_session = session(connection)
-            # A bucket can be reached from every region.
-            region = region_of(connection, botocore_session, None) or region or "us-east-1"
-            credentials = own_credentials(connection, region)
-            botocore_session.register_component(
-                "credential_provider", SigningCredentials(credentials)
-            )
-            self._client: Client = botocore_session.create_client(
-                "s3",
-                region_name=region,
-                endpoint_url=connection.endpoint_url,
-                verify=ca_file(botocore_session),
-                config=settings,
-            )
-        except (boto.BotoCoreError, ValueError) as error:
-            stream_error = to_stream_error(error)
-            stream_error.option = connection.to_blame(error)
-            raise stream_error from error
+        self._client: Client = clients.new("s3")
 
     def close(self) -> None:
         """Closes its connections."""

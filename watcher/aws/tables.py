@@ -11,33 +11,29 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
-from botocore import exceptions as boto
-from botocore.config import Config
 
 from watcher.aws.arns import is_other_table, region_in, table_name
-from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer, region_of
-from watcher.aws.credentials import (
-    SigningCredentials,
-    ca_file,
-    own_credentials,
-    refuse_unusable_endpoint,
-    session,
-)
+from watcher.aws.boto_clients import BotoClients
+from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer
 from watcher.aws.deadline import limit_answers
-from watcher.aws.error_mapping import error_code, to_stream_error
-from watcher.aws.fast_http import RawPages
+from watcher.aws.error_mapping import error_code
 from watcher.aws.json_text import read
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.model import WireItem
-from watcher.aws.retry import RetryingClient
-from watcher.aws.timing import CALLS, TABLES, TableTiming
+from watcher.aws.retry import PATIENCE_SECONDS, RetryingClient
 from watcher.clock import CLOCK, Clock
-from watcher.errors import (
-    StreamError,
-    TransientError,
-    without_passwords,
-)
-from watcher.version import __version__
+from watcher.errors import StreamError, TransientError, without_passwords
+from watcher.retry import Backoff
+
+# The delays between the parts of a batch that exceeds the write capacity.
+_BATCH_BACKOFF = Backoff(first_seconds=0.05, longest_seconds=5.0, jitter=0.5)
+# The longest wait for a table to become active, and the delay between checks.
+_CREATE_SECONDS = 300.0
+_ACTIVE_POLL_SECONDS = 0.5
+# The time of unused read units that a delayed scan may catch up with at once.
+_CREDIT_SECONDS = 1.0
+# The timeout of one page of a table's items, during which no change is delivered.
+_ITEMS_CALL_SECONDS = 10.0
 
 BATCH = 25
 """The largest number of writes in BatchWriteItem."""
@@ -154,7 +150,7 @@ class ReadPace:
             now = self._clock.monotonic()
             self.units += units
             if self.limit is not None:
-                began = max(self.due_at, now - TABLES.credit_seconds) if self.due_at else now
+                began = max(self.due_at, now - _CREDIT_SECONDS) if self.due_at else now
                 self.due_at = began + units / self.limit
             return max(0.0, self.due_at - now)
 
@@ -174,43 +170,20 @@ class TablesClient:
         *,
         attempts: int = 8,
         call_seconds: float = 60.0,
-        timing: TableTiming = TABLES,
+        patience_seconds: float = PATIENCE_SECONDS,
         has_begun: bool = False,
     ) -> None:
         """`has_begun`: another process of this program has had answers already."""
-        self._timing = timing
-        settings = Config(
-            retries={"mode": "standard", "total_max_attempts": attempts},
-            # What takes longer than this to connect is cut off: it can't be reached at all.
-            connect_timeout=min(call_seconds, CALLS.connect_seconds),
-            read_timeout=call_seconds,
-            user_agent_extra=f"watcher/{__version__}",
+        clients = BotoClients(connection, arn_region, attempts=attempts, read_seconds=call_seconds)
+        self.connection = msgspec.structs.replace(connection, region=clients.region)
+        """What another process needs to reach the same tables."""
+        self.api: Client = clients.new("dynamodb")
+        """Botocore's client."""
+        limit_answers(self.api)
+        self._patience_seconds = patience_seconds
+        self._call = RetryingClient(
+            clients.credentials, has_begun=has_begun, patience_seconds=patience_seconds
         )
-        try:
-            botocore_session = session(connection)
-            region = region_of(connection, botocore_session, arn_region)
-            self.connection = msgspec.structs.replace(connection, region=region)
-            """What another process needs to reach the same tables."""
-            credentials = own_credentials(connection, region)
-            botocore_session.register_component(
-                "credential_provider", SigningCredentials(credentials)
-            )
-            botocore_session.register_component("response_parser_factory", RawPages())
-            self.api: Client = botocore_session.create_client(
-                "dynamodb",
-                region_name=region,
-                endpoint_url=connection.endpoint_url,
-                verify=ca_file(botocore_session),
-                config=settings,
-            )
-            """Botocore's client."""
-            limit_answers(self.api)
-            refuse_unusable_endpoint(botocore_session, self.api.meta.endpoint_url)
-            self._call = RetryingClient(credentials, has_begun=has_begun, timing=timing)
-        except (boto.BotoCoreError, ValueError) as error:
-            stream_error = to_stream_error(error)
-            stream_error.option = connection.to_blame(error)
-            raise stream_error from error
 
     @property
     def endpoint(self) -> str:
@@ -316,13 +289,13 @@ class TablesClient:
 
     def wait_for(self, table: str) -> Description:
         """Waits until a table is active."""
-        deadline = time.monotonic() + self._timing.create_seconds
+        deadline = time.monotonic() + _CREATE_SECONDS
         while time.monotonic() < deadline:
             description = self._call(self.api.describe_table, TableName=table)["Table"]
             if description["TableStatus"] == "ACTIVE":
                 return _description(description)
-            time.sleep(self._timing.active_poll_seconds)
-        raise StreamError(f"table {table} is not active after {self._timing.create_seconds:.0f} s")
+            time.sleep(_ACTIVE_POLL_SECONDS)
+        raise StreamError(f"table {table} is not active after {_CREATE_SECONDS:.0f} s")
 
     def scan(
         self,
@@ -379,13 +352,13 @@ class TablesClient:
             answer = self._call(self.api.batch_write_item, RequestItems={table: waiting})
             waiting = answer.get("UnprocessedItems", {}).get(table, [])
             if waiting:
-                if time.monotonic() > started + self._timing.patience_seconds:
+                if time.monotonic() > started + self._patience_seconds:
                     raise TransientError(
                         f"table {table} has refused {len(waiting)} writes for minutes: "
                         "raise its write capacity"
                     )
                 refusals += 1
-                time.sleep(self._timing.batch_backoff.after(refusals))
+                time.sleep(_BATCH_BACKOFF.after(refusals))
 
 
 def _native(key: Key) -> WireItem:
@@ -458,8 +431,8 @@ class TableItems:
             self._connection,
             region_in(self._arn),
             attempts=1,
-            call_seconds=TABLES.items_call_seconds,
-            timing=TableTiming(patience_seconds=0.0),
+            call_seconds=_ITEMS_CALL_SECONDS,
+            patience_seconds=0.0,
         )
         self._table, description = self._client.named(self._called(self._arn))
         return description

@@ -24,7 +24,6 @@ from watcher.aws.credentials import (
     WorkerCredentials,
     own_credentials,
 )
-from watcher.aws.timing import CredentialsTiming
 from watcher.errors import CredentialsError
 from watcher.runtime.protocol import NewCredentials
 
@@ -175,11 +174,12 @@ def test_many_threads_get_them_once(clock: HandClock) -> None:
     assert found == ["key 1"] * 8
 
 
-def test_a_loop_is_not_kept_waiting_and_a_fork_waits_for_the_thread(clock: HandClock) -> None:
+def test_a_loop_is_not_kept_waiting_and_a_fork_waits_for_the_thread(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.aws.credentials.SETTLE_SECONDS", 0.01)
     source = Source(clock)
-    credentials = OwnCredentials(
-        source, clock, lambda low, high: high, timing=CredentialsTiming(settle_seconds=0.01)
-    )
+    credentials = OwnCredentials(source, clock, lambda low, high: high)
     credentials.keys()
     clock.sleep(3500)
     source.may_go.clear()

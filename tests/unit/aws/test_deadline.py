@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
+from watcher.aws import deadline
 from watcher.aws.deadline import log_if_slow, with_deadline, within
-from watcher.aws.timing import CallTiming
 from watcher.errors import TransientError
 
 
@@ -59,7 +59,8 @@ def test_where_somebody_waits_it_is_said_that_there_is_no_answer_yet(
     assert caplog.messages == []
     seconds = 20.0
     monkeypatch.setattr(caplog.handler, "emit", _setting(heard, caplog.handler.emit))
-    assert describe(logs=True, timing=CallTiming(unanswered_seconds=0.01))() == "answer"
+    monkeypatch.setattr(deadline, "UNANSWERED_SECONDS", 0.01)
+    assert describe(logs=True)() == "answer"
     assert caplog.messages == ["DescribeTable: no answer for 0.01 s; still waiting"]
 
 
@@ -73,20 +74,18 @@ def _setting(
     return emitting
 
 
-def test_what_is_done_in_time_is_not_said_and_leaves_no_thread(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    before = set(threading.enumerate())
+def test_what_is_done_in_time_is_not_said(caplog: pytest.LogCaptureFixture) -> None:
     with log_if_slow(lambda seconds: "no"):
         pass
-    assert set(threading.enumerate()) <= before, "another test's may be about to end"
     assert caplog.messages == []
 
 
 def test_what_is_not_is_said_now_and_then_unless_there_is_nothing_to_say(
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    timing = CallTiming(slow_from_seconds=0.01, slow_every_seconds=0.02)
+    monkeypatch.setattr(deadline, "SLOW_FROM_SECONDS", 0.01)
+    monkeypatch.setattr(deadline, "SLOW_EVERY_SECONDS", 0.02)
     asked: list[float] = []
     enough = threading.Event()
 
@@ -96,6 +95,6 @@ def test_what_is_not_is_said_now_and_then_unless_there_is_nothing_to_say(
             enough.set()
         return None if len(asked) == 2 else f"for {seconds:.2f} s"
 
-    with log_if_slow(text, timing=timing):
+    with log_if_slow(text):
         assert enough.wait(60)
     assert caplog.messages[:2] == ["for 0.01 s", "for 0.05 s"]

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
 from tests.support.hand_clock import HandClock
-from watcher.aws import timing
+from watcher.aws import deadline
 from watcher.aws.credentials import Credentials
 from watcher.aws.retry import RetryingClient
 from watcher.errors import CredentialsError, DeniedError, StreamError, UnexpectedAnswerError
@@ -195,7 +195,7 @@ def test_a_call_that_gets_no_answer_is_logged_while_it_is_tried(
     call: RetryingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """botocore's own attempts take minutes where an endpoint can't be reached."""
-    monkeypatch.setattr(timing, "CALLS", timing.CallTiming(slow_from_seconds=0.01))
+    monkeypatch.setattr(deadline, "SLOW_FROM_SECONDS", 0.01)
     told = Queue[str]()
     monkeypatch.setattr(logging.getLogger("watcher"), "warning", told.put)
 

@@ -16,7 +16,7 @@ import pytest
 from tests.simulator import Simulator
 from tests.support.program import PATIENCE
 from tests.support.wire import shard_key
-from watcher.aws import timing
+from watcher.aws import deadline
 from watcher.aws.arns import place_of
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
@@ -239,7 +239,7 @@ def test_a_worker_that_is_dismissed_ends_even_while_it_waits(
 def test_shards_share_a_process_and_a_hanging_one_holds_no_other(
     simulator: Simulator, queue: MessageQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timing, "CALLS", timing.CallTiming(read_seconds=10 * PATIENCE))
+    monkeypatch.setattr(deadline, "READ_SECONDS", 10 * PATIENCE)
     simulator.split(simulator.shards[0].id, 12)
     hanging = simulator.shards[1:7]
     for shard in hanging:
