@@ -89,6 +89,7 @@ def open_watch(
         stack.enter_context(output.whole())
         stack.enter_context(manager.shutdown.handle_signals(manager.stop, at_once))
         yield manager
+        manager.progress.log_if_none_matches(at_end=True)
         unused = [] if options.redaction is None else options.redaction.unused
         if unused and manager.totals.records:
             logger.info(f"Found nothing to redact at {', '.join(unused)}")
@@ -127,7 +128,7 @@ def build_manager(
         times_handlers=bool(displays),
     )
     saver = build_saver(store, streams, dispatcher, heartbeat, clock, totals=totals)
-    progress = build_progress(options, totals=totals, stats=stats, saver=saver)
+    progress = build_progress(options, totals=totals, stats=stats, saver=saver, clock=clock)
     delivery = build_delivery(pool, dispatcher, progress, heartbeat, workers=workers, clock=clock)
     health = HealthChecker(
         streams=streams,
@@ -212,7 +213,12 @@ def build_saver(
 
 
 def build_progress(
-    options: WatchOptions, *, totals: Totals, stats: StatsCollector, saver: CheckpointSaver
+    options: WatchOptions,
+    *,
+    totals: Totals,
+    stats: StatsCollector,
+    saver: CheckpointSaver,
+    clock: Clock = CLOCK,
 ) -> Progress:
     """Returns the progress, which filters and counts records, and moves the positions."""
     return Progress(
@@ -220,8 +226,10 @@ def build_progress(
         stats=stats,
         mark_dirty=saver.mark_dirty,
         wire_filter=options.wire_filter,
+        names=frozenset() if options.record_filter is None else options.record_filter.names,
         redaction=options.redaction,
         max_records=options.max_records,
+        clock=clock,
     )
 
 

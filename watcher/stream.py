@@ -420,6 +420,8 @@ class Stream:
             only_restart=self._only_restart,
             redaction=self._redaction,
         )
+        if self._record_filter is not None:
+            self._record_filter.refuse_view(created.listing.view_type)
         losses.warn_if_starting_late(created.listing)
         return created
 

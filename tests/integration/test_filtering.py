@@ -78,7 +78,7 @@ def test_what_is_filtered_out_is_counted_apart_and_moves_the_checkpoint(
         (["--filter", '{"eventName": "INSERT"}'], "--filter: eventName: put the accepted values"),
         (["--filter", '{"eventNam": ["INSERT"]}'], 'did you mean "eventName"?'),
         (["--filter", "@nosuch.json"], "can't read filter nosuch.json"),
-        (["--only", "delete"], "use insert, modify, remove"),
+        (["--only", "gone"], "use insert, modify, remove"),
         (["--key", "PK=b"], "--key PK: no such key attribute; the table has pk"),
     ],
 )

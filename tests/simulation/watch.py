@@ -29,7 +29,7 @@ from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import MessageQueue, MessageWriter, ReadShard, ShardAssignment
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
-from watcher.runtime.worker import AssignedShard
+from watcher.runtime.worker import AssignedShard, pages_of
 from watcher.runtime.workers import Workers
 
 _READ_SECONDS = 10.0
@@ -153,8 +153,8 @@ class Watch(Program):
             client = self._universe.of(order.assignment.arn).client(process.wait, _READ_SECONDS)
             client.counters = counters = board.at(order.slot)
             clock = VirtualClock(self._scheduler)
-            chosen = self._wanted.matching_indexes if self._wanted else None
-            return AssignedShard(order.assignment, client, counters, clock, chosen)
+            make = pages_of(self._wanted)
+            return AssignedShard(order.assignment, client, counters, clock, make)
 
         process = SimulatedWorker(
             self._scheduler, f"of {name}", writer.fileno(), self._scenario.pipe_bytes, reading

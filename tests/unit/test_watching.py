@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -62,6 +63,42 @@ def test_a_bounded_watch_says_the_same_however_many_shards_it_reads(
     with caplog.at_level(logging.INFO, "watcher"):
         see(sim)
     assert [each.split(" ", 2)[0] for each in caplog.messages] == ["Watching", "2"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "concurrency", "said"),
+    [
+        ("pkk > 100 and pk = 'x'", None, "0 of 30 changes matched; none has pkk (pk?)"),
+        ("old.pkk = 'a'", 2, "0 of 30 changes matched; none has pkk (pk?)"),
+        ("v > 100", None, "0 of 30 changes matched"),
+    ],
+)
+def test_a_filter_that_no_change_matched_says_what_none_has(
+    sim: RemoteSimulator,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    filters: str,
+    concurrency: int | None,
+    said: str,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("watcher"), "propagate", True)
+    sim.bulk(30)
+    with caplog.at_level(logging.INFO, "watcher"):
+        see(sim, filters=filters, concurrency=concurrency)
+    assert caplog.messages[-1] == said
+    caplog.clear()
+    see(sim, filters="attribute_exists(v)")
+    assert "matched" not in caplog.text
+
+
+def test_a_filter_of_images_that_the_stream_lacks_is_refused_at_the_start() -> None:
+    with Simulator.spawn(table="orders", view_type="KEYS_ONLY") as sim:
+        connection: Any = {"region": "us-east-1", "endpoint_url": sim.endpoint}
+        for start in (partial(watch, "orders", [print]), partial(watcher.Stream, "orders")):
+            with pytest.raises(
+                UsageError, match=r"new\.total: the stream's view type is KEYS_ONLY"
+            ):
+                start(filters="new.total > 1", **connection)
 
 
 def test_a_start_may_be_a_datetime(sim: RemoteSimulator) -> None:

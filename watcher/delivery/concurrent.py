@@ -316,6 +316,7 @@ class ConcurrentDelivery:
             return
         self._tick_due = now + _TICK_SECONDS
         self._dispatcher.log_repeats()
+        self._progress.log_if_none_matches()
         for queue in self._queues.values():
             if queue.is_empty and self._dispatcher.first_pending(queue.shard_key):
                 self._add(queue, partial(self._dispatcher.tick, queue.shard_key))

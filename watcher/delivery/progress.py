@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Protocol
 
 from watcher.aws.model import ShardKey
+from watcher.clock import CLOCK, Clock
+from watcher.formatting.text import counted
 from watcher.observability.watch_stats import Totals
 from watcher.records.page import RecordPage
 from watcher.records.redaction import Redaction
 from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.messages import Page, WireFilter
+
+logger = logging.getLogger("watcher")
+
+_UNMATCHED_SECONDS = 30.0
+"""The time after which a filter that has let nothing through is worth a line."""
 
 
 class PositionStats(Protocol):
@@ -35,10 +44,15 @@ class Progress:
         stats: PositionStats,
         mark_dirty: Callable[[], object],
         wire_filter: WireFilter | None = None,
+        names: Set[str] = frozenset(),
         redaction: Redaction | None = None,
         max_records: int | None = None,
+        clock: Clock = CLOCK,
     ) -> None:
-        """Calls `mark_dirty` when there are new positions to save."""
+        """Calls `mark_dirty` when there are new positions to save.
+
+        `names` are the attributes that the filter names.
+        """
         self._redaction = redaction
         self.limit = math.inf if max_records is None else max_records
         """The number of records after which the watch ends."""
@@ -46,6 +60,10 @@ class Progress:
         self._stats = stats
         self._mark_dirty = mark_dirty
         self._wire_filter = wire_filter
+        self._names = names
+        self._seen: set[str] = set()
+        self._clock = clock
+        self._unmatched_due: float | None = None
         self._is_within: Callable[[ShardKey, WireRecord], bool] | None = None
 
     @property
@@ -73,6 +91,9 @@ class Progress:
 
         Every record passes here on its way to a handler, so redaction needs no other place.
         """
+        self._seen.update(page.names)
+        if self._unmatched_due is None and self._wire_filter is not None:
+            self._unmatched_due = self._clock.monotonic() + _UNMATCHED_SECONDS
         return page.opened(shard_key, self._redaction)
 
     def wire_filter(self, shard_key: ShardKey) -> WireFilter | None:
@@ -81,6 +102,22 @@ class Progress:
         if is_within is None:
             return passes
         return lambda wire: is_within(shard_key, wire) and (passes is None or passes(wire))
+
+    def log_if_none_matches(self, *, at_end: bool = False) -> None:
+        """Logs that the filter has let nothing through: at the end, and once after a while."""
+        due = self._unmatched_due
+        if due is None or not (at_end or self._clock.monotonic() >= due):
+            return
+        self._unmatched_due = math.inf
+        if self._totals.records or not self._totals.filtered:
+            return
+        text = f"0 of {counted(self._totals.filtered, 'change')} matched"
+        absent = sorted(self._names - self._seen) if self._seen else []
+        if not absent:
+            return logger.info(text)
+        near = difflib.get_close_matches(absent[0], self._seen, 1)
+        named = ", ".join(absent) + (f" ({near[0]}?)" if near else "")
+        logger.warning(f"{text}; none has {named}")
 
     def count(
         self, table: str, kinds: Mapping[str, int] | list[str], records: int, filtered: int

@@ -111,6 +111,7 @@ class SequentialDelivery:
         """See `Delivery`."""
         with self._heartbeat.during(Phase.DELIVERING):
             self._dispatcher.tick()
+            self._progress.log_if_none_matches()
             if self._current_page is not None:
                 self._take_turn(self._current_page)
         if self._current_page is not None or not self._ends:

@@ -162,10 +162,10 @@ class _Image:
 
 def _images(condition: Condition) -> _Images:
     """Returns the images; of each one stays undecoded what the condition does not name there."""
-    paths = list(_paths(condition))
+    named = list(places(condition))
     found = {}
     for image, field in _FIELDS.items():
-        steps = [path.steps for path in paths if path.image in (image, "item")]
+        steps = [path.steps for path in named if path.image in (image, "item")]
         names = sorted({str(each[0]) for each in steps if each})
         found[image] = _Image(field, attributes_decoder(names) if all(steps) else _whole)
     new, old, key = found.values()
@@ -177,18 +177,19 @@ def _images(condition: Condition) -> _Images:
     return {**found, "item": item}
 
 
-def _paths(part: Condition | Operand) -> Iterator[Place]:
+def places(part: Condition | Operand) -> Iterator[Place]:
+    """Yields the places that a condition looks at."""
     match part:
         case Place():
             yield part
         case Test(_, several) | All(several) | AnyOf(several):
             for each in several:
-                yield from _paths(each)
+                yield from places(each)
         case Not(inner) | Computed(_, inner):
-            yield from _paths(inner)
+            yield from places(inner)
         case OfElements(path, inner):
             yield path
-            yield from _paths(inner)
+            yield from places(inner)
 
 
 _any_item = msgspec.json.Decoder(dict[str, Any])

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from watcher.errors import UsageError
 from watcher.records.conditions import (
@@ -63,9 +64,6 @@ _LEVELS: Final[dict[str, dict[str, str]]] = {
 }
 _IMAGES: Final = {"Keys": Place("key"), "NewImage": Place("new"), "OldImage": Place("old")}
 _LEAVES: Final = ("", "numeral")
-_OPERATORS: Final = (
-    *("anything-but", "equals-ignore-case", "exists", "numeric", "prefix", "suffix"),
-)
 _COMPARISONS: Final[dict[str, Callable[[Decimal, Decimal], bool]]] = {
     "=": operator.eq,
     "<": operator.lt,
@@ -73,6 +71,20 @@ _COMPARISONS: Final[dict[str, Callable[[Decimal, Decimal], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_OF_TEXT: Final[dict[str, Callable[[str, str], bool]]] = {
+    "prefix": str.startswith,
+    "suffix": str.endswith,
+    "equals-ignore-case": lambda value, text: value.lower() == text.lower(),
+}
+_OPERATORS: Final = ("anything-but", *_OF_TEXT, "exists", "numeric")
+
+
+class _Leaf(NamedTuple):
+    """The test that a list of accepted values becomes."""
+
+    holds: _Holds
+    bound: Bound | None = None
+    """Where a value of the leaf's kind is if it passes; None: anywhere."""
 
 
 def parse_pattern(pattern: object) -> Condition:
@@ -108,7 +120,7 @@ def _field(name: str, part: object, level: str, path: str, place: Place) -> Cond
     elif level == "image":
         place = Place(place.image, (*place.steps, name))
     if isinstance(part, list | tuple):
-        return _of_content(name, level, place, _leaf(part, below, at), part)
+        return _of_content(name, level, place, _leaf(part, name, below, at), part)
     if below in _LEAVES:
         shown = "[…]" if isinstance(part, Mapping) else f"[{json.dumps(part, default=str)}]"
         raise UsageError(f"{at}: put the accepted values into a list: {shown}")
@@ -158,15 +170,16 @@ def _of_absences(part: object, wanted: bool) -> object:
 
 
 def _of_content(
-    name: str, level: str, place: Place, holds: _Holds, accepted: Sequence[object]
+    name: str, level: str, place: Place, leaf: _Leaf, accepted: Sequence[object]
 ) -> Condition:
     """Returns the condition that a field's content passes a test."""
+    holds = leaf.holds
     if level == "value":
 
         def of_kind(value: Value) -> bool:
             return holds(value.get(name, ABSENT) if value else ABSENT)
 
-        return Test(of_kind, (place,), _bound(name, accepted))
+        return Test(of_kind, (place,), leaf.bound)
     if level == "image" or name in _IMAGES:
         return Test(holds, (place,))
     if level == "identity":
@@ -189,11 +202,11 @@ def _of_content(
 # Leaves
 
 
-def _leaf(accepted: Sequence[object], kind: str, path: str) -> _Holds:
+def _leaf(accepted: Sequence[object], name: str, kind: str, path: str) -> _Leaf:
     """Returns the test that a value, or one of its elements, is among those accepted."""
     if not accepted:
         raise UsageError(f"{path}: empty; give at least one value")
-    tests = []
+    leaves = []
     for index, each in enumerate(accepted):
         at = f"{path}[{index}]"
         if kind not in _LEAVES and not (isinstance(each, Mapping) and "exists" in each):
@@ -201,53 +214,82 @@ def _leaf(accepted: Sequence[object], kind: str, path: str) -> _Holds:
                 f"{at}: only exists can stand here; "
                 'a value stands under its type, as in {"S": ["open"]}'
             )
-        tests.append(_accepted(each, kind == "numeral", at))
-    if len(tests) == 1:
-        return tests[0]
-    return lambda value: any(test(value) for test in tests)
+        leaves.append(_accepted(each, kind == "numeral", at))
+    bounds = [
+        each.bound._replace(kind=name) if isinstance(each.bound, Texts) else each.bound
+        for each in leaves
+    ]
+    bound = union(bounds) if name in ("S", "N", "B") else None
+    if len(leaves) == 1:
+        return _Leaf(leaves[0].holds, bound)
+    tests = [each.holds for each in leaves]
+    return _Leaf(lambda value: any(test(value) for test in tests), bound)
 
 
-def _accepted(each: object, numeral: bool, path: str) -> _Holds:
+def _accepted(each: object, numeral: bool, path: str) -> _Leaf:
     if not isinstance(each, Mapping):
         return _any_element(_equals(each, numeral, path))
     if len(each) != 1:
         raise UsageError(f"{path}: give one operator")
     ((name, argument),) = each.items()
     at = f"{path}.{name}"
-    match name:
-        case "exists":
-            if not isinstance(argument, bool):
-                raise UsageError(f"{at}: give true or false")
-            return lambda value: (value is not ABSENT) is argument
-        case "numeric":
-            return _any_element(_numeric(argument, numeral, at))
-        case "anything-but":
-            return _any_element(_anything_but(argument, numeral, at))
-        case "prefix" | "suffix" | "equals-ignore-case":
-            return _any_element(_text(name, argument, at))
-    return refuse(path, f'unknown operator "{name}"', name, _OPERATORS)
+    if name == "exists":
+        if not isinstance(argument, bool):
+            raise UsageError(f"{at}: give true or false")
+        return _Leaf(lambda value: (value is not ABSENT) is argument)
+    if name == "numeric":
+        return _any_element(_numeric(argument, numeral, at))
+    if name == "anything-but":
+        several = argument if isinstance(argument, list | tuple) else [argument]
+        if not several:
+            raise UsageError(f"{at}: empty; give at least one value")
+        others = [_equals(one, numeral, f"{at}[{index}]") for index, one in enumerate(several)]
+        return _any_element(_Leaf(lambda value: not any(other.holds(value) for other in others)))
+    if name not in _OF_TEXT:
+        refuse(path, f'unknown operator "{name}"', name, _OPERATORS)
+    if not isinstance(argument, str):
+        raise UsageError(f"{at}: give a string")
+    compare, text = _OF_TEXT[name], argument
+    bound = Texts("", (text,), whole=False) if name == "prefix" else None
+    return _any_element(_Leaf(lambda value: isinstance(value, str) and compare(value, text), bound))
 
 
-def _any_element(test: _Holds) -> _Holds:
+def _any_element(leaf: _Leaf) -> _Leaf:
     """Returns a test of a scalar, or of any element of a list; an absent value never passes."""
+    test = leaf.holds
 
     def look(value: object) -> bool:
         if isinstance(value, list):
             return any(look(element) for element in value)
         return value is not ABSENT and not isinstance(value, dict) and test(value)
 
-    return look
+    return leaf._replace(holds=look)
 
 
-def _equals(literal: object, numeral: bool, path: str) -> _Holds:
+def _equals(literal: object, numeral: bool, path: str) -> _Leaf:
     if literal is None or isinstance(literal, bool):
-        return lambda value: value is literal
+        return _Leaf(lambda value: value is literal)
     if isinstance(literal, str):
-        return lambda value: bool(value == literal)
+        return _Leaf(lambda value: bool(value == literal), Texts("", (literal,), whole=True))
     if isinstance(literal, int | float | Decimal):
-        number, read = _finite(literal, path), _reader(numeral)
-        return lambda value: read(value) == number
+        return _compared([("=", _finite(literal, path))], numeral)
     raise UsageError(f"{path}: give a string, a number, true, false or null")
+
+
+def _numeric(argument: object, numeral: bool, path: str) -> _Leaf:
+    """Returns the test of a comparison: `["=", 5]`, `[">", 0]`, `[">=", 0, "<", 10]`."""
+    advice = 'give comparisons such as ["=", 5] or [">", 0, "<=", 10]'
+    if not isinstance(argument, list | tuple) or len(argument) not in (2, 4):
+        raise UsageError(f"{path}: {advice}")
+    comparisons = []
+    for sign, bound in zip(argument[::2], argument[1::2], strict=True):
+        known = isinstance(sign, str) and sign in _COMPARISONS
+        if not known or isinstance(bound, bool) or not isinstance(bound, int | float | Decimal):
+            raise UsageError(f"{path}: {advice}")
+        comparisons.append((sign, _finite(bound, path)))
+    if len(argument) == 4 and (argument[0][0], argument[2][0]) not in ((">", "<"), ("<", ">")):
+        raise UsageError(f"{path}: {advice}")
+    return _compared(comparisons, numeral)
 
 
 def _finite(literal: int | float | Decimal, path: str) -> Decimal:
@@ -257,82 +299,23 @@ def _finite(literal: int | float | Decimal, path: str) -> Decimal:
     return number
 
 
-def _numeric(argument: object, numeral: bool, path: str) -> _Holds:
-    """Returns the test of a comparison: `["=", 5]`, `[">", 0]`, `[">=", 0, "<", 10]`."""
-    advice = 'give comparisons such as ["=", 5] or [">", 0, "<=", 10]'
-    if not isinstance(argument, list | tuple) or len(argument) not in (2, 4):
-        raise UsageError(f"{path}: {advice}")
-    comparisons = []
-    for name, bound in zip(argument[::2], argument[1::2], strict=True):
-        known = isinstance(name, str) and name in _COMPARISONS
-        if not known or isinstance(bound, bool) or not isinstance(bound, int | float | Decimal):
-            raise UsageError(f"{path}: {advice}")
-        comparisons.append((_COMPARISONS[name], _finite(bound, path)))
-    if len(argument) == 4 and (argument[0][0], argument[2][0]) not in ((">", "<"), ("<", ">")):
-        raise UsageError(f"{path}: {advice}")
-    read = _reader(numeral)
+def _compared(comparisons: Sequence[tuple[str, Decimal]], numeral: bool) -> _Leaf:
+    """Returns the test of a number: DynamoDB's are text, others are JSON's."""
+    read = _numeral if numeral else _plain_number
+    tests = [(_COMPARISONS[sign], to) for sign, to in comparisons]
 
     def test(value: object) -> bool:
         number = read(value)
         if number is None:
             return False
-        for compare, to in comparisons:  # noqa: SIM110  all() takes a fifth longer
+        for compare, to in tests:  # noqa: SIM110  all() takes a fifth longer
             if not compare(number, to):
                 return False
         return True
 
-    return test
-
-
-def _text(name: str, argument: object, path: str) -> _Holds:
-    """Returns the test of prefix, suffix or equals-ignore-case, which the first two may contain."""
-    if name != "equals-ignore-case" and isinstance(argument, Mapping):
-        if list(argument) != ["equals-ignore-case"]:
-            raise UsageError(f"{path}: only equals-ignore-case can stand here")
-        inner = _text(name, _lower(argument["equals-ignore-case"], path), path)
-        return lambda value: isinstance(value, str) and inner(value.lower())
-    if not isinstance(argument, str):
-        raise UsageError(f"{path}: give a string")
-    if name == "prefix":
-        return lambda value: isinstance(value, str) and value.startswith(argument)
-    if name == "suffix":
-        return lambda value: isinstance(value, str) and value.endswith(argument)
-    lowered = argument.lower()
-    return lambda value: isinstance(value, str) and value.lower() == lowered
-
-
-def _lower(argument: object, path: str) -> str:
-    if not isinstance(argument, str):
-        raise UsageError(f"{path}.equals-ignore-case: give a string")
-    return argument.lower()
-
-
-def _anything_but(argument: object, numeral: bool, path: str) -> _Holds:
-    """Returns the test that a value is present and is none of these values, prefixes, suffixes."""
-    make: Callable[[Any, str], _Holds]
-    if isinstance(argument, Mapping):
-        names = ("prefix", "suffix", "equals-ignore-case")
-        if len(argument) != 1 or (name := next(iter(argument))) not in names:
-            raise UsageError(f"{path}: give values, or one of {', '.join(names)}")
-        argument, path = argument[name], f"{path}.{name}"
-
-        def make(each: object, at: str) -> _Holds:
-            return _text(name, each, at)
-    else:
-
-        def make(each: object, at: str) -> _Holds:
-            return _equals(each, numeral, at)
-
-    several = argument if isinstance(argument, list | tuple) else [argument]
-    if not several:
-        raise UsageError(f"{path}: empty; give at least one value")
-    tests = [make(each, f"{path}[{index}]") for index, each in enumerate(several)]
-    return lambda value: not any(test(value) for test in tests)
-
-
-def _reader(numeral: bool) -> Callable[[Any], Decimal | None]:
-    """Returns the conversion of a number: DynamoDB's are text, others are JSON's."""
-    return _numeral if numeral else _plain_number
+    low = max((float(to) for sign, to in comparisons if sign[0] in ">="), default=-math.inf)
+    high = min((float(to) for sign, to in comparisons if sign[0] in "<="), default=math.inf)
+    return _Leaf(test, Range(low, high) if numeral else None)
 
 
 def _plain_number(value: object) -> Decimal | None:
@@ -351,33 +334,3 @@ def refuse(path: str, text: str, word: str, known: Iterable[str], advice: str = 
     near = difflib.get_close_matches(word, known, 1)
     advice = f'did you mean "{near[0]}"?' if near else advice or f"use {', '.join(known)}"
     raise UsageError(f"{path}: {text}; {advice}" if path else f"{text}; {advice}")
-
-
-def _bound(kind: str, accepted: Sequence[object]) -> Bound | None:
-    """Returns the bound of what a leaf accepts of a value of this kind."""
-    if kind not in ("S", "N", "B"):
-        return None
-    return union([_range(each) if kind == "N" else None for each in accepted]) or union(
-        [_texts(kind, each) for each in accepted]
-    )
-
-
-def _texts(kind: str, each: object) -> Texts | None:
-    if isinstance(each, str):
-        return Texts(kind, (each,), whole=True)
-    prefix = each.get("prefix") if isinstance(each, Mapping) else None
-    return Texts(kind, (prefix,), whole=False) if isinstance(prefix, str) else None
-
-
-def _range(each: object) -> Range | None:
-    """Returns the bounds of a comparison; None for anything else."""
-    words = each.get("numeric") if isinstance(each, Mapping) else ["=", each]
-    if not words or isinstance(words[1], bool) or not isinstance(words[1], int | float | Decimal):
-        return None
-    made = Range()
-    for sign, bound in zip(words[::2], words[1::2], strict=True):
-        if sign[0] in ">=":
-            made = made._replace(low=float(str(bound)))
-        if sign[0] in "<=":
-            made = made._replace(high=float(str(bound)))
-    return made

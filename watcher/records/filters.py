@@ -22,10 +22,12 @@ from watcher.records.conditions import (
     OfRecord,
     Prefilter,
     compiled,
+    places,
 )
 from watcher.records.diff import to_number
 from watcher.records.expressions import parse_expression
 from watcher.records.filter_patterns import parse_pattern, refuse
+from watcher.records.paths import path_text
 from watcher.records.record import Record
 from watcher.records.wire import (
     KINDS,
@@ -41,6 +43,8 @@ from watcher.records.wire import (
 _TTL = "TTL"
 _ONLY = (*KINDS, _TTL, SNAPSHOT)
 _OTHER_WORDS = {"update": "modify", "delete": "remove"}
+_shallow = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MOST_NAMES = 1000
 _any_item = msgspec.json.Decoder(WireItem)
 _SECOND_PAIR = re.compile(r",[\w.-]+=(?!=)")
 
@@ -90,12 +94,17 @@ class RecordFilter:
             parts.append(_of_kinds(kinds))
         if keys:
             parts.append(_of_key(keys))
-        if patterns:
-            several = [
-                parse_expression(each) if isinstance(each, str) else parse_pattern(each)
-                for each in patterns
-            ]
+        several = [
+            parse_expression(each) if isinstance(each, str) else parse_pattern(each)
+            for each in patterns
+        ]
+        if several:
             parts.append(AnyOf(tuple(several)))
+        self._places = [each for part in several for each in places(part) if each.steps]
+        named = {each.steps[0] for each in self._places if each.image != "element"}
+        self.names = frozenset(map(str, named))
+        """The attributes that the conditions and patterns name."""
+        self._unseen = set(self.names)
         if grep:
             parts.append(_of_text(grep))
         condition = All(tuple(parts))
@@ -107,6 +116,27 @@ class RecordFilter:
         """Returns the indexes of the matching records."""
         matches = self.matches_wire
         return [index for index in self._prefilter(records) if matches(records[index])]
+
+    def names_beside(self, records: Sequence[WireRecord]) -> list[str]:
+        """Returns the names that records have, until each that the filter names was among them."""
+        found: set[str] = set()
+        for record in records if self._unseen else ():
+            change = record.dynamodb
+            for image in filter(None, (change.Keys, change.NewImage, change.OldImage)):
+                found.update(_shallow.decode(image))
+        self._unseen -= found
+        return sorted(found)[:_MOST_NAMES]
+
+    def refuse_view(self, view_type: str) -> None:
+        """Raises UsageError for a stream whose records lack an image that the filter looks at."""
+        for image in ("new", "old"):
+            paths = [path_text(each.steps) for each in self._places if each.image == image]
+            if paths and view_type and image.upper() not in view_type:
+                raise UsageError(
+                    f"{image}.{paths[0]}: the stream's view type is {view_type}, whose changes "
+                    f"have no {image} image",
+                    "filters",
+                )
 
     def __call__(self, record: Record) -> bool:
         """Returns True for a matching record."""

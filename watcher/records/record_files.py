@@ -38,7 +38,6 @@ class _Line(msgspec.Struct):
     shard_id: str = ""
     stream: str = ""
     handler: str = ""
-    observer: str = ""  # the handler, in letters of version 0.1
     eventSourceARN: str = ""  # the stream, in a Lambda function's event
     Records: list[msgspec.Raw] | None = None
     """The records of such an event, or of an answer of GetRecords."""
@@ -113,8 +112,7 @@ class RecordLines:
                 self._leave_out(number, error)
                 continue
             name = (stream, letter.shard_id, record.sequence_number)
-            handler = letter.handler or letter.observer
-            is_first = self._first.setdefault(name, handler) == handler
+            is_first = self._first.setdefault(name, letter.handler) == letter.handler
             self._first.move_to_end(name)
             if len(self._first) > _REMEMBERED:
                 self._first.popitem(last=False)

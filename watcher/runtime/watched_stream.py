@@ -209,6 +209,16 @@ class WatchedStream:
             options=PullOptions(stream_count=stream_count, up_to_now=True),
         )
 
+    def _refuse_view(self, view_type: str) -> None:
+        """Raises UsageError for a filter of images that the stream lacks; one of several warns."""
+        try:
+            if (record_filter := self._options.record_filter) is not None:
+                record_filter.refuse_view(view_type)
+        except UsageError as error:
+            if self.stream_count == 1:
+                raise
+            logger.warning(f"{self.table}: {error}", extra=self.coordinator.about())
+
     def start(self) -> None:
         """Makes the first listing. Raises StreamError, DataLossError."""
         token = self._stored
@@ -225,6 +235,7 @@ class WatchedStream:
                 raise
             self.move_on(new, str(error))
             listing = self._listed()
+        self._refuse_view(listing.view_type)
         policy = self._options.on_stale
         restarts = self.losses.restarts_snapshot(policy, "checkpoint", token, listing)
         self.coordinator.start(listing)

@@ -13,6 +13,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 
 from watcher import process_start
@@ -38,7 +39,7 @@ from watcher.runtime.protocol import (
     ShardAssignment,
     ShardClosed,
 )
-from watcher.streams.messages import Message, Page, PageFilter, ReaderCrashed, ReaderEnded
+from watcher.streams.messages import MakePage, Message, Page, ReaderCrashed, ReaderEnded, make_page
 from watcher.streams.shard_reader import ShardReader
 
 # The number of reads under way, as each answer may have a megabyte; with slow ones, the largest.
@@ -68,7 +69,7 @@ class AssignedShard:
         service: Service,
         counters: Counters,
         clock: Clock = CLOCK,
-        page_filter: PageFilter | None = None,
+        make_page: MakePage = make_page,
     ) -> None:
         self.shard_key = assignment.shard_key
         self.reader = ShardReader(
@@ -78,7 +79,7 @@ class AssignedShard:
             closed=assignment.closed,
             bounded_at=assignment.bounded_at,
             end=assignment.end,
-            page_filter=page_filter,
+            make_page=make_page,
             poll_max=assignment.poll_max,
             latest=assignment.latest,
             clock=clock,
@@ -260,6 +261,14 @@ def run(
     worker.serve(commands, counters, client, credentials, record_filter)
 
 
+def pages_of(record_filter: RecordFilter | None) -> MakePage:
+    """Returns what makes pages without most of what the filter rejects."""
+    if record_filter is None:
+        return make_page
+    matching, names = record_filter.matching_indexes, record_filter.names_beside
+    return partial(make_page, page_filter=matching, names=names)
+
+
 class Worker:
     """Reads in as many threads as slow reads are under way, and one.
 
@@ -298,7 +307,7 @@ class Worker:
         record_filter: RecordFilter | None,
     ) -> None:
         """Obeys the manager's commands until their pipe ends; `client` makes a stream's client."""
-        page_filter = None if record_filter is None else record_filter.matching_indexes
+        make = pages_of(record_filter)
         reader = CommandReader(commands)
         while not reader.is_closed:
             for command in reader.receive(self.check_in):
@@ -311,7 +320,7 @@ class Worker:
                             crashed = ReaderCrashed(str(error), fatal=True)
                             self._send(assignment.shard_key, [crashed])
                         else:
-                            self.add(AssignedShard(assignment, service, mine, CLOCK, page_filter))
+                            self.add(AssignedShard(assignment, service, mine, CLOCK, make))
                     case NewCredentials(keys):
                         credentials.take(keys)
                     case _:

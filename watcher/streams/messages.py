@@ -41,6 +41,8 @@ class Page(msgspec.Struct, frozen=True, tag=True):
 
     Empty where none was.
     """
+    names: list[str] = []
+    """Attributes of the records where all are left out, and a condition may name none of these."""
 
     @property
     def count(self) -> int:
@@ -185,6 +187,9 @@ WireFilter = Callable[[WireRecord], bool]
 PageFilter = Callable[[Sequence[WireRecord]], list[int]]
 """Returns the indexes of the records that pass the filter."""
 
+Names = Callable[[Sequence[WireRecord]], list[str]]
+"""Returns the names of the records' attributes; none once they are of no interest."""
+
 MakePage = Callable[..., Page]
 """The signature of `make_page`: (body, records, first, last) to a page."""
 
@@ -194,7 +199,9 @@ def make_page(
     records: Sequence[WireRecord],
     first: int,
     last: int,
+    *,
     page_filter: PageFilter | None = None,
+    names: Names | None = None,
 ) -> Page:
     """Returns the page of the records `first` to `last`, without the last.
 
@@ -212,7 +219,8 @@ def make_page(
                 left_out.append(last - first - len(kept))
                 kinds = _kinds([records[place] for place in kept])
                 smaller = _of(body, records, kept)
-                return Page(0, len(kept), number, smaller, created, kinds, left_out)
+                others = [] if names is None or kept else names(records[first:last])
+                return Page(0, len(kept), number, smaller, created, kinds, left_out, others)
     return Page(first, last, number, body, created, _kinds(records[first:last]))
 
 

@@ -88,15 +88,10 @@ def new(name: str, *accepted: Any, **fields: Any) -> dict[str, Any]:
         (new("status.S", {"equals-ignore-case": "shipped"}), True),
         (new("status.S", {"prefix": "Ship"}), True),
         (new("status.S", {"prefix": "ship"}), False),
-        (new("status.S", {"prefix": {"equals-ignore-case": "sHIP"}}), True),
         (new("status.S", {"suffix": "ped"}), True),
-        (new("status.S", {"suffix": {"equals-ignore-case": "PED"}}), True),
         (new("status.S", {"anything-but": ["open"]}), True),
         (new("status.S", {"anything-but": "Shipped"}), False),
         (new("status.S", {"anything-but": ["open", "Shipped"]}), False),
-        (new("status.S", {"anything-but": {"prefix": "Sh"}}), False),
-        (new("status.S", {"anything-but": {"suffix": ["x", "y"]}}), True),
-        (new("status.S", {"anything-but": {"equals-ignore-case": "SHIPPED"}}), False),
         (new("absent.S", {"anything-but": ["open"]}), False),
         (new("note.S", ""), True),
         (new("status.S", ""), False),
@@ -183,7 +178,7 @@ def test_a_pattern(pattern: dict[str, Any], expected: bool) -> None:
         (new("total.N", {"numeric": [">", 5, ">", 6]}), "N[0].numeric: give comparisons"),
         (new("total.N", {"numeric": ["!=", 5]}), "N[0].numeric: give comparisons"),
         (new("status.S", {"anything-but": []}), "S[0].anything-but: empty"),
-        (new("status.S", {"anything-but": {"like": "x"}}), "anything-but: give values, or one of"),
+        (new("status.S", {"anything-but": {"prefix": "x"}}), "anything-but[0]: give a string, a"),
         ('{"dynamodb": {"SizeBytes": [NaN]}}', "dynamodb.SizeBytes[0]: not a number that"),
         ('{"dynamodb": {"SizeBytes": [-Infinity]}}', "SizeBytes[0]: not a number that"),
         ('{"dynamodb": {"SizeBytes": [1e99999999999999999999]}}', "SizeBytes[0]: not a number"),
@@ -278,8 +273,6 @@ def accepts(each: Any, value: Any, numeral: bool) -> bool:
             sign, bound = argument
             number = Decimal(value) if numeral else Decimal(bound)
             return numeral and (number > bound if sign == ">" else number <= bound)
-    if isinstance(argument, dict):
-        return not accepts(argument, value, numeral)
     return not any(accepts(other, value, numeral) for other in argument)
 
 
@@ -310,7 +303,6 @@ TEXTS = st.one_of(
         WORDS,
     ),
     st.builds(lambda texts: {"anything-but": texts}, st.lists(WORDS, min_size=1, max_size=2)),
-    st.builds(lambda text: {"anything-but": {"prefix": text}}, WORDS),
 )
 NUMBERS = st.one_of(
     NUMERALS,

@@ -89,7 +89,7 @@ def test_what_the_worker_leaves_out_is_what_the_manager_would(
     outcomes = []
     for test in (None, chosen):
         delivered = Delivered(wanted, limit, together=together)
-        message = make_page(body, records, first, len(records), test)
+        message = make_page(body, records, first, len(records), page_filter=test)
         assert message.read == len(records) - first
         delivered.delivery.submit(ShardKey(ARN, "a"), delivered.shard, message)
         delivered.delivery.deliver()
@@ -106,5 +106,5 @@ def test_a_filter_that_fails_leaves_nothing_out(body: bytes) -> None:
         raise ValueError("no such key")
 
     if records:
-        whole = make_page(body, records, 0, len(records), fail)
+        whole = make_page(body, records, 0, len(records), page_filter=fail)
         assert whole == make_page(body, records, 0, len(records))
