@@ -19,7 +19,7 @@ from watcher.delivery.handler import Handler
 from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import Delivery
 from watcher.delivery.sequential import SequentialDelivery
-from watcher.observability.exporter import open_displays
+from watcher.observability.exporter import exporting
 from watcher.observability.heartbeat import LATE_SECONDS, Heartbeat
 from watcher.observability.watch_stats import Display, Totals
 from watcher.options import WatchOptions
@@ -51,9 +51,11 @@ def open_watch(
     """
     with ExitStack() as stack:
         stack.enter_context(raised_open_files())
-        displays, heartbeat = stack.enter_context(
-            open_displays(options.display, options.metrics_port)
-        )
+        displays = [] if options.display is None else [options.display]
+        heartbeat = Heartbeat.shared()
+        if options.metrics_port is not None:
+            exporter = exporting(options.metrics_port, heartbeat)
+            displays.append(stack.enter_context(exporter))
         store = None
         if options.checkpoint is not None:
             opened = open_store(options.checkpoint, options.connection, named)

@@ -33,7 +33,7 @@ ROOMS = [
     ["records"],
     ["aws"],
     ["call_pool"],
-    ["shutdown", "sockets", "process_start"],
+    ["shutdown", "process_start"],
     ["files", "times"],
     ["clock", "declared", "errors", "retry", "safe_path", "version"],
 ]

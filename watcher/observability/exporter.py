@@ -10,12 +10,13 @@ import contextlib
 import importlib.util
 import logging
 import os
+import re
 import signal
 import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, Pipe
 from typing import BinaryIO
 
@@ -26,11 +27,12 @@ from watcher.errors import ResourceError, UsageError
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Display, LatestStats, WatchStats
 from watcher.process_start import failed_start
-from watcher.sockets import listening, url
 from watcher.version import install
 
 logger = logging.getLogger("watcher")
 
+_LOOPBACK = "127.0.0.1"
+_ADDRESS = re.compile(r"(?:(?P<host>\[[\w:.%]+\]|[^\[\]:]+):)?(?P<port>\d{1,5})")
 _HEADER = struct.Struct("<I")
 
 # The delay between two sends: the statistics change faster than any scrape.
@@ -42,22 +44,6 @@ _decoder = msgspec.msgpack.Decoder(WatchStats)
 
 
 @contextmanager
-def open_displays(
-    display: Display | None, metrics_port: str | int | None
-) -> Iterator[tuple[list[Display], Heartbeat]]:
-    """Opens the watch's displays for the time of the block; yields them and their heartbeat.
-
-    Raises UsageError where metrics can't be served.
-    """
-    displays = [] if display is None else [display]
-    heartbeat = Heartbeat.shared()
-    with ExitStack() as stack:
-        if metrics_port is not None:
-            displays.append(stack.enter_context(exporting(metrics_port, heartbeat)))
-        yield displays, heartbeat
-
-
-@contextmanager
 def exporting(
     address: str | int, heartbeat: Heartbeat, *, send_seconds: float = _SEND_SECONDS
 ) -> Iterator[Exporter]:
@@ -65,23 +51,37 @@ def exporting(
 
     The probes report the watch's `heartbeat`. Raises UsageError where it can't listen.
     """
-    with listening_at(address) as server_socket:
+    with _listening(str(address)) as server_socket:
         exporter = Exporter(server_socket, heartbeat, send_seconds=send_seconds)
-        base_url = url(server_socket)
+        host, port = server_socket.getsockname()[:2]
     # The socket is closed here: no process started from now on inherits it.
-    logger.info(f"Metrics: {base_url}/metrics")
+    logger.info(f"Metrics: http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
     try:
         yield exporter
     finally:
         exporter.end()
 
 
-def listening_at(address: str | int) -> socket.socket:
-    """Returns a socket for `--metrics-port`. Raises UsageError."""
+def _listening(address: str) -> socket.socket:
+    """Returns a socket that listens at `[HOST:]PORT`; a port of 0 is any free one.
+
+    Bound here, so that a port in use is known before the start. Raises UsageError.
+    """
     if importlib.util.find_spec("prometheus_client") is None:
-        reason = f"needs prometheus-client: {install('metrics')}"
-        raise UsageError(reason, "metrics_port")
-    return listening(str(address), "metrics_port")
+        raise UsageError(f"needs prometheus-client: {install('metrics')}", "metrics_port")
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match["port"]) > 65535:
+        raise UsageError("give PORT, or HOST:PORT, such as 9464", "metrics_port", address)
+    host, port = (match["host"] or _LOOPBACK).strip("[]"), int(match["port"])
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        # socket.create_server adds words of its own; a name that is not found has no number.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+        text = f"can't listen there ({reason.lower()}); choose another"
+        raise UsageError(text, "metrics_port", address) from None
 
 
 class Exporter(Display):
@@ -175,13 +175,11 @@ def serve(
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
-    from watcher.observability.http_server import answering  # an extra, which may be missing
+    from watcher.observability.http_server import answer_requests  # an extra, maybe missing
 
     latest = LatestStats()
-    with (
-        answering(listening, latest, heartbeat),
-        open(receiving.fileno(), "rb", closefd=False) as pipe,
-    ):
+    answer_requests(listening, latest, heartbeat)
+    with open(receiving.fileno(), "rb", closefd=False) as pipe:
         while (stats := _received(pipe)) is not None:
             latest.show(stats)
 

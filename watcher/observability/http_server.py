@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from socketserver import ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -14,7 +13,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from watcher.clock import CLOCK, Clock
-from watcher.observability.heartbeat import Heartbeat, ProbeAnswers, assess
+from watcher.observability.heartbeat import Heartbeat, assess
 from watcher.observability.metrics import PrometheusCollector
 from watcher.observability.watch_stats import LatestStats
 
@@ -44,40 +43,6 @@ class SuspendDetector:
         return self._since
 
 
-Probe = Callable[[float], ProbeAnswers]
-"""Returns the problems that were observable since a (monotonic) time."""
-
-
-def answering_probes(
-    metrics: WSGIApplication, probe: Probe, suspended: SuspendDetector
-) -> WSGIApplication:
-    """Returns a WSGI application that answers /livez, /readyz, /metrics and /."""
-
-    def application(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
-        if path in ("/", "/metrics") and method != "HEAD":
-            return metrics(environ, start)
-        status, text = "200 OK", "ok"
-        headers = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
-        if method not in ("GET", "HEAD"):
-            status, text = "405 Method Not Allowed", f"use {_METHODS}"
-            headers.append(("Allow", _METHODS))
-        elif path in ("/livez", "/readyz"):
-            answers = probe(suspended.check())
-            is_ready = path == "/readyz"
-            if wrong := answers.ready if is_ready else answers.live:
-                status, text = "503 Service Unavailable", "\n".join(wrong)
-            elif is_ready and answers.remark:
-                text = f"ok, {answers.remark}"
-        elif path not in ("/", "/metrics"):
-            status, text = "404 Not Found", "there are /metrics, /livez and /readyz"
-        body = f"{text}\n".encode()
-        start(status, [*headers, ("Content-Length", str(len(body)))])
-        return [] if method == "HEAD" else [body]
-
-    return application
-
-
 class _Request(WSGIRequestHandler):
     timeout = _CLIENT_SECONDS
 
@@ -90,8 +55,10 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
 
-    def __init__(self, listening: socket.socket) -> None:
-        self.suspended = SuspendDetector()
+    def __init__(self, listening: socket.socket, latest: LatestStats, heartbeat: Heartbeat) -> None:
+        self._latest = latest
+        self._heartbeat = heartbeat
+        self._suspended = SuspendDetector()
         host, port = listening.getsockname()[:2]
         super().__init__((host, port), _Request, bind_and_activate=False)
         self.socket.close()
@@ -99,30 +66,44 @@ class _Server(ThreadingMixIn, WSGIServer):
         # As server_bind does, but without its lookup of the host's name.
         self.server_name, self.server_port = host, port
         self.setup_environ()
+        registry = CollectorRegistry()
+        registry.register(PrometheusCollector(latest))
+        self._metrics: WSGIApplication = make_wsgi_app(registry)
+        self.set_app(self._answer)
+
+    def _answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        """Answers /livez, /readyz, /metrics and /."""
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        if path in ("/", "/metrics") and method != "HEAD":
+            return self._metrics(environ, start)
+        status, text = "200 OK", "ok"
+        headers = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
+        if method not in ("GET", "HEAD"):
+            status, text = "405 Method Not Allowed", f"use {_METHODS}"
+            headers.append(("Allow", _METHODS))
+        elif path in ("/livez", "/readyz"):
+            state = self._heartbeat.state().not_before(self._suspended.check())
+            answers = assess(self._latest.stats, state, time.monotonic())
+            is_ready = path == "/readyz"
+            if wrong := answers.ready if is_ready else answers.live:
+                status, text = "503 Service Unavailable", "\n".join(wrong)
+            elif is_ready and answers.remark:
+                text = f"ok, {answers.remark}"
+        elif path not in ("/", "/metrics"):
+            status, text = "404 Not Found", "there are /metrics, /livez and /readyz"
+        body = f"{text}\n".encode()
+        start(status, [*headers, ("Content-Length", str(len(body)))])
+        return [] if method == "HEAD" else [body]
 
     def service_actions(self) -> None:
         """Checks for a suspension; `serve_forever` calls it twice a second."""
-        self.suspended.check()
+        self._suspended.check()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Logs nothing: a client may go away at any time."""
 
 
-@contextmanager
-def answering(
-    listening: socket.socket, latest: LatestStats, heartbeat: Heartbeat
-) -> Iterator[None]:
-    """Answers the requests to this socket until the block ends."""
-
-    def probe(since: float) -> ProbeAnswers:
-        return assess(latest.stats, heartbeat.state().not_before(since), time.monotonic())
-
-    registry = CollectorRegistry()
-    registry.register(PrometheusCollector(latest))
-    server = _Server(listening)
-    server.set_app(answering_probes(make_wsgi_app(registry), probe, server.suspended))
+def answer_requests(listening: socket.socket, latest: LatestStats, heartbeat: Heartbeat) -> None:
+    """Answers the requests to this socket, in a thread, until the process ends."""
+    server = _Server(listening, latest, heartbeat)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield
-    finally:
-        server.server_close()

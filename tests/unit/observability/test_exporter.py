@@ -87,6 +87,15 @@ def test_an_ipv6_address_stands_in_brackets(caplog: pytest.LogCaptureFixture) ->
         assert caplog.messages[0].startswith("Metrics: http://[::1]:")
 
 
+def test_a_port_in_use_is_said(place: Place) -> None:
+    taken = place.url.split(":")[2].removesuffix("/metrics")
+    with (
+        pytest.raises(UsageError, match=r"can't listen there .*choose another"),
+        exporting(taken, Heartbeat()),
+    ):
+        pass
+
+
 def test_a_scrape_before_the_first_figures_is_all_zeros(place: Place) -> None:
     assert "watcher_filtered_records_total 0.0" in place.text()
     assert "watcher_shard_lag_seconds{" not in place.text()
