@@ -1,4 +1,4 @@
-"""That DynamoDB Local rotates and ages its shards as the other tests rely on."""
+"""DynamoDB Local starts, ends with its owner, and its script says what is missing."""
 
 import os
 import signal
@@ -7,10 +7,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from tests.support import dynamodb_local as harness
 from tests.support.dynamodb_local import JVM, SCRIPT, DynamoDBLocal, MissingPart
@@ -18,34 +16,6 @@ from tests.support.dynamodb_local import JVM, SCRIPT, DynamoDBLocal, MissingPart
 pytestmark = pytest.mark.proof
 
 ROOT = SCRIPT.parents[1]
-
-
-def put(server: DynamoDBLocal, *sort_keys: str) -> None:
-    dynamodb = server.client()
-    for sort_key in sort_keys:
-        dynamodb.put_item(TableName="shop", Item={"PK": {"S": "a"}, "SK": {"S": sort_key}})
-
-
-def shards(server: DynamoDBLocal, arn: str) -> list[dict[str, Any]]:
-    answer = server.client("dynamodbstreams").describe_stream(StreamArn=arn)
-    return list(answer["StreamDescription"]["Shards"])
-
-
-def iterator(server: DynamoDBLocal, arn: str, shard: str, kind: str, **more: object) -> str:
-    answer = server.client("dynamodbstreams").get_shard_iterator(
-        StreamArn=arn, ShardId=shard, ShardIteratorType=kind, **more
-    )
-    return str(answer["ShardIterator"])
-
-
-def read(server: DynamoDBLocal, shard_iterator: str) -> tuple[list[str], str | None]:
-    page = server.client("dynamodbstreams").get_records(ShardIterator=shard_iterator)
-    sort_keys = [record["dynamodb"]["Keys"]["SK"]["S"] for record in page["Records"]]
-    return sort_keys, page.get("NextShardIterator")
-
-
-def refusal(error: pytest.ExceptionInfo[ClientError]) -> str:
-    return str(error.value.response["Error"]["Code"])
 
 
 def is_running(pid: int) -> bool:
@@ -59,102 +29,6 @@ def ends(pid: int) -> bool:
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not is_running(pid)
-
-
-def test_every_view_type_has_a_stream(dynamodb_local: DynamoDBLocal) -> None:
-    streams = dynamodb_local.client("dynamodbstreams")
-    for view_type in ("KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"):
-        arn = dynamodb_local.create_table(f"view-{view_type}", view_type)
-        description = streams.describe_stream(StreamArn=arn)["StreamDescription"]
-        assert description["StreamViewType"] == view_type
-    assert dynamodb_local.create_table("no-stream", None, sort_key=False) == ""
-
-
-def test_rollover_makes_three_generations(fresh_dynamodb_local: DynamoDBLocal) -> None:
-    server = fresh_dynamodb_local
-    arn = server.create_table("shop")
-    put(server, "1", "2")
-    server.rollover()
-    put(server, "3")
-    server.rollover()
-    put(server, "4")
-
-    first, second, third = shards(server, arn)
-    assert "ParentShardId" not in first
-    assert second["ParentShardId"] == first["ShardId"]
-    assert third["ParentShardId"] == second["ShardId"]
-    closed = ["EndingSequenceNumber" in s["SequenceNumberRange"] for s in (first, second, third)]
-    assert closed == [True, True, False]
-
-    for shard, sort_keys in ((first, ["1", "2"]), (second, ["3"]), (third, ["4"])):
-        start = iterator(server, arn, shard["ShardId"], "TRIM_HORIZON")
-        records, following = read(server, start)
-        assert records == sort_keys
-        # A closed shard's last records come without a NextShardIterator.
-        assert (following is None) == (shard is not third)
-
-
-def test_iterators_expire_within_an_hour(fresh_dynamodb_local: DynamoDBLocal) -> None:
-    server = fresh_dynamodb_local
-    arn = server.create_table("shop")
-    put(server, "1")
-    [shard] = shards(server, arn)
-    start = iterator(server, arn, shard["ShardId"], "TRIM_HORIZON")
-    assert read(server, start)[0] == ["1"]
-
-    server.dilate_time(1)
-
-    with pytest.raises(ClientError) as error:
-        read(server, start)
-    assert refusal(error) == "ExpiredIteratorException"
-    again = iterator(server, arn, shard["ShardId"], "TRIM_HORIZON")
-    assert read(server, again)[0] == ["1"]
-
-
-def test_a_day_trims_records_and_shards(fresh_dynamodb_local: DynamoDBLocal) -> None:
-    server = fresh_dynamodb_local
-    arn = server.create_table("shop")
-    put(server, "1")
-    server.rollover()
-    put(server, "2")
-
-    server.dilate_time(25)
-    put(server, "3")
-
-    # Ageing closes an open shard, too; Local goes on listing the expired ones.
-    expired, trimmed, young = shards(server, arn)
-    with pytest.raises(ClientError) as error:
-        read(server, iterator(server, arn, expired["ShardId"], "TRIM_HORIZON"))
-    assert refusal(error) == "ResourceNotFoundException"
-    with pytest.raises(ClientError) as error:
-        read(server, iterator(server, arn, trimmed["ShardId"], "TRIM_HORIZON"))
-    assert refusal(error) == "TrimmedDataAccessException"
-    assert read(server, iterator(server, arn, young["ShardId"], "TRIM_HORIZON"))[0] == ["3"]
-
-
-def test_timestamps_are_refused(fresh_dynamodb_local: DynamoDBLocal) -> None:
-    arn = fresh_dynamodb_local.create_table("shop")
-    [shard] = shards(fresh_dynamodb_local, arn)
-    with pytest.raises(ClientError) as error:
-        iterator(
-            fresh_dynamodb_local, arn, shard["ShardId"], "AT_TIMESTAMP", Timestamp=time.time() - 60
-        )
-    assert refusal(error) == "ValidationException"
-
-
-def test_servers_share_neither_tables_nor_time(
-    dynamodb_local: DynamoDBLocal, fresh_dynamodb_local: DynamoDBLocal
-) -> None:
-    arn = dynamodb_local.create_table("other")
-    [shard] = shards(dynamodb_local, arn)
-    start = iterator(dynamodb_local, arn, shard["ShardId"], "TRIM_HORIZON")
-
-    fresh_dynamodb_local.dilate_time(25)
-    fresh_dynamodb_local.rollover()
-
-    assert fresh_dynamodb_local.client().list_tables()["TableNames"] == []
-    assert read(dynamodb_local, start)[0] == []
-    assert shards(dynamodb_local, arn) == [shard]
 
 
 def test_a_stopped_server_answers_no_more(fresh_dynamodb_local: DynamoDBLocal) -> None:

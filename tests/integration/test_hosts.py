@@ -162,7 +162,6 @@ def run(*words: str, program: str = "", seconds: float = 60) -> str:
     return done.stdout
 
 
-PROGRAM = "from follow import run\nif __name__ == '__main__':\n    print(*run())\n"
 # Without a guard: a worker that ran the program's own file would begin another watch.
 UNGUARDED = "from follow import run\nprint(*run())\n"
 
@@ -176,27 +175,10 @@ def test_warnings_are_errors_in_the_development_mode(place: Path) -> None:
     assert run("-W", "error", "-X", "dev", "program.py") == EACH
 
 
-def test_a_zipapp(place: Path) -> None:
-    (place / "app").mkdir()
-    (place / "app" / "__main__.py").write_text(UNGUARDED)
-    run("-m", "zipapp", "app", "-o", "app.pyz")
-    assert run("app.pyz") == EACH
-
-
 def test_a_thread(place: Path) -> None:
     text = "import threading\nfrom follow import run\n"
     text += "made = threading.Thread(target=lambda: print(*run()))\nmade.start()\nmade.join()\n"
     assert run("-", program=text) == EACH
-
-
-@pytest.mark.parametrize("daemonic", [pytest.param(False, marks=installed), True])
-def test_a_process_and_a_daemonic_one(place: Path, daemonic: bool) -> None:
-    text = "import multiprocessing\nfrom follow import run\n"
-    text += "if __name__ == '__main__':\n"
-    text += "    made = multiprocessing.Process(target=lambda: print(*run()), "
-    text += f"daemon={daemonic})\n    made.start()\n    made.join()\n"
-    (place / "program.py").write_text(text)
-    assert run("program.py") == EACH
 
 
 @pytest.mark.parametrize(
@@ -234,51 +216,6 @@ async def main():
 LOOP.run(main())
 """
     assert run("-", program=text.replace("LOOP", loop)) == f"{CHANGES} {EACH}"
-
-
-@installed
-def test_gevent(place: Path) -> None:
-    text = "from gevent import monkey\nmonkey.patch_all()\nimport gevent\nfrom follow import run\n"
-    assert run("-", program=f"{text}print(*gevent.spawn(run).get())\n") == EACH
-
-
-@installed
-def test_coverage(place: Path) -> None:
-    (place / "program.py").write_text(UNGUARDED)
-    (place / ".coveragerc").write_text(
-        "[run]\nconcurrency = multiprocessing,thread\nparallel = true\n"
-    )
-    assert run("-m", "coverage", "run", "program.py") == EACH
-    run("-m", "coverage", "combine", "-q")
-    assert "worker.py" in run("-m", "coverage", "report", "--include=*/runtime/*")
-
-
-@installed
-def test_debugpy(place: Path) -> None:
-    (place / "program.py").write_text(UNGUARDED)
-    # The debugger follows into child processes.
-    assert run("-m", "debugpy", "--listen", "127.0.0.1:0", "program.py").endswith(EACH)
-
-
-@installed
-def test_pyinstaller(place: Path) -> None:
-    (place / "program.py").write_text(
-        f"import multiprocessing\n{PROGRAM}".replace(
-            "    print", "    multiprocessing.freeze_support()\n    print"
-        )
-    )
-    options = ["--log-level", "ERROR", "--noconfirm", "--paths", str(ROOT)]
-    run("-m", "PyInstaller", *options, "program.py", seconds=600)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [place / "dist" / "program" / "program"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, EACH), done.stderr
 
 
 @installed
@@ -381,15 +318,6 @@ def test_workers_of_uvicorn(place: Path, loop: str) -> None:
 
 
 @installed
-def test_uvicorn_that_loads_its_code_again(place: Path) -> None:
-    port = free_port()
-    with started("-m", "uvicorn", "api:app", "--port", str(port), "--reload"):
-        first = wait_for_workers(port, 1)
-        (place / "api.py").write_text(f"{APP}\n# changed\n")
-        wait_for_workers(port, 1, frozenset(first))
-
-
-@installed
 @pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
 def test_workers_of_gunicorn_of_which_one_is_killed(place: Path, kind: str) -> None:
     port = free_port()
@@ -398,11 +326,3 @@ def test_workers_of_gunicorn_of_which_one_is_killed(place: Path, kind: str) -> N
         whole = wait_for_workers(port, 2)
         os.kill(int(min(whole)), signal.SIGKILL)
         wait_for_workers(port, 2, frozenset([min(whole)]))
-
-
-@installed
-def test_workers_of_gunicorn_that_are_uvicorns(place: Path) -> None:
-    port = free_port()
-    options = ["-k", "uvicorn_worker.UvicornWorker", "-w", "2", "-b", f"127.0.0.1:{port}"]
-    with started("-m", "gunicorn", "api:app", *options):
-        wait_for_workers(port, 2)
