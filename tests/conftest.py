@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.order import pytest_xdist_make_scheduler as pytest_xdist_make_schedul
 from tests.simulator import Simulator
 from tests.spark import home
 from tests.support import prefork
+from tests.support.program import log_restored
 from watcher.formatting import style
 from watcher.streams.timing import TIMING
 
@@ -131,18 +131,13 @@ def a_style_of_its_own() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def the_log_as_it_was() -> Iterator[None]:
     """A command that is run in this process sets the log up for itself."""
-    logger = logging.getLogger("watcher")
-    before = logger.level, logger.handlers[:], logger.propagate
-    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
     # A Spark session handles Ctrl-C itself, for as long as the process lives.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
-    level, logger.handlers[:], logger.propagate = before
-    logger.setLevel(level)
+    with log_restored():
+        yield
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         # pytest adds its handlers to those that don't propagate, and pyspark makes them write JSON.
-        if made := logger.manager.loggerDict.get(name):
+        if made := logging.Logger.manager.loggerDict.get(name):
             setattr(made, "propagate", True)  # noqa: B010 - it may be a placeholder
 
 

@@ -4,8 +4,6 @@ import json
 import ssl
 import tempfile
 import threading
-import time
-from collections.abc import Callable
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,10 +11,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from tests.simulator.control import Commands, Control
-from tests.simulator.faults import Faults
-from tests.simulator.model import World
-from tests.simulator.service import Reply, Service
+from tests.simulator import Simulator
 
 from .accounts import Accounts, Answer
 from .certificates import inspected
@@ -42,36 +37,6 @@ class Seen(NamedTuple):
     refused: str
 
 
-class Table(Control):
-    """A table and its stream: the simulator without its own server."""
-
-    def __init__(self, shards: int) -> None:
-        world = World(time.time, 0)
-        world.add_table("orders", ("pk",)).enable(shards, "NEW_AND_OLD_IMAGES")
-        self._service = Service(world, Faults())
-        self._commands = Commands(world, self._service, "orders")
-        self._changed = threading.Condition(threading.RLock())
-
-    def answer(self, target: str, body: bytes, key: str) -> Reply:
-        """What comes of a request."""
-        with self._changed:
-            return self._service.answer(target, body, key)
-
-    def notice(self) -> None:
-        """A request was answered: whoever waits looks again."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
-        with self._changed:
-            if not self._changed.wait_for(condition, timeout):
-                raise TimeoutError(f"not within {timeout} s")
-
-    def _do(self, command: str, **parameters: Any) -> Any:
-        with self._changed:
-            return getattr(self._commands, command)(**parameters)
-
-
 class FakeAWS:
     """`with FakeAWS(shards=4) as aws:`; what happens to the table is for `aws.table` to say."""
 
@@ -90,7 +55,7 @@ class FakeAWS:
 
     def reset(self) -> None:
         """Another account and another table, of which nothing was asked."""
-        self.table = Table(self._shards)
+        self.table = Simulator(shards=self._shards)
         self.accounts = Accounts()
         self.requests: list[Seen] = []
 
@@ -172,7 +137,6 @@ class FakeAWS:
         )
         with self.accounts.lock:
             self.requests.append(seen)
-        self.table.notice()
         return answer
 
 

@@ -58,7 +58,7 @@ def test_with_mfa_one_is_asked_once_on_the_terminal_and_not_by_the_next_program(
     assert shown.count("Enter MFA code") == 1
     assert "Done: 40 records" in shown
     again = run(*arguments[3:], env={})
-    assert again.process.returncode == 0 and len(again.out) == 40
+    assert again.status == 0 and len(again.out) == 40
     assert aws.accounts.calls["AssumeRole"] == 1
     assert refused(aws) == []
 
@@ -86,7 +86,7 @@ def test_a_wrong_code_ends_it_at_once(aws: FakeAWS, tmp_path: Path, code: bytes,
 def test_without_a_terminal_it_says_how_to_get_a_session(aws: FakeAWS, tmp_path: Path) -> None:
     role(tmp_path, f"mfa_serial = {MFA_SERIAL}")
     program = run(aws.table.stream_arn, env={})
-    assert program.process.returncode == 3
+    assert program.status == 3
     (line,) = program.err
     assert "no terminal to ask for an MFA code on; `aws sts get-caller-identity`" in line
 

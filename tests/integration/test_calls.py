@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support.program import run
 
 ALL = ("orders", "--from", "trim-horizon", "--max-records", "2")
 
 
 @pytest.fixture(scope="module")
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders") as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders") as simulator:
         simulator.write("a", 2)
         yield simulator
 
@@ -41,14 +41,14 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_functions_are_called_in_the_order_given_beside_handlers(
-    sim: RemoteSimulator, place: Path
+    sim: Simulator, place: Path
 ) -> None:
     options = ["--call", "app.changes:note", "--greet", "--call", "app.changes:Shop.sell"]
     program = run(*ALL, *options, env=sim.environment, cwd=place)
     assert program.out == ["note a", "hello", "sell INSERT", "note a", "hello", "sell MODIFY"]
 
 
-def test_a_handlers_option_is_in_the_help_and_reaches_it(sim: RemoteSimulator, place: Path) -> None:
+def test_a_handlers_option_is_in_the_help_and_reaches_it(sim: Simulator, place: Path) -> None:
     assert run(*ALL, "--greeting", "hi", env=sim.environment, cwd=place).out == ["hi", "hi"]
     listed = run("--help", "handlers", env={}, cwd=place).out
     assert any("--greeting WORD" in line and "what to say, at 100%" in line for line in listed)
@@ -67,10 +67,10 @@ def test_a_handlers_option_is_in_the_help_and_reaches_it(sim: RemoteSimulator, p
     ],
 )
 def test_a_function_that_cannot_be_called_is_refused(
-    sim: RemoteSimulator, place: Path, name: str, words: str
+    sim: Simulator, place: Path, name: str, words: str
 ) -> None:
     program = run(*ALL, "--call", name, env=sim.environment, cwd=place)
-    assert program.process.returncode == 2
+    assert program.status == 2
     assert words in program.err[-1]
     assert program.out == []
 
@@ -86,5 +86,5 @@ def test_a_function_that_cannot_be_called_is_refused(
 )
 def test_what_is_no_option_is_told_the_nearest(options: list[str], words: str) -> None:
     program = run("orders", *options, env={"AWS_DEFAULT_REGION": "us-east-1"})
-    assert program.process.returncode == 2
+    assert program.status == 2
     assert words in program.err[-1]

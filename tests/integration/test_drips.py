@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support import hanging_parents
 from tests.support.program import PATIENCE, Program, run
 
@@ -30,8 +30,8 @@ listings.MOST_PAGES, listings.MOST_SECONDS = 10**9, 600
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=2, seed=11) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2, seed=11) as simulator:
         yield simulator
 
 
@@ -43,7 +43,7 @@ def patient(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(
-    sim: RemoteSimulator, patient: dict[str, str]
+    sim: Simulator, patient: dict[str, str]
 ) -> None:
     with Program("orders", "--print-json", env=sim.environment | patient) as program:
         program.wait_for_status("Watching")
@@ -57,7 +57,7 @@ def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(
 
 
 def test_of_several_one_that_drips_as_it_begins_is_said_and_keeps_no_other(
-    sim: RemoteSimulator, patient: dict[str, str]
+    sim: Simulator, patient: dict[str, str]
 ) -> None:
     sim.add_table("users")
     sim.fail_next("DescribeStream", "drip", times=1)  # that of the first
@@ -68,7 +68,7 @@ def test_of_several_one_that_drips_as_it_begins_is_said_and_keeps_no_other(
 
 
 def test_a_listing_without_an_end_keeps_neither_children_nor_sigterm(
-    sim: RemoteSimulator, patient: dict[str, str]
+    sim: Simulator, patient: dict[str, str]
 ) -> None:
     with Program("orders", "--print-json", env=sim.environment | patient) as program:
         program.wait_for_status("Watching")
@@ -83,7 +83,7 @@ def test_a_listing_without_an_end_keeps_neither_children_nor_sigterm(
 
 
 def test_a_first_listing_without_an_end_ends_at_once_with_sigterm(
-    sim: RemoteSimulator, patient: dict[str, str]
+    sim: Simulator, patient: dict[str, str]
 ) -> None:
     sim.set_faults(endless_listing=True)
     # The timeout is for observers.
@@ -94,7 +94,7 @@ def test_a_first_listing_without_an_end_ends_at_once_with_sigterm(
 
 
 def test_many_shards_of_many_generations_cost_few_listings() -> None:
-    with Simulator.spawn(table="orders", shards=40, seed=3) as many:
+    with Simulator(table="orders", shards=40, seed=3) as many:
         for _ in range(5):
             many.bulk(80, keys=80)
             many.rotate("all")
@@ -108,7 +108,7 @@ def test_many_shards_of_many_generations_cost_few_listings() -> None:
 
 
 def test_a_first_listing_that_drips_ends_with_sigterm(
-    sim: RemoteSimulator, patient: dict[str, str]
+    sim: Simulator, patient: dict[str, str]
 ) -> None:
     sim.fail_next("DescribeStream", "drip", times=NEVER_ENDING)
     with Program("orders", "--stop-timeout", "1", env=sim.environment | patient) as program:
@@ -116,9 +116,7 @@ def test_a_first_listing_that_drips_ends_with_sigterm(
         assert program.end(signal.SIGTERM) == 0
 
 
-def test_a_read_that_drips_is_given_up_said_and_made_again(
-    sim: RemoteSimulator, tmp_path: Path
-) -> None:
+def test_a_read_that_drips_is_given_up_said_and_made_again(sim: Simulator, tmp_path: Path) -> None:
     # What the reader waits for is botocore's to set: a read times out after 10 s without a byte.
     (tmp_path / "sitecustomize.py").write_text(
         "from watcher.aws import deadline\ndeadline.READ_SECONDS = 1\n"
@@ -135,7 +133,7 @@ def test_a_read_that_drips_is_given_up_said_and_made_again(
 
 @pytest.mark.parametrize("words", [("count", "orders"), ("streams",)], ids=" ".join)
 def test_a_read_that_drips_does_not_hold_up_ctrl_c_of_a_command_that_reads_to_an_end(
-    sim: RemoteSimulator, patient: dict[str, str], words: tuple[str, ...]
+    sim: Simulator, patient: dict[str, str], words: tuple[str, ...]
 ) -> None:
     sim.fail_next("GetRecords", "drip", times=NEVER_ENDING)
     with Program(*words, env=sim.environment | patient) as program:

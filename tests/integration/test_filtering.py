@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support.program import run
 from watcher import watch
 
@@ -16,9 +16,9 @@ ALL = ("orders", "--from", "trim-horizon", "--no-follow")
 
 
 @pytest.fixture(scope="module")
-def sim() -> Iterator[RemoteSimulator]:
+def sim() -> Iterator[Simulator]:
     """Items a, b and c: put, changed with another total, and a removed."""
-    with Simulator.spawn(table="orders") as simulator:
+    with Simulator(table="orders") as simulator:
         for total, key in enumerate("abc", 1):
             simulator.put({"pk": {"S": key}, "total": {"N": str(total)}})
         for total, key in enumerate("abc", 10):
@@ -27,10 +27,10 @@ def sim() -> Iterator[RemoteSimulator]:
         yield simulator
 
 
-def shown(sim: RemoteSimulator, *options: str) -> list[str]:
+def shown(sim: Simulator, *options: str) -> list[str]:
     """What is printed of each record: its kind and key."""
     program = run(*ALL, "-ps", *options, env=sim.environment)
-    assert program.process.returncode == 0, program.err
+    assert program.status == 0, program.err
     return [" ".join(line.split(" - ")[1:]).replace("pk=", "") for line in program.out]
 
 
@@ -52,13 +52,13 @@ def shown(sim: RemoteSimulator, *options: str) -> list[str]:
     ],
 )
 def test_only_what_is_wanted_is_shown(
-    sim: RemoteSimulator, options: list[str], expected: list[str]
+    sim: Simulator, options: list[str], expected: list[str]
 ) -> None:
     assert shown(sim, *options) == expected
 
 
 def test_what_is_filtered_out_is_counted_apart_and_moves_the_checkpoint(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     (tmp_path / "b.json").write_text('{"dynamodb": {"Keys": {"pk": {"S": ["b"]}}}}')
     options = [*ALL, "-pj", "--filter", "@b.json", "--checkpoint", "state.json"]
@@ -83,15 +83,15 @@ def test_what_is_filtered_out_is_counted_apart_and_moves_the_checkpoint(
     ],
 )
 def test_a_filter_that_cannot_be_is_refused_in_one_line(
-    sim: RemoteSimulator, options: list[str], words: str
+    sim: Simulator, options: list[str], words: str
 ) -> None:
     program = run(*ALL, "-ps", *options, env=sim.environment)
-    assert program.process.returncode == 2
+    assert program.status == 2
     assert program.out == []
     assert words in program.err[-1]
 
 
-def test_a_program_filters_with_the_same_words(sim: RemoteSimulator) -> None:
+def test_a_program_filters_with_the_same_words(sim: Simulator) -> None:
     seen: list[tuple[str, str]] = []
     totals = watch(
         "orders",
@@ -109,7 +109,7 @@ def test_a_program_filters_with_the_same_words(sim: RemoteSimulator) -> None:
 
 
 def test_a_program_with_threads_filters_too_and_its_variables_count_as_they_are_now(
-    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its workers are Python's fork server's, which may have begun long before."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")

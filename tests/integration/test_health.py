@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.integration.test_metrics import url, worker
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support.program import Program
 
 pytestmark = pytest.mark.proof
@@ -39,13 +39,13 @@ class Answer(NamedTuple):
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=2, seed=5) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2, seed=5) as simulator:
         yield simulator
 
 
 @pytest.fixture
-def environment(sim: RemoteSimulator, tmp_path: Path) -> dict[str, str]:
+def environment(sim: Simulator, tmp_path: Path) -> dict[str, str]:
     (tmp_path / "sitecustomize.py").write_text(SOON)
     (tmp_path / "hang.py").write_text(HANGS)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -80,7 +80,7 @@ def wait_for(program: Program, path: str, status: int, text: str = "") -> None:
 
 
 def test_probes_of_a_program_that_is_stopped_hung_and_refused(
-    sim: RemoteSimulator, environment: dict[str, str], tmp_path: Path
+    sim: Simulator, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with watching(environment, tmp_path) as program:
         wait_for(program, "/readyz", 200, "ok\n")
@@ -114,7 +114,7 @@ def test_probes_of_a_program_that_is_stopped_hung_and_refused(
 
 
 def test_with_several_at_once_the_shard_that_hangs_is_named_and_the_end_is_no_trouble(
-    sim: RemoteSimulator, environment: dict[str, str], tmp_path: Path
+    sim: Simulator, environment: dict[str, str], tmp_path: Path
 ) -> None:
     options = "--concurrency", "2", "--processes", "1", "--stop-timeout", "5"
     with watching(environment, tmp_path, *options) as program:

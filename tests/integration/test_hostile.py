@@ -189,7 +189,7 @@ def test_an_endpoint_that_never_answers_is_given_up_at_the_beginning(
 def test_an_endpoint_that_stops_answering_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "READ_SECONDS", 0.3)
     monkeypatch.setattr(deadline, "LOOP_READ_SECONDS", 0.3)
-    with Simulator.spawn(table="orders") as sim:
+    with Simulator(table="orders") as sim:
         sim.bulk(100)
         for operation in ("GetRecords", "GetShardIterator", "DescribeStream"):
             sim.fail_next(operation, "hang")
@@ -255,7 +255,7 @@ def test_a_hostile_table_name_is_refused_on_one_line(
 
 
 def test_a_page_of_huge_items_arrives(tmp_path: Path) -> None:
-    with Simulator.spawn(table="orders") as sim:
+    with Simulator(table="orders") as sim:
         sim.bulk(12, keys=2, size=399_000)
         seen: list[int] = []
         watch(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 
 pytestmark = pytest.mark.proof
 
@@ -128,8 +128,8 @@ def follow():
 
 
 @pytest.fixture(scope="module")
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=3) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=3) as simulator:
         simulator.bulk(60, keys=20)
         simulator.split()
         simulator.bulk(CHANGES - 60, keys=20)
@@ -137,7 +137,7 @@ def sim() -> Iterator[RemoteSimulator]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in {"follow": FOLLOW, "api": APP, "wsgi": WSGI}.items():
         (tmp_path / f"{name}.py").write_text(text)
     for name, value in sim.environment.items():

@@ -14,25 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator, judge
+from tests.simulator import Simulator, judge
 from tests.support.processes import children, memory_of
-from tests.support.program import Program
+from tests.support.program import Program, numbers
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", seed=5) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", seed=5) as simulator:
         yield simulator
 
 
-def watching(sim: RemoteSimulator, *arguments: str, cwd: Path | None = None) -> Program:
+def watching(sim: Simulator, *arguments: str, cwd: Path | None = None) -> Program:
     program = Program("orders", *arguments, env=sim.environment, cwd=cwd)
     program.wait_for_status("Watching")
     return program
-
-
-def numbers(program: Program) -> list[str]:
-    return [json.loads(line)["dynamodb"]["SequenceNumber"] for line in program.out]
 
 
 def only_child(program: Program) -> int:
@@ -59,7 +55,7 @@ def gone(process: int, within: float) -> bool:
 
 @pytest.mark.parametrize("fault", [{}, {"at_timestamp": False}, {"date_skew": 600.0}], ids=str)
 def test_an_idle_shard_whose_process_is_killed_misses_nothing(
-    sim: RemoteSimulator, fault: dict[str, float]
+    sim: Simulator, fault: dict[str, float]
 ) -> None:
     sim.set_faults(**fault)
     with watching(sim, "-pj") as program:
@@ -71,7 +67,7 @@ def test_an_idle_shard_whose_process_is_killed_misses_nothing(
     assert program.err[-1].endswith("1 restart")
 
 
-def test_an_idle_shard_whose_iterator_expires_misses_nothing(sim: RemoteSimulator) -> None:
+def test_an_idle_shard_whose_iterator_expires_misses_nothing(sim: Simulator) -> None:
     with watching(sim, "-pj", "--poll-max", "0.1") as program:
         for _ in range(3):
             before = sim.calls["GetShardIterator"]
@@ -84,7 +80,7 @@ def test_an_idle_shard_whose_iterator_expires_misses_nothing(sim: RemoteSimulato
 
 
 def test_shard_processes_die_with_the_program_even_when_stopped(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     checkpoint = str(tmp_path / "c.json")
     with watching(sim, "-pj", "--checkpoint", checkpoint) as program:
@@ -98,7 +94,7 @@ def test_shard_processes_die_with_the_program_even_when_stopped(
         assert program.end() == 0
 
 
-def test_a_stopped_shard_process_does_not_hold_up_the_end(sim: RemoteSimulator) -> None:
+def test_a_stopped_shard_process_does_not_hold_up_the_end(sim: Simulator) -> None:
     with watching(sim, "-pj") as program:
         sim.bulk(10)
         program.wait_for_lines(10)
@@ -108,7 +104,7 @@ def test_a_stopped_shard_process_does_not_hold_up_the_end(sim: RemoteSimulator) 
         assert time.monotonic() - began < 20
 
 
-def test_all_asleep_for_longer_than_an_iterator_lives(sim: RemoteSimulator) -> None:
+def test_all_asleep_for_longer_than_an_iterator_lives(sim: Simulator) -> None:
     with watching(sim, "-pj", "--poll-max", "0.1") as program:
         sim.bulk(50)
         program.wait_for_lines(50)
@@ -122,7 +118,7 @@ def test_all_asleep_for_longer_than_an_iterator_lives(sim: RemoteSimulator) -> N
     assert not any(judge(sim.records, numbers(program)))
 
 
-def test_a_network_that_is_gone_for_a_while(sim: RemoteSimulator) -> None:
+def test_a_network_that_is_gone_for_a_while(sim: Simulator) -> None:
     with watching(sim, "-pj", "--poll-max", "0.1") as program:
         with sim.faulty(reset_rate=1.0):
             sim.bulk(50)
@@ -135,7 +131,7 @@ def test_a_network_that_is_gone_for_a_while(sim: RemoteSimulator) -> None:
 
 
 @pytest.mark.proof
-def test_credentials_that_expire_and_are_renewed(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_credentials_that_expire_and_are_renewed(sim: Simulator, tmp_path: Path) -> None:
     file = tmp_path / "credentials"
 
     def renew(key: str) -> None:
@@ -164,7 +160,7 @@ def test_credentials_that_expire_and_are_renewed(sim: RemoteSimulator, tmp_path:
 
 
 def test_a_checkpoint_that_cannot_be_saved_any_more_does_not_stop_the_delivery(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
@@ -179,9 +175,7 @@ def test_a_checkpoint_that_cannot_be_saved_any_more_does_not_stop_the_delivery(
     assert "not saved" in program.err[-1]
 
 
-def test_a_second_program_on_one_checkpoint_is_refused(
-    sim: RemoteSimulator, tmp_path: Path
-) -> None:
+def test_a_second_program_on_one_checkpoint_is_refused(sim: Simulator, tmp_path: Path) -> None:
     checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
     with watching(sim, *checkpoint) as first:
         with Program("orders", *checkpoint, env=sim.environment) as second:
@@ -191,7 +185,7 @@ def test_a_second_program_on_one_checkpoint_is_refused(
 
 
 def test_standard_output_on_a_full_disk_is_an_error_and_loses_nothing(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "c.json"
     sim.bulk(500)
@@ -206,7 +200,7 @@ def test_standard_output_on_a_full_disk_is_an_error_and_loses_nothing(
     assert [shard["iterator_type"] for shard in shards] == ["trim_horizon"]
 
 
-def through_a_shell(sim: RemoteSimulator, redirected: str, *options: str) -> tuple[int, list[str]]:
+def through_a_shell(sim: Simulator, redirected: str, *options: str) -> tuple[int, list[str]]:
     """The exit status, and the lines on the shell's standard output."""
     script = f'exec "$0" -m watcher orders -ps --from trim-horizon --no-follow "$@" {redirected}'
     done = subprocess.run(
@@ -220,7 +214,7 @@ def through_a_shell(sim: RemoteSimulator, redirected: str, *options: str) -> tup
 
 
 def test_a_closed_standard_output_is_an_error_and_loses_nothing(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
     sim.bulk(500)
@@ -230,7 +224,7 @@ def test_a_closed_standard_output_is_an_error_and_loses_nothing(
 
 
 @pytest.mark.proof
-def test_a_closed_standard_error_keeps_nothing_from_standard_output(sim: RemoteSimulator) -> None:
+def test_a_closed_standard_error_keeps_nothing_from_standard_output(sim: Simulator) -> None:
     sim.bulk(500)
     for log in ("text", "json"):
         status, lines = through_a_shell(sim, "2>&-", "--log-format", log)
@@ -270,7 +264,7 @@ def of_handler(lines: list[str]) -> list[str]:
     ids=["alone", "async and concurrent", "two observers"],
 )
 def test_a_slow_observer_gets_the_record_in_hand_and_nothing_behind_it(
-    sim: RemoteSimulator, tmp_path: Path, number: signal.Signals, slow: str, options: list[str]
+    sim: Simulator, tmp_path: Path, number: signal.Signals, slow: str, options: list[str]
 ) -> None:
     """A second run has the rest, each record once."""
     checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
@@ -308,7 +302,7 @@ def handle(record):
 
 
 def test_a_stuck_observer_is_broken_off_and_gets_its_record_again(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
     sim.bulk(10)
@@ -327,7 +321,7 @@ def test_a_stuck_observer_is_broken_off_and_gets_its_record_again(
 
 
 @pytest.mark.proof
-def test_an_ignored_hangup_stays_ignored(sim: RemoteSimulator) -> None:
+def test_an_ignored_hangup_stays_ignored(sim: Simulator) -> None:
     script = 'trap "" HUP; exec "$0" -m watcher orders -pj'
     with subprocess.Popen(
         ["sh", "-c", script, sys.executable],
@@ -346,7 +340,7 @@ def test_an_ignored_hangup_stays_ignored(sim: RemoteSimulator) -> None:
         assert program.wait(60) == 0
 
 
-def test_a_second_signal_ends_it_at_once(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_a_second_signal_ends_it_at_once(sim: Simulator, tmp_path: Path) -> None:
     sim.bulk(1000)
     with Program(
         *("orders", "--from", "trim-horizon"), *handler(tmp_path, STUCK), env=sim.environment
@@ -370,7 +364,7 @@ PRINTING = "def handle(record):\n    print('x' * 10, end='')\n"
 
 @pytest.mark.parametrize("text", [FORKING, EXITING, CLOSING, PRINTING])
 def test_a_handler_that_misbehaves_hurts_only_itself(
-    sim: RemoteSimulator, tmp_path: Path, text: str
+    sim: Simulator, tmp_path: Path, text: str
 ) -> None:
     seen = tmp_path / "seen"
     note = (
@@ -395,7 +389,7 @@ def test_a_slow_observer_keeps_memory_flat_over_a_large_backlog(tmp_path: Path) 
         "import time\ncount = 0\ndef handle(record):\n    global count\n    count += 1\n"
         "    if count % 1000 == 0:\n        print(count, flush=True)\n        time.sleep(0.1)\n"
     )
-    with Simulator.spawn(table="orders", shards=4) as sim:
+    with Simulator(table="orders", shards=4) as sim:
         sim.bulk(200_000, size=200)
         # A Python of its own: what a fork shares with the tests would count for nothing.
         env = {**sim.environment, "PYTHONHASHSEED": "0"}

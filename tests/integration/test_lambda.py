@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support.program import Program, run
 
 # Notes each event; fails on a batch with an item of POISON.
@@ -67,8 +67,8 @@ ALL = ("orders", "--from", "trim-horizon")
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders") as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders") as simulator:
         for number in range(8):
             simulator.put({"pk": {"S": f"k{number}"}, "data": {"B": "AAE="}})
         yield simulator
@@ -95,10 +95,10 @@ def keys(place: Path) -> list[str]:
     ]
 
 
-def test_a_function_gets_lambdas_events_batch_by_batch(sim: RemoteSimulator, place: Path) -> None:
+def test_a_function_gets_lambdas_events_batch_by_batch(sim: Simulator, place: Path) -> None:
     options = ["--lambda", "app.handler", "--batch-size", "3", "--no-follow"]
     program = run(sim.stream_arn, *ALL[1:], *options, env=sim.environment, cwd=place)
-    assert program.process.returncode == 0, program.err
+    assert program.status == 0, program.err
     assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k6 k7"]
     record = events(place)[0]["Records"][0]
     assert record["eventSourceARN"] == sim.stream_arn
@@ -108,14 +108,12 @@ def test_a_function_gets_lambdas_events_batch_by_batch(sim: RemoteSimulator, pla
     assert program.out == []  # no other handler was chosen
 
 
-def test_bisecting_leaves_one_dead_letter_that_can_be_replayed(
-    sim: RemoteSimulator, place: Path
-) -> None:
+def test_bisecting_leaves_one_dead_letter_that_can_be_replayed(sim: Simulator, place: Path) -> None:
     (place / "poison").write_text("k5")
     options = ["--lambda", "app:handler", "--bisect", "--retries", "1", "--no-follow"]
     policy = ["--on-error", "dead-letter:dead.jsonl"]
     program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
-    assert program.process.returncode == 1
+    assert program.status == 1
     assert sum("app:handler failed on record" in line for line in program.err) == 1
     assert program.err[-1] == "Done: 8 records (8 INSERT), 1 shard, 1 dead letter"
     (letter,) = (place / "dead.jsonl").read_text().splitlines()
@@ -125,16 +123,16 @@ def test_bisecting_leaves_one_dead_letter_that_can_be_replayed(
     replayed = run(
         "replay", "dead.jsonl", "--lambda", "app.handler", env=sim.environment, cwd=place
     )
-    assert replayed.process.returncode == 0, replayed.err
+    assert replayed.status == 0, replayed.err
     assert keys(place) == ["k5"]
     assert events(place)[0]["Records"][0]["eventSourceARN"] == sim.stream_arn
 
 
-def test_what_powertools_reports_is_retried_from_there(sim: RemoteSimulator, place: Path) -> None:
+def test_what_powertools_reports_is_retried_from_there(sim: Simulator, place: Path) -> None:
     (place / "poison").write_text("k6")
     options = ["--lambda", "reporting.handler", "--retries", "1", "--no-follow"]
     program = run(*ALL, *options, "--on-error", "stop", env=sim.environment, cwd=place)
-    assert program.process.returncode == 1
+    assert program.status == 1
     calls = keys(place)
     assert calls[:8] == [f"k{number}" for number in range(8)]
     assert set(calls[8:]) == {"k6", "k7"}  # not from the start
@@ -143,21 +141,21 @@ def test_what_powertools_reports_is_retried_from_there(sim: RemoteSimulator, pla
 
 
 def test_a_checkpoint_stays_before_a_batch_that_stopped_the_watch(
-    sim: RemoteSimulator, place: Path
+    sim: Simulator, place: Path
 ) -> None:
     (place / "poison").write_text("k4")
     options = ["--lambda", "app.handler", "--batch-size", "3", "--no-follow", "--retries", "0"]
     stop = ["--on-error", "stop", "--checkpoint", "state.json"]
-    assert run(*ALL, *options, *stop, env=sim.environment, cwd=place).process.returncode == 1
+    assert run(*ALL, *options, *stop, env=sim.environment, cwd=place).status == 1
     (place / "poison").unlink()
-    assert run(*ALL, *options, *stop, env=sim.environment, cwd=place).process.returncode == 0
+    assert run(*ALL, *options, *stop, env=sim.environment, cwd=place).status == 0
     assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k3 k4 k5", "k6 k7"]
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_waits_for_its_window_is_never_lost(
-    sim: RemoteSimulator, place: Path, number: signal.Signals
+    sim: Simulator, place: Path, number: signal.Signals
 ) -> None:
     options = [*ALL, "-ps", "--lambda", "app.handler", "--checkpoint", "state.json"]
     with Program(*options, "--batch-window", "600", env=sim.environment, cwd=place) as program:
@@ -171,20 +169,20 @@ def test_what_waits_for_its_window_is_never_lost(
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
 
 
-def test_the_batch_in_hand_is_the_last_one(sim: RemoteSimulator, place: Path) -> None:
+def test_the_batch_in_hand_is_the_last_one(sim: Simulator, place: Path) -> None:
     """Of those that a page holds, and the program is told to end as the second has begun."""
     (place / "ending.py").write_text(ENDING)
     options = ["--lambda", "ending.handler", "--batch-size", "3", "--checkpoint", "state.json"]
     ended = run(*ALL, *options, env=sim.environment, cwd=place)
-    assert ended.process.returncode == 0
+    assert ended.status == 0
     assert keys(place) == ["k0 k1 k2", "k3 k4 k5"]
     assert any(line.startswith("Stopping: 2 records left unread") for line in ended.err)
     rest = ["--lambda", "app.handler", "--checkpoint", "state.json", "--no-follow"]
-    assert run(*ALL, *rest, env=sim.environment, cwd=place).process.returncode == 0
+    assert run(*ALL, *rest, env=sim.environment, cwd=place).status == 0
     assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k6 k7"]
 
 
-def test_a_window_ends_and_its_batch_is_checkpointed(sim: RemoteSimulator, place: Path) -> None:
+def test_a_window_ends_and_its_batch_is_checkpointed(sim: Simulator, place: Path) -> None:
     options = [*ALL, "--lambda", "app.handler", "--checkpoint", "state.json"]
     with Program(*options, "--batch-window", "2", env=sim.environment, cwd=place) as program:
         sim.wait_for(lambda: (place / "calls.jsonl").exists(), timeout=150)
@@ -193,7 +191,7 @@ def test_a_window_ends_and_its_batch_is_checkpointed(sim: RemoteSimulator, place
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
 
 
-def test_a_parents_batch_comes_before_its_childs(sim: RemoteSimulator, place: Path) -> None:
+def test_a_parents_batch_comes_before_its_childs(sim: Simulator, place: Path) -> None:
     sim.rotate()
     sim.put({"pk": {"S": "child"}})
     options = ["--lambda", "app.handler", "--batch-window", "600", "--no-follow"]
@@ -201,9 +199,7 @@ def test_a_parents_batch_comes_before_its_childs(sim: RemoteSimulator, place: Pa
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7", "child"]
 
 
-def test_a_killed_shard_process_repeats_nothing_that_waits(
-    sim: RemoteSimulator, place: Path
-) -> None:
+def test_a_killed_shard_process_repeats_nothing_that_waits(sim: Simulator, place: Path) -> None:
     options = [*ALL, "-ps", "--lambda", "app.handler", "--batch-window", "600"]
     with Program(*options, env=sim.environment, cwd=place) as program:
         program.wait_for_lines(8)
@@ -217,7 +213,7 @@ def test_a_killed_shard_process_repeats_nothing_that_waits(
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7 later"]
 
 
-def test_retries_for_ever_end_with_the_watch(sim: RemoteSimulator, place: Path) -> None:
+def test_retries_for_ever_end_with_the_watch(sim: Simulator, place: Path) -> None:
     (place / "poison").write_text("k0")
     options = [*ALL, "--lambda", "app.handler", "--retries", "-1", "--checkpoint", "state.json"]
     with Program(*options, env=sim.environment, cwd=place) as program:
@@ -230,13 +226,13 @@ def test_retries_for_ever_end_with_the_watch(sim: RemoteSimulator, place: Path) 
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
 
 
-def test_records_that_are_too_old_become_dead_letters(sim: RemoteSimulator, place: Path) -> None:
+def test_records_that_are_too_old_become_dead_letters(sim: Simulator, place: Path) -> None:
     sim.advance(3600)  # what is put from here on is never old: it is from our future
     sim.put({"pk": {"S": "young"}})
     options = ["--lambda", "app.handler", "--max-age", "0.001", "--no-follow"]
     policy = ["--on-error", "dead-letter:dead.jsonl"]
     program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
-    assert program.process.returncode == 1, program.err
+    assert program.status == 1, program.err
     assert keys(place) == ["young"]
     letters = [json.loads(line) for line in (place / "dead.jsonl").read_text().splitlines()]
     assert [each["error"] for each in letters] == ["TooOld: older than 0.001 s"] * 8
@@ -245,7 +241,7 @@ def test_records_that_are_too_old_become_dead_letters(sim: RemoteSimulator, plac
 @pytest.mark.proof
 @pytest.mark.parametrize("size", ["3", "100"])
 def test_output_that_nobody_reads_ends_it_quietly_before_the_batch(
-    sim: RemoteSimulator, place: Path, size: str
+    sim: Simulator, place: Path, size: str
 ) -> None:
     options = [*ALL, "--batch-size", size, "--checkpoint", "state.json", "--no-follow"]
     reading, writing = os.pipe()
@@ -271,7 +267,7 @@ def test_output_that_nobody_reads_ends_it_quietly_before_the_batch(
 @pytest.mark.proof
 @pytest.mark.parametrize("size", ["2", "3"])
 def test_a_kill_amid_retries_repeats_nothing_that_went_well(
-    sim: RemoteSimulator, place: Path, size: str
+    sim: Simulator, place: Path, size: str
 ) -> None:
     (place / "poison").write_text("k7")
     options = [*ALL, "--lambda", "app.handler", "--batch-size", size, "--checkpoint", "state.json"]
@@ -296,15 +292,15 @@ def test_a_kill_amid_retries_repeats_nothing_that_went_well(
     ],
 )
 def test_what_cannot_be_run_is_refused(
-    sim: RemoteSimulator, place: Path, options: list[str], words: str
+    sim: Simulator, place: Path, options: list[str], words: str
 ) -> None:
     program = run(*ALL, *options, env=sim.environment, cwd=place)
-    assert program.process.returncode == 2
+    assert program.status == 2
     assert words in program.err[-1]
 
 
 def test_it_is_refused_on_spark(place: Path) -> None:
     pytest.importorskip("pyspark")
     program = run("orders", "--lambda", "app.handler", "--engine", "spark", env={}, cwd=place)
-    assert program.process.returncode == 2
+    assert program.status == 2
     assert "--lambda is not for --engine spark" in program.err[-1]

@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support.moto_server import moto_server
 from tests.support.moto_server import patient_leases as patient_leases
 from tests.support.program import Program
@@ -94,14 +94,14 @@ def test_what_is_no_place_for_positions_is_refused(s3: Any) -> None:
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders") as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders") as simulator:
         yield simulator
 
 
 @pytest.mark.proof
 def test_a_watch_takes_over_from_one_that_was_killed_where_that_had_saved(
-    s3: Any, sim: RemoteSimulator
+    s3: Any, sim: Simulator
 ) -> None:
     words = "orders", "--from", "trim-horizon", "--checkpoint", URL, "--print-json"
     sim.write("before", 3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support.program import run
 from tests.support.terminal import Terminal
 
@@ -19,8 +19,8 @@ WATCH = [sys.executable, "-m", "watcher", "orders", "--from", "trim-horizon", "-
 
 
 @pytest.fixture(scope="module")
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=2) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2) as simulator:
         simulator.bulk(30, keys=3)
         yield simulator
 
@@ -29,7 +29,7 @@ def sees(terminal: Terminal, text: str) -> None:
     terminal.wait_for(lambda: any(text in line for line in terminal.shown))
 
 
-def test_a_watch_is_looked_at_and_ended(sim: RemoteSimulator) -> None:
+def test_a_watch_is_looked_at_and_ended(sim: Simulator) -> None:
     with Terminal(*WATCH, env=sim.environment) as terminal:
         sees(terminal, "30 changes")
         terminal.press(b"\r")
@@ -42,7 +42,7 @@ def test_a_watch_is_looked_at_and_ended(sim: RemoteSimulator) -> None:
     assert any("Done: 30 records" in line for line in terminal.shown)
 
 
-def test_it_goes_to_the_shell_and_is_whole_again_after_it(sim: RemoteSimulator) -> None:
+def test_it_goes_to_the_shell_and_is_whole_again_after_it(sim: Simulator) -> None:
     with Terminal(*WATCH, env=sim.environment) as terminal:
         sees(terminal, "30 changes")
         terminal.press(b"\x1a")
@@ -70,7 +70,7 @@ def test_an_items_history_is_there_in_the_demo_too() -> None:
         terminal.process.send_signal(signal.SIGTERM)
 
 
-def test_sigterm_ends_it_and_no_process_is_left(sim: RemoteSimulator) -> None:
+def test_sigterm_ends_it_and_no_process_is_left(sim: Simulator) -> None:
     with Terminal(*WATCH, env=sim.environment) as terminal:
         sees(terminal, "30 changes")
         terminal.process.send_signal(signal.SIGTERM)
@@ -81,7 +81,7 @@ def test_sigterm_ends_it_and_no_process_is_left(sim: RemoteSimulator) -> None:
 
 @pytest.mark.parametrize("is_sessions", [True, False], ids=["hang-up", "without a signal"])
 def test_it_ends_where_its_terminal_is_gone(
-    is_sessions: bool, sim: RemoteSimulator, tmp_path: Path
+    is_sessions: bool, sim: Simulator, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "state.json"
     # The forked program's terminal is not its session's: nobody sends a SIGHUP.
@@ -94,7 +94,7 @@ def test_it_ends_where_its_terminal_is_gone(
     assert [each["iterator_type"] for each in shards] == ["after_sequence"] * 2
 
 
-def test_a_watch_whose_process_is_killed_is_an_error(sim: RemoteSimulator) -> None:
+def test_a_watch_whose_process_is_killed_is_an_error(sim: Simulator) -> None:
     with Terminal(*WATCH, env=sim.environment) as terminal:
         sees(terminal, "30 changes")
         pid = terminal.process.pid
@@ -104,7 +104,7 @@ def test_a_watch_whose_process_is_killed_is_an_error(sim: RemoteSimulator) -> No
     assert any("error: the watch's process ended unexpectedly" in line for line in terminal.shown)
 
 
-def test_what_a_watch_can_not_be_is_said_when_the_view_has_gone(sim: RemoteSimulator) -> None:
+def test_what_a_watch_can_not_be_is_said_when_the_view_has_gone(sim: Simulator) -> None:
     words = [each if each != "orders" else "missing" for each in WATCH]
     with Terminal(*words, env=sim.environment) as terminal:
         assert terminal.end() == 3
@@ -118,9 +118,7 @@ def test_what_a_watch_can_not_be_is_said_when_the_view_has_gone(sim: RemoteSimul
         (["--live", "-ps"], "error: --live: the view shows the changes itself: leave out"),
     ],
 )
-def test_what_can_not_be_is_said_in_a_line(
-    words: list[str], told: str, sim: RemoteSimulator
-) -> None:
+def test_what_can_not_be_is_said_in_a_line(words: list[str], told: str, sim: Simulator) -> None:
     program = run("orders", *words, env=sim.environment)
-    assert program.process.returncode == 2
+    assert program.status == 2
     assert program.err[-1].startswith(told)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
-from tests.support.program import Program, run
+from tests.simulator import Simulator
+from tests.support.program import Program, Ran, run
 
 pytestmark = pytest.mark.proof
 
@@ -23,12 +23,12 @@ NOWHERE = ("--endpoint-url", "http://127.0.0.1:1", "--region", "us-east-1")
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=1, seed=5) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=1, seed=5) as simulator:
         yield simulator
 
 
-def parsed(program: Program) -> list[dict[str, Any]]:
+def parsed(program: Program | Ran) -> list[dict[str, Any]]:
     """The lines; each has the three fields that all have."""
     lines = [json.loads(line) for line in program.err]
     for line in lines:
@@ -44,9 +44,7 @@ def saying(lines: list[dict[str, Any]], text: str) -> dict[str, Any]:
     return line
 
 
-def test_a_watchs_lines_name_stream_shard_and_observer(
-    sim: RemoteSimulator, tmp_path: Path
-) -> None:
+def test_a_watchs_lines_name_stream_shard_and_observer(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
         '"""Broken."""\nimport logging, warnings\n'
         "def handle(record):\n"
@@ -101,7 +99,7 @@ def test_the_last_line_is_the_error_with_its_exit_status(
     arguments: tuple[str, ...], status: int, message: str
 ) -> None:
     program = run(*arguments, "--log-format=json", env={})
-    assert program.process.returncode == status
+    assert program.status == status
     last = parsed(program)[-1]
     assert (last["level"], last["exit_status"]) == ("error", status)
     assert message in last["message"] and "traceback" not in last
@@ -112,7 +110,7 @@ def test_a_traceback_comes_with_v_as_a_field() -> None:
     assert "Traceback" in parsed(program)[-1]["traceback"]
 
 
-def test_an_error_of_ours_is_a_line_too(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_an_error_of_ours_is_a_line_too(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import watcher.runtime.loop\ndef broken(self): raise ZeroDivisionError('a bug')\n"
         "watcher.runtime.loop.Manager.run = broken\n"
@@ -120,7 +118,7 @@ def test_an_error_of_ours_is_a_line_too(sim: RemoteSimulator, tmp_path: Path) ->
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = {**sim.environment, "PYTHONPATH": path}
     program = run("orders", "--log-format", "json", env=environment)
-    assert program.process.returncode == 1
+    assert program.status == 1
     (line,) = [each for each in parsed(program) if each["level"] == "critical"]
     assert line["message"] == "ZeroDivisionError: a bug"
     assert "broken" in line["traceback"]
@@ -129,12 +127,12 @@ def test_an_error_of_ours_is_a_line_too(sim: RemoteSimulator, tmp_path: Path) ->
 def test_text_stays_the_default_and_another_format_is_refused() -> None:
     assert run("streams", *NOWHERE, env={}).err[-1].startswith("error: ")
     program = run("orders", "--log-format", "xml", env={})
-    assert program.process.returncode == 2
+    assert program.status == 2
     assert "--log-format xml: use text or json" in program.err[-1]
 
 
 def test_what_python_says_of_errors_that_nobody_catches_is_lines_of_json_too(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     (tmp_path / "careless.py").write_text(
         '"""Careless."""\nimport logging, threading\n'
@@ -165,7 +163,7 @@ def test_a_password_in_a_url_is_shown_nowhere(log_format: str) -> None:
     url = "http://ada:s3cret@127.0.0.1:9"
     options = ("--endpoint-url", url, "--region", "us-east-1", "-v", "--log-format", log_format)
     program = run("orders", *options, env={"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"})
-    assert program.process.returncode == 3
+    assert program.status == 3
     said = "\n".join([*program.out, *program.err])
     assert "s3cret" not in said
     assert "http://***@127.0.0.1:9" in said
@@ -173,7 +171,7 @@ def test_a_password_in_a_url_is_shown_nowhere(log_format: str) -> None:
 
 
 def test_a_watch_whose_log_nobody_reads_any_more_loses_nothing(tmp_path: Path) -> None:
-    with Simulator.spawn(table="orders") as sim:
+    with Simulator(table="orders") as sim:
         sim.bulk(3)
         words = ("orders", "--from", "trim-horizon", "--no-follow", "--jsonl-file", "out.jsonl")
         for _ in range(3):

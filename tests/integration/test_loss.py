@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator, judge
+from tests.simulator import Simulator, judge
 from tests.support.dynamodb_local import DynamoDBLocal
-from tests.support.program import Program, run
+from tests.support.program import Program, Ran, numbers, run
 
 HOUR = 3600.0
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", seed=3) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", seed=3) as simulator:
         yield simulator
 
 
@@ -27,22 +27,18 @@ def checkpoint(tmp_path: Path) -> str:
     return str(tmp_path / "checkpoint.json")
 
 
-def numbers(program: Program) -> list[str]:
-    return [json.loads(line)["dynamodb"]["SequenceNumber"] for line in program.out]
-
-
-def losses(program: Program) -> list[str]:
+def losses(program: Program | Ran) -> list[str]:
     return [line for line in program.err if "DATA LOSS:" in line]
 
 
-def watched_once(sim: RemoteSimulator, checkpoint: str) -> None:
+def watched_once(sim: Simulator, checkpoint: str) -> None:
     """One run that has read ten records, and saved where it stands."""
     sim.bulk(10)
     first = ("--from", "trim-horizon", "--no-follow", "--checkpoint", checkpoint)
-    assert run("orders", "-pj", *first, env=sim.environment).process.returncode == 0
+    assert run("orders", "-pj", *first, env=sim.environment).status == 0
 
 
-def resumed_until(sim: RemoteSimulator, checkpoint: str, lines: int) -> Program:
+def resumed_until(sim: Simulator, checkpoint: str, lines: int) -> Program:
     """A run that is ended once it has printed so much (--no-follow waits for late children)."""
     with Program("orders", "-pj", "--checkpoint", checkpoint, env=sim.environment) as program:
         program.wait_for_lines(lines)
@@ -50,34 +46,34 @@ def resumed_until(sim: RemoteSimulator, checkpoint: str, lines: int) -> Program:
     return program
 
 
-def resumed(sim: RemoteSimulator, checkpoint: str, *more: str, stream: str = "orders") -> Program:
+def resumed(sim: Simulator, checkpoint: str, *more: str, stream: str = "orders") -> Ran:
     arguments = (stream, "-pj", "--no-follow", "--checkpoint", checkpoint, *more)
     return run(*arguments, env=sim.environment)
 
 
-def test_records_trimmed_before_they_were_read(sim: RemoteSimulator, checkpoint: str) -> None:
+def test_records_trimmed_before_they_were_read(sim: Simulator, checkpoint: str) -> None:
     watched_once(sim, checkpoint)
     last = sim.records[-1].sequence_number
     sim.bulk(20)
     sim.trim(15)
     program = resumed(sim, checkpoint)
-    assert program.process.returncode == 0
+    assert program.status == 0
     (line,) = losses(program)
     assert f"shard {sim.shards[0].id} from sequence number {last}" in line
     assert program.err[-1].endswith("1 DATA LOSS")
     assert numbers(program) == [record.sequence_number for record in sim.records[15:]]
 
 
-def test_loss_ends_the_watch_where_that_is_asked_for(sim: RemoteSimulator, checkpoint: str) -> None:
+def test_loss_ends_the_watch_where_that_is_asked_for(sim: Simulator, checkpoint: str) -> None:
     watched_once(sim, checkpoint)
     sim.bulk(20)
     sim.trim(15)
     program = resumed(sim, checkpoint, "--fail-on-data-loss")
-    assert program.process.returncode == 1
+    assert program.status == 1
     assert "DATA LOSS" in program.err[-1] and not program.out
 
 
-def test_a_shard_gone_before_it_was_finished(sim: RemoteSimulator, checkpoint: str) -> None:
+def test_a_shard_gone_before_it_was_finished(sim: Simulator, checkpoint: str) -> None:
     watched_once(sim, checkpoint)
     old = sim.shards[0].id
     sim.bulk(5)
@@ -89,18 +85,18 @@ def test_a_shard_gone_before_it_was_finished(sim: RemoteSimulator, checkpoint: s
     assert numbers(program) == [record.sequence_number for record in sim.records[15:]]
 
 
-def test_a_checkpoint_older_than_retention(sim: RemoteSimulator, checkpoint: str) -> None:
+def test_a_checkpoint_older_than_retention(sim: Simulator, checkpoint: str) -> None:
     watched_once(sim, checkpoint)
     saved = json.loads(Path(checkpoint).read_text())
     saved["saved_at"] = "2020-01-01T00:00:00Z"
     Path(checkpoint).write_text(json.dumps(saved))
     program = resumed(sim, checkpoint)
-    assert program.process.returncode == 0
+    assert program.status == 0
     assert "the checkpoint is of 2020-01-01T00:00:00+00:00" in losses(program)[0]
     assert "DATA LOSS" in program.err[-1]
 
 
-def test_a_reenabled_stream_is_gone_on_with_and_the_gap_is_said(sim: RemoteSimulator) -> None:
+def test_a_reenabled_stream_is_gone_on_with_and_the_gap_is_said(sim: Simulator) -> None:
     old = sim.stream_arn
     with Program("orders", "-pj", env=sim.environment) as program:
         program.wait_for_status("Watching")
@@ -119,7 +115,7 @@ def test_a_reenabled_stream_is_gone_on_with_and_the_gap_is_said(sim: RemoteSimul
 
 
 def test_a_checkpoint_goes_on_from_a_tables_former_stream_to_its_new_one(
-    sim: RemoteSimulator, checkpoint: str
+    sim: Simulator, checkpoint: str
 ) -> None:
     watched_once(sim, checkpoint)
     sim.bulk(5)
@@ -129,21 +125,21 @@ def test_a_checkpoint_goes_on_from_a_tables_former_stream_to_its_new_one(
     assert numbers(program) == [record.sequence_number for record in sim.records[10:]]
     assert len(losses(program)) == 1
     again = resumed(sim, checkpoint)
-    assert again.process.returncode == 0 and not again.out and not losses(again)
+    assert again.status == 0 and not again.out and not losses(again)
 
 
 def test_a_stream_named_by_its_arn_ends_with_the_new_ones_name(
-    sim: RemoteSimulator, checkpoint: str
+    sim: Simulator, checkpoint: str
 ) -> None:
     old = sim.stream_arn
     sim.bulk(5)
     new = sim.enable_new_stream()
     program = run(old, "-pj", "--from", "trim-horizon", env=sim.environment)
-    assert program.process.returncode == 0 and len(program.out) == 5
+    assert program.status == 0 and len(program.out) == 5
     assert any(f"python -m watcher {new} --from trim-horizon" in line for line in program.err)
 
 
-def test_a_stream_deleted_while_it_is_watched(sim: RemoteSimulator) -> None:
+def test_a_stream_deleted_while_it_is_watched(sim: Simulator) -> None:
     with Program(sim.stream_arn, "-pj", env=sim.environment) as program:
         program.wait_for_status("Watching")
         sim.bulk(5)
@@ -168,7 +164,7 @@ def test_ageing_on_dynamodb_local(fresh_dynamodb_local: DynamoDBLocal, checkpoin
     put(server, 5)
     arguments = ("orders", "-pj", "--from", "trim-horizon", "--no-follow")
     first = run(*arguments, "--checkpoint", checkpoint, env=server.environment)
-    assert first.process.returncode == 0 and len(first.out) == 5
+    assert first.status == 0 and len(first.out) == 5
     put(server, 5)
     server.rollover()
     server.dilate_time(26)
@@ -183,12 +179,12 @@ def test_ageing_on_dynamodb_local(fresh_dynamodb_local: DynamoDBLocal, checkpoin
 
 @pytest.mark.parametrize("command", [["-ps"], ["count"], ["history", "--key", "pk=a"]])
 def test_a_start_before_all_there_is_is_said_before_anything_else(
-    sim: RemoteSimulator, command: list[str]
+    sim: Simulator, command: list[str]
 ) -> None:
     sim.write("a")
     more = ["--no-follow"] if command == ["-ps"] else []
     program = run(*command, "orders", "--from", "30h", *more, env=sim.environment)
-    assert program.process.returncode == 0
+    assert program.status == 0
     # `history` says first which times it has understood.
     err = [line for line in program.err if not line.startswith("Changes from 20")]
     assert "orders holds changes from 20" in err[0]

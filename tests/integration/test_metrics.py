@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support.program import Program, run
 from watcher.version import install
 
@@ -27,12 +27,12 @@ Series = dict[tuple[str, str], float]
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=2, seed=5) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2, seed=5) as simulator:
         yield simulator
 
 
-def watching(sim: RemoteSimulator, *options: str, port: str = "0") -> Program:
+def watching(sim: Simulator, *options: str, port: str = "0") -> Program:
     return Program("orders", "--metrics-port", port, *options, env=sim.environment)
 
 
@@ -69,7 +69,7 @@ def is_open(address: str) -> bool:
     return True
 
 
-def test_a_scrape_tells_what_the_watch_has_done(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_a_scrape_tells_what_the_watch_has_done(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "picky.py").write_text(
         '"""Picky."""\ndef handle(record):\n    assert record["eventName"] != "REMOVE"\n'
     )
@@ -110,7 +110,7 @@ def test_a_scrape_tells_what_the_watch_has_done(sim: RemoteSimulator, tmp_path: 
         assert program.end() == 0
 
 
-def test_calls_and_throttles_are_those_that_the_service_has_seen(sim: RemoteSimulator) -> None:
+def test_calls_and_throttles_are_those_that_the_service_has_seen(sim: Simulator) -> None:
     sim.bulk(100)
     with watching(sim, "--from", "trim-horizon", "--print-summary") as program:
         address = url(program)
@@ -128,7 +128,7 @@ def test_calls_and_throttles_are_those_that_the_service_has_seen(sim: RemoteSimu
         os.killpg(program.process.pid, signal.SIGKILL)
 
 
-def test_a_killed_shard_process_is_counted_and_what_it_counted_stays(sim: RemoteSimulator) -> None:
+def test_a_killed_shard_process_is_counted_and_what_it_counted_stays(sim: Simulator) -> None:
     sim.bulk(100)
     with watching(sim, "--from", "trim-horizon", "--print-summary", "--poll-max", "0.2") as program:
         address = url(program)
@@ -148,7 +148,7 @@ def worker(program: Program) -> int:
     return int(children[-1])
 
 
-def test_an_observer_that_hangs_shows_as_lag(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_an_observer_that_hangs_shows_as_lag(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text(
         '"""Stuck."""\nimport time\ndef handle(record):\n    time.sleep(60)\n'
     )
@@ -166,9 +166,7 @@ def test_an_observer_that_hangs_shows_as_lag(sim: RemoteSimulator, tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_the_exporter_ends_with_the_manager_however_that_ends(
-    sim: RemoteSimulator, number: int
-) -> None:
+def test_the_exporter_ends_with_the_manager_however_that_ends(sim: Simulator, number: int) -> None:
     with watching(sim) as program:
         address = url(program)
         program.wait_for_status("Watching")
@@ -184,7 +182,7 @@ def test_the_exporter_ends_with_the_manager_however_that_ends(
 
 
 def test_ctrl_c_is_for_the_manager_and_it_can_be_scraped_until_its_end(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     (tmp_path / "slow.py").write_text(
         '"""Slow."""\nimport os, time\nseen = []\ndef handle(record):\n    seen.append(record)\n'
@@ -204,7 +202,7 @@ def test_ctrl_c_is_for_the_manager_and_it_can_be_scraped_until_its_end(
         assert program.wait() == 0
 
 
-def test_the_manager_goes_on_without_the_exporter(sim: RemoteSimulator) -> None:
+def test_the_manager_goes_on_without_the_exporter(sim: Simulator) -> None:
     with watching(sim, "--print-summary") as program:
         address = url(program)
         program.wait_for_status("Watching")
@@ -218,7 +216,7 @@ def test_the_manager_goes_on_without_the_exporter(sim: RemoteSimulator) -> None:
         assert program.end() == 0
 
 
-def test_a_port_in_use_is_one_line_and_nothing_starts(sim: RemoteSimulator) -> None:
+def test_a_port_in_use_is_one_line_and_nothing_starts(sim: Simulator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with watching(sim, port=port) as program:
@@ -228,30 +226,26 @@ def test_a_port_in_use_is_one_line_and_nothing_starts(sim: RemoteSimulator) -> N
     assert not sim.calls
 
 
-def test_it_listens_on_the_loopback_unless_told_otherwise(sim: RemoteSimulator) -> None:
+def test_it_listens_on_the_loopback_unless_told_otherwise(sim: Simulator) -> None:
     with watching(sim) as program:
         assert url(program).startswith("http://127.0.0.1:")
     with watching(sim, port="0.0.0.0:0") as program:
         assert re.fullmatch(r"http://0\.0\.0\.0:\d+/metrics", url(program))
 
 
-def test_without_prometheus_client_one_line_names_the_extra(
-    sim: RemoteSimulator, tmp_path: Path
-) -> None:
+def test_without_prometheus_client_one_line_names_the_extra(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u\nfind = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name == 'prometheus_client' else find(name, *a)\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     program = run(*("orders", "--metrics-port", "0"), env={**sim.environment, "PYTHONPATH": path})
-    assert program.process.returncode == 2
+    assert program.status == 2
     assert program.err == [f"error: --metrics-port: needs prometheus-client: {install('metrics')}"]
 
 
 @pytest.mark.proof
-def test_the_library_serves_them_too_also_where_threads_run(
-    sim: RemoteSimulator, tmp_path: Path
-) -> None:
+def test_the_library_serves_them_too_also_where_threads_run(sim: Simulator, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import threading, urllib.request\nfrom watcher import watch\n"
@@ -274,7 +268,7 @@ def test_the_library_serves_them_too_also_where_threads_run(
     assert done.stdout == "5\n" and done.stderr == ""
 
 
-def test_every_metric_of_the_dashboard_is_in_a_scrape(sim: RemoteSimulator) -> None:
+def test_every_metric_of_the_dashboard_is_in_a_scrape(sim: Simulator) -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     expressions = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
     used = set(re.findall(r"watcher_\w+", " ".join(expressions)))
@@ -294,7 +288,7 @@ def test_every_metric_of_the_dashboard_is_in_a_scrape(sim: RemoteSimulator) -> N
     assert len(set(ids)) == len(ids)
 
 
-def test_one_who_hangs_keeps_nobody_else(sim: RemoteSimulator) -> None:
+def test_one_who_hangs_keeps_nobody_else(sim: Simulator) -> None:
     with watching(sim) as program:
         address = url(program)
         program.wait_for_status("Watching")

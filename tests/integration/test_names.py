@@ -56,12 +56,12 @@ def test_another_accounts_table_is_read_and_not_our_own_of_that_name(simulator: 
     assert watched(simulator, simulator.table_arn) == [1, 2]
     ours = ["orders", "--from", "trim-horizon", "--no-follow", "-pj"]
     program = run(table, *ours[1:], env=simulator.environment)
-    assert (program.wait(), len(program.out)) == (0, 5)
+    assert (program.status, len(program.out)) == (0, 5)
     program = run("shards", table, env=simulator.environment)
-    assert (program.wait(), program.out[0].split()[0]) == (0, theirs)
+    assert (program.status, program.out[0].split()[0]) == (0, theirs)
     simulator.set_faults(table_arns="stripped")
     program = run(table, *ours[1:], env=simulator.environment)
-    assert (program.wait(), program.out) == (3, [])
+    assert (program.status, program.out) == (3, [])
     assert program.err == [
         f"error: no table '{table}' in us-east-1: there is {simulator.table_arn}; "
         "check the ARN, --region and --profile"
@@ -81,7 +81,7 @@ def test_without_describe_table_everything_works_by_the_tables_name(
     assert cli.main(["shards", "orders"]) == 0
     assert simulator.stream_arn in capsys.readouterr().out
     program = run("orders", "-v", "--no-follow", env=simulator.environment)
-    assert program.wait() == 0
+    assert program.status == 0
     assert f"DescribeTable is not allowed; ListStreams names {simulator.stream_arn}" in program.err
 
 
@@ -173,7 +173,7 @@ def test_a_deleted_table_has_no_tags_and_keeps_no_other_from_being_found() -> No
         tables.tag_resource(ResourceArn=sim.table_arn, Tags=[{"Key": "env", "Value": "prod"}])
         tables.close()
         program = run("--tag", "env", "--from", "1h", "--no-follow", "-pj", env=sim.environment)
-        assert (program.wait(), len(program.out)) == (0, 2)
+        assert (program.status, len(program.out)) == (0, 2)
         connection = AwsConfig("us-east-1", endpoint_url=sim.endpoint)
         assert StreamsClient(connection).tags("deleted") == {}  # as Alternator's are asked for
 
@@ -182,6 +182,6 @@ def test_a_service_without_tags_is_said_in_one_line() -> None:
     with Simulator(naming="alternator") as sim:
         sim.fail_next("ListTagsOfResource", "UnknownOperationException", times=9)
         program = run("--tag", "env=prod", "--no-follow", env=sim.environment)
-        assert program.wait() == 3
+        assert program.status == 3
         (line,) = program.err
         assert "ListTagsOfResource" in line

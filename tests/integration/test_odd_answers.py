@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.simulator.errors import ODD
 from tests.support.program import Program, run
 from watcher import Stream, StreamError, watch
@@ -21,12 +21,12 @@ ANY = (*ODD, "else", "AccessDeniedException")
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=2, seed=11) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2, seed=11) as simulator:
         yield simulator
 
 
-def test_no_odd_answer_ends_a_running_watch(sim: RemoteSimulator) -> None:
+def test_no_odd_answer_ends_a_running_watch(sim: Simulator) -> None:
     with Program("orders", "--print-json", "--poll-max", "0.05", env=sim.environment) as program:
         program.wait_for_status("Watching")
         for count, odd in enumerate(ANY, 1):
@@ -44,7 +44,7 @@ def test_no_odd_answer_ends_a_running_watch(sim: RemoteSimulator) -> None:
 
 
 def test_one_answer_without_an_iterator_does_not_end_an_open_shard(
-    sim: RemoteSimulator, tmp_path: Path
+    sim: Simulator, tmp_path: Path
 ) -> None:
     """Localstack #12483: in a run up to now, and in the next one, which resumes."""
     checkpoint, arguments = str(tmp_path / "checkpoint.json"), ("--from", "trim-horizon", "-pj")
@@ -55,7 +55,7 @@ def test_one_answer_without_an_iterator_does_not_end_an_open_shard(
         program = run(
             "orders", *arguments, "--no-follow", "--checkpoint", checkpoint, env=sim.environment
         )
-        assert program.process.returncode == 0
+        assert program.status == 0
         assert sum("still show it as open" in line for line in program.err) == 1
         delivered += [json.loads(line)["dynamodb"]["SequenceNumber"] for line in program.out]
     assert sorted(delivered) == sorted(record.sequence_number for record in sim.records)
@@ -82,17 +82,17 @@ NAMED = {
     ],
 )
 def test_at_the_start_an_odd_answer_is_the_end_and_named(
-    sim: RemoteSimulator, command: list[str], operation: str, odd: str
+    sim: Simulator, command: list[str], operation: str, odd: str
 ) -> None:
     sim.fail_next(operation, odd, times=100)
     program = run(*command, env=sim.environment)
-    assert program.process.returncode == 3
+    assert program.status == 3
     (line,) = [line for line in program.err if line.startswith("error: ")]
     assert operation in line and all(part in line for part in NAMED[odd])
 
 
 @pytest.mark.parametrize("operation", ["DescribeStream", "GetShardIterator", "GetRecords"])
-def test_at_the_start_of_a_pulled_stream_it_is_raised(sim: RemoteSimulator, operation: str) -> None:
+def test_at_the_start_of_a_pulled_stream_it_is_raised(sim: Simulator, operation: str) -> None:
     for odd, name in zip(NAMED, cycle(("orders", sim.stream_arn)), strict=False):
         sim.fail_next(operation, odd, times=100)
         with pytest.raises(StreamError) as caught:
@@ -104,15 +104,15 @@ def test_at_the_start_of_a_pulled_stream_it_is_raised(sim: RemoteSimulator, oper
         sim.forget_failures()
 
 
-def test_at_the_start_no_permission_to_read_is_the_end(sim: RemoteSimulator) -> None:
+def test_at_the_start_no_permission_to_read_is_the_end(sim: Simulator) -> None:
     sim.set_faults(auth_error="AccessDeniedException", auth_operations=("GetRecords",))
     program = run("orders", env=sim.environment)
-    assert program.process.returncode == 3
+    assert program.status == 3
     assert "no permission" in program.err[-1]
 
 
 def test_no_permission_that_stays_ends_a_running_watch(
-    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TIMING, "denied_seconds", 0.5)
     sim.bulk(10)
@@ -124,7 +124,7 @@ def test_no_permission_that_stays_ends_a_running_watch(
         watch("orders", [take], start="trim_horizon", endpoint_url=sim.endpoint)
 
 
-def test_no_odd_answer_ends_a_stream_that_is_pulled(sim: RemoteSimulator) -> None:
+def test_no_odd_answer_ends_a_stream_that_is_pulled(sim: Simulator) -> None:
     sim.bulk(10)
     stream = Stream("orders", "trim_horizon", endpoint_url=sim.endpoint)
     delivered = [next(stream)]
@@ -137,9 +137,7 @@ def test_no_odd_answer_ends_a_stream_that_is_pulled(sim: RemoteSimulator) -> Non
                 delivered.append(record)
 
 
-def test_a_pulled_stream_raises_what_stays(
-    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pulled_stream_raises_what_stays(sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TIMING, "denied_seconds", 0.5)
     stream = Stream("orders", "trim_horizon", endpoint_url=sim.endpoint)
     sim.set_faults(auth_error="AccessDeniedException")
@@ -148,7 +146,7 @@ def test_a_pulled_stream_raises_what_stays(
             pass
 
 
-def test_what_is_read_up_to_now_over_odd_answers_is_whole(sim: RemoteSimulator) -> None:
+def test_what_is_read_up_to_now_over_odd_answers_is_whole(sim: Simulator) -> None:
     sim.bulk(20 * len(ANY))
     sim.set_faults(max_records=5)
     odd = iter(ANY)

@@ -49,7 +49,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sim.put({"pk": {"S": "long" * 500}})
         sim.advance(1200)
         program = run("report", sim.stream_arn, "--to", str(path), env=sim.environment)
-    assert program.process.returncode == 0, program.err
+    assert program.status == 0, program.err
     assert program.err[-1] == f"Wrote {path}: 1,213 changes"
     return path
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_deploy import CONTAINER, ECS, POD, TASK
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support.program import PATIENCE
 
 pytestmark = pytest.mark.proof
@@ -25,14 +25,14 @@ VOLUMES = [
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=2) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2) as simulator:
         simulator.write("a", 3)
         yield simulator
 
 
 def run(
-    sim: RemoteSimulator, *words: str, before: str = "", **more: str
+    sim: Simulator, *words: str, before: str = "", **more: str
 ) -> subprocess.CompletedProcess[str]:
     """The command line as it is, after some lines of a shell's."""
     program = shlex.join([sys.executable, "-m", "watcher", *words])
@@ -53,7 +53,7 @@ def shell(
 
 
 def run_in_read_only_root(
-    sim: RemoteSimulator, *words: str, writable: list[str]
+    sim: Simulator, *words: str, writable: list[str]
 ) -> subprocess.CompletedProcess[str]:
     """The command line in a root as a container has it; only these folders can be written to."""
     unshare = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
@@ -83,7 +83,7 @@ def run_in_read_only_root(
 @pytest.mark.parametrize("words", [CONTAINER["args"], TASK["command"]], ids=["kubernetes", "ecs"])
 @pytest.mark.parametrize("more", [[], ["--concurrency", "3"]], ids=["", "concurrent"])
 def test_the_manifests_roots_have_what_a_watch_writes_to(
-    words: list[str], more: list[str], sim: RemoteSimulator
+    words: list[str], more: list[str], sim: Simulator
 ) -> None:
     asked = [each for each in words if "checkpoint" not in each and "metrics" not in each]
     done = run_in_read_only_root(
@@ -101,22 +101,20 @@ def test_the_manifests_mount_the_same_volume() -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--concurrency", "3"]], ids=["", "concurrent"])
-def test_a_watch_needs_no_folder_that_it_can_write_to(
-    more: list[str], sim: RemoteSimulator
-) -> None:
+def test_a_watch_needs_no_folder_that_it_can_write_to(more: list[str], sim: Simulator) -> None:
     done = run_in_read_only_root(sim, *UP_TO_NOW, *more, "--print-json", writable=[])
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
 
 
-def test_what_needs_temporary_files_says_where_it_looked(sim: RemoteSimulator) -> None:
+def test_what_needs_temporary_files_says_where_it_looked(sim: Simulator) -> None:
     done = run_in_read_only_root(sim, "as-of", "orders", "1s", writable=[])
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: can't write temporary files to ") and "set TMPDIR" in line
 
 
-def test_a_folder_with_a_long_path_is_as_good_as_any(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_a_folder_with_a_long_path_is_as_good_as_any(sim: Simulator, tmp_path: Path) -> None:
     """The socket of Python's fork server has a hundred characters."""
     place = tmp_path / ("x" * 90)
     place.mkdir()
@@ -127,7 +125,7 @@ def test_a_folder_with_a_long_path_is_as_good_as_any(sim: RemoteSimulator, tmp_p
 
 @pytest.mark.parametrize("limit", [14, 20])
 def test_too_few_open_files_are_said_in_a_line_that_names_the_limit(
-    limit: int, sim: RemoteSimulator
+    limit: int, sim: Simulator
 ) -> None:
     done = run(sim, *UP_TO_NOW, before=f"ulimit -n {limit}")
     assert done.returncode == 3

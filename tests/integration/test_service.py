@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from watcher import HandlerError
 
 pytestmark = pytest.mark.proof
@@ -30,8 +30,8 @@ CELLS = [text for name, text in PYTHON if name.startswith("cell")]
 
 
 @pytest.fixture(scope="module")
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=2) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2) as simulator:
         simulator.write("a", 3)
         simulator.modify("a", {"v": {"N": "7"}})
         simulator.write("b", 3)
@@ -39,7 +39,7 @@ def sim() -> Iterator[RemoteSimulator]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     for name, value in sim.environment.items():
@@ -85,21 +85,21 @@ def test_fastapi_serves_while_a_task_follows(place: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def doomed(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteSimulator]:
+def doomed(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
     """A stream whose watch dies of a change of the item `poison`: the page's files say so here."""
     for name, text in FILES.items():
         dies = "def note(record):\n    assert record.key['pk'] != 'poison'\n"
         stops = 'start="trim_horizon", on_error="stop"'
         text = text.replace("def note(record):\n", dies).replace('start="trim_horizon"', stops)
         (place / name).write_text(text.replace("len(keys) < 5", "len(keys) < 500"))
-    with Simulator.spawn(table="orders") as simulator:
+    with Simulator(table="orders") as simulator:
         for name, value in simulator.environment.items():
             monkeypatch.setenv(name, value)
         yield simulator
 
 
 def test_readyz_of_fastapi_turns_red_when_the_watch_dies(
-    doomed: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+    doomed: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     testclient = pytest.importorskip("fastapi.testclient")
     monkeypatch.syspath_prepend(str(Path.cwd()))
@@ -117,7 +117,7 @@ def test_readyz_of_fastapi_turns_red_when_the_watch_dies(
         assert status(client)[0] == 503
 
 
-def test_a_program_ends_when_its_watch_dies(doomed: RemoteSimulator) -> None:
+def test_a_program_ends_when_its_watch_dies(doomed: Simulator) -> None:
     with subprocess.Popen(
         [sys.executable, "in_a_thread.py"], stderr=subprocess.PIPE, text=True
     ) as program:
@@ -131,7 +131,7 @@ def test_a_program_ends_when_its_watch_dies(doomed: RemoteSimulator) -> None:
             program.kill()
 
 
-def test_a_program_ends_when_its_stream_does(doomed: RemoteSimulator) -> None:
+def test_a_program_ends_when_its_stream_does(doomed: Simulator) -> None:
     doomed.write("a")
     doomed.disable_stream()
     found: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def test_a_program_ends_when_its_stream_does(doomed: RemoteSimulator) -> None:
     assert found["keys"] == [{"pk": "a"}]
 
 
-def test_gunicorn_replaces_a_worker_whose_watch_died(doomed: RemoteSimulator) -> None:
+def test_gunicorn_replaces_a_worker_whose_watch_died(doomed: Simulator) -> None:
     pytest.importorskip("gunicorn")
     with subprocess.Popen(
         [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "changes_wsgi:app"],

@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator, judge
+from tests.simulator import Simulator, judge
 
 pytestmark = pytest.mark.proof
 
@@ -45,8 +45,8 @@ MODES = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuf
 
 
 @pytest.fixture(scope="module")
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", seed=5) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", seed=5) as simulator:
         simulator.bulk(COUNT)
         yield simulator
 
@@ -54,7 +54,7 @@ def sim() -> Iterator[RemoteSimulator]:
 class Runs:
     """Watches of one checkpoint, from the trim horizon on."""
 
-    def __init__(self, sim: RemoteSimulator, folder: Path, unbuffered: str) -> None:
+    def __init__(self, sim: Simulator, folder: Path, unbuffered: str) -> None:
         self.sim = sim
         self.folder = folder
         self._environment = {**os.environ, **sim.environment, "PYTHONUNBUFFERED": unbuffered}
@@ -129,7 +129,7 @@ def read_slowly(pipe: int) -> bytes:
 
 
 @pytest.fixture(params=["", "1"], ids=["buffered", "unbuffered"])
-def runs(sim: RemoteSimulator, tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
+def runs(sim: Simulator, tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
     return Runs(sim, tmp_path, request.param)
 
 
@@ -163,7 +163,7 @@ def test_a_pipe_that_nobody_reads_any_more_does_not_hold_up_the_end(runs: Runs) 
 
 @pytest.mark.parametrize("is_filled", [True, False], ids=["status", "records"])
 def test_one_pipe_for_all_that_nobody_reads_does_not_hold_up_the_end(
-    sim: RemoteSimulator, tmp_path: Path, is_filled: bool
+    sim: Simulator, tmp_path: Path, is_filled: bool
 ) -> None:
     """`2>&1 | less`: it is full before the first line of status, or with the first records."""
     runs = Runs(sim, tmp_path, "")
@@ -219,9 +219,7 @@ def test_a_disk_that_fills_up_ends_it_at_a_whole_line_before_the_checkpoint(
     runs.check(path.read_bytes())
 
 
-def test_a_line_that_a_crash_cut_off_is_ended_and_said(
-    sim: RemoteSimulator, tmp_path: Path
-) -> None:
+def test_a_line_that_a_crash_cut_off_is_ended_and_said(sim: Simulator, tmp_path: Path) -> None:
     runs = Runs(sim, tmp_path, "")
     for name in ("all.jsonl", "dead.jsonl"):
         (tmp_path / name).write_bytes(b'{"eventID": "')
@@ -238,7 +236,7 @@ def test_a_line_that_a_crash_cut_off_is_ended_and_said(
         assert sum(f"The last line of {name} is cut off" in line for line in runs.said) == 1
 
 
-def test_what_is_written_is_its_owners_alone(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_what_is_written_is_its_owners_alone(sim: Simulator, tmp_path: Path) -> None:
     runs = Runs(sim, tmp_path, "")
     (tmp_path / "fail.py").write_text("def handle(record):\n    raise ValueError('no')\n")
     before = os.umask(0)
@@ -262,7 +260,7 @@ def test_what_is_written_is_its_owners_alone(sim: RemoteSimulator, tmp_path: Pat
     [("shards orders", ""), ("count ./all.jsonl", "1"), ("--help", "1")],
 )
 def test_a_full_disk_ends_any_command_on_one_line(
-    sim: RemoteSimulator, tmp_path: Path, words: str, unbuffered: str
+    sim: Simulator, tmp_path: Path, words: str, unbuffered: str
 ) -> None:
     change = {
         "eventName": "INSERT",
@@ -299,7 +297,7 @@ if __name__ == "__main__":
 
 @MODES
 def test_what_a_program_prints_in_its_own_handler_is_whole(
-    sim: RemoteSimulator, tmp_path: Path, unbuffered: str
+    sim: Simulator, tmp_path: Path, unbuffered: str
 ) -> None:
     (tmp_path / "program.py").write_text(LIBRARY)
     environment: Mapping[str, str] = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, HTTPClientError
 
-from tests.simulator import Faults, Simulator, judge
+from tests.simulator import Simulator, judge
 from tests.support.dynamodb_local import DynamoDBLocal
 
 START = 1_700_000_000.25
@@ -652,7 +652,7 @@ def test_a_stopped_simulator_leaves_no_connection_that_it_was_accepting(
 
 def test_forked_children_keep_no_connection_up() -> None:
     parent_end, child_end = multiprocessing.Pipe()
-    with Simulator() as sim, Simulator.spawn() as other, raw_connection(sim) as connection:
+    with Simulator() as sim, Simulator() as other, raw_connection(sim) as connection:
         child = multiprocessing.get_context("fork").Process(target=child_end.recv)
         child.start()
         sim.fail_next("ListStreams", "reset")
@@ -666,23 +666,6 @@ def test_forked_children_keep_no_connection_up() -> None:
         assert child.is_alive()
         parent_end.send(None)
         child.join()
-
-
-def test_a_spawned_simulator_is_controlled_like_one_in_a_thread() -> None:
-    with Simulator.spawn(shards=2, seed=7, faults=Faults(iterator_seconds=3)) as sim:
-        client = sim.client()
-        sim.write("a", 3, remove_every=3)
-        sim.bulk(5000, keys=10)
-        sim.split()
-        sim.rotate("all")
-        assert [r.version for r in sim.records if r.key == "a"] == [1, 2, 3]
-        assert len(sim.records) == 5003 and len(sim.open_shards) == 3
-        client.list_streams()
-        assert sim.calls == {"ListStreams": 1} and sim.log[0].operation == "ListStreams"
-        assert sim.faults.iterator_seconds == 3
-        sim.wait_for_calls("ListStreams", 0)
-        with pytest.raises(ValueError, match="no item nobody"):
-            sim.remove("nobody")
 
 
 def test_a_random_history_reads_whole_and_in_order_along_its_lineage(sim: Simulator) -> None:

@@ -170,7 +170,7 @@ def test_workers_read_with_the_environment_that_came_packed_or_name_what_they_la
 ) -> None:
     pack(tmp_path, "bare", with_watcher=False)
     pack(tmp_path, "environment", with_watcher=True)
-    with Simulator.spawn(shards=2) as simulator:
+    with Simulator(shards=2) as simulator:
         simulator.bulk(800, keys=20)
         simulator.split()
         simulator.bulk(200, keys=20)

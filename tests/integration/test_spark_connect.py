@@ -227,7 +227,7 @@ def test_a_connect_client_and_a_pipeline_read_batches_and_streams(tmp_path: Path
     package.mkdir(parents=True)
     source = ROOT / "watcher" / "spark" / "default_source.py"
     (package / "__init__.py").write_text(source.read_text())
-    with Simulator.spawn(shards=2) as simulator:
+    with Simulator(shards=2) as simulator:
         simulator.write("a", _CHANGES)
         paths = [str(SPARK.parent), str(ROOT), str(package.parent)]
         env = {

@@ -201,7 +201,7 @@ def printed(server: DynamoDBLocal, arn: str) -> list[dict[str, Any]]:
     """What the watch prints of the same stream."""
     words = ("--no-follow", "--print-json", "--from", "trim-horizon")
     watch = run(arn, *words, env=server.environment)
-    assert watch.process.returncode == 0, watch.err
+    assert watch.status == 0, watch.err
     return [json.loads(line) for line in watch.out]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 from tests.support.processes import children
 from tests.support.program import Program
 from tests.support.terminal import Terminal
@@ -25,12 +25,12 @@ STATUS = re.compile(r"\d+ shards? open, \d+ finished \| [\d,]+ records? \| [\d,]
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=2, seed=3) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2, seed=3) as simulator:
         yield simulator
 
 
-def watching(sim: RemoteSimulator, *options: str, **more: int) -> Terminal:
+def watching(sim: Simulator, *options: str, **more: int) -> Terminal:
     return Terminal(*WATCHER, "orders", "--print-summary", *options, env=sim.environment, **more)
 
 
@@ -54,7 +54,7 @@ def is_log(line: str) -> bool:
     return line.startswith(("Starting watcher", "Watching ", "Finished shard", "Done: ", "warning"))
 
 
-def test_no_line_of_data_or_log_is_torn_while_the_status_is_shown(sim: RemoteSimulator) -> None:
+def test_no_line_of_data_or_log_is_torn_while_the_status_is_shown(sim: Simulator) -> None:
     with watching(sim) as terminal:
         terminal.wait_for(lambda: has_status(terminal))
         for number in range(4):
@@ -72,7 +72,7 @@ def test_no_line_of_data_or_log_is_torn_while_the_status_is_shown(sim: RemoteSim
         assert terminal.screen.cursor.x == 0 and not terminal.screen.cursor.hidden
 
 
-def test_it_counts_what_goes_wrong_and_shows_the_lag(sim: RemoteSimulator) -> None:
+def test_it_counts_what_goes_wrong_and_shows_the_lag(sim: Simulator) -> None:
     sim.bulk(50)
     with watching(sim, "--from", "trim-horizon") as terminal:
         terminal.wait_for(lambda: has_status(terminal) and "| 50 records |" in terminal.shown[-1])
@@ -82,7 +82,7 @@ def test_it_counts_what_goes_wrong_and_shows_the_lag(sim: RemoteSimulator) -> No
         terminal.wait_for(lambda: has_status(terminal) and "| lag 0 s" in terminal.shown[-1])
 
 
-def test_it_is_cut_where_the_terminal_is_narrow(sim: RemoteSimulator) -> None:
+def test_it_is_cut_where_the_terminal_is_narrow(sim: Simulator) -> None:
     line = "2 shards open, 0 finished"  # the rest has no room beside a `^C^C`
     with watching(sim, columns=30) as terminal:
         terminal.wait_for(lambda: terminal.shown[-2:] == ["Watching 2 shards of orders", line])
@@ -94,7 +94,7 @@ def test_it_is_cut_where_the_terminal_is_narrow(sim: RemoteSimulator) -> None:
         assert not leftovers(terminal)
 
 
-def test_up_to_now_there_is_a_progress_bar(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_up_to_now_there_is_a_progress_bar(sim: Simulator, tmp_path: Path) -> None:
     sim.bulk(2000, keys=20)
     options = ("--from", "trim-horizon", "--no-follow")
     with watching(sim, *options) as terminal:
@@ -130,7 +130,7 @@ def test_a_replay_shows_how_much_of_the_file_is_done(tmp_path: Path) -> None:
     [(["--no-status"], {}), (["--log-format", "json"], {}), ([], {"TERM": "dumb"})],
 )
 def test_there_is_none_where_nobody_wants_it(
-    sim: RemoteSimulator, options: list[str], env: Mapping[str, str]
+    sim: Simulator, options: list[str], env: Mapping[str, str]
 ) -> None:
     environment = {**sim.environment, **env}
     command = (*WATCHER, "orders", "--print-summary", *options)
@@ -143,7 +143,7 @@ def test_there_is_none_where_nobody_wants_it(
     assert b"shards open" not in terminal.written
 
 
-def test_there_is_none_in_a_pipe(sim: RemoteSimulator) -> None:
+def test_there_is_none_in_a_pipe(sim: Simulator) -> None:
     with Program("orders", "--print-summary", env=sim.environment) as program:
         program.wait_for_status("Watching")
         sim.write("a")
@@ -152,7 +152,7 @@ def test_there_is_none_in_a_pipe(sim: RemoteSimulator) -> None:
     assert all(is_log(line) for line in program.err)
 
 
-def test_there_is_none_where_another_program_prints_the_data(sim: RemoteSimulator) -> None:
+def test_there_is_none_where_another_program_prints_the_data(sim: Simulator) -> None:
     command = shlex.join([*WATCHER, "orders", "--print-summary", "--max-records", "3"])
     with Terminal("bash", "-c", f"{command} | cat", env=sim.environment) as terminal:
         terminal.wait_for(lambda: any(line.startswith("Watching") for line in terminal.shown))
@@ -163,7 +163,7 @@ def test_there_is_none_where_another_program_prints_the_data(sim: RemoteSimulato
     assert b"shards open" not in terminal.written
 
 
-def test_it_is_there_where_the_data_goes_to_a_file(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_it_is_there_where_the_data_goes_to_a_file(sim: Simulator, tmp_path: Path) -> None:
     command = shlex.join([*WATCHER, "orders", "--print-summary"])
     file = tmp_path / "data"
     with Terminal("bash", "-c", f"exec {command} > {file}", env=sim.environment) as terminal:
@@ -177,7 +177,7 @@ def test_it_is_there_where_the_data_goes_to_a_file(sim: RemoteSimulator, tmp_pat
 
 
 def test_a_suspended_watch_leaves_the_shell_a_clean_line_and_comes_back(
-    sim: RemoteSimulator,
+    sim: Simulator,
 ) -> None:
     command = shlex.join([*WATCHER, "orders", "--print-summary"])
     script = f"set -m; {command}; echo back in the shell; fg > /dev/null"
@@ -193,7 +193,7 @@ def test_a_suspended_watch_leaves_the_shell_a_clean_line_and_comes_back(
         assert not leftovers(terminal)
 
 
-def test_ctrl_z_stops_workers_at_once(sim: RemoteSimulator) -> None:
+def test_ctrl_z_stops_workers_at_once(sim: Simulator) -> None:
     """One that ran the program's handler might stop after `fg`, and stay so."""
     with watching(sim) as terminal:
         terminal.wait_for(lambda: has_status(terminal))
@@ -209,7 +209,7 @@ def test_ctrl_z_stops_workers_at_once(sim: RemoteSimulator) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_leaves_a_clean_terminal_too(
-    sim: RemoteSimulator, tmp_path: Path, number: int
+    sim: Simulator, tmp_path: Path, number: int
 ) -> None:
     text = '"""Stuck."""\nimport time\ndef handle(record):\n'
     text += '    print("stuck", flush=True)\n    time.sleep(60)\n'
@@ -226,7 +226,7 @@ def test_a_second_signal_leaves_a_clean_terminal_too(
         assert terminal.screen.cursor.x == 0
 
 
-def test_an_error_stands_on_a_line_of_its_own(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_an_error_stands_on_a_line_of_its_own(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text('"""Broken."""\ndef handle(record): 1 / 0\n')
     options = ("--handlers", str(tmp_path), "--broken", "--on-error", "stop")
     with watching(sim, *options) as terminal:

@@ -49,7 +49,7 @@ def test_two_tables_rotate_under_a_watch_that_is_ended_and_resumed(
     for name in names:
         put(server, name, 150, 20)
     rest = run(*arguments, "--no-follow", env=server.environment)
-    assert rest.process.returncode == 0
+    assert rest.status == 0
     assert sort_keys(rest.out) == {name: expected(150, 20) for name in names}
 
 
@@ -62,7 +62,7 @@ def test_lines_for_people_begin_with_the_table_and_names_without_a_stream_are_na
     put(server, "orders", 0, 1)
     options = ("--from", "trim-horizon", "--no-follow", "-ps", "--color", "always")
     several = run("orders", arn, "plain", *options, env=server.environment)
-    assert several.process.returncode == 3
+    assert several.status == 3
     (line,) = several.out
     assert line.startswith("\x1b[36morders\x1b[0m [")
     assert sum("table 'plain' has no stream" in each for each in several.err) == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator, judge
+from tests.simulator import Simulator, judge
 from tests.support.program import run
 from watcher import UsageError, watch
 from watcher.options import MOST_OF_TAIL
@@ -15,12 +15,12 @@ from watcher.runtime import tail
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=4) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=4) as simulator:
         yield simulator
 
 
-def see(sim: RemoteSimulator, count: int, **settings: Any) -> list[str]:
+def see(sim: Simulator, count: int, **settings: Any) -> list[str]:
     """The numbers of what comes."""
     seen: list[str] = []
     settings = {"follow": False, **settings}
@@ -34,25 +34,25 @@ def see(sim: RemoteSimulator, count: int, **settings: Any) -> list[str]:
     return seen
 
 
-def spread(sim: RemoteSimulator, count: int) -> None:
+def spread(sim: Simulator, count: int) -> None:
     """Changes over all shards, each in a second of its own."""
     for number in range(count):
         sim.write(f"key-{number % 13}")
         sim.advance(1)
 
 
-def test_the_last_of_several_shards_are_the_last_by_time(sim: RemoteSimulator) -> None:
+def test_the_last_of_several_shards_are_the_last_by_time(sim: Simulator) -> None:
     spread(sim, 30)
     assert not any(judge(sim.records[-7:], see(sim, 7)))
 
 
-def test_fewer_than_asked_for_are_all_there_are(sim: RemoteSimulator) -> None:
+def test_fewer_than_asked_for_are_all_there_are(sim: Simulator) -> None:
     assert see(sim, 7) == []
     spread(sim, 5)
     assert not any(judge(sim.records, see(sim, 7)))
 
 
-def test_what_comes_meanwhile_and_later_follows_once(sim: RemoteSimulator) -> None:
+def test_what_comes_meanwhile_and_later_follows_once(sim: Simulator) -> None:
     spread(sim, 20)
     more = iter(range(12))
 
@@ -65,7 +65,7 @@ def test_what_comes_meanwhile_and_later_follows_once(sim: RemoteSimulator) -> No
 
 
 def test_without_following_what_comes_meanwhile_is_not_among_them(
-    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spread(sim, 20)
     found, before = tail.Tail.begin, sim.records
@@ -81,7 +81,7 @@ def test_without_following_what_comes_meanwhile_is_not_among_them(
 @pytest.mark.proof
 @pytest.mark.parametrize("count", [3, 12, 25, 40])
 def test_over_rotations_and_splits_the_order_of_each_item_is_kept(
-    sim: RemoteSimulator, count: int
+    sim: Simulator, count: int
 ) -> None:
     for _ in range(3):
         spread(sim, 10)
@@ -92,14 +92,14 @@ def test_over_rotations_and_splits_the_order_of_each_item_is_kept(
     assert not any(judge(sim.records[-count:], see(sim, count)))
 
 
-def test_it_goes_back_as_far_as_it_takes(sim: RemoteSimulator) -> None:
+def test_it_goes_back_as_far_as_it_takes(sim: Simulator) -> None:
     spread(sim, 10)
     sim.set_faults(at_timestamp=False)  # all of it is read, then
     assert not any(judge(sim.records[-4:], see(sim, 4)))
 
 
 @pytest.mark.parametrize("shards", [1, 4])
-def test_empty_pages_before_records_are_no_end(sim: RemoteSimulator, shards: int) -> None:
+def test_empty_pages_before_records_are_no_end(sim: Simulator, shards: int) -> None:
     """Of one shard only, the others hold enough."""
     spread(sim, 30)
     for shard in sim.open_shards[:shards]:
@@ -107,13 +107,13 @@ def test_empty_pages_before_records_are_no_end(sim: RemoteSimulator, shards: int
     assert not any(judge(sim.records[-7:], see(sim, 7)))
 
 
-def test_with_a_filter_it_is_the_last_that_match(sim: RemoteSimulator) -> None:
+def test_with_a_filter_it_is_the_last_that_match(sim: Simulator) -> None:
     spread(sim, 40)
     wanted = [each for each in sim.records if each.key == "key-1"]
     assert see(sim, 3, key=["pk=key-1"]) == [each.sequence_number for each in wanted[-3:]]
 
 
-def test_several_streams_are_read_side_by_side_for_it(sim: RemoteSimulator) -> None:
+def test_several_streams_are_read_side_by_side_for_it(sim: Simulator) -> None:
     spread(sim, 20)
     sim.add_table("users")
     seen: list[str] = []
@@ -127,7 +127,7 @@ def test_several_streams_are_read_side_by_side_for_it(sim: RemoteSimulator) -> N
     assert sum(one != other for one, other in itertools.pairwise(tables)) > 5
 
 
-def test_a_checkpoint_that_exists_goes_before_it(sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_a_checkpoint_that_exists_goes_before_it(sim: Simulator, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     spread(sim, 10)
     first = see(sim, 4, checkpoint=file, max_records=1)
@@ -150,7 +150,7 @@ def test_what_makes_no_sense_with_it_is_refused(settings: dict[str, Any], says: 
         watch("orders", [print], **{"tail": 3, **settings})
 
 
-def test_the_command_line_prints_them(sim: RemoteSimulator) -> None:
+def test_the_command_line_prints_them(sim: Simulator) -> None:
     spread(sim, 9)
     program = run("orders", "--tail", "4", "--no-follow", "-o", "csv", env=sim.environment)
     assert len(program.out) == 5

@@ -14,7 +14,7 @@ import boto3
 import duckdb
 import pytest
 
-from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator import Simulator
 
 pytestmark = pytest.mark.proof
 
@@ -23,8 +23,8 @@ PROGRAM = "orders_to_duckdb.py"
 
 
 @pytest.fixture
-def sim() -> Iterator[RemoteSimulator]:
-    with Simulator.spawn(table="orders", shards=2, key_names=("PK", "SK")) as simulator:
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=2, key_names=("PK", "SK")) as simulator:
         yield simulator
 
 
@@ -38,7 +38,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(sim: RemoteSimulator, place: Path) -> subprocess.CompletedProcess[str]:
+def load(sim: Simulator, place: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, PROGRAM],
         cwd=place,
@@ -56,7 +56,7 @@ def load(sim: RemoteSimulator, place: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def put(sim: RemoteSimulator, name: str, **more: Any) -> None:
+def put(sim: Simulator, name: str, **more: Any) -> None:
     sim.put({"PK": {"S": name}, "SK": {"S": "order"}, **more})
 
 
@@ -65,7 +65,7 @@ def stored(place: Path, columns: str = "pk, total") -> list[tuple[Any, ...]]:
         return connection.sql(f"SELECT {columns} FROM shop.orders ORDER BY pk").fetchall()
 
 
-def test_the_items_are_those_of_the_table_after_each_run(sim: RemoteSimulator, place: Path) -> None:
+def test_the_items_are_those_of_the_table_after_each_run(sim: Simulator, place: Path) -> None:
     put(sim, "ada", total={"N": "1.10"})
     put(sim, "bob", total={"N": "2"}, tags={"SS": ["a", "b"]}, blob={"B": "AAE="})
     first = load(sim, place)
@@ -87,7 +87,7 @@ def test_the_items_are_those_of_the_table_after_each_run(sim: RemoteSimulator, p
     assert stored(place, "pk, total") == [("ada", 4), ("cy", 5)]
 
 
-def test_a_run_whose_destination_is_down_loses_nothing(sim: RemoteSimulator, place: Path) -> None:
+def test_a_run_whose_destination_is_down_loses_nothing(sim: Simulator, place: Path) -> None:
     put(sim, "ada", total={"N": "1"})
     assert load(sim, place).returncode == 0
     put(sim, "ada", total={"N": "2"})

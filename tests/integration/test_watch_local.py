@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.dynamodb_local import DynamoDBLocal
-from tests.support.program import Program, run, run_side_by_side
+from tests.support.program import Program, Ran, run
 from watcher import Stream, watch
 
 ITEM: dict[str, Any] = {
@@ -32,7 +32,7 @@ def put(server: DynamoDBLocal, table: str, first: int, count: int) -> None:
         server.client().put_item(TableName=table, Item=item)
 
 
-def sort_keys(program: Program) -> list[str]:
+def sort_keys(program: Program | Ran) -> list[str]:
     return [json.loads(line)["dynamodb"]["Keys"]["SK"]["S"] for line in program.out]
 
 
@@ -69,7 +69,7 @@ def test_all_generations_are_read_from_the_trim_horizon(
         *("orders", "--from", "trim-horizon", "--no-follow", "--print-json"),
         env=server.environment,
     )
-    assert program.process.returncode == 0
+    assert program.status == 0
     assert sort_keys(program) == expected(0, 200)
 
 
@@ -104,10 +104,10 @@ def test_a_checkpoint_older_than_retention_tells_the_loss_and_goes_on(
     program = run(*arguments, "--no-follow", env=server.environment)
     assert sort_keys(program) == expected(10, 5)
     assert any("DATA LOSS" in line for line in program.err)
-    assert program.process.returncode == 0
+    assert program.status == 0
     (tmp_path / "state.json").write_bytes(token)
     strict = run(*arguments, "--no-follow", "--fail-on-data-loss", env=server.environment)
-    assert strict.process.returncode == 1
+    assert strict.status == 1
     assert "DATA LOSS" in strict.err[-1]
 
 
@@ -124,7 +124,7 @@ def test_shards_out_of_retention_before_the_start_are_no_loss(
         env=server.environment,
     )
     assert sort_keys(program) == expected(5, 5)
-    assert program.process.returncode == 0
+    assert program.status == 0
 
 
 @pytest.mark.proof
@@ -148,8 +148,8 @@ def test_every_view_type_through_every_built_in_handler(
     client.put_item(TableName=table, Item={**key, "v": {"N": "2"}})
     client.delete_item(TableName=table, Key=key)
     start = [table, "--from", "trim-horizon", "--no-follow"]
-    as_json, as_summary, as_records = run_side_by_side(
-        [*start, "-pj"], [*start, "-ps"], start, env=dynamodb_local.environment
+    as_json, as_summary, as_records = (
+        run(*start, *options, env=dynamodb_local.environment) for options in (["-pj"], ["-ps"], [])
     )
     records = [json.loads(line) for line in as_json.out]
     assert [record["eventName"] for record in records] == ["INSERT", "MODIFY", "REMOVE"]
@@ -217,16 +217,15 @@ def test_a_disabled_stream_is_readable_and_the_reenabled_one_is_the_tables(
     start = ["--from", "trim-horizon", "--print-json"]
     program = run(old, *start, env=server.environment)
     assert sort_keys(program) == expected(0, 5)
-    assert program.process.returncode == 0
+    assert program.status == 0
     update(
         TableName="orders",
         StreamSpecification={"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
     )
     put(server, "orders", 5, 5)
     start.append("--no-follow")
-    of_new, of_old = run_side_by_side(["orders", *start], [old, *start], env=server.environment)
-    assert sort_keys(of_new) == expected(5, 5)
-    assert sort_keys(of_old) == expected(0, 5)
+    assert sort_keys(run("orders", *start, env=server.environment)) == expected(5, 5)
+    assert sort_keys(run(old, *start, env=server.environment)) == expected(0, 5)
 
 
 def test_streams_and_shards_are_shown(fresh_dynamodb_local: DynamoDBLocal) -> None:

@@ -64,7 +64,7 @@ def test_the_program_runs_from_a_wheel(wheel: Path, tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from watcher.cli import main; main()"
     )
-    with Simulator.spawn(table="orders") as sim:
+    with Simulator(table="orders") as sim:
         sim.bulk(3)
         done = subprocess.run(
             [

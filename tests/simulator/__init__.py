@@ -1,6 +1,6 @@
 """A DynamoDB Streams service on a loopback socket, with faults on demand."""
 
-from .control import Control, RemoteSimulator, ShardState, Simulator
+from .control import RemoteSimulator, ShardState, Simulator
 from .faults import Faults
 from .model import Written
 from .service import Call
@@ -8,7 +8,6 @@ from .verdict import Verdict, judge
 
 __all__ = [
     "Call",
-    "Control",
     "Faults",
     "RemoteSimulator",
     "ShardState",

@@ -2,17 +2,14 @@
 
 import asyncio
 import ctypes
-import json
 import re
 import socket
 import struct
 import sys
 import threading
 import zlib
-from collections.abc import Callable
 from email.utils import formatdate
 from http.client import responses
-from typing import Any
 
 from .service import Reply, Service
 
@@ -21,18 +18,15 @@ _TARGET = re.compile(rb"\r\nx-amz-target:[ \t]*([^\r]*)", re.IGNORECASE)
 _ACCESS_KEY = re.compile(rb"\r\nauthorization:[^\r]*Credential=([^/\r]*)", re.IGNORECASE)
 _CLOSE = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
 _DRIP_SECONDS = 0.3
-Command = Callable[[str, dict[str, Any]], Any]
 
 
 class Server:
-    """Serves one Service from a thread of its own; `changed` guards the Service."""
+    """Serves one Service from a thread of its own; `lock` guards the Service."""
 
-    def __init__(self, service: Service, command: Command, changed: threading.Condition) -> None:
+    def __init__(self, service: Service, lock: threading.RLock) -> None:
         self.service = service
-        self.command = command
-        self.changed = changed
+        self.lock = lock
         self.in_flight = 0
-        self.waiters = 0  # threads that want to hear of every request
         self.connections: set[_Connection] = set()
         self._loop = asyncio.new_event_loop()
         self._socket = socket.socket()
@@ -74,18 +68,6 @@ class Server:
             self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
-    def begin(self) -> None:
-        with self.changed:
-            self.in_flight += 1
-            if self.waiters:
-                self.changed.notify_all()
-
-    def end(self) -> None:
-        with self.changed:
-            self.in_flight -= 1
-            if self.waiters:
-                self.changed.notify_all()
-
     def head(self, status: int, body: bytes) -> bytes:
         self._requests += 1
         now = self.service.date()
@@ -121,7 +103,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
         if self._busy:
-            self._server.end()
+            self._server.in_flight -= 1
             self._busy = False
 
     def data_received(self, data: bytes) -> None:
@@ -144,15 +126,13 @@ class _Connection(asyncio.Protocol):
 
     def _request(self, head: bytes, body: bytes) -> None:
         self._close = _CLOSE.search(head) is not None
-        if head.startswith(b"POST /_control "):
-            return self._control(body)
         target = _TARGET.search(head)
         if target is None:  # as DynamoDB answers a health check
             return self._send(200, b"healthy: simulator")
         self._busy = True
-        self._server.begin()
+        self._server.in_flight += 1
         key = _ACCESS_KEY.search(head)
-        with self._server.changed:
+        with self._server.lock:
             reply = self._server.service.answer(
                 target[1].decode("latin-1"), body, key[1].decode("latin-1") if key else None
             )
@@ -164,14 +144,6 @@ class _Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(reply.delay, self._reply, reply)
             return None
         return self._reply(reply)
-
-    def _control(self, body: bytes) -> None:
-        try:
-            asked = json.loads(body)
-            answer = {"result": self._server.command(asked["command"], asked["parameters"])}
-            self._send(200, json.dumps(answer).encode())
-        except Exception as error:  # the caller raises it again
-            self._send(400, json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
 
     def _reply(self, reply: Reply) -> None:
         if not self._busy:
@@ -190,7 +162,7 @@ class _Connection(asyncio.Protocol):
             self._send(200, part)
         else:
             self._send(reply.status, reply.body)
-        self._server.end()
+        self._server.in_flight -= 1
         self._next()
 
     def _drip(self, answer: bytes) -> None:

@@ -10,8 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from tests.simulator import Faults
-from tests.simulator.control import RemoteSimulator
+from tests.simulator import Faults, Simulator
 from tests.soak.program import Watch
 from tests.soak.watches import Pair
 from tests.support.processes import children
@@ -54,9 +53,7 @@ def faults_of(rng: random.Random) -> Faults:
 class Disturbances:
     """Does one thing after another; each has ended when the next begins."""
 
-    def __init__(
-        self, rng: random.Random, sim: RemoteSimulator, resident: Watch, pair: Pair
-    ) -> None:
+    def __init__(self, rng: random.Random, sim: Simulator, resident: Watch, pair: Pair) -> None:
         self.done: Counter[str] = Counter()
         self._rng = rng
         self._sim = sim

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.simulator import Simulator
-from tests.simulator.control import RemoteSimulator
 from tests.soak.account import FORBIDDEN
 from tests.soak.disturbances import Disturbances, faults_of
 from tests.soak.program import Watch
@@ -72,7 +71,7 @@ class Soak:
         for left in (*self._folder.glob("*.log"), *self._folder.glob("alone.json*")):
             left.unlink()
         with ExitStack() as stack:
-            sim = stack.enter_context(Simulator.spawn(shards=4, faults=faults_of(self._rng)))
+            sim = stack.enter_context(Simulator(shards=4, faults=faults_of(self._rng)))
             writer = Writer(sim)
             checkpoint = str(self._folder / "alone.json")
             alone = Group(sim, self._folder, "alone", checkpoint, writer)
@@ -87,7 +86,7 @@ class Soak:
         self._leave_files()
         return self.outcome
 
-    def _go_through(self, writer: Writer, alone: Group, pair: Pair, sim: RemoteSimulator) -> None:
+    def _go_through(self, writer: Writer, alone: Group, pair: Pair, sim: Simulator) -> None:
         watch = alone.start()
         disturbances = Disturbances(self._rng, sim, watch, pair)
         self.outcome.done = disturbances.done

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.simulator.control import RemoteSimulator
+from tests.simulator import Simulator
 from tests.soak.account import Account, Run
 from tests.soak.program import Watch
 
@@ -35,7 +35,7 @@ class Takeover(NamedTuple):
 class Writer:
     """Changes items, in turn; knows how often each was changed."""
 
-    def __init__(self, sim: RemoteSimulator) -> None:
+    def __init__(self, sim: Simulator) -> None:
         self.written: Counter[str] = Counter()
         self._sim = sim
         self._next = 0
@@ -59,7 +59,7 @@ class Group:
     """What runs with the same positions have delivered, and how old it was."""
 
     def __init__(
-        self, sim: RemoteSimulator, folder: Path, name: str, checkpoint: str, writer: Writer
+        self, sim: Simulator, folder: Path, name: str, checkpoint: str, writer: Writer
     ) -> None:
         self.writer = writer
         self.account = Account()
@@ -120,7 +120,7 @@ class Group:
 class Pair(Group):
     """One delivers, the other stands by; whoever is ended is started again, and stands by."""
 
-    def __init__(self, sim: RemoteSimulator, folder: Path, writer: Writer) -> None:
+    def __init__(self, sim: Simulator, folder: Path, writer: Writer) -> None:
         sim.add_table(POSITIONS, 0, key="name")
         super().__init__(sim, folder, "pair", f"dynamodb://{POSITIONS}/soak", writer)
         self.takeovers: dict[str, list[Takeover]] = {}

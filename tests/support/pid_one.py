@@ -33,7 +33,7 @@ def zombies() -> int:
 
 def main() -> int:
     """Watch five records; 1 where something stays of them, or the end is not in order."""
-    with tempfile.TemporaryDirectory() as folder, Simulator.spawn(table="orders") as sim:
+    with tempfile.TemporaryDirectory() as folder, Simulator(table="orders") as sim:
         Path(folder, "leaves.py").write_text(HANDLER)
         with Program("orders", "--handlers", folder, "--leaves", env=sim.environment) as program:
             program.wait_for_status("Watching")

@@ -62,7 +62,7 @@ def start(
     Where its standard input is a terminal, that is the one that controls it.
     """
     streams = (stdin, stdout, stderr)
-    if _interpreters(env) != _interpreters(os.environ):
+    if changes_python(env):
         pipes = [subprocess.PIPE if each is None else each for each in streams]
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
@@ -119,6 +119,11 @@ asking.connect("\\0{address}")
 request = {{"module": "watcher", "arguments": words[2:], "env": dict(os.environ)}}
 request["cwd"] = os.getcwd()
 {ask}"""
+
+
+def changes_python(env: Mapping[str, str]) -> bool:
+    """Whether a variable is another one that a Python looks at as it starts."""
+    return _interpreters({**os.environ, **env}) != _interpreters(os.environ)
 
 
 def _interpreters(env: Mapping[str, str]) -> dict[str, str]:

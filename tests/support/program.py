@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
+import logging
 import os
-import pty
 import queue
 import re
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
+from unittest import mock
 
 from tests.support import prefork
+from tests.support.prefork import changes_python
+from watcher.cli import main
+from watcher.formatting import style
+
+ROOT = Path(__file__).parents[2]
 
 PATIENCE = 150.0
 """Seconds until what does not come is given up: a net, which a full machine must not reach."""
@@ -124,6 +135,11 @@ class Program(Killed):
             thread.join(timeout)
         return status
 
+    @property
+    def status(self) -> int | None:
+        """The exit status, once it has ended."""
+        return self.process.poll()
+
     def release(self) -> None:
         """Wait for the end, and close the pipes."""
         self.wait()
@@ -132,50 +148,92 @@ class Program(Killed):
                 pipe.close()
 
 
-def run(
-    *arguments: str, env: Mapping[str, str], cwd: Path | None = None, timeout: float = PATIENCE
-) -> Program:
-    """The program from its start to its end."""
-    with Program(*arguments, env=env, cwd=cwd) as program:
-        program.wait(timeout)
-    return program
+@dataclass
+class Ran:
+    """What a command line has printed, and the exit status."""
+
+    status: int
+    out: list[str]
+    err: list[str]
 
 
-def run_side_by_side(
-    *each: Sequence[str], env: Mapping[str, str], timeout: float = PATIENCE
-) -> list[Program]:
-    """Programs that wait most of the time, from their starts to their ends."""
-    with contextlib.ExitStack() as stack:
-        programs = [stack.enter_context(Program(*words, env=env)) for words in each]
-        for program in programs:
-            program.wait(timeout)
-    return programs
+def run(*arguments: str, env: Mapping[str, str], cwd: Path | None = None) -> Ran:
+    """A command line from its start to its end, in this process, which it leaves as it was."""
+    if changes_python(env):  # only a Python of its own has another zone or locale
+        with Program(*arguments, env=env, cwd=cwd) as program:
+            return Ran(program.wait(), program.out, program.err)
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as err,
+    ):
+        status, said = _run_here(arguments, {**os.environ, **env}, cwd, out, err)
+        out.seek(0)
+        return Ran(status, out.read().split("\n")[:-1], said.splitlines())
 
 
-def run_on_a_terminal(*arguments: str, env: Mapping[str, str]) -> str:
-    """What the program writes to a pseudo-terminal, from its start to its end."""
-    leader, follower = pty.openpty()
-    written = bytearray()
+def numbers(program: Program | Ran) -> list[str]:
+    """The sequence numbers that --print-json has printed, in whole lines: a kill may tear one."""
+    whole = [line for line in program.out if line.endswith("}")]
+    return [json.loads(line)["dynamodb"]["SequenceNumber"] for line in whole]
 
-    def collect() -> None:
-        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
-            while data := os.read(leader, 4096):
-                written.extend(data)
 
-    reader = threading.Thread(target=collect)
-    reader.start()
-    inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run_on_a_terminal(*arguments: str, env: Mapping[str, str]) -> tuple[int, str, str]:
+    """The same on a terminal; the exit status, what is written to it, and the errors."""
+    screen = _Terminal()
+    environment = {**os.environ, "TERM": "xterm", **env}
+    status, err = _run_here(arguments, environment, None, screen, _Terminal())
+    return status, screen.getvalue(), err
+
+
+def _run_here(
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path | None,
+    out: TextIO,
+    err: TextIO,
+) -> tuple[int, str]:
+    modules, path = set(sys.modules), list(sys.path)
+    with (
+        mock.patch.dict(os.environ, env, clear=True),
+        contextlib.chdir(cwd or Path.cwd()),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        style.restored(),
+        log_restored(),
+    ):
+        try:
+            status = main(list(arguments))
+        except SystemExit as error:
+            status = int(error.code or 0)
+        finally:
+            sys.path[:] = path
+            for name in set(sys.modules) - modules:
+                if _is_users(sys.modules[name]):
+                    del sys.modules[name]
+        err.seek(0)
+        return status, err.read()
+
+
+def _is_users(module: object) -> bool:
+    """Whether it is a handler's or a function's, which the next one may have otherwise."""
+    file = getattr(module, "__file__", None)
+    return bool(file) and not str(file).startswith((str(ROOT), sys.prefix, sys.base_prefix))
+
+
+@contextlib.contextmanager
+def log_restored() -> Iterator[None]:
+    """A command that is run in this process sets the log up for itself."""
+    logger = logging.getLogger("watcher")
+    before = logger.level, logger.handlers[:], logger.propagate
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
     try:
-        program = prefork.start(
-            "watcher",
-            arguments,
-            env={**inherited, "TERM": "xterm", **env},
-            stdout=follower,
-            stderr=subprocess.DEVNULL,
-        )
-        assert program.wait(PATIENCE) == 0
+        yield
     finally:
-        os.close(follower)
-        reader.join(10)
-        os.close(leader)
-    return written.decode().replace("\r\n", "\n")  # the terminal's own doing
+        sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+        level, logger.handlers[:], logger.propagate = before
+        logger.setLevel(level)

@@ -233,7 +233,7 @@ def test_its_seconds_may_be_given_anywhere(
         variable["WATCHER_MAX_SECONDS"] = "0.5"
     words = ["--max-seconds", "0.5"] if place == "line" else []
     program = run("orders", *words, env={**sim.environment, **variable}, cwd=tmp_path)
-    assert program.process.returncode == 0
+    assert program.status == 0
     assert program.err[-1].startswith("Done: 0 records")
 
 

@@ -247,7 +247,7 @@ def test_a_watch_goes_by_them(sim: RemoteSimulator, folder: Path) -> None:
     (folder / "watcher.toml").write_text('from = "trim-horizon"\nfollow = false\nprint-json = true')
     variables = {"WATCHER_ONLY": "modify", "WATCHER_CONFIG": "watcher.toml"}
     program = run("orders", env={**sim.environment, **variables}, cwd=folder)
-    assert program.process.returncode == 0
+    assert program.status == 0
     assert program.err[-1] == "Done: 0 records, 5 filtered out, 1 shard"
 
 
@@ -277,7 +277,7 @@ def test_an_error_about_a_value_says_where_it_comes_from(
 ) -> None:
     table = "orderz" if name == "WATCHER_REGION" else "orders"
     program = run(table, env={**sim.environment, name: value}, cwd=folder)
-    assert program.process.returncode in (2, 3)
+    assert program.status in (2, 3)
     assert words in program.err[-1]
 
 
@@ -320,7 +320,7 @@ def test_help_and_completion_are_there_where_a_file_is_broken(tmp_path: Path) ->
     (tmp_path / "watcher.toml").write_text("x = [")
     for command in (["--help", "defaults"], ["--version"], ["completion", "bash"]):
         program = run(*command, env={"WATCHER_CONFIG": "watcher.toml"}, cwd=tmp_path)
-        assert (program.process.returncode, program.err) == (0, []), command
+        assert (program.status, program.err) == (0, []), command
         assert program.out
     variables = {"WATCHER_CONFIG": "watcher.toml", "WATCHER_LOG_FORMAT": "json"}
     json_line = run("orders", env=variables, cwd=tmp_path).err[0]
@@ -340,6 +340,6 @@ def test_a_user_without_a_home_or_kept_out_of_it_has_no_file(
 
 def test_the_version_of_an_image_is_no_default() -> None:
     program = run("--version", env={"WATCHER_VERSION": "1.4.2"})
-    assert (program.process.returncode, program.err) == (0, [])
+    assert (program.status, program.err) == (0, [])
     program = run("completion", "bash", env={"WATCHER_VERSION": "1"})
-    assert (program.process.returncode, program.err) == (0, [])
+    assert (program.status, program.err) == (0, [])

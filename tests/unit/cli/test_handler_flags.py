@@ -134,13 +134,13 @@ def test_no_file_of_the_folder_stands_in_for_another_module(
     (here / "app.py").write_text("import beside\ndef f(record): print(beside.word)")
     (here / "beside.py").write_text('word = "called"')
     (here / "handlers" / "mine.py").write_text("import beside\ndef handle(record): print('mine')")
-    assert run("--help", env={}, cwd=here).process.returncode == 0
+    assert run("--help", env={}, cwd=here).status == 0
     with Simulator(table="orders") as sim:
         sim.write("a")
         words = ("orders", "--from", "trim-horizon", "--no-follow")
         for more, out in ((["-pj"], None), (["--mine"], ["mine"])):
             program = run(*words, *more, env=sim.environment, cwd=here)
-            assert program.process.returncode == 0, program.err
+            assert program.status == 0, program.err
             assert out is None or program.out == out
         assert not Path("ran").exists()
         for name in ("boto3", "signal", "logging", "argparse", "msgspec"):

@@ -17,7 +17,7 @@ ON_SPARK = ("query", "archive", "replicate")
 
 def printed(*arguments: str, cwd: Path | None = None) -> list[str]:
     program = run(*arguments, env=SCREEN, cwd=cwd)
-    assert program.process.returncode == 0, program.err
+    assert program.status == 0, program.err
     assert program.err == []
     return program.out
 
@@ -109,7 +109,7 @@ def test_there_are_several_ways_to_ask(one: list[str], other: list[str]) -> None
 @pytest.mark.parametrize("words", ["--help filtres", "--help=filtres", "orders -hfiltres"])
 def test_an_unknown_topic_is_told_the_nearest(words: str) -> None:
     program = run(*words.split(), env={})
-    assert program.process.returncode == 2
+    assert program.status == 2
     assert program.err == ["error: no help on filtres: did you mean filters?"]
 
 

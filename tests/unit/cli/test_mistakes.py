@@ -34,7 +34,7 @@ def sim() -> Iterator[RemoteSimulator]:
 
 def test_the_streams_of_an_endpoint_that_does_not_answer(folder: Path) -> None:
     program = run("streams", env={"WATCHER_ENDPOINT_URL": "http://127.0.0.1:1"}, cwd=folder)
-    assert program.process.returncode == 3
+    assert program.status == 3
     assert program.err[-1].endswith("(--endpoint-url is from WATCHER_ENDPOINT_URL)")
 
 
@@ -42,7 +42,7 @@ def test_a_watch_that_a_default_stops_says_which(sim: RemoteSimulator, folder: P
     (folder / "app.py").write_text("def bad(record): 1 / 0")
     environment = {**sim.environment, "WATCHER_ON_ERROR": "stop", "WATCHER_CALL": "app:bad"}
     program = run("orders", "--from", "trim-horizon", "--no-follow", env=environment, cwd=folder)
-    assert program.process.returncode == 1
+    assert program.status == 1
     origins = "(--on-error is from WATCHER_ON_ERROR, --call is from WATCHER_CALL)"
     assert program.err[-1].endswith(f"stopped before it {origins}")
 
