@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from watcher.aws.model import ForwardingService, Listing, Service, Shard
-from watcher.aws.retry import retry_at_start
 from watcher.call_pool import CallPool
 from watcher.errors import NoAnswerYetError, WatcherError
 
@@ -36,14 +35,10 @@ class Lister(ForwardingService):
         service: Service,
         on_answer: Callable[[], object] = lambda: None,
         patience: float = 0.0,
-        *,
-        at_start: bool = False,
     ) -> None:
-        """`at_start` retries a failed listing."""
         super().__init__(service)
         self._on_answer = on_answer
         self._patience = patience
-        self._at_start = at_start
         self._listings = CallPool(most=LISTINGS_AT_ONCE)
         self._children = CallPool(most=LISTINGS_AT_ONCE)
         self._probes = CallPool(most=PROBES_AT_ONCE)
@@ -52,8 +47,6 @@ class Lister(ForwardingService):
     def list_shards(self, arn: str) -> Listing:
         """See `Service`."""
         call = partial(self._service.list_shards, arn)
-        if self._at_start:
-            call = partial(retry_at_start, call)
         return self._answer(self._listings, ("listing", arn), call)
 
     def list_children(self, arn: str, shard_id: str) -> list[Shard]:

@@ -23,8 +23,8 @@ from watcher.retry import Backoff, retry
 logger = logging.getLogger("watcher")
 
 # The delays between the attempts at one page: a large stream has dozens, and need not start over.
-_PAGE_BACKOFF = Backoff(first_seconds=0.05, longest_seconds=0.2)
-_PAGE_ATTEMPTS = 4
+_PAGE_BACKOFF = Backoff(first_seconds=0.2, longest_seconds=1.6)
+_PAGE_ATTEMPTS = 5
 MOST_PAGES = 1000
 """The largest number of pages of a listing: 100,000 shards."""
 MOST_SECONDS = 300.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TypeVar, overload
 
@@ -156,22 +156,28 @@ def _needed(action: str, query: Query) -> str:
     return f"dynamodb:{action} on {table}"
 
 
-def first_listing(service: Service, arn: str, clock: Clock = CLOCK) -> Listing:
-    """Returns a stream's listing, with the patience of a start. Raises StreamError."""
-    return retry_at_start(partial(service.list_shards, arn), clock)
+def first_listing(service: Service, arn: str) -> Listing:
+    """Returns a stream's listing, each page of which is retried. Raises StreamError."""
+    with _unreached():
+        return service.list_shards(arn)
 
 
-def retry_at_start(
-    call: Callable[[], _Answer], clock: Clock = CLOCK, *, backoff: Backoff = _START_BACKOFF
-) -> _Answer:
+def retry_at_start(call: Callable[[], _Answer], clock: Clock = CLOCK) -> _Answer:
     """Retries a call of a service that answers. Raises StreamError in the end."""
-    try:
+    with _unreached():
         return retry(
             call,
-            pauses=backoff.pauses(_START_ATTEMPTS),
+            pauses=_START_BACKOFF.pauses(_START_ATTEMPTS),
             may_pass=lambda error: isinstance(error, TransientError) and not error.unreachable,
             sleep=clock.sleep,
         )
+
+
+@contextmanager
+def _unreached() -> Iterator[None]:
+    """Raises an error that may pass, and has lasted, as StreamError."""
+    try:
+        yield
     except TransientError as error:
         hint = error_hints.unreachable_hint(str(error))
         text = f"can't reach the stream: {error}{hint}"

@@ -60,7 +60,7 @@ class MergedStreams:
         self._in_background: dict[Service, Lister] = {}
         if in_threads and len(services) > 1:
             for each in set(services.values()):
-                self._in_background[each] = Lister(each, self._is_answered.set, at_start=True)
+                self._in_background[each] = Lister(each, self._is_answered.set)
 
     @property
     def errors(self) -> dict[str, StreamError]:

@@ -143,7 +143,7 @@ class ShardPool:
         self._clock = clock
         self._options = options
         self._opened = 0
-        listing = first_listing(service, arn, clock)
+        listing = first_listing(service, arn)
         self.restarts_snapshot = losses.restarts_snapshot(options.on_stale, "token", token, listing)
         """True if a table's items have to come again: the token is too old."""
         self.coordinator.start(listing)

@@ -48,9 +48,7 @@ class _StreamFactory:
             self._services[client] = Lister(client, self._on_answer)
         if self._several and start_service not in self._background_services:
             # A slow handler keeps the loop from a soon retry of the listing.
-            self._background_services[start_service] = Lister(
-                start_service, self._on_answer, at_start=True
-            )
+            self._background_services[start_service] = Lister(start_service, self._on_answer)
         connection, export = self._options.connection, self._options.snapshot_export
         items: Items = TableItems(connection, arn, client.table)
         if export is not None:

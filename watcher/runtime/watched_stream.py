@@ -248,7 +248,7 @@ class WatchedStream:
             logger.info("The stream has no shards yet", extra=self.coordinator.about())
 
     def _listed(self) -> Listing:
-        return first_listing(self._listing_service, self.arn, self._clock)
+        return first_listing(self._listing_service, self.arn)
 
     def _newest(self) -> str | None:
         return retry_at_start(lambda: newer_stream(self._listing_service, self.arn), self._clock)

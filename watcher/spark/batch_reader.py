@@ -76,7 +76,7 @@ class BatchReader(DataSourceReader):
         service, arn = self._connect(options.stream, options.connection)
         losses = Losses(clock=self._clock)
         coordinator = Coordinator(arn, options.start, losses=losses, clock=self._clock)
-        coordinator.start(first_listing(service, arn, self._clock))
+        coordinator.start(first_listing(service, arn))
         losses.warn_if_starting_late(coordinator.listing)
         background = self._background(service)
         while True:

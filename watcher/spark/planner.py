@@ -119,7 +119,7 @@ class Planner:
     def initial_offset(self) -> Offset:
         """Returns a new query's start, as positions whose meaning does not change with time."""
         coordinator = self._new_coordinator(None)
-        coordinator.start(first_listing(self._service, self.arn, self._clock))
+        coordinator.start(first_listing(self._service, self.arn))
         self._losses.warn_if_starting_late(coordinator.listing)
         return Offset(
             self.arn,
@@ -318,7 +318,7 @@ class Planner:
         if self._coordinator is None:
             coordinator = self._new_coordinator(start)
             if not self._succession.follows:  # a running query has listed before
-                listing = first_listing(self._service, self.arn, self._clock)
+                listing = first_listing(self._service, self.arn)
                 self._losses.report_if_anew("checkpoint", start.created, listing)
                 coordinator.start(listing)
             self._coordinator = coordinator

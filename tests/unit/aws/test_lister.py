@@ -121,13 +121,6 @@ def test_a_new_question_is_waited_for_a_moment(service: Held) -> None:
     assert lister.probe(ARN, ["a", "gone"]).keys() == {"a", "gone"}
 
 
-def test_as_a_program_begins_a_listing_is_tried_again(service: Held) -> None:
-    service.errors = [TransientError("500"), TransientError("500")]
-    lister = Lister(service, at_start=True)
-    assert answered(lambda: lister.list_shards(ARN))
-    assert service.errors == []
-
-
 def test_all_else_is_asked_as_ever_and_a_known_listing_not_at_all(service: Held) -> None:
     lister = Lister(service)
     assert lister.get_iterator(ARN, "a", Latest())[0] == "iterator"

@@ -1,14 +1,15 @@
-"""Pages of DescribeStream, put together whatever they are."""
+"""Pages of DescribeStream, put together whatever they are; one without an end is given up."""
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from tests.support.hand_clock import HandClock
-from watcher.aws.listings import read_listing
+from watcher.aws.listings import ListingProgress, read_listing
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -46,32 +47,21 @@ def test_pages_in_a_circle_end() -> None:
     assert describe.calls == 3
 
 
-def test_pages_without_an_end_are_trouble() -> None:
-    clock = HandClock()
-    calls = iter(range(2000))
-
+def test_each_page_is_asked_for_five_times() -> None:
     def describe(query: Mapping[str, Any]) -> Any:
-        clock.sleep(0.25)
-        name = str(next(calls))
-        return page(name, last=name)
-
-    with pytest.raises(TransientError, match="does not end, after 1,000 pages in 250 s") as caught:
-        read_listing(ARN, describe, clock.sleep, clock.monotonic)
-    assert next(calls) == 1000
-    assert caught.value.unreachable, "it is not begun anew at once"
-
-
-def test_a_page_is_asked_for_again_by_itself() -> None:
-    answers: list[Any] = [TransientError("500"), page("a", last="a"), TransientError("500")]
-    answers.append(page("b"))
-
-    def describe(query: Mapping[str, Any]) -> Any:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer := answers.pop(0), Exception):
             raise answer
         return answer
 
+    failures = [TransientError("500")] * 4
+    answers: list[Any] = [*failures, page("a", last="a"), *failures, page("b")]
     assert names(describe) == ["a", "b"]
+    answers = [*failures, TransientError("throttled"), page("a")]
+    with pytest.raises(TransientError, match="throttled"):
+        names(describe)
+    answers = [TransientError("no answer", unreachable=True), page("a")]
+    with pytest.raises(TransientError, match="no answer"):
+        names(describe)
 
 
 def test_a_stream_that_is_not_there_is_gone() -> None:
@@ -98,3 +88,69 @@ def test_what_was_listed_before_the_machine_slept_is_listed_anew_and_once() -> N
         described = iter(answers)
         expected = [row["ShardId"] for each in last for row in each["StreamDescription"]["Shards"]]
         assert names(lambda query, pages=described: next(pages)) == expected
+
+
+# What takes long
+
+ARNS = (f"stream {number}" for number in itertools.count())
+"""Of each stream is kept how many pages it had, and that it had a circle."""
+
+
+@pytest.fixture
+def arn(caplog: pytest.LogCaptureFixture) -> str:
+    caplog.set_level(logging.INFO, "watcher")
+    return next(ARNS)
+
+
+def take(arn: str, count: int, seconds: float = 0.25) -> None:
+    """A listing of so many pages of a hundred shards, each of which takes so long."""
+    listing = ListingProgress("shards", arn)
+    for number in range(1, count + 1):
+        key = str(number) if number < count else None
+        assert listing.add_page(key, 100 * number, seconds) == (number == count)
+    assert listing.count == count
+
+
+def test_what_takes_seconds_is_not_said(arn: str, caplog: pytest.LogCaptureFixture) -> None:
+    take(arn, 39)
+    assert caplog.messages == []
+
+
+def test_what_takes_long_is_said_after_ten_seconds_and_every_half_minute(
+    arn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    take(arn, 200)
+    assert caplog.messages == [
+        "Still listing shards: 40 pages in 10 s (4,000 shards) so far",
+        "Still listing shards: 160 pages in 40 s (16,000 shards) so far",
+    ]
+
+
+def test_a_large_stream_is_said_once_and_not_with_every_listing(
+    arn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        take(arn, 100)
+    assert len(caplog.messages) == 1
+    take(arn, 300)  # it was never like this
+    assert caplog.messages[1:] == ["Still listing shards: 201 pages in 50 s (20,100 shards) so far"]
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.25, 1000), (5.0, 60)])
+def test_what_does_not_end_is_given_up_and_not_begun_anew_at_once(
+    arn: str, seconds: float, most: int
+) -> None:
+    listing = ListingProgress("shards", arn)
+    for number in range(1, most):
+        assert not listing.add_page(str(number), number, seconds)
+    with pytest.raises(TransientError, match=f"does not end, after {most:,} pages in") as caught:
+        listing.add_page("last", most, seconds)
+    assert caught.value.unreachable
+
+
+def test_a_circle_is_its_end_and_said_once(arn: str, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        listing = ListingProgress("streams", arn)
+        assert [listing.add_page(key, 1, 0.1) for key in ("a", "b", "a")] == [False, False, True]
+    (line,) = caplog.messages
+    assert line.startswith("The listing of streams comes back to a page")

@@ -30,7 +30,7 @@ def to_read(service: PlayedService, clock: HandClock, shown_after: float = 1e9) 
     """The shards that there are to read, once the listing is whole."""
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
     errors, service.errors = service.errors, []
-    coordinator.start(first_listing(service, coordinator.arn, clock))
+    coordinator.start(first_listing(service, coordinator.arn))
     service.errors = errors
     while True:
         coordinator.take_ready()
@@ -117,7 +117,7 @@ def test_children_whose_parents_are_gone_do_not_wait_for_one_that_answers_500(
 
     service.get_iterator = answer  # type: ignore[method-assign]
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    coordinator.start(first_listing(service, coordinator.arn, clock))
+    coordinator.start(first_listing(service, coordinator.arn))
     coordinator.take_ready()
     coordinator.refresh(service)
     assert [shard.id for shard in coordinator.take_ready()] == [f"child {n}" for n in range(30)]
@@ -148,7 +148,7 @@ def test_each_child_begins_when_its_own_parent_is_answered(clock: HandClock) -> 
         service.add(f"child {number}", f"gone {number}")
     service.slow = {"gone 0", "gone 2"}
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    coordinator.start(first_listing(service, coordinator.arn, clock))
+    coordinator.start(first_listing(service, coordinator.arn))
     begun = []
     for answered in ("", "gone 2", "gone 0"):
         service.slow.discard(answered)
@@ -166,7 +166,7 @@ def test_parents_that_do_not_answer_are_said_in_one_line_after_ten_seconds(
         service.add(f"child {number}", f"parent {number}")
         service.slow.add(f"parent {number}")
     coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    coordinator.start(first_listing(service, coordinator.arn, clock))
+    coordinator.start(first_listing(service, coordinator.arn))
     coordinator.take_ready()
     coordinator.refresh(service)
     clock.sleep(9.9)
