@@ -15,7 +15,7 @@ from tests.simulation.scenario import Scenario, draw
 from tests.simulation.scheduler import Trace
 from tests.simulation.universe import Universe
 from tests.simulation.watch import Watch
-from watcher.streams import page_fetcher
+from watcher.streams import read_rate
 
 
 def _program(engine: str) -> type[Program]:
@@ -54,7 +54,7 @@ def play_scenario(scenario: Scenario, trace: Trace | None = None) -> Outcome:
     """Run what a seed stands for."""
     began = time.process_time()
     universe = Universe(scenario, trace)
-    with mock.patch.object(page_fetcher, "FULL_BYTES", scenario.full_bytes):
+    with mock.patch.object(read_rate, "FULL_BYTES", scenario.full_bytes):
         _program(scenario.engine)(universe).play()
     judge, service = universe.judge, universe.service
     judge.check_throttled(service.reads, service.refused, service.begun)

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from tests.spark.played import PlayedQuery, PlayedStream
 from tests.support.hand_clock import HandClock
 from watcher.spark import offsets
-from watcher.streams import page_fetcher
+from watcher.streams import read_rate
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_one_that_is_large_is_full_as_the_reading_itself_has_it(
     stream: PlayedStream, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The simulation draws a size for each seed, also once this is imported."""
-    monkeypatch.setattr(page_fetcher, "FULL_BYTES", 1000)
+    monkeypatch.setattr(read_rate, "FULL_BYTES", 1000)
     stream.page_size = 400
     query = PlayedQuery(stream, clock)
 

@@ -108,7 +108,6 @@ class PartialPage:
         self.page = page
         self._opened = records
         self._wire_filter = wire_filter
-        self._left_out = 0
 
     @cached_property
     def wire_records(self) -> list[WireRecord]:
@@ -119,12 +118,6 @@ class PartialPage:
     def records(self) -> Iterator[tuple[int, Record | None]]:
         """The records with their indexes; None for one that a filter leaves out."""
         return enumerate(self._opened.masked(self._wire_filter))
-
-    def left_out_before(self, index: int) -> int:
-        """Returns the newly passed number of records that a worker left out before this one."""
-        left_out = self.page.left_out[index] if self.page.left_out else 0
-        new, self._left_out = left_out - self._left_out, left_out
-        return new
 
 
 class ShardQueue:
@@ -511,7 +504,6 @@ class ConcurrentDelivery:
         with self._lock:
             queue.last = change.SequenceNumber, change.ApproximateCreationDateTime
             queue.undelivered -= 1
-            queue.filtered += partial_page.left_out_before(index)
             if record is None:
                 queue.filtered += 1
             else:
@@ -524,6 +516,6 @@ class ConcurrentDelivery:
         with self._lock:
             if page.read and not self._is_full():
                 queue.last = page.last_sequence_number, page.last_created
-                queue.filtered += partial_page.left_out_before(-1)
+                queue.filtered += page.left_out
             queue.bytes -= len(page.body)
             self._bytes -= len(page.body)

@@ -42,8 +42,6 @@ class _CurrentPage:
         self.passed_before = passed_before
         """The total of delivered and filtered records before this page."""
         self.then_drain = then_drain
-        self.left_out = 0
-        """The number of records counted so far that a worker left out of this page."""
         self.delivered_upto: tuple[RecordPage, int] | Page | None = None
         """The last record delivered or filtered out since the position moved; or the whole page."""
 
@@ -176,7 +174,7 @@ class SequentialDelivery:
 
     def _done(self, current: _CurrentPage) -> int:
         """Returns the number of the page's records that are delivered, or filtered out here."""
-        return self._progress.passed - current.passed_before - current.left_out
+        return self._progress.passed - current.passed_before
 
     def _is_whole(self, current: _CurrentPage) -> bool:
         return self._done(current) == current.page.count
@@ -261,14 +259,11 @@ class SequentialDelivery:
         page, done = current.page, self._done(current)
         if isinstance(current.delivered_upto, Page):
             number, created = page.last_sequence_number, page.last_created
-            left_out = page.read - page.count
+            self._progress.count_left_out(page.left_out)
         else:
             records, place = current.delivered_upto
             change = records.wire_records[place].dynamodb
             number, created = change.SequenceNumber, change.ApproximateCreationDateTime
-            left_out = page.left_out[done - 1] if page.left_out else 0
-        self._progress.count_left_out(left_out - current.left_out)
-        current.left_out = left_out
         self._undelivered = page.count - done
         self._progress.move(current.shard_key, current.shard, number, created)
         current.delivered_upto = None

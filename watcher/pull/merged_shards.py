@@ -273,8 +273,6 @@ class MergedShards:
     def _end_of_run(self, buffer: ShardBuffer) -> int:
         """Returns the place of the page's first record that comes behind another shard's."""
         count, place = len(buffer.wire_records), buffer.taken + 1
-        if buffer.page.left_out:
-            return place  # those that a filter left out are counted with each record
         if len(self._heap) == 1:
             return count
         others, _ = min(self._heap[1:3])
@@ -286,8 +284,6 @@ class MergedShards:
         """Sets the heap and the position right, behind a run or a part of it."""
         self._run = iter(())
         _, buffer = self._heap[0]
-        if left_out := buffer.page.left_out:
-            self.left_out += left_out[buffer.taken] - left_out[buffer.settled]
         buffer.settle()
         if self._has_next(buffer):
             heapq.heapreplace(self._heap, (buffer.sort_key(buffer.taken), buffer))
@@ -309,8 +305,7 @@ class MergedShards:
             if (page := next(buffer.pages, None)) is None:
                 return False
             buffer.open(page, self.arn)
-            if page.left_out:
-                self.left_out += page.left_out[0]
+            self.left_out += page.left_out
         return True
 
     @property

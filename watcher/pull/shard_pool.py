@@ -21,8 +21,7 @@ from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import DecodedPage, Message, Page, PageFilter, make_page
-from watcher.streams.page_fetcher import FULL_BYTES
-from watcher.streams.read_rate import AdaptiveRateLimit
+from watcher.streams.read_rate import FULL_BYTES, AdaptiveRateLimit
 from watcher.streams.shard_reader import ShardReader
 
 _BUSY_SECONDS = 60.0
@@ -282,7 +281,7 @@ class ShardPool:
             delay = max(delay, crowd)
         shard.due_at = now + delay
         shard.soonest_at = now + min(max(least, crowd), delay)
-        allowed_in = shard.reader.reads.delay()
+        allowed_in = shard.reader.reads.rate.delay()
         shard.allowed_at = now + allowed_in if allowed_in > 0 else -math.inf
 
     def _poll_idle_shards(self) -> None:

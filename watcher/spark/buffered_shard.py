@@ -197,7 +197,7 @@ class BufferedShard:
         messages, deferred = list[Message](), None
         if backlog is not None and backlog.awaits_turn:
             deferred = backlog.find_end(reads, service)
-            self.reader.delay = reads.delay()
+            self.reader.delay = reads.rate.delay()
         else:
             messages = self.reader.attempt(service)
             self._note_first(messages)

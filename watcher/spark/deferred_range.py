@@ -21,7 +21,7 @@ from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.records import page
 from watcher.records.wire import WireRecord
 from watcher.streams.messages import IteratorGranted, Message, Page
-from watcher.streams.page_fetcher import PageFetcher, is_full
+from watcher.streams.read_rate import PageFetcher, is_full
 
 BEHIND_SECONDS: Final = 10.0
 """The age from which a page is backlog: a reader that keeps up has it within seconds."""
@@ -97,7 +97,7 @@ class BacklogDetector:
 
         An error only ends the search: the reader meets the same error, and reports it.
         """
-        while self._to_try and not reads.delay():
+        while self._to_try and not reads.rate.delay():
             now = self._clock.monotonic() + self._service_ahead
             ago = self._to_try.popleft()
             time = datetime.fromtimestamp(int(now - ago), UTC)

@@ -95,7 +95,7 @@ class ReadAhead:
             prefetches=shard.backlog is None,
             rate=rate,
         )
-        self._schedule(shard, max(pause, shard.reader.reads.delay()))
+        self._schedule(shard, max(pause, shard.reader.reads.rate.delay()))
 
     def read_here(self, shard: BufferedShard, undelivered: Position) -> None:
         """Reads a shard here, as executors would read past the end of the batch.
@@ -126,7 +126,7 @@ class ReadAhead:
             for each in parked:
                 assert each.reader is not None
                 each.progressed_at = self._clock.monotonic()
-                self._schedule(each, each.reader.reads.delay())
+                self._schedule(each, each.reader.reads.rate.delay())
 
     # Which shard is next
 

@@ -33,7 +33,7 @@ from watcher.errors import ServiceError, StreamError
 from watcher.formatting.text import counted
 from watcher.records import page
 from watcher.streams.deduplicator import numbers_of
-from watcher.streams.page_fetcher import PageFetcher
+from watcher.streams.read_rate import PageFetcher
 from watcher.streams.timing import TIMING
 
 _PROBE_END_SECONDS = 1.0
@@ -135,7 +135,7 @@ class EndDetector:
         is_early = passed < delay and not self.awaits_rate_limit
         if self.number is not None or not self.is_due or is_early:
             return
-        if self._reads.delay():
+        if self._reads.rate.delay():
             self.awaits_rate_limit = True
             return
         self.awaits_rate_limit = False
@@ -145,7 +145,7 @@ class EndDetector:
         except (ServiceError, StreamError):
             self._probes = []  # new ones will be requested
         # Most of the allowed reads are for the pages.
-        self._probe_delay = max(_PROBE_END_SECONDS, _READS_PER_PROBE * self._reads.delay())
+        self._probe_delay = max(_PROBE_END_SECONDS, _READS_PER_PROBE * self._reads.rate.delay())
         if len(self._candidates) == _PROBES:
             self.number = max(self._candidates)
             self.is_open = True
@@ -159,7 +159,7 @@ class EndDetector:
         while self._probes and not self.awaits_rate_limit and self._read_probe(service):
             if not self._probes and len(self._candidates) < _PROBES:
                 self._add_probes(_PROBES - len(self._candidates), service)
-            self.awaits_rate_limit = bool(self._probes) and self._reads.delay() > 0
+            self.awaits_rate_limit = bool(self._probes) and self._reads.rate.delay() > 0
 
     def _add_probes(self, count: int, service: Service) -> None:
         for _ in range(count):

@@ -36,11 +36,8 @@ class Page(msgspec.Struct, frozen=True, tag=True):
     """The creation time of that record (epoch seconds), where known."""
     kinds: dict[str, int] | None = None
     """The number of records of each kind of change; None: not counted."""
-    left_out: list[int] = []
-    """The number of records left out before the first, before the second, … and in total.
-
-    Empty where none was.
-    """
+    left_out: int = 0
+    """The number of records that a filter left out."""
     names: list[str] = []
     """Attributes of the records where all are left out, and a condition may name none of these."""
 
@@ -52,7 +49,7 @@ class Page(msgspec.Struct, frozen=True, tag=True):
     @property
     def read(self) -> int:
         """The number of records read for the page, including those left out."""
-        return self.count + (self.left_out[-1] if self.left_out else 0)
+        return self.count + self.left_out
 
     def records(self) -> list[WireRecord]:
         """Returns its records; their images are not decoded."""
@@ -215,8 +212,7 @@ def make_page(
         with contextlib.suppress(Exception):
             kept = [first + place for place in page_filter(records[first:last])]
             if len(kept) <= (last - first) / 2:
-                left_out = [place - first - before for before, place in enumerate(kept)]
-                left_out.append(last - first - len(kept))
+                left_out = last - first - len(kept)
                 kinds = _kinds([records[place] for place in kept])
                 smaller = _of(body, records, kept)
                 others = [] if names is None or kept else names(records[first:last])

@@ -1,4 +1,4 @@
-"""Adapts the rate of reads to the share of AWS's limit that other readers leave.
+"""Fetches a shard's pages, at a rate that adapts to the share of AWS's limit that others leave.
 
 AWS allows about five GetRecords a second on a shard to all its readers together; a Lambda function
 takes four of them. A reader is not limited before its first throttled read: most shards have reads
@@ -15,8 +15,13 @@ minutes at the largest rate without a throttled read, the limit is lifted.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
+from watcher.aws.model import Service
 from watcher.clock import Clock
+from watcher.errors import TransientError
+from watcher.records import page
 from watcher.retry import Backoff
 
 _READS_PER_SECOND_MAX = 5.0
@@ -42,6 +47,16 @@ _READS_TO_RECOVER = 40
 """The number of reads in which the rate climbs back to the last limit."""
 _THROTTLED_SECONDS_MAX = 10.0
 """The longest delay between throttled reads in a row."""
+_PREFETCHED_SECONDS = 0.1
+"""The age up to which a prefetched answer is as good as a new one."""
+_EMPTY_PAGE_BYTES = 2_000
+"""The size that every page with a record exceeds."""
+
+# Facts of the service.
+FULL_BYTES = 500_000
+"""Half the size of a full page (1 MB), from which more records are likely to follow at once."""
+FULL_RECORDS = 500
+"""Half the records of a full page (1,000), from which more are likely to follow at once."""
 
 
 class AdaptiveRateLimit:
@@ -100,3 +115,75 @@ class AdaptiveRateLimit:
             growing = Backoff(first_seconds=interval, longest_seconds=longest)
             interval = growing.after(self.throttled_in_a_row)
         return max(0.0, self._began + interval - self._clock.monotonic())
+
+
+def is_full(records: int, size: int) -> bool:
+    """True for a page with so many records or bytes that more are likely to follow at once."""
+    return records >= FULL_RECORDS or size >= FULL_BYTES
+
+
+class PageFetcher:
+    """Fetches one shard's pages, as often as `rate` allows.
+
+    With `prefetches` it requests the page after a full one while the reader handles that.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        rate: AdaptiveRateLimit | None = None,
+        *,
+        prefetches: bool = True,
+    ) -> None:
+        self.rate = rate or AdaptiveRateLimit(clock)
+        self._clock = clock
+        self._prefetches = prefetches
+        self._prefetched: tuple[str, Callable[[], bytes] | None] = "", None
+        self._prefetched_at = 0.0
+
+    def fetch(self, iterator: str, service: Service) -> bytes:
+        """Returns a page's body. Raises as `StreamsClient.get_records`."""
+        (prefetched_iterator, prefetched), self._prefetched = self._prefetched, ("", None)
+        if prefetched_iterator != iterator or prefetched is None:
+            return self.fetch_at(iterator, service)
+        body = self._counted(prefetched)
+        is_fresh = self._clock.monotonic() - self._prefetched_at < _PREFETCHED_SECONDS
+        if is_fresh or len(body) >= _EMPTY_PAGE_BYTES or self.rate.delay():
+            return body
+        # A record may have been written since.
+        return self.fetch_at(iterator, service)
+
+    def fetch_at(self, iterator: str, service: Service, limit: int | None = None) -> bytes:
+        """Returns a page at another iterator. Raises as `StreamsClient.get_records`."""
+        return self._counted(partial(service.get_records, iterator, limit))
+
+    def _counted(self, read: Callable[[], bytes]) -> bytes:
+        self.rate.on_read()
+        try:
+            body = read()
+        except TransientError as error:
+            if error.throttled:
+                self.rate.on_throttled()
+            raise
+        self.rate.on_success()
+        return body
+
+    def prefetch(self, body: bytes, service: Service) -> None:
+        """Requests the page after a full one, before that one is decoded.
+
+        Only where the rate limit allows that read at once. `fetch` returns the answer, or drops it
+        for another iterator.
+        """
+        if self._prefetches and len(body) >= FULL_BYTES:
+            following = page.next_iterator(body)
+            if following is not None:
+                self.send_ahead(following, service)
+
+    def send_ahead(self, iterator: str, service: Service) -> None:
+        """Requests the page at this iterator; the next `fetch` waits for its answer.
+
+        Only where the rate limit allows that read at once, and once for each page.
+        """
+        if self._prefetched[0] != iterator and not self.rate.delay():
+            self._prefetched_at = self._clock.monotonic()
+            self._prefetched = iterator, service.prefetch_records(iterator)

@@ -48,9 +48,8 @@ from watcher.streams.messages import (
     ReadFailed,
     make_page,
 )
-from watcher.streams.page_fetcher import PageFetcher, is_full
 from watcher.streams.persistent_errors import kind_of
-from watcher.streams.read_rate import AdaptiveRateLimit
+from watcher.streams.read_rate import AdaptiveRateLimit, PageFetcher, is_full
 
 _IDLE_PAGES = 5
 """The number of empty pages that make a shard idle: records may follow a few of them."""
@@ -151,7 +150,7 @@ class ShardReader:
         # Throttled reads were only too early; another one is due soon.
         if (
             self.finished
-            or self._failures > self.reads.throttled_in_a_row
+            or self._failures > self.reads.rate.throttled_in_a_row
             or self._deduplicator.repeats_in_a_row
         ):
             return False
@@ -176,7 +175,7 @@ class ShardReader:
         """The part of `delay` that has to pass even if a caller waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._deduplicator.repeats_in_a_row:
             return self.delay
-        return min(self.delay, max(_AFTER_RECORDS_SECONDS, self.reads.delay()))
+        return min(self.delay, max(_AFTER_RECORDS_SECONDS, self.reads.rate.delay()))
 
     def poll_more_often(self) -> bool:
         """Polls an idle shard as often as in its first minute: another shard has just had records.
@@ -246,21 +245,21 @@ class ShardReader:
         assert self._iterator is not None
         if self._end_detector is not None and self._end_detector.awaits_rate_limit:
             self._end_detector.probe_latest(self._deduplicator.newest, service)
-            self.delay = self.reads.delay()
+            self.delay = self.reads.rate.delay()
             return []
         body = self.reads.fetch(self._iterator, service)
         if not self._deduplicator.repeated:
             self.reads.prefetch(body, service)
         messages = self._on_page(page.decode(body), body, service)
         self._failures = self._trimmed_in_a_row = 0
-        self.delay = max(self.delay, self.reads.delay())
+        self.delay = max(self.delay, self.reads.rate.delay())
         return messages
 
     def _on_failure(self, error: WatcherError, *, is_read_throttled: bool = False) -> ReadFailed:
         """Counts a failure and sets the delay; after a throttled read, the rate limit's."""
         self._failures += 1
         if is_read_throttled:
-            self.delay = self.reads.delay()
+            self.delay = self.reads.rate.delay()
         else:
             self.delay = self._retry_delay(self._failures)
         return ReadFailed(str(error), self._failures, kind_of(error))

@@ -11,7 +11,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
 from watcher.errors import DeniedError, TransientError, WatcherError
 from watcher.streams.end_detector import EndDetector
-from watcher.streams.page_fetcher import PageFetcher
+from watcher.streams.read_rate import PageFetcher
 
 
 @pytest.fixture

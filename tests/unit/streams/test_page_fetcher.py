@@ -12,9 +12,9 @@ from tests.support.hand_clock import HandClock
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.model import TrimHorizon
-from watcher.streams import page_fetcher
+from watcher.streams import read_rate
 from watcher.streams.messages import Message, Page
-from watcher.streams.page_fetcher import PageFetcher
+from watcher.streams.read_rate import PageFetcher
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def reader(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> BlockingRea
     """Of a shard with two full pages, and half a one."""
     simulator.set_faults(max_records=2)
     simulator.write("a", 5)
-    monkeypatch.setattr(page_fetcher, "FULL_BYTES", 700)
+    monkeypatch.setattr(read_rate, "FULL_BYTES", 700)
     arn = simulator.stream_arn
     streams = for_worker(AwsConfig("us-east-1", endpoint_url=simulator.endpoint), arn)
     return BlockingReader(streams, arn, simulator.shards[0].id, TrimHorizon())
@@ -68,7 +68,7 @@ class Noted:
 def test_what_came_ahead_is_left_where_something_else_is_to_be_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(page_fetcher, "FULL_BYTES", 10)
+    monkeypatch.setattr(read_rate, "FULL_BYTES", 10)
     service: Any = Noted()
     made = PageFetcher(HandClock())
     made.prefetch(b'{"NextShardIterator":"two","Records":[]}', service)
@@ -82,7 +82,7 @@ def test_what_came_ahead_is_left_where_something_else_is_to_be_read(
 def test_an_empty_answer_that_came_ahead_long_ago_is_no_word_of_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(page_fetcher, "FULL_BYTES", 10)
+    monkeypatch.setattr(read_rate, "FULL_BYTES", 10)
     service, clock = Noted(), HandClock()
     streams: Any = service
     made = PageFetcher(clock)

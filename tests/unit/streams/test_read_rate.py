@@ -95,14 +95,6 @@ def test_a_shard_that_others_leave_is_read_as_often_as_allowed_soon() -> None:
     assert reader.read_for(600)[0] < 0.05
 
 
-def test_nothing_holds_a_reader_back_that_was_never_throttled() -> None:
-    rate = AdaptiveRateLimit(HandClock())
-    for _ in range(100):
-        rate.on_read()
-        rate.on_success()
-        assert rate.delay() == 0.0
-
-
 def test_once_throttled_reads_are_200_ms_apart_at_least() -> None:
     reader = Reader(Slots(1e9), latency=0.0)
     reader.rate.on_throttled()
