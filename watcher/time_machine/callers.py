@@ -6,11 +6,12 @@ https://docs.aws.amazon.com/awscloudtrail/latest/userguide/cloudtrail-log-file-e
 from __future__ import annotations
 
 import enum
+import gzip
+import io
 import logging
 import math
 import os
 import re
-import shlex
 import zlib
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -18,9 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -385,11 +385,12 @@ def _text(text: str, kind: str) -> str:
 
 logger = logging.getLogger("watcher")
 
-_NAME: Final = re.compile(
-    r"(?P<prefix>\d{12}_CloudTrail_[a-z0-9-]+_)(?P<time>\d{8}T\d{4})Z_\w+\.json(?:\.gz)?"
-)
+_NAME: Final = re.compile(r"\d{12}_CloudTrail_[a-z0-9-]+_(\d{8}T\d{4})Z_\w+\.json(?:\.gz)?")
 _ACCOUNT: Final = re.compile(r"\d{12}")
-_LOGS: Final = "CloudTrail"
+# `AWSLogs/[o-ORGANIZATION/]ACCOUNT/CloudTrail/REGION/YYYY/MM/DD/`: an account's logs and below.
+_LOGS: Final = re.compile(r"(?:.*/)?(\d{12})/CloudTrail(?:/([^/]+)((?:/\d+)*))?")
+_OTHER_LOGS: Final = ("CloudTrail-Digest", "CloudTrail-Insight", "CloudTrail-NetworkActivity")
+_DATE: Final = "/%Y/%m/%d"
 _ENDINGS: Final = (".json", ".json.gz")
 _GZIP: Final = b"\x1f\x8b"
 # About 5 minutes, as a rule at most 15.
@@ -410,6 +411,13 @@ class LogFile(NamedTuple):
     delivered: datetime | None
     """The minute of its delivery; None where its name does not tell."""
 
+    def may_hold(self, first: datetime, end: datetime) -> bool:
+        """True where it may hold calls since `first`, if those are delivered by `end`."""
+        if self.delivered is None:
+            return True
+        last_second = self.delivered + timedelta(seconds=59 + APART)
+        return first <= last_second and self.delivered <= end + timedelta(seconds=APART)
+
 
 class TrailReading:
     """The calls read from a trail, and the gaps that it may have."""
@@ -427,39 +435,44 @@ class TrailReading:
         if self.read_at < settled:
             return f"logs come 5 to 15 minutes late: ask again after {_local_time(settled)}"
         end = time + _LATEST_LOG
-        if not any(_may_hold(each, time, end) for each in self.files):
+        if not any(each.may_hold(time, end) for each in self.files):
             return f"the trail has no file from {_local_time(time)} to {_local_time(end)}"
         for each in self.broken:
-            if _may_hold(each, time, end):
+            if each.may_hold(time, end):
                 return f"{os.path.basename(each.location)} can't be read"
         return ""
 
 
-_SELECTORS: Final = (
-    '[{{"FieldSelectors":[{{"Field":"eventCategory","Equals":["Management"]}}]}},'
-    '{{"FieldSelectors":[{{"Field":"eventCategory","Equals":["Data"]}},'
-    '{{"Field":"resources.type","Equals":["AWS::DynamoDB::Table"]}},'
-    '{{"Field":"resources.ARN","Equals":["{table}"]}},'
-    '{{"Field":"readOnly","Equals":["false"]}}]}}]'
-)
+class _Wanted(NamedTuple):
+    """The part of a trail's layout that may hold calls of some tables."""
 
+    accounts: set[str]
+    regions: set[str]
+    first: datetime
+    """The time of the first call."""
+    end: datetime
+    """The time when the last of the files are delivered."""
 
-def _hint(table: str) -> str:
-    """Returns what has CloudTrail log a table's calls from now on."""
-    selectors = shlex.quote(_SELECTORS.format(table=table))
-    return (
-        "where its data events are off, this switches them on, for calls to come (it takes the "
-        "place of the trail's selectors: add those that it has): aws cloudtrail "
-        f"put-event-selectors --trail-name TRAIL --advanced-event-selectors {selectors}"
-    )
+    @classmethod
+    def of(cls, tables: Iterable[str], first: datetime, end: datetime) -> _Wanted:
+        """Returns what may hold calls of the tables of these ARNs."""
+        arns = [each.split(":") for each in tables]
+        first -= timedelta(seconds=APART)
+        return cls({each[4] for each in arns}, {each[3] for each in arns}, first, end)
 
-
-def _may_hold(file: LogFile, first: datetime, end: datetime) -> bool:
-    """True where a file may hold calls since `first`, if those are delivered by `end`."""
-    if file.delivered is None:
-        return True
-    last_second = file.delivered + timedelta(seconds=59 + APART)
-    return first <= last_second and file.delivered <= end + timedelta(seconds=APART)
+    def folders(self, folder: str, place: re.Match[str] | None, names: list[str]) -> list[str]:
+        """Returns those of a folder's folders that may hold some; `place` is as _LOGS matches."""
+        if place is None and _ACCOUNT.fullmatch(os.path.basename(folder)):
+            return [each for each in names if each == "CloudTrail"] or names
+        if place is None:
+            numbers = [each for each in names if _ACCOUNT.fullmatch(each)]
+            others = [each for each in names if each not in numbers and each not in _OTHER_LOGS]
+            return [*([each for each in numbers if each in self.accounts] or numbers), *others]
+        if place[2] is None:
+            return [each for each in names if each in self.regions] or names
+        form = _DATE[: 3 * place[3].count("/") + 3]
+        first, end = self.first.strftime(form), self.end.strftime(form)
+        return [each for each in names if first <= f"{place[3]}/{each}" <= end]
 
 
 class Trail:
@@ -469,22 +482,15 @@ class Trail:
     organization. Raises UsageError where there is no such place, StreamError where S3 refuses.
     """
 
-    def __init__(
-        self,
-        path: str,
-        connection: AwsConfig,
-        *,
-        clock: Clock = CLOCK,
-    ) -> None:
+    def __init__(self, path: str, connection: AwsConfig, *, clock: Clock = CLOCK) -> None:
         self.path = path.rstrip("/") or path
-        self._tree: _Tree
-        self._tree = _Objects(connection) if path.startswith(SCHEME) else _Folders()
+        self._s3 = ObjectsClient(connection) if path.startswith(SCHEME) else None
+        self._clock = clock
         try:
-            if not self._tree.is_file(self.path):
-                next(self._tree.entries(self.path, ""), None)
+            if not self._is_file:
+                next(self._entries(self.path), None)
         except OSError as error:
             raise _no_place(error, path) from None
-        self._clock = clock
 
     def answers(self, records: Iterable[Record], callers: Callers) -> list[Answer]:
         """Returns who made each of these changes."""
@@ -501,12 +507,15 @@ class Trail:
         first = datetime.fromtimestamp(callers.first, UTC)
         end = datetime.fromtimestamp(callers.last, UTC) + _LATEST_LOG
         try:
-            reading.files = [*self.files(callers.tables, first, end)]
+            if self._is_file:
+                reading.files = [LogFile(self.path, _delivered(self.path))]
+            else:
+                reading.files = [*self._files(self.path, _Wanted.of(callers.tables, first, end))]
         except OSError as error:
             raise _no_place(error, self.path) from None
         for file, content in self._contents(reading.files):
             try:
-                for call in calls_in(content(), callers.tables):
+                for call in calls_in(content.result(), callers.tables):
                     callers.add_call(call)
             except _BROKEN as error:
                 reading.broken.append(file)
@@ -514,54 +523,71 @@ class Trail:
         logger.info(f"Read {grouped(len(reading.files), 'log file')} of {self.path}")
         if first + _LOG_DELAY < now:
             for table in sorted(callers.tables - callers.written):
-                logger.warning(f"{self.path} has no call that writes to {table}: {_hint(table)}")
+                logger.warning(
+                    f"{self.path} has no call that writes to {table}: have the trail log its data "
+                    "events (aws cloudtrail put-event-selectors)"
+                )
         return reading
 
-    def files(self, tables: Iterable[str], first: datetime, end: datetime) -> Iterator[LogFile]:
-        """Yields the files that may hold calls of these tables (ARNs) since `first`.
-
-        `end` is when the last of them are delivered.
-        """
-        if self._tree.is_file(self.path):
-            yield LogFile(self.path, _delivered(self.path))
-            return
-        yield from self._below(self.path, _TrailRange(tables, first, end))
-
-    def _below(self, folder: str, time_range: _TrailRange) -> Iterator[LogFile]:
-        parts = folder.split("/")
-        after = time_range.first_name(parts)
+    def _files(self, folder: str, wanted: _Wanted) -> Iterator[LogFile]:
+        """Yields the files below a folder that may hold wanted calls."""
+        place = _LOGS.fullmatch(folder)
+        after = ""
+        if place and place[3] and place[3].count("/") == 3:  # a day's files are in their order
+            after = f"{place[1]}_CloudTrail_{place[2]}_{wanted.first:%Y%m%dT%H%MZ}"
         folders: list[str] = []
-        for name, is_folder in self._tree.entries(folder, after):
+        for name, is_folder in self._entries(folder, after):
             file = LogFile(f"{folder}/{name}", _delivered(name))
             if is_folder:
                 folders.append(name)
-            elif file.delivered is not None and file.delivered > time_range.end:
-                if after:  # a day's files are in the order of their times
-                    break
-            elif name.endswith(_ENDINGS) and _may_hold(file, time_range.first, time_range.end):
+            elif after and file.delivered is not None and file.delivered > wanted.end:
+                break
+            elif name.endswith(_ENDINGS) and file.may_hold(wanted.first, wanted.end):
                 yield file
-        for name in time_range.folders(parts, folders):
-            yield from self._below(f"{folder}/{name}", time_range)
+        for name in wanted.folders(folder, place, folders):
+            yield from self._files(f"{folder}/{name}", wanted)
 
-    def _contents(self, files: Sequence[LogFile]) -> Iterator[tuple[LogFile, Callable[[], bytes]]]:
+    def _contents(self, files: Iterable[LogFile]) -> Iterator[tuple[LogFile, Future[bytes]]]:
         """Yields the files with their contents, some of which are read ahead."""
         pool = CallPool(most=_LOG_THREADS)
-        remaining = deque(files)
         ahead: deque[tuple[LogFile, Future[bytes]]] = deque()
         try:
-            while remaining or ahead:
-                if len(ahead) <= _LOG_THREADS:
-                    some = [remaining.popleft() for _ in range(min(len(remaining), _LOG_THREADS))]
-                    calls = [partial(self._content, each.location) for each in some]
-                    ahead.extend(zip(some, pool.start(calls), strict=True))
-                file, future = ahead.popleft()
-                yield file, future.result
+            for file in files:
+                (content,) = pool.start([partial(self._content, file.location)], few=0)
+                ahead.append((file, content))
+                if len(ahead) > _LOG_THREADS:
+                    yield ahead.popleft()
+            yield from ahead
         finally:
             pool.close()
 
     def _content(self, location: str) -> bytes:
-        packed = self._tree.read(location)
-        return _unpacked(packed, LOG_BYTES) if packed[:2] == _GZIP else packed
+        packed = Path(location).read_bytes() if self._s3 is None else self._s3.whole(location)
+        if packed[:2] != _GZIP:
+            return packed
+        with gzip.open(io.BytesIO(packed)) as file:
+            content = file.read(LOG_BYTES + 1)
+        if len(content) > LOG_BYTES:
+            raise ValueError(f"more than {LOG_BYTES:,} bytes: not a log file of CloudTrail")
+        return content
+
+    @property
+    def _is_file(self) -> bool:
+        path = self.path
+        return Path(path).is_file() if self._s3 is None else path.endswith(_ENDINGS)
+
+    def _entries(self, folder: str, after: str = "") -> Iterator[tuple[str, bool]]:
+        """Yields the names in a folder behind `after`, in order; True for folders."""
+        if self._s3 is None:
+            with os.scandir(folder) as found:
+                yield from sorted((each.name, each.is_dir()) for each in found if each.name > after)
+            return
+        is_empty = not after
+        for each in self._s3.entries(folder, after):
+            is_empty = False
+            yield each
+        if is_empty:
+            raise FileNotFoundError(folder)
 
 
 def _no_place(error: OSError, path: str) -> UsageError:
@@ -571,129 +597,9 @@ def _no_place(error: OSError, path: str) -> UsageError:
     return UsageError(f"can't read it: {error.strerror or error}", "who", path)
 
 
-class _TrailRange:
-    """The folders of a trail's layout that may hold files delivered between two times.
-
-    `AWSLogs/[o-ORGANIZATION/]ACCOUNT/CloudTrail/REGION/YYYY/MM/DD/`
-    """
-
-    def __init__(self, tables: Iterable[str], first: datetime, end: datetime) -> None:
-        self.first = first - timedelta(seconds=APART)
-        self.end = end
-        parts = [each.split(":", 5) for each in tables]
-        self._regions = {each[3] for each in parts if len(each) > 4}
-        self._accounts = {each[4] for each in parts if len(each) > 4}
-
-    def folders(self, parts: Sequence[str], names: Sequence[str]) -> list[str]:
-        """Returns those of the folders below `parts` that may hold some."""
-        dated = _below_region(parts)
-        if dated is not None and len(dated) < len(_DATE):
-            return [each for each in names if self._is_of_then((*dated, each))]
-        if _is_logs(parts):
-            return _only(self._regions, names)
-        if _ACCOUNT.fullmatch(parts[-1]):
-            return _only({_LOGS}, names)
-        accounts = [each for each in names if _ACCOUNT.fullmatch(each)]
-        others = [each for each in names if each not in accounts and each not in _OTHER_LOGS]
-        return [*_only(self._accounts, accounts), *others]
-
-    def first_name(self, parts: Sequence[str]) -> str:
-        """Returns the name behind which the files of a day begin that are wanted; "" for all."""
-        dated = _below_region(parts)
-        if dated is None or len(dated) != len(_DATE):
-            return ""
-        account, _, region = parts[-len(_DATE) - 3 : -len(_DATE)]
-        return f"{account}_CloudTrail_{region}_{self.first:%Y%m%dT%H%MZ}"
-
-    def _is_of_then(self, dated: Sequence[str]) -> bool:
-        """True for a year, a month or a day in which some were delivered."""
-        cut = "/".join(_DATE[: len(dated)])
-        first, end = (time.strftime(cut) for time in (self.first, self.end))
-        return first <= "/".join(dated) <= end
-
-
-_DATE: Final = ("%Y", "%m", "%d")
-_OTHER_LOGS: Final = ("CloudTrail-Digest", "CloudTrail-Insight", "CloudTrail-NetworkActivity")
-
-
-def _is_logs(parts: Sequence[str]) -> bool:
-    """True for an account's folder of CloudTrail's logs."""
-    return parts[-1] == _LOGS and len(parts) > 1 and bool(_ACCOUNT.fullmatch(parts[-2]))
-
-
-def _below_region(parts: Sequence[str]) -> Sequence[str] | None:
-    """Returns the year, month and day of a folder in a region's; None for another folder."""
-    for at in range(len(parts) - 1, 1, -1):
-        if _is_logs(parts[:at]):
-            return parts[at + 1 :]
-    return None
-
-
-def _only(existing: set[str], names: Sequence[str]) -> list[str]:
-    """Returns the names that are wanted; all of them where none is."""
-    return [each for each in names if each in existing] or list(names)
-
-
-class _Tree(Protocol):
-    """Folders and files, or the prefixes and objects of a bucket."""
-
-    def is_file(self, path: str) -> bool: ...
-
-    def entries(self, folder: str, after: str) -> Iterator[tuple[str, bool]]:
-        """Yields the names in a folder behind `after`, in order; True for folders."""
-
-    def read(self, path: str) -> bytes: ...
-
-
-class _Folders:
-    def is_file(self, path: str) -> bool:
-        return Path(path).is_file()
-
-    def entries(self, folder: str, after: str) -> Iterator[tuple[str, bool]]:
-        with os.scandir(folder) as found:
-            yield from sorted((each.name, each.is_dir()) for each in found if each.name > after)
-
-    def read(self, path: str) -> bytes:
-        return Path(path).read_bytes()
-
-
-class _Objects:
-    def __init__(self, connection: AwsConfig) -> None:
-        self._client = ObjectsClient(connection)
-
-    def is_file(self, path: str) -> bool:
-        return path.endswith(_ENDINGS)
-
-    def entries(self, folder: str, after: str) -> Iterator[tuple[str, bool]]:
-        found = self._client.entries(folder, after)
-        first = next(found, None)
-        if first is None and not after:
-            raise FileNotFoundError(folder)
-        return chain([first] if first else [], found)
-
-    def read(self, path: str) -> bytes:
-        return self._client.whole(path)
-
-
 def _delivered(name: str) -> datetime | None:
     found = _NAME.fullmatch(os.path.basename(name))
-    return found and datetime.strptime(found["time"], "%Y%m%dT%H%M").replace(tzinfo=UTC)
-
-
-def _unpacked(packed: bytes, most: int) -> bytes:
-    """Returns what a gzip file holds. Raises EOFError, ValueError, zlib.error for a broken one."""
-    parts: list[bytes] = []
-    remaining = most
-    while packed:
-        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        parts.append(member.decompress(packed, remaining + 1))
-        remaining -= len(parts[-1])
-        if remaining < 0:
-            raise ValueError(f"more than {most:,} bytes: not a log file of CloudTrail")
-        if not member.eof:
-            raise EOFError("it ends too early")
-        packed = member.unused_data
-    return b"".join(parts)
+    return found and datetime.strptime(found[1], "%Y%m%dT%H%M").replace(tzinfo=UTC)
 
 
 def _local_time(time: datetime) -> str:

@@ -103,7 +103,7 @@ def test_a_broken_file_is_told_and_the_others_are_read(
     with caplog.at_level(logging.WARNING):
         _, reading = read(tmp_path)
     assert {each.location for each in reading.broken} == {str(cut), str(text), str(empty)}
-    assert "it ends too early" in caplog.text
+    assert "ended before the end-of-stream" in caplog.text
     found = answer(tmp_path)
     assert found.certainty is Certainty.MAY_BE
     assert found.reason.endswith("can't be read")
