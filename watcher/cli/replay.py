@@ -6,7 +6,6 @@ import inspect
 import logging
 import os
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -30,7 +29,7 @@ from watcher.formatting import style
 from watcher.observability.watch_stats import Rate
 from watcher.options import WatchOptions, end
 from watcher.records.record import Record
-from watcher.records.record_files import RecordLines
+from watcher.records.record_files import RecordLines, open_lines
 from watcher.records.redaction import Redaction
 from watcher.shutdown import Overdue, Shutdown, exit_status
 
@@ -200,17 +199,11 @@ def _open_source(
     if isinstance(other, str) and other and Path(other).resolve() == Path(name).resolve():
         text = f"{name} can't be read and take new dead letters; choose another place"
         raise UsageError(text, "on_error")
-    if name == "-":
-        yield sys.stdin.buffer, None
-    elif (source := open_letters(name, aws)) is not None:
+    if (source := open_letters(name, aws)) is not None:
         with closing(source) if isinstance(source, QueueLetters) else nullcontext():
             yield None, source
     else:
-        try:
-            file = open(name, "rb")
-        except OSError as error:
-            raise UsageError(f"can't read {name}: {error.strerror}") from None
-        with file:
+        with open_lines(name) as file:
             yield file, None
 
 

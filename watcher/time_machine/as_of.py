@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
-from typing import IO, Final, TypeAlias
+from itertools import groupby, islice
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -22,7 +20,6 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.tables import BATCH, Description, TablesClient
 from watcher.errors import StreamError, UsageError
-from watcher.files import temporary_folder
 from watcher.records.filters import record_filter
 from watcher.records.record import NativeItem, Record, image_of, native_item, wire_item
 from watcher.records.redaction import Redaction, redaction
@@ -30,6 +27,7 @@ from watcher.records.wire import FilterPattern, KeyValues
 from watcher.streams.start_times import Moment
 from watcher.time_machine.exports import Baseline, ExportLine, open_baseline
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in, removes_nothing
+from watcher.time_machine.sorted_lines import SortedLines
 from watcher.time_machine.sources import Sources, past_time
 from watcher.time_machine.table import LONGEST_SCAN, scan_table
 
@@ -37,6 +35,8 @@ logger = logging.getLogger("watcher")
 
 _encode: Final = msgspec.json.Encoder().encode
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SPACES: Final = bytes.maketrans(b"\t\n", b"  ")
+_MOST_TURNS: Final = 10**19
 
 ItemFilter: TypeAlias = Callable[[Record], bool]
 """A function that is True for the insertion of a matching item."""
@@ -48,9 +48,9 @@ INEXACT_ARCHIVE: Final = (
 
 
 class ItemsAsOf:
-    """A table's items at a time; iterating gives native values, as `record.new` does.
+    """A table's items at a time, by key; iterating gives native values, as `record.new` does.
 
-    It can be iterated again. The images lie in temporary files, not in memory.
+    It can be iterated again. What memory does not hold of the images lies in temporary files.
     """
 
     def __init__(
@@ -65,78 +65,48 @@ class ItemsAsOf:
         self.exact = True
         """False where types are lost: an archive's plain JSON does not tell a set from a list."""
         self._matches = matches
-        self._then: dict[Identity, tuple[int, int] | None] = {}  # offset and length of the image
-        folder = temporary_folder()
-        self._images: IO[bytes] = tempfile.TemporaryFile(dir=folder)
-        self._now: IO[bytes] = tempfile.TemporaryFile(dir=folder)
-        for file in (self._images, self._now):
-            weakref.finalize(self, file.close)
+        # A line is an item's key, a rank and its image. Of an item, the lowest rank counts.
+        self._lines = SortedLines()
+        self._turn = 0
 
     def __iter__(self) -> Iterator[NativeItem]:
         return map(native_item, self.images())
 
     def images(self) -> Iterator[bytes]:
         """Yields the items as the wire's JSON, `{"PK": {"S": "user-1"}, …}`."""
-        found = (image for image in self._all() if self._passes(image))
-        hidden = self.redaction
-        return found if hidden is None else (bytes(hidden.item(image)) for image in found)
+        parts = (line[:-1].split(b"\t", 2) for line in self._lines)
+        for _, lines in groupby(parts, lambda each: each[0]):
+            _, _, image = next(lines)
+            if image and (self._matches is None or self._matches(inserted(image, self.key_names))):
+                yield bytes(self.redaction.item(image)) if self.redaction else image
 
     def on_later_change(self, record: Record) -> None:
         """Takes in a change after the time; the first one of an item counts."""
-        item = identity(record.wire.dynamodb.Keys)
-        if item not in self._then:
-            self._keep(item, image_before(record))
+        self._keep(identity(record.wire.dynamodb.Keys), b"0", image_before(record))
 
     def on_earlier_change(self, record: Record) -> None:
         """Takes in a change up to the time; the last one of an item counts."""
-        self._keep(identity(record.wire.dynamodb.Keys), image_after(record))
+        self._keep(identity(record.wire.dynamodb.Keys), b"0", image_after(record), is_last=True)
 
     def on_export_line(self, line: ExportLine) -> None:
         """Takes in an item of an incremental export that no change has told of."""
-        item = identity(line.Keys)
-        if item not in self._then:
-            self._keep(item, bytes(line.NewImage))
-
-    def _keep(self, item: Identity, image: bytes) -> None:
-        self.key_names = self.key_names or tuple(name for name, _ in item)
-        self._then[item] = (self._images.tell(), len(image)) if image else None
-        self._images.write(image)
+        self._keep(identity(line.Keys), b"1", bytes(line.NewImage))
 
     def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
-        """Takes in items as they are now, or were at a baseline's time."""
+        """Takes in items as they are now, or were at a baseline's time. Raises KeyError."""
         for image in images:
-            # Line breaks between tokens mean nothing, and JSON strings hold none.
-            self._now.write(bytes(image).replace(b"\n", b" ") + b"\n")
-
-    def check_key_names(self, location: str) -> None:
-        """Raises UsageError where a baseline's items are of another table than the changes."""
-        self._now.seek(0)
-        first = self._now.readline()
-        missing = [name for name in self.key_names if first and name not in _shallow.decode(first)]
-        if missing:
-            raise UsageError(
-                f"it belongs to another table: its items have no {', '.join(missing)}",
-                "baseline",
-                location,
+            item = (
+                identity_in(image, self.key_names) if self.key_names else (("", str(self._turn)),)
             )
+            self._keep(item, b"2", bytes(image))
 
-    def _all(self) -> Iterator[bytes]:
-        self._now.seek(0)
-        for line in self._now:
-            if self._identity(line) not in self._then:
-                yield line.rstrip(b"\n")
-        for extent in list(self._then.values()):
-            if extent is not None:
-                offset, size = extent
-                self._images.seek(offset)
-                yield self._images.read(size)
-
-    def _identity(self, image: bytes) -> Identity:
-        return identity_in(image, self.key_names)
-
-    def _passes(self, image: bytes) -> bool:
-        """Returns True for an item whose insertion matches the filter, if there is one."""
-        return self._matches is None or self._matches(inserted(image, self.key_names))
+    def _keep(self, item: Identity, source: bytes, image: bytes, *, is_last: bool = False) -> None:
+        self.key_names = self.key_names or tuple(name for name, _ in item if name)
+        self._turn += 1
+        turn = _MOST_TURNS - self._turn if is_last else self._turn
+        # In JSON, tabs and line breaks between tokens mean nothing, and strings hold none.
+        image = image.translate(_SPACES)
+        self._lines.add(b"%b\t%b%020d\t%b\n" % (_encode(item), source, turn, image))
 
 
 def image_before(record: Record) -> bytes:
@@ -259,8 +229,11 @@ def _on_baseline(
     for line in baseline.changed():
         if key is None or key.matches_image(line.Keys):
             found.on_export_line(line)
-    found.on_items(each for each in baseline.items() if key is None or key.matches_image(each))
-    found.check_key_names(baseline.full.location)
+    try:
+        found.on_items(each for each in baseline.items() if key is None or key.matches_image(each))
+    except KeyError as error:
+        text = f"it belongs to another table: its items have no {error.args[0]}"
+        raise UsageError(text, "baseline", baseline.full.location) from None
     found.exact = sources.exact
     return found
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import msgspec
 
@@ -17,6 +17,7 @@ from watcher.aws.json_text import mend, read
 from watcher.aws.model import WireItem
 from watcher.aws.tables import ReadPace
 from watcher.errors import UsageError, WatcherError, error_text
+from watcher.records.record_files import open_lines
 from watcher.streams.checkpoint_format import Token
 from watcher.time_machine.copied_items import Form, plain_value
 from watcher.time_machine.sources import source_path
@@ -157,14 +158,14 @@ class FileCopy:
                     }
 
     def _lines(self, path: Path) -> Iterator[WireItem]:
-        with _opened(path) as file:
+        with open_lines(str(path)) as file:
             for line in file:
-                if line.strip():
+                if line := line.removeprefix(BOM_UTF8).strip():
                     yield self._line(line)
 
-    def _line(self, line: str) -> WireItem:
-        if "\\ud" in line.lower():  # half a surrogate pair: the table's is read without it, too
-            line = mend(line.encode()).decode()
+    def _line(self, line: bytes) -> WireItem:
+        if b"\\ud" in line.lower():  # half a surrogate pair: the table's is read without it, too
+            line = mend(line)
         if self.form is Form.WIRE:
             try:
                 return _item.decode(line)
@@ -240,12 +241,6 @@ def is_mirror(path: Path) -> bool:
     return (path / "_delta_log").is_dir()
 
 
-def _opened(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return cast(IO[str], gzip.open(path, "rt", encoding="utf-8-sig", newline="\n"))
-    return open(path, encoding="utf-8-sig", newline="\n")
-
-
 _WIRE_KINDS: Final = {"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"}
 _TWO_FORMS: Final = "items in DynamoDB's JSON stand beside plain ones: give files of one form"
 
@@ -264,8 +259,8 @@ def _is_wire_item(row: Mapping[str, object]) -> bool:
 def _is_wire(files: Iterable[Path]) -> bool:
     """Returns True where the first item that has attributes is in DynamoDB's own JSON."""
     for path in files:
-        with readable(str(path)), _opened(path) as file:
-            for row in map(json.loads, filter(str.strip, file)):
+        with readable(str(path)), open_lines(str(path)) as file:
+            for row in map(json.loads, filter(bytes.strip, file)):
                 if row:
                     return isinstance(row, dict) and _is_wire_item(row)
     return False
