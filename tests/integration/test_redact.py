@@ -37,7 +37,6 @@ WATCH = "--from", "trim-horizon", "--no-follow"
 REFUSED = [
     ("undo", "orders", "--from", "2h"),
     ("verify", "orders", "--with", "copy.jsonl"),
-    ("as-of", "orders", "1m", "--to-table", "other"),
     ("replicate", "orders", "--to", "other", "--checkpoint", "there"),
 ]
 

@@ -15,7 +15,6 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TablesClient
 from watcher.records.record import native_item, wire_item
-from watcher.time_machine.as_of import copy_to_table, items_as_of
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.undo import plan_revert, plan_undo
 from watcher.time_machine.undo_plan import ChangeFilter
@@ -93,12 +92,3 @@ def test_items_of_all_types_go_back_and_forth(orders: Orders, tmp_path: Path) ->
     back = [outcome for _, outcome in plan_revert(log, orders.connection).apply(write_limit=1e9)]
     assert back == [Outcome.RESTORED] * (len(plan.steps) - 2)
     assert orders.items() == after
-
-
-def test_a_table_as_it_was_goes_into_another(orders: Orders) -> None:
-    for number in range(60):
-        orders.put(number, an_item(random.Random(number)))
-    sources = orders.sources()
-    found = items_as_of(sources, datetime.now(UTC))
-    assert copy_to_table(sources, "orders-then", found.images()) == 60
-    assert orders.items("orders-then") == orders.items()

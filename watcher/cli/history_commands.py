@@ -33,10 +33,10 @@ from watcher.records.paths import path_text
 from watcher.records.plain_json import Plain, plain, plain_json
 from watcher.records.record import Record
 from watcher.time_machine import counts
-from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
+from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, items_as_of
 from watcher.time_machine.callers import Answer, Callers, Trail
 from watcher.time_machine.counts import CountRow, Counts
-from watcher.time_machine.exports import Baseline, open_baseline
+from watcher.time_machine.exports import open_baseline
 from watcher.time_machine.history import History, item_history
 from watcher.time_machine.item_keys import ItemKey, check_key_values
 from watcher.time_machine.sources import Sources, past_time, records_until, start_time
@@ -285,9 +285,6 @@ _Form = Annotated[
 _File = Annotated[
     str | None, Opt("write to FILE, readable by you alone", "FILE", completer=completers.files)
 ]
-_TableName = Annotated[
-    str | None, Opt("write to a table, an empty one or a new one with the same keys", "TABLE")
-]
 _Wire = Annotated[bool, Opt("items in DynamoDB's own JSON, with types")]
 
 
@@ -304,7 +301,6 @@ def _as_of(
     baseline: BASELINE = None,
     key: _ItemKey = None,
     to: _File = None,
-    to_table: _TableName = None,
     dynamodb_json: _Wire = False,
     output: _Form = None,
     csv_raw: CsvRaw = False,
@@ -316,63 +312,26 @@ def _as_of(
         raise UsageError("name a stream and a time: as-of orders 14:05")
     moment = past_time(time, "TIME" if at is None else "at")
     one_key = None if key is None else ItemKey(key)
-    destination = _Destination(output, to, to_table, dynamodb_json, csv_raw)
-    record_filter(values["filters"])  # a wrong one is refused before anything is read
-    _refuse_two_places(destination)
-    if to_table is not None:
-        options.refuse_redaction(values, "a table takes items as they were")
+    test = record_filter(values["filters"])
+    form = output or "jsonl"
+    if dynamodb_json and form in ("csv", "table"):
+        raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", output)
+    redaction = options.redaction(values)
     exports = open_baseline(baseline, values["region"], values["profile"])
-    return _write_as_of(
-        names, at=moment, key=one_key, baseline=exports, destination=destination, values=values
-    )
-
-
-class _Destination(NamedTuple):
-    """The place and the format of the items to write."""
-
-    output: str | None
-    to: str | None
-    to_table: str | None
-    wire: bool
-    csv_raw: bool
-
-
-def _write_as_of(
-    names: Sequence[str],
-    *,
-    at: datetime,
-    key: ItemKey | None,
-    baseline: Baseline | None,
-    destination: _Destination,
-    values: Values,
-) -> int:
-    """Reads the items in this process, and writes them."""
-    redaction, test = options.redaction(values), record_filter(values["filters"])
     sources = Sources.named(names, options.connection(values), strict=True)
-    if destination.to_table is not None and sources.stream is None:
-        raise UsageError("it is created like the stream's table: name the stream, too", "to_table")
-    with nullcontext(sys.stdout) if destination.to is None else written_file(destination.to) as out:
-        _log_moment(at, destination.to or destination.to_table)
-        found = items_as_of(sources, at, key, test, baseline)
-        found.redaction = redaction
-        if not found.exact and (destination.wire or destination.to_table):
-            raise UsageError(INEXACT_ARCHIVE)
-        if destination.to_table is not None:
-            count = copy_to_table(sources, destination.to_table, found.images())
-        else:
-            count = _write(found, destination, out)
-    return _log_count(found.at, count, destination.to or destination.to_table)
-
-
-def _log_moment(at: datetime, to: str | None) -> None:
-    """Logs the understood time before anything is written to a file or a table."""
-    if to is not None:
-        logger.info(f"Writes the items as of {time_text(at.astimezone())} to {to}")
-
-
-def _log_count(at: datetime, count: int, to: str | None) -> int:
     where = f" to {to}" if to else ""
-    logger.info(f"As of {time_text(at)}, its whole second: {grouped(count, 'item')}{where}")
+    with nullcontext(sys.stdout) if to is None else written_file(to) as out:
+        if to is not None:  # before anything is written, how the time was understood
+            logger.info(f"Writes the items as of {time_text(moment.astimezone())}{where}")
+        found = items_as_of(sources, moment, one_key, test, exports)
+        found.redaction = redaction
+        if dynamodb_json and not found.exact:
+            raise UsageError(INEXACT_ARCHIVE)
+        if form in ("csv", "table"):
+            count = _write_rows(found, form, out, csv_raw=csv_raw)
+        else:
+            count = _write_items(found, form, out, wire=dynamodb_json)
+    logger.info(f"As of {time_text(found.at)}, its whole second: {grouped(count, 'item')}{where}")
     return 0
 
 
@@ -381,22 +340,8 @@ def open_trail(values: Values, who: options.Who = None) -> Trail | None:
     return None if who is None else Trail(who, AwsConfig(values["region"], values["profile"]))
 
 
-def _refuse_two_places(destination: _Destination) -> None:
-    if destination.to_table is not None and (
-        destination.output or destination.to or destination.wire
-    ):
-        raise UsageError("a table takes whole items: without --to, --output, --dynamodb-json")
-    if destination.wire and destination.output in ("csv", "table"):
-        raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", destination.output)
-
-
-def _write(found: ItemsAsOf, destination: _Destination, out: IO[str]) -> int:
-    form = destination.output or "jsonl"
-    if form in ("csv", "table"):
-        return _write_rows(found, form, out, csv_raw=destination.csv_raw)
-    texts = (
-        (image.decode() for image in found.images()) if destination.wire else _plain_items(found)
-    )
+def _write_items(found: ItemsAsOf, form: str, out: IO[str], *, wire: bool) -> int:
+    texts = (image.decode() for image in found.images()) if wire else _plain_items(found)
     count = 0
     for text in texts:
         if form == "json":

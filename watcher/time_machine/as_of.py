@@ -11,14 +11,13 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Final, TypeAlias
 
 import msgspec
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.model import CLOCKS_APART
-from watcher.aws.tables import BATCH, Description, TablesClient
 from watcher.errors import StreamError, UsageError
 from watcher.records.filters import record_filter
 from watcher.records.record import NativeItem, Record, image_of, native_item, wire_item
@@ -268,35 +267,3 @@ def _image(record: Record, raw: msgspec.Raw, has_one: bool, which: str) -> bytes
             f"NEW_AND_OLD_IMAGES or {which.upper()}_IMAGE on the stream"
         )
     return image
-
-
-def copy_to_table(sources: Sources, target: str, images: Iterable[bytes]) -> int:
-    """Writes items to a table, which it creates if needed, and returns how many they were.
-
-    Raises UsageError for a table with other keys, or with items in it.
-    """
-    assert sources.stream is not None
-    tables, source = sources.stream.table.tables, sources.stream.table.description
-    found = tables.describe(target)
-    if found is None:
-        tables.create(target, source)
-    else:
-        _check_fits(tables, target, found, source)
-    count = 0
-    for batch in _batches(iter(images)):
-        tables.write(target, [{"PutRequest": {"Item": wire_item(image)}} for image in batch])
-        count += len(batch)
-    return count
-
-
-def _check_fits(tables: TablesClient, name: str, found: Description, source: Description) -> None:
-    if found.key_types != source.key_types:
-        keys = ", ".join(f"{key} ({kind})" for key, _, kind in source.key_types)
-        raise UsageError(f"its keys differ from {keys}", "to_table", name)
-    if next(tables.scan(name, 0, 1, limit=1)):
-        raise UsageError("it is not empty: choose another, or a new name", "to_table", name)
-
-
-def _batches(images: Iterator[bytes]) -> Iterator[list[bytes]]:
-    while batch := list(islice(images, BATCH)):
-        yield batch

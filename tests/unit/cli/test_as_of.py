@@ -101,7 +101,6 @@ def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
         (["orders", "30h"], "is before what orders holds, which begins"),
         (["orders", "1h", "--key", "id=a"], "--key id: no such key attribute; the table has pk"),
         (["orders", "1h", "--to", "/no/folder/x"], "can't write /no/folder/x: No such file"),
-        (["orders", "1h", "--to-table", "x", "-o", "csv"], "a table takes whole items"),
         (["orders", "1h", "--dynamodb-json", "-o", "csv"], "DynamoDB's JSON goes with json and"),
     ],
 )

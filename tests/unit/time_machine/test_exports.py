@@ -137,8 +137,6 @@ def test_the_command_takes_an_archive_and_an_export(
     found = [native_item(line.encode()) for line in said.out.splitlines()]
     assert by_key(found) == ledger.at(int(second))
     assert f"{len(found)} items" in said.err
-    assert main([*words, "--to-table", "other"]) == 2
-    assert "--to-table: it is created like the stream's table" in capsys.readouterr().err
     assert main(["as-of", made.lake, "1h"]) == 2
     assert "or give an export of the table with --baseline" in capsys.readouterr().err
     assert main([*words[:2], "--at", "2999-01-01T00:00Z", *words[4:]]) == 2
