@@ -60,8 +60,6 @@ class StreamDiscovery:
     ) -> None:
         self.failing_since = math.inf
         """The (monotonic) time of the first of the last searches that failed; infinite: none."""
-        self.error = ""
-        """The error of the last search; "" where it went well."""
         self._wanted = wanted
         self._directory = directory
         self._make_stream = make_stream
@@ -91,12 +89,12 @@ class StreamDiscovery:
         except (ServiceError, StreamError) as error:
             self._on_failure(error, now)
             return []
-        self._failures, self.failing_since, self.error = 0, math.inf, ""
+        self._failures, self.failing_since = 0, math.inf
         return list(map(self._make_stream, found))
 
     def _on_failure(self, error: Exception, now: float) -> None:
         self._failures += 1
-        self.failing_since, self.error = min(self.failing_since, now), str(error)
+        self.failing_since = min(self.failing_since, now)
         if worth_logging(self._failures, 2):
             logger.warning(f"Can't list the streams to find new ones, trying again: {error}")
 

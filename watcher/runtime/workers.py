@@ -6,7 +6,6 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
 from typing import Protocol
 
 import msgspec
@@ -88,19 +87,12 @@ StartProcess = Callable[[str, ShardAssignment, MessageWriter, SharedCounters], P
 """Starts a process with this name and first shard; raises OSError where none can be started."""
 
 
-class AssignmentState(Enum):
-    """The state of one shard's reading."""
-
-    STARTING = "has no iterator yet"
-    READING = "reads"
-    DEAD = "is to be started again"
-
-
 class _Assignment(msgspec.Struct):
     """The reading of one shard by successive workers; times are monotonic seconds."""
 
-    state: AssignmentState = AssignmentState.DEAD
     worker: _Worker | None = None
+    """The worker that reads it; None: it is to be started again."""
+    has_iterator: bool = False
     since: float = 0.0
     deaths: int = 0
     """The number of deaths in a row, each after a short life."""
@@ -184,8 +176,7 @@ class Workers:
         self._failed_starts = 0
         self._has_started = True
         worker.shards[shard_key] = None
-        reading.worker, reading.state = worker, AssignmentState.STARTING
-        reading.since = self._clock.monotonic()
+        reading.worker, reading.since = worker, self._clock.monotonic()
 
     def _log_failed_start(self, assignment: ShardAssignment, error: OSError) -> None:
         self._failed_starts += 1
@@ -240,7 +231,7 @@ class Workers:
         self._start_in(shard_key, reading, _START_BACKOFF.after(reading.deaths))
 
     def _start_in(self, shard_key: ShardKey, reading: _Assignment, seconds: float) -> None:
-        reading.state, reading.worker = AssignmentState.DEAD, None
+        reading.worker, reading.has_iterator = None, False
         self._dead[shard_key] = None
         reading.due_at = self._clock.monotonic() + seconds
 
@@ -318,14 +309,13 @@ class Workers:
 
     def are_all_reading(self) -> bool:
         """True if there are shards, and each has an iterator."""
-        states = [each.state for each in self._assignments.values()]
-        return bool(states) and all(state is AssignmentState.READING for state in states)
+        return bool(self) and all(each.has_iterator for each in self._assignments.values())
 
     # Events
 
     def on_started(self, shard_key: ShardKey) -> None:
         """Notes that a shard has an iterator."""
-        self._assignments[shard_key].state = AssignmentState.READING
+        self._assignments[shard_key].has_iterator = True
         self._have_read = True
 
     def on_page(self, shard_key: ShardKey, *, poll_idle: bool) -> None:
@@ -354,8 +344,7 @@ class Workers:
             reading.reads_again = None
             return
         self.deaths += 1
-        starting = reading.state is AssignmentState.STARTING
-        at_start = starting and reading.exitcode == 1 and not self._have_read
+        at_start = not (self._have_read or reading.has_iterator) and reading.exitcode == 1
         if self._clock.monotonic() - reading.since > _LONG_LIFE_SECONDS:
             reading.deaths = 0
         self._start_later(shard_key, reading)

@@ -118,7 +118,7 @@ def test_searches_that_fail_are_reported_and_repeated(
     region.fails = True
     assert found(looking, clock, 95) == []
     assert caplog.messages == ["Can't list the streams to find new ones, trying again: throttled"]
-    assert clock.monotonic() - looking.failing_since > 60 and looking.error == "throttled"
+    assert clock.monotonic() - looking.failing_since > 60
     region.fails = False
     assert found(looking, clock, 40)[:2] == ["shop-a", "shop-b"]
     assert looking.failing_since == math.inf
