@@ -56,11 +56,6 @@ def test_the_table_of_a_stream(arn: str, table: str, name: str) -> None:
     assert arns.table_name(arn) == name
 
 
-@pytest.mark.parametrize("text", ["", "S", "a", ":", "arn:", "arn:aws:dynamodb", STREAM_ID])
-def test_no_text_is_too_short_to_have_a_region_or_none(text: str) -> None:
-    assert arns.region_in(text) is None
-
-
 def test_a_region_is_real_or_an_emulators() -> None:
     assert all(
         map(arns.is_aws_region, ["us-east-1", "us-gov-west-1", "ap-southeast-7", "eusc-de-east-1"])

@@ -39,19 +39,6 @@ def test_a_stream_is_named_by_its_table_or_either_arn(simulator: Simulator, name
     assert connect(text, connection)[1] == simulator.stream_arn
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a b", "arn:aws:s3:::bucket", "arn:aws:dynamodb:eu-west-1:1:table/x/index/y", "é"]
-)
-def test_what_can_name_no_stream_is_refused_before_any_call(text: str) -> None:
-    with pytest.raises(StreamError, match="neither a stream ARN, nor a table"):
-        connect(text, AwsConfig())
-
-
-def test_an_unknown_table_is_named(simulator: Simulator) -> None:
-    with pytest.raises(StreamError, match="no table 'nosuch' in us-east-1"):
-        client(simulator).latest_stream("nosuch")
-
-
 def test_a_table_without_a_stream_is_told_how_to_enable_one(simulator: Simulator) -> None:
     simulator.delete_stream()
     with pytest.raises(StreamError, match="StreamEnabled=true"):
@@ -61,14 +48,6 @@ def test_a_table_without_a_stream_is_told_how_to_enable_one(simulator: Simulator
 def test_an_unknown_stream_is_named(simulator: Simulator) -> None:
     with pytest.raises(StreamError, match=r"no stream arn:.*other"):
         client(simulator).list_shards(simulator.stream_arn + "other")
-
-
-def test_a_listing_has_all_pages() -> None:
-    with Simulator(shards=250) as sim:
-        listing = client(sim).list_shards(sim.stream_arn)
-        assert len(listing.shards) == 250
-        assert listing.pages == 3
-        assert listing.status == "ENABLED"
 
 
 @pytest.mark.parametrize("honoured", [True, False])
@@ -179,13 +158,6 @@ def test_a_cut_off_answer_is_never_taken_for_an_empty_one(
                 list(streams.list_streams())
 
 
-def test_a_throttled_call_is_known_as_such(simulator: Simulator) -> None:
-    simulator.fail_next("DescribeStream", "ThrottlingException", times=20)
-    with pytest.raises(TransientError) as caught:
-        client(simulator).list_shards(simulator.stream_arn)
-    assert caught.value.throttled
-
-
 @pytest.mark.parametrize("code", ODD)
 def test_botocores_own_way_and_the_shortcut_take_each_answer_for_the_same(
     simulator: Simulator, code: str
@@ -203,12 +175,6 @@ def test_botocores_own_way_and_the_shortcut_take_each_answer_for_the_same(
             kinds.append((operation, type(caught.value)))
             simulator.forget_failures()
     assert kinds[:2] == kinds[2:]
-
-
-def test_missing_permission_names_what_the_role_needs(simulator: Simulator) -> None:
-    simulator.fail_next("DescribeStream", "AccessDeniedException", times=10)
-    with pytest.raises(StreamError, match=r"dynamodb:DescribeTable.*GetRecords"):
-        client(simulator).list_shards(simulator.stream_arn)
 
 
 def test_no_credentials_says_how_to_give_them(

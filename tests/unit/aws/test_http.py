@@ -1,8 +1,6 @@
 """The plain connection: what it takes, what it leaves to a general client, and when it gives up."""
 
-import datetime
 import gc
-import ipaddress
 import socket
 import ssl
 import subprocess
@@ -15,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.aws.certificates import inspected
 from watcher.aws.http import HTTPConnections, OverdueAnswerError, Response, Timeouts
 from watcher.errors import UnexpectedAnswerError
 
@@ -124,16 +120,6 @@ def test_an_answer_that_is_not_taken_is_nobody_elses() -> None:
     assert server.connections == 2
 
 
-def test_an_error_is_an_answer_like_others() -> None:
-    error = b'HTTP/1.1 400 Bad Request\r\nContent-Length: 15\r\n\r\n{"__type": "x"}'
-    with serving(error, OK) as server, to(server) as http:
-        assert http.post(HEADERS, b"{}").wait() == Response(
-            400, {"content-length": "15"}, error[-15:]
-        )
-        assert http.post(HEADERS, b"{}").wait()
-        assert server.connections == 1
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -159,29 +145,23 @@ def test_an_answer_that_announces_more_than_fits_is_refused_unread() -> None:
         assert http.usable and http.post(HEADERS, b"{}").wait()
 
 
-def test_a_strange_error_once_does_not_end_the_use() -> None:
-    strange = b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    with serving(strange, OK) as server, to(server) as http:
-        assert http.post(HEADERS, b"{}").wait() is None
-        assert http.usable
-        assert http.post(HEADERS, b"{}").wait()
-        assert server.connections == 2  # what was left of the strange one is gone with the first
-
-
-def test_a_connection_that_the_peer_closed_meanwhile_is_replaced() -> None:
-    with serving(OK, OK) as server, to(server) as http:
-        server.hangs_up = True
-        assert http.post(HEADERS, b"{}").wait()
-        assert server.hung_up.wait(60)
-        assert http.post(HEADERS, b"{}").wait()
-        assert server.connections == 2
-
-
-def test_connection_close_is_heeded() -> None:
-    closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
-    with serving(closing, OK) as server, to(server) as http:
-        assert http.post(HEADERS, b"{}").wait()
-        assert http.post(HEADERS, b"{}").wait()
+@pytest.mark.parametrize(
+    ("first", "hangs_up", "is_taken"),
+    [
+        (b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", False, False),
+        (OK, True, True),
+        (OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1), False, True),
+    ],
+    ids=["strange", "closed meanwhile", "closing"],
+)
+def test_a_connection_that_is_not_as_it_was_is_replaced(
+    first: bytes, hangs_up: bool, is_taken: bool
+) -> None:
+    with serving(first, OK) as server, to(server) as http:
+        server.hangs_up = hangs_up
+        assert (http.post(HEADERS, b"{}").wait() is not None) == is_taken
+        assert not hangs_up or server.hung_up.wait(60)
+        assert http.usable and http.post(HEADERS, b"{}").wait()
         assert server.connections == 2
 
 
@@ -211,42 +191,10 @@ def test_silence_is_a_timeout() -> None:
         assert http.usable
 
 
-def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, str]:
-    """A server's context with a certificate for 127.0.0.1 of its own, and that certificate."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-            critical=False,
-        )
-        .sign(key, hashes.SHA256())
-    )
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    both, public = folder / f"{name}.key", folder / f"{name}.pem"
-    both.write_bytes(pem + private)
-    public.write_bytes(pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(both)
-    return context, str(public)
-
-
 def test_tls_trusts_the_given_certificates_and_no_others(tmp_path: Path) -> None:
-    context, ours = certificate(tmp_path, "ours")
-    _, others = certificate(tmp_path, "others")
+    (tmp_path / "others").mkdir()
+    context, ours = inspected(tmp_path)
+    _, others = inspected(tmp_path / "others")
     with serving(OK, OK, OK, context=context) as server:
         with to(server, ours) as http:
             assert http.post(HEADERS, b"{}").wait()

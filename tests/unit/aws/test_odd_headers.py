@@ -46,11 +46,6 @@ def test_any_date_is_a_time_that_can_be_counted_with(date: str) -> None:
     assert abs(time - datetime.now(UTC)) < timedelta(days=366 * 21)
 
 
-def test_without_a_date_ours_has_to_do() -> None:
-    time = service_time({"ResponseMetadata": {"HTTPHeaders": {}}})
-    assert abs(time - datetime.now(UTC)) < timedelta(seconds=5)
-
-
 class _Odd(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     status = 200
@@ -186,9 +181,3 @@ def raised(call: Callable[[], object]) -> Callable[[], WatcherError | None]:
     except WatcherError as error:
         return weakref.ref(error)
     raise AssertionError("nothing is wrong")
-
-
-def test_a_page_whose_images_are_in_no_encoding_is_no_page() -> None:
-    body = b'{"Records":[{"dynamodb":{"SequenceNumber":"1","NewImage":{"pk":{"S":"\xff"}}}}]}'
-    with pytest.raises(WatcherError, match="not a page"):
-        page.decode(body)

@@ -67,12 +67,6 @@ def test_a_tag_without_a_value_is_refused(tags: Any) -> None:
     assert newest(WantedStreams.parse((), everything=True, exclude="shop-*")) == ["orders", "users"]
 
 
-def test_all_is_all_but_what_is_excluded() -> None:
-    wanted = WantedStreams.parse((), everything=True, exclude=["shop-*"])
-    assert newest(wanted) == ["orders", "users"]
-    assert wanted.are_several
-
-
 def test_names_and_arns_are_meant_to_be_there_once_each() -> None:
     wanted = WantedStreams.parse(
         ["orders", row("users").arn, "orders", "shop-*"], exclude=["orders"]
