@@ -1,4 +1,4 @@
-"""Small wrong edits of the core: each of them has to be caught, or a promise has no check."""
+"""Tries the mutants: runs a copy of the package with each, until a seed catches it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.simulation.mutations import MUTANTS
-from tests.simulation.mutations.edits import PACKAGE, NotFoundError, edited
-from tests.simulation.mutations.mutant import Mutant
+from tests.simulation.mutations import MUTANTS, PACKAGE, Mutant
 
 _ROOT = Path(__file__).parents[2]
 _SEEDS = 2000
@@ -50,13 +48,13 @@ def show_all(jobs: int, like: str = "") -> int:
 def tried(mutant: Mutant) -> Catch:
     """Run a copy of the package with this edit, until a seed sees it."""
     try:
-        place, text = edited(mutant.function, mutant.change)
-    except NotFoundError as error:
+        text = mutant.edited()
+    except ValueError as error:
         return Catch(text=str(error))
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder, "watcher")
         shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-        Path(package, place.path.relative_to(PACKAGE)).write_text(text)
+        Path(package, mutant.file).write_text(text)
         for each in ("simulator", "simulation", "support"):
             shutil.copytree(_ROOT / "tests" / each, Path(folder, "tests", each))
         # Else the tests of an installed tree would be found before these.

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import textwrap
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from tests.simulation.mutations.edits import (
-    Change,
-    argument,
-    attribute,
-    condition,
-    instead,
-    recompiled,
-)
 from tests.simulation.scheduler import Trace
 from tests.simulation.standby import Item, play_standby
 from watcher.stores.lease import Lease
@@ -53,26 +48,38 @@ def test_a_seed_is_the_same_run_each_time() -> None:
     assert first.digest == second.digest
 
 
-WRONG: dict[str, tuple[type, str, Change]] = {
+WRONG: dict[str, tuple[type, str, str, str]] = {
     "delivers without looking": (
         Lease,
         "raise_unless_held",
-        condition("_valid_until", becomes="{left} < {right} + 1e9", nth=0),
+        "if self._clock.boottime() < self._valid_until:",
+        "if self._clock.boottime() < self._valid_until + 1e9:",
     ),
-    "counts from the answer": (Lease, "write", argument("_on_written", 1, becomes="{it} + 9")),
+    "counts from the answer": (
+        Lease,
+        "write",
+        "self._on_written(record, began)",
+        "self._on_written(record, began + 9)",
+    ),
     "takes over too early": (
         Lease,
         "_is_free",
-        attribute("seconds", becomes="{it} - 4 - self._timing.margin_seconds"),
+        "record.seconds + _MARGIN_SECONDS",
+        "record.seconds - 4",
     ),
-    "takes no answer for the table's": (Lease, "write", condition("answered", becomes="True")),
-    "extends what has run out": (Lease, "_extend", condition("_valid_until", becomes="True")),
-    "writes over anything": (Item, "replace", instead("return", nth=0, do="pass")),
+    "takes no answer for the table's": (Lease, "write", "if error.answered:", "if True:"),
+    "extends what has run out": (Lease, "_extend", "if began < self._valid_until:", "if True:"),
+    "writes over anything": (Item, "replace", "return False", "pass"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_lease_that_is_wrong_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner, method, change = WRONG[name]
-    monkeypatch.setattr(owner, method, recompiled(vars(owner)[method], change))
+    owner, method, old, new = WRONG[name]
+    function = vars(owner)[method]
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1
+    found: dict[str, Any] = {}
+    exec(source.replace(old, new), function.__globals__, found)
+    monkeypatch.setattr(owner, method, found[method])
     assert any(play_standby(seed).complaints for seed in range(45, 150))
