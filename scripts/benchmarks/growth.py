@@ -50,7 +50,7 @@ class _Mirror:
         self._rows = rows
         self._number = 0
         self._columns = MirrorColumns({"pk": "S"}, pa.schema([]), rows.own)
-        self._columns.grow([self._item(0)])
+        self._columns.grow(self._columns.new([self._item(0)]))
         self._table = MirrorTable(str(self._folder))
         self._state = MirrorState(
             layout=LAYOUT,
@@ -73,7 +73,8 @@ class _Mirror:
         before = {each for each in self._folder.rglob("*") if each.is_file()}
         changes = [self._change(each) for each in self._random.sample(range(self._size), _CHANGES)]
         began = time.perf_counter()
-        self._table.merge(self._rows.merge(self._columns, changes), self._state)
+        made = self._rows.changes(self._columns, changes)
+        self._table.merge(made, self._rows, self._columns.keys, self._state)
         self._table.tidy()
         seconds = time.perf_counter() - began
         after = {each for each in self._folder.rglob("*") if each.is_file()}

@@ -17,8 +17,8 @@ from watcher.records.diff import normal_key
 
 RESCUED: Final = "_rescued_data"
 """The column of attributes that no other one holds, in DynamoDB's JSON."""
-KIND: Final = b"dynamodb"
-"""The key, in a column's metadata, of the one attribute type that the column grew from."""
+_COMMENT: Final = b"comment"
+_KIND: Final = "DynamoDB "
 _DECIMAL: Final = pa.decimal128(38, 18)
 _GROWN: Final[Mapping[str, pa.DataType]] = {
     **dict.fromkeys(("S", "M", "L", "NS", "BS"), pa.string()),
@@ -46,6 +46,17 @@ def item_of(image: bytes | msgspec.Raw) -> WireItem:
     return _item.decode(image)
 
 
+def grown(name: str, kind: str) -> pa.Field:
+    """Returns the column that grows from a value of an attribute; its comment has the type."""
+    return pa.field(name, _GROWN[kind], metadata={_COMMENT: f"{_KIND}{kind}".encode()})
+
+
+def kind_of(column: pa.Field) -> str:
+    """Returns the one type of values that a column grew from; empty where a user has chosen it."""
+    comment: str = (column.metadata or {}).get(_COMMENT, b"").decode()
+    return comment.removeprefix(_KIND) if comment.startswith(_KIND) else ""
+
+
 class MirrorColumns:
     """The columns of the attributes; every row has the `own` ones as well.
 
@@ -62,7 +73,7 @@ class MirrorColumns:
         for name, kind in types.items():
             if not self._may_be_column(name):
                 raise UsageError(f"the key {name!r} can't be a column's name")
-            field = given.field(name) if name in given.names else _grown(name, kind)
+            field = given.field(name) if name in given.names else grown(name, kind)
             if not any(may_hold(field.type) for may_hold in _OF_KEYS):
                 # Two texts of one time would be one row of two items.
                 text = "a key's column is a string, a binary, an integer or a decimal"
@@ -95,14 +106,22 @@ class MirrorColumns:
                 )
             self._add(field)
 
-    def grow(self, items: Iterable[WireItem]) -> None:
-        """Adds columns for attributes that have none."""
+    def new(self, items: Iterable[WireItem]) -> dict[str, str]:
+        """Returns the attributes that may get a column and have none, each with a type."""
+        found: dict[str, str] = {}
         for item in items:
             for name, value in item.items():
-                if name not in self._fields and self._may_be_column(name):
+                if name not in self._fields and name not in found and self._may_be_column(name):
                     ((kind, _),) = value.items()
-                    if kind != "NULL" and len(self._fields) < _COLUMNS_MAX:
-                        self._add(_grown(name, kind))
+                    if kind != "NULL":
+                        found[name] = kind
+        return found
+
+    def grow(self, found: Mapping[str, str]) -> None:
+        """Adds columns for attributes that have none."""
+        for name, kind in found.items():
+            if self._may_be_column(name) and len(self._fields) < _COLUMNS_MAX:
+                self._add(grown(name, kind))
 
     def rows(self, items: Sequence[WireItem]) -> dict[str, pa.Array]:
         """Returns the items' values by column."""
@@ -134,8 +153,8 @@ class MirrorColumns:
         field = self._fields.get(name)
         if field is None:
             return None
-        kind = (field.metadata or {}).get(KIND)
-        return self._converters[name](value) if kind is None or kind.decode() in value else None
+        kind = kind_of(field)
+        return self._converters[name](value) if not kind or kind in value else None
 
     def _add(self, field: pa.Field) -> None:
         self._fields[field.name] = field
@@ -146,10 +165,6 @@ class MirrorColumns:
         # Spark takes Pk and PK for one.
         free = name.lower() not in self._used_names and not name.startswith(_OWN)
         return free and _NAME.fullmatch(name) is not None
-
-
-def _grown(name: str, kind: str) -> pa.Field:
-    return pa.field(name, _GROWN[kind], metadata={KIND: kind.encode()})
 
 
 _SIMPLE: Final[Mapping[str, pa.DataType]] = {

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
-from watcher.mirror.columns import KIND, RESCUED, item_of
+from watcher.mirror.columns import RESCUED, item_of, kind_of
 from watcher.mirror.table import MirrorTable
 from watcher.mirror.values import Converter, converter
 from watcher.mirror.versions import OWN, TO
@@ -50,7 +50,7 @@ class MirrorCopy:
         )
         self._rows = mirror.rows()
         fields = [each for each in mirror.schema if each.name not in (RESCUED, *OWN)]
-        self._kinds = {each.name: (each.metadata or {}).get(KIND, b"").decode() for each in fields}
+        self._kinds = {each.name: kind_of(each) for each in fields}
         # The columns whose types a user has chosen.
         self._chosen: dict[str, tuple[pa.DataType, Converter]] = {
             each.name: (each.type, converter(each.type))

@@ -229,7 +229,7 @@ class MirrorJob:
             self._mirror.create(self._whole_schema, self._state())
         while not (stopped() or self._copied.done):
             items, copied = self._next_items(self._copied)
-            self._columns.grow(items)
+            self._columns.grow(self._columns.new(items))
             self._mirror.grow(self._columns.schema)
             self._copied = copied
             self._mirror.append(self._rows.items(self._columns, items), self._state())
@@ -302,9 +302,10 @@ class MirrorJob:
 
     def _apply(self, changes: list[ItemChange]) -> None:
         if changes:
-            self._columns.grow(self._rows.attributes(changes))
-            self._mirror.grow(self._columns.schema)
-            self._mirror.merge(self._rows.merge(self._columns, changes), self._state())
+            rows, columns = self._rows, self._columns
+            columns.grow(columns.new(rows.images(changes)))
+            self._mirror.grow(columns.schema)
+            self._mirror.merge(rows.changes(columns, changes), rows, columns.keys, self._state())
         else:
             self._mirror.append(self._mirror.schema.empty_table(), self._state())
         self._committed_at = self._clock.monotonic()

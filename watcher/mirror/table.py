@@ -10,11 +10,11 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -23,13 +23,13 @@ import pyarrow.fs
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
-from deltalake.table import TableMerger
 
 from watcher.errors import UsageError, WatcherError
+from watcher.mirror.versions import Rows
 
 logger = logging.getLogger("watcher")
 
-LAYOUT: Final = 2
+LAYOUT: Final = 3
 """The number of the table's layout; tables of others are refused."""
 _STATE: Final = "watcher"
 _APP: Final = "watcher-mirror"
@@ -53,7 +53,7 @@ _TREE: Final = re.compile(r"\x1b\[\d*m|↳")
 class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
     """The mirror's state, stored in each of its commits."""
 
-    layout: Literal[2]
+    layout: Literal[3]
     stream: str
     enabled: datetime | None
     """The time at which the stream was enabled, where the service reports it."""
@@ -67,17 +67,6 @@ class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
     vacuumed: datetime
     number: int = 1
     """The commit's number, among the mirror's own."""
-
-
-class Merge(NamedTuple):
-    """How changes become rows."""
-
-    rows: pa.Table
-    """The source's rows."""
-    on: str
-    """The condition for a row of the `target` and one of the `source`."""
-    clauses: Callable[[TableMerger], TableMerger]
-    """Adds what happens to them."""
 
 
 class MirrorTable:
@@ -129,20 +118,31 @@ class MirrorTable:
         """Appends rows (there may be none), and stores the stream's position."""
         self._commit(state, lambda properties: self._append(rows, properties))
 
-    def merge(self, merge: Merge, state: MirrorState) -> None:
-        """Applies changes to the rows, and stores the stream's position."""
+    def merge(self, made: pa.Table, rows: Rows, keys: Sequence[str], state: MirrorState) -> None:
+        """Merges the rows that `rows` has made of changes, and stores the stream's position."""
+        flags = {field.name for field in rows.flags}
+        clauses = rows.clauses([name for name in made.column_names if name not in flags])
 
         def write(properties: CommitProperties) -> None:
-            begun = self._opened.merge(
-                merge.rows,
-                merge.on,
+            merger = self._opened.merge(
+                made,
+                rows.on(keys),
                 source_alias="source",
                 target_alias="target",
                 # From the statistics of rows that are in memory, it skips files without them.
                 streamed_exec=False,
                 commit_properties=properties,
             )
-            done = merge.clauses(begun).execute()
+            for clause in clauses:
+                values = {f"`{name}`": f"source.`{name}`" for name in clause.columns}
+                match clause.action:
+                    case "delete":
+                        merger = merger.when_matched_delete(clause.condition)
+                    case "update":
+                        merger = merger.when_matched_update(values, clause.condition)
+                    case "insert":
+                        merger = merger.when_not_matched_insert(values, clause.condition)
+            done = merger.execute()
             counts = (
                 done[f"num_target_rows_{what}"] for what in ("inserted", "updated", "deleted")
             )

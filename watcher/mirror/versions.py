@@ -1,11 +1,14 @@
-"""The rows of changes: each item's last state (SCD 1), or one for each version (SCD 2)."""
+"""The rows of changes, and their MERGE: each item's last state (SCD 1), or each version (SCD 2).
+
+A MERGE that is done again, as after a kill, changes nothing.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -13,7 +16,6 @@ import pyarrow as pa
 from watcher.aws.model import WireItem
 from watcher.errors import StreamError
 from watcher.mirror.columns import MirrorColumns, item_of
-from watcher.mirror.table import Merge
 from watcher.records.diff import key_of
 from watcher.records.record import Record
 
@@ -64,11 +66,23 @@ def change_of(record: Record) -> ItemChange:
     )
 
 
-class Rows(ABC):
-    """How items and changes become rows."""
+class Clause(NamedTuple):
+    """A clause of a MERGE: of matched rows, but for `insert`."""
 
-    own: ClassVar[tuple[pa.Field, ...]]
+    action: Literal["delete", "update", "insert"]
+    condition: str
+    """In SQL, of a row of the `target` and one of the `source`."""
+    columns: Sequence[str] = ()
+    """Those that it sets as the source has them."""
+
+
+class Rows(ABC):
+    """How items and changes become rows, and how those are merged into the table."""
+
+    own: ClassVar[Sequence[pa.Field]]
     """The columns beside those of attributes."""
+    flags: ClassVar[Sequence[pa.Field]]
+    """The columns that only rows to merge have."""
 
     def items(self, columns: MirrorColumns, items: Sequence[WireItem]) -> pa.Table:
         """Returns the rows of items that are there when it begins."""
@@ -77,39 +91,52 @@ class Rows(ABC):
         return pa.table({**columns.rows(items), **nulls, **copied})
 
     @abstractmethod
-    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
+    def images(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
         """Yields the items whose attributes need columns."""
 
     @abstractmethod
-    def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
-        """Returns how these changes, in their order, are merged into the table."""
+    def changes(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> pa.Table:
+        """Returns the rows to merge: of all changes of some items, each item's in their order."""
+
+    @abstractmethod
+    def on(self, keys: Iterable[str]) -> str:
+        """Returns the condition for a row of the `target` and one of the `source`."""
+
+    @abstractmethod
+    def clauses(self, names: Sequence[str]) -> Sequence[Clause]:
+        """Returns what happens to rows with these columns; of each row, the first that fits."""
 
 
 class LastVersion(Rows):
     """A row for each item, as its last change has left it."""
 
     own = (pa.field(NUMBER, pa.string()), pa.field(AT, _TIME))
+    flags = (pa.field(_GONE, pa.bool_()),)
 
-    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
+    def images(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
         """Yields the new images."""
         return (change.new for change in changes if change.new is not None)
 
-    def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
-        """Returns the merge of each item's last change."""
+    def changes(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> pa.Table:
+        """Returns a row for each item's last change."""
         last = {change.key: change for change in changes}.values()
         made = columns.rows([change.new or change.keys for change in last])
         made[NUMBER] = pa.array([change.number for change in last], pa.string())
         made[AT] = pa.array([change.at for change in last], _TIME)
-        every = _assignments(made)
-        made[_GONE] = pa.array([change.new is None for change in last])
-        return Merge(
-            pa.table(made),
-            _same_key(columns),
-            lambda merger: (
-                merger.when_matched_delete(f"source.{_GONE}")
-                .when_matched_update(every)
-                .when_not_matched_insert(every, f"NOT source.{_GONE}")
-            ),
+        made[_GONE] = pa.array([change.new is None for change in last], pa.bool_())
+        return pa.table(made)
+
+    def on(self, keys: Iterable[str]) -> str:
+        """Returns the condition: the same key."""
+        return _same_key(keys)
+
+    def clauses(self, names: Sequence[str]) -> Sequence[Clause]:
+        """Returns the clauses: a change counts where it is newer than the row's."""
+        is_newer = f"source.`{NUMBER}` > target.`{NUMBER}`"
+        return (
+            Clause("delete", f"{is_newer} AND source.`{_GONE}`"),
+            Clause("update", is_newer, names),
+            Clause("insert", f"NOT source.`{_GONE}`", names),
         )
 
 
@@ -122,14 +149,19 @@ class EveryVersion(Rows):
     """
 
     own = (pa.field(NUMBER, pa.string()), pa.field(FROM, _TIME), pa.field(TO, _TIME))
+    flags = (
+        pa.field(_CLOSES, pa.string()),
+        pa.field(_INSERTS, pa.bool_()),
+        pa.field(_KNOWN, pa.bool_()),
+    )
 
-    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
+    def images(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
         """Yields all images."""
         for change in changes:
             yield from (item for item in (change.old, change.new) if item is not None)
 
-    def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
-        """Returns the merge of all changes, and for each item of the row that they end."""
+    def changes(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> pa.Table:
+        """Returns a row for each version, and for each item one that ends the version before."""
         by_key: dict[str, list[ItemChange]] = {}
         for change in changes:
             by_key.setdefault(change.key, []).append(change)
@@ -138,30 +170,38 @@ class EveryVersion(Rows):
         made[NUMBER] = pa.array([row.number for row in rows], pa.string())
         made[FROM] = pa.array([row.begins for row in rows], _TIME)
         made[TO] = pa.array([row.ends for row in rows], _TIME)
-        every = _assignments(made)
-        made[_CLOSES] = pa.array([row.closes for row in rows])
-        made[_INSERTS] = pa.array([row.inserts for row in rows])
-        made[_KNOWN] = pa.array([row.is_known for row in rows])
-        is_copied = f"target.{NUMBER} = '{COPIED}'"
-        return Merge(
-            pa.table(made),
-            f"{_same_key(columns)} AND source.{_CLOSES} AND target.{TO} IS NULL",
-            lambda merger: (
-                # The item was not there before its first change: the copy has seen it later.
-                merger.when_matched_delete(f"source.{_INSERTS} AND {is_copied}")
-                .when_matched_update(every, f"source.{_KNOWN} AND {is_copied}")
-                .when_matched_update({f"`{TO}`": f"source.`{TO}`"})
-                .when_not_matched_insert(every, f"NOT source.{_CLOSES} OR source.{_KNOWN}")
-            ),
+        made[_CLOSES] = pa.array([row.closes for row in rows], pa.string())
+        made[_INSERTS] = pa.array([row.inserts for row in rows], pa.bool_())
+        made[_KNOWN] = pa.array([row.is_known for row in rows], pa.bool_())
+        return pa.table(made)
+
+    def on(self, keys: Iterable[str]) -> str:
+        """Returns the condition: the same version, or one that the first change ends or has ended.
+
+        One that is ended already is matched so that nothing is inserted, when it is done again.
+        """
+        is_ended = f"target.`{TO}` IS NULL OR target.`{TO}` = source.`{TO}`"
+        return (
+            f"{_same_key(keys)} AND (target.`{NUMBER}` = source.`{NUMBER}` OR ("
+            f"source.`{_CLOSES}` > target.`{NUMBER}` AND ({is_ended})))"
+        )
+
+    def clauses(self, names: Sequence[str]) -> Sequence[Clause]:
+        """Returns the clauses: what has ended stays as it is."""
+        is_open = f"target.`{TO}` IS NULL"
+        is_copied = f"{is_open} AND target.`{NUMBER}` = '{COPIED}'"
+        whole = [name for name in names if name != FROM]  # a copy made again has a beginning
+        return (
+            # The item was not there before its first change: the copy has seen it later.
+            Clause("delete", f"{is_copied} AND source.`{_INSERTS}`"),
+            Clause("update", f"{is_copied} AND source.`{_KNOWN}`", whole),
+            Clause("update", f"{is_open} AND source.`{TO}` IS NOT NULL", [TO]),
+            Clause("insert", f"source.`{_CLOSES}` IS NULL OR source.`{_KNOWN}`", names),
         )
 
 
-def _assignments(names: Iterable[str]) -> dict[str, str]:
-    return {f"`{name}`": f"source.`{name}`" for name in names}
-
-
-def _same_key(columns: MirrorColumns) -> str:
-    return " AND ".join(f"target.`{name}` = source.`{name}`" for name in columns.keys)
+def _same_key(keys: Iterable[str]) -> str:
+    return " AND ".join(f"target.`{name}` = source.`{name}`" for name in keys)
 
 
 class _Version(NamedTuple):
@@ -169,8 +209,8 @@ class _Version(NamedTuple):
     begins: datetime | None
     ends: datetime | None
     number: str
-    closes: bool = False
-    """True where it ends the row that is open now, if there is one."""
+    closes: str | None = None
+    """The number of the first change, which ends the row that is open now, if there is one."""
     inserts: bool = False
     """True where there was no item before."""
     is_known: bool = False
@@ -185,7 +225,7 @@ def _versions(changes: Sequence[ItemChange]) -> Iterable[_Version]:
         None,
         first.at,
         COPIED,
-        closes=True,
+        closes=first.number,
         inserts=first.kind == "INSERT",
         is_known=first.old is not None,
     )

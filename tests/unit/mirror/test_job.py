@@ -25,7 +25,7 @@ from watcher.aws.tables import TablesClient
 from watcher.call_pool import CallPool
 from watcher.errors import DataLossError, StreamError, UsageError, WatcherError
 from watcher.mirror import table
-from watcher.mirror.columns import given_columns
+from watcher.mirror.columns import given_columns, kind_of
 from watcher.mirror.job import MirrorJob, MirrorLimits
 from watcher.mirror.table import MirrorTable
 from watcher.mirror.versions import COPIED, OWN
@@ -75,7 +75,7 @@ def item_in(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
     for name, value in row.items():
         if value is None or name in NOT_ATTRIBUTES:
             continue
-        kind = schema.field(name).metadata[b"dynamodb"].decode()
+        kind = kind_of(schema.field(name))
         item[name] = json_of({kind: value})
     for name, value in json.loads(row["_rescued_data"] or "{}").items():
         item[name] = json_of(value)
