@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 _Result = TypeVar("_Result")
-_REDACTING = ("archive", "query")
+_REDACTING = ("archive", "mirror", "query")
 
 
 def session_options() -> list[inspect.Parameter]:
@@ -134,8 +134,23 @@ def replicate_command(line: CommandLine) -> Callable[..., int]:
     return options.with_options(run, parts, options.declared_by(WatchOptions, *options.REDACT))
 
 
+_MIRROR_ENGINE = options.option(
+    "engine",
+    str,
+    "delta-rs",
+    Opt(
+        "what writes the table: delta-rs here (default), or MERGE on spark",
+        "ENGINE",
+        "spark",
+        choices=("delta-rs", "spark"),
+    ),
+)
+
+
 def mirror_command(line: CommandLine) -> Callable[..., int]:
-    """Keeps a Delta table equal to a table, until stopped or with `--no-follow` up to now."""
+    """Keeps a table in a lake equal to one, until stopped or with `--no-follow` up to now."""
+    if line.peek(_MIRROR_ENGINE).last == "spark":
+        return _mirror_on_spark()
     from watcher.formatting.text import counted
 
     if importlib.util.find_spec("deltalake") is None:
@@ -159,7 +174,19 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
         return status
 
     parts = options.declared_by(WatchOptions, *options.REDACT, *options.AWS)
-    return options.with_options(run, options.declared_by(mirror), parts)
+    return options.with_options(run, options.declared_by(mirror), [_MIRROR_ENGINE], parts)
+
+
+def _mirror_on_spark() -> Callable[..., int]:
+    function, parts = _job("mirror")
+
+    def run(stream: options.Stream, /, **values: options.Value) -> int:
+        lake = module("lake_table").SETTINGS[values["format"]]
+        values["conf"] = [*(f"{name}={text}" for name, text in lake), *(values["conf"] or ())]
+        totals = _run(function, stream, values=values)
+        return _ended(totals, once=values["once"], goes_on=True)
+
+    return options.with_options(run, parts, [_MIRROR_ENGINE])
 
 
 # The default command with --engine spark: the handlers on executors

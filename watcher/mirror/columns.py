@@ -14,6 +14,7 @@ from watcher.aws.model import WireItem, WireValue
 from watcher.errors import UsageError
 from watcher.mirror.values import Converter, converter
 from watcher.records.diff import normal_key
+from watcher.records.redaction import Redaction
 
 RESCUED: Final = "_rescued_data"
 """The column of attributes that no other one holds, in DynamoDB's JSON."""
@@ -165,6 +166,18 @@ class MirrorColumns:
         # Spark takes Pk and PK for one.
         free = name.lower() not in self._used_names and not name.startswith(_OWN)
         return free and _NAME.fullmatch(name) is not None
+
+
+def redacted_types(types: Mapping[str, str], redaction: Redaction | None) -> Mapping[str, str]:
+    """Returns the types of the key's attributes as a mirror has them. Raises UsageError."""
+    found = {} if redaction is None else dict(types)
+    for name, kind in found.items():
+        assert redaction is not None
+        made = redaction.key_type(name, kind)
+        if made is None:
+            raise UsageError(f"a mirror needs the items' keys: use {name}=hash", "redact")
+        found[name] = made
+    return found or types
 
 
 _SIMPLE: Final[Mapping[str, pa.DataType]] = {

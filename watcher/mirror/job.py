@@ -5,7 +5,7 @@ The parameters of `mirror` declare the command's options.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +20,6 @@ from watcher.aws.connect import connect
 from watcher.aws.model import (
     CLOCKS_APART,
     AtTime,
-    Listing,
     Position,
     Service,
     TrimHorizon,
@@ -30,10 +29,17 @@ from watcher.aws.tables import Description, ReadPace, TablesClient
 from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.declared import Opt
-from watcher.errors import StreamError, StreamGoneError, UsageError, blame
-from watcher.mirror.columns import MirrorColumns, given_columns, item_of
+from watcher.errors import StreamGoneError, UsageError, blame
+from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
 from watcher.mirror.table import LAYOUT, MirrorState, MirrorTable
-from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows, change_of
+from watcher.mirror.versions import (
+    EveryVersion,
+    ItemChange,
+    LastVersion,
+    Rows,
+    change_of,
+    refuse_view,
+)
 from watcher.pull.merged_shards import MergedShards
 from watcher.pull.shard_pool import PullOptions
 from watcher.records.redaction import Redaction, redaction
@@ -99,7 +105,7 @@ class MirrorJob:
         self._once = once
         self._rows: Rows = EveryVersion() if history else LastVersion()
         self._redaction = redaction
-        types = _redacted_types(description.types, redaction)
+        types = redacted_types(description.types, redaction)
         self._columns = MirrorColumns(types, given or pa.schema([]), self._rows.own)
         self._mirror = mirror
         remedy = _REMEDY_OF_HISTORY if history else _REMEDY
@@ -189,7 +195,7 @@ class MirrorJob:
     def _begun(self) -> MergedShards:
         """Returns the stream from now on, for a new copy."""
         listing = self._service.list_shards(self._arn)
-        self._refuse_view(listing)
+        refuse_view(listing.view_type, history=self._history)
         self._enabled = listing.created
         # Fixed before the first item is read: a change from here on is in the stream.
         return self._reader(AtTime((listing.time - CLOCKS_APART).replace(microsecond=0)))
@@ -204,14 +210,6 @@ class MirrorJob:
             clock=self._clock,
             options=PullOptions(up_to_now=self._once),
         )
-
-    def _refuse_view(self, listing: Listing) -> None:
-        needed_view = "NEW_AND_OLD_IMAGES" if self._history else "NEW"
-        if needed_view not in listing.view_type:
-            raise StreamError(
-                f"the stream's view type is {listing.view_type}: set NEW_AND_OLD_IMAGES to "
-                + ("keep every version" if self._history else "mirror a table")
-            )
 
     @property
     def _whole_schema(self) -> pa.Schema:
@@ -330,18 +328,6 @@ class MirrorJob:
             copied_at=(was_copied_at or self._clock.now()) if is_copied else None,
             vacuumed=datetime.now(UTC),
         )
-
-
-def _redacted_types(types: Mapping[str, str], redaction: Redaction | None) -> Mapping[str, str]:
-    """Returns the types of the key's attributes as a mirror has them. Raises UsageError."""
-    found = {} if redaction is None else dict(types)
-    for name, kind in found.items():
-        assert redaction is not None
-        made = redaction.key_type(name, kind)
-        if made is None:
-            raise UsageError(f"a mirror needs the items' keys: use {name}=hash", "redact")
-        found[name] = made
-    return found or types
 
 
 _HERE = AwsConfig()

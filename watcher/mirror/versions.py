@@ -66,6 +66,15 @@ def change_of(record: Record) -> ItemChange:
     )
 
 
+def refuse_view(view_type: str, *, history: bool) -> None:
+    """Raises StreamError for a stream that lacks the images that a mirror needs."""
+    if ("NEW_AND_OLD_IMAGES" if history else "NEW") not in view_type:
+        raise StreamError(
+            f"the stream's view type is {view_type}: set NEW_AND_OLD_IMAGES to "
+            + ("keep every version" if history else "mirror a table")
+        )
+
+
 class Clause(NamedTuple):
     """A clause of a MERGE: of matched rows, but for `insert`."""
 
@@ -83,6 +92,8 @@ class Rows(ABC):
     """The columns beside those of attributes."""
     flags: ClassVar[Sequence[pa.Field]]
     """The columns that only rows to merge have."""
+    last_only: ClassVar[bool]
+    """True where only the last change of an item counts."""
 
     def items(self, columns: MirrorColumns, items: Sequence[WireItem]) -> pa.Table:
         """Returns the rows of items that are there when it begins."""
@@ -112,6 +123,7 @@ class LastVersion(Rows):
 
     own = (pa.field(NUMBER, pa.string()), pa.field(AT, _TIME))
     flags = (pa.field(_GONE, pa.bool_()),)
+    last_only = True
 
     def images(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
         """Yields the new images."""
@@ -128,7 +140,7 @@ class LastVersion(Rows):
 
     def on(self, keys: Iterable[str]) -> str:
         """Returns the condition: the same key."""
-        return _same_key(keys)
+        return same_key(keys)
 
     def clauses(self, names: Sequence[str]) -> Sequence[Clause]:
         """Returns the clauses: a change counts where it is newer than the row's."""
@@ -154,6 +166,7 @@ class EveryVersion(Rows):
         pa.field(_INSERTS, pa.bool_()),
         pa.field(_KNOWN, pa.bool_()),
     )
+    last_only = False
 
     def images(self, changes: Iterable[ItemChange]) -> Iterator[WireItem]:
         """Yields all images."""
@@ -182,7 +195,7 @@ class EveryVersion(Rows):
         """
         is_ended = f"target.`{TO}` IS NULL OR target.`{TO}` = source.`{TO}`"
         return (
-            f"{_same_key(keys)} AND (target.`{NUMBER}` = source.`{NUMBER}` OR ("
+            f"{same_key(keys)} AND (target.`{NUMBER}` = source.`{NUMBER}` OR ("
             f"source.`{_CLOSES}` > target.`{NUMBER}` AND ({is_ended})))"
         )
 
@@ -200,7 +213,8 @@ class EveryVersion(Rows):
         )
 
 
-def _same_key(keys: Iterable[str]) -> str:
+def same_key(keys: Iterable[str]) -> str:
+    """Returns the condition for a row of the `target` and one of the `source` with one key."""
     return " AND ".join(f"target.`{name}` = source.`{name}`" for name in keys)
 
 

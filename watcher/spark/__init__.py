@@ -2,8 +2,9 @@
 
 from watcher import safe_path
 from watcher.spark.error_mapping import translating_errors
+from watcher.spark.merge import merge_into
 from watcher.spark.source import register
 
 safe_path.end()
 
-__all__ = ["register", "translating_errors"]
+__all__ = ["merge_into", "register", "translating_errors"]

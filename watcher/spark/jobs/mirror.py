@@ -1,0 +1,101 @@
+"""Keeps a table in Delta or Iceberg equal to a DynamoDB table, by Spark's MERGE."""
+
+import logging
+from collections.abc import Sequence
+from typing import Annotated
+
+from pyspark.sql import SparkSession
+
+from watcher.aws.config import AwsConfig
+from watcher.declared import Opt
+from watcher.errors import UsageError
+from watcher.shutdown import Shutdown
+from watcher.spark.error_mapping import translating_errors
+from watcher.spark.jobs import settings
+from watcher.spark.jobs.run import JobTotals, new_stop_file, run, triggered
+from watcher.spark.jobs.settings import HERE
+from watcher.spark.merge import merge_into
+
+logger = logging.getLogger("watcher")
+
+
+def mirror(  # noqa: PLR0913 (its parameters are the options)
+    stream: str,
+    *,
+    to: Annotated[str, Opt("a Delta table's path, or CATALOG.SCHEMA.TABLE", "TABLE")],
+    format: Annotated[  # noqa: A002
+        str, Opt("delta (default) or iceberg", "FORMAT", choices=("delta", "iceberg"))
+    ] = "delta",
+    history: Annotated[
+        bool, Opt("keep a row for every version of an item, with the time it was valid")
+    ] = False,
+    columns: Annotated[
+        str | None, Opt("types of columns: 'total decimal(12,2), placed timestamp'", "COLUMNS")
+    ] = None,
+    partition_by: Annotated[
+        str | None,
+        Opt("the partitions of a new table: 'bucket(16, PK), days(_at)'", "COLUMNS"),
+    ] = None,
+    property: Annotated[  # noqa: A002
+        list[str] | None, Opt("set a property of the table; can be repeated", "KEY=VALUE")
+    ] = None,
+    baseline: Annotated[
+        str | None, Opt("copy from a full export of the table, instead of a scan", "EXPORT")
+    ] = None,
+    recopy: Annotated[
+        bool, Opt("compare all rows with the table first, as after a loss of changes")
+    ] = False,
+    checkpoint: Annotated[
+        str | None, Opt("save progress here; default _checkpoint in the table's folder", "PATH")
+    ] = None,
+    once: settings.Once = False,
+    every: Annotated[
+        str | None, Opt("the interval between merges: 10s, 1m; default 30s", "TIME")
+    ] = None,
+    max_records: settings.MaxRecords = None,
+    fail_on_data_loss: settings.FailOnDataLoss = True,
+    stop_timeout: settings.StopTimeout = settings.STOP_SECONDS,
+    redact: Sequence[str] | None = None,
+    redact_file: str | None = None,
+    redact_key_file: str | None = None,
+    connection: AwsConfig = HERE,
+    spark: SparkSession,
+) -> JobTotals:
+    """Copies the table's items, then merges every change, until stopped.
+
+    Raises UsageError, StreamError, and what the source raises.
+    """
+    stop, stop_file = Shutdown(stop_timeout), new_stop_file()
+    merge = merge_into(
+        spark,
+        stream,
+        to,
+        format=format,
+        history=history,
+        columns=columns,
+        partition_by=partition_by,
+        properties=dict(map(_property, property or ())),
+        baseline=baseline,
+        recopy=recopy,
+        checkpoint=checkpoint,
+        redact=redact,
+        redact_file=redact_file,
+        redact_key_file=redact_key_file,
+        connection=connection,
+    )
+    limit = {} if max_records is None else {"maxRecordsPerTrigger": str(max_records)}
+    limit |= {"failOnDataLoss": str(fail_on_data_loss).lower(), "stopFile": str(stop_file)}
+    with translating_errors():
+        reader = spark.readStream.format("dynamodb_streams").options(**merge.options, **limit)
+        writer = reader.load().writeStream.foreachBatch(merge)
+        writer = writer.option("checkpointLocation", merge.checkpoint)
+    logger.info(f"Merging the changes of {stream} into {to}")
+    start = triggered(writer, once=once, every=every, default="30s").start
+    return run(start, "merged", stop=stop, stop_file=stop_file)
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError("give KEY=VALUE", "property", text)
+    return name, value

@@ -1,0 +1,299 @@
+"""`merge_into`: keeps a table in a lake equal to a DynamoDB table, by MERGE in `foreachBatch`."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect
+from watcher.aws.model import CLOCKS_APART
+from watcher.aws.retry import retry_at_start
+from watcher.errors import StreamError, UsageError
+from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
+from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows, refuse_view
+from watcher.records.diff import key_of
+from watcher.records.redaction import redaction
+from watcher.spark.jobs.settings import redacted
+from watcher.spark.lake_table import LakeTable
+from watcher.spark.source import register
+from watcher.streams.lineage import RETENTION
+from watcher.time_machine.exports import Export
+from watcher.time_machine.table import open_table
+
+logger = logging.getLogger("watcher")
+
+_COLUMNS: Final = (
+    *("keys", "event_name", "new_image", "old_image", "position"),
+    "approximate_creation_time",
+)
+# A table of rows is made of so many, or of one item's.
+_CHANGES: Final = 5_000
+_DONE: Final = "done"
+
+
+class Merge:
+    """What `foreachBatch` takes: it merges a micro-batch's changes into the table.
+
+    A micro-batch that comes again changes nothing.
+    """
+
+    def __init__(
+        self,
+        target: tuple[str, str],
+        *,
+        rows: Rows,
+        types: Mapping[str, str],
+        given: pa.Schema,
+        options: Mapping[str, str],
+        checkpoint: str,
+    ) -> None:
+        self._target = target
+        self._rows = rows
+        self._types = types
+        self._given = given
+        self.options = options
+        """The options of `spark.readStream.format("dynamodb_streams")`."""
+        self.checkpoint = checkpoint
+        """The query's `checkpointLocation`: each copy of the table's items has its own."""
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Merges a micro-batch."""
+        table = LakeTable(batch.sparkSession, *self._target)
+        columns = MirrorColumns(self._types, self._given, self._rows.own)
+        schema = table.schema()
+        if schema is None:
+            raise UsageError(f"{table.name} is gone: start again")
+        columns.adopt(schema)
+        changes = batch.select(*_COLUMNS).repartition("keys")
+        changes = changes.sortWithinPartitions("keys", "position")
+        own = pa.schema([*self._rows.own, *self._rows.flags])
+        with table.rows(changes, columns, own, partial(_changed, self._rows)) as (made, count):
+            if count:
+                table.merge(made, self._rows, columns.keys)
+
+
+def merge_into(  # noqa: PLR0913 (as the command's options)
+    spark: SparkSession,
+    stream: str,
+    target: str,
+    *,
+    format: str = "delta",  # noqa: A002
+    history: bool = False,
+    columns: str | None = None,
+    partition_by: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    baseline: str | None = None,
+    recopy: bool = False,
+    checkpoint: str | None = None,
+    options: Mapping[str, str] | None = None,
+    redact: Sequence[str] | None = None,
+    redact_file: str | None = None,
+    redact_key_file: str | None = None,
+    connection: AwsConfig = AwsConfig(),  # noqa: B008 (it is frozen)
+) -> Merge:
+    """Copies a table's items to `target`, unless that is done, and returns what merges the changes.
+
+    `target` is a Delta table's path, or CATALOG.SCHEMA.TABLE of the `format` delta or iceberg.
+    Raises UsageError, StreamError.
+    """
+    register(spark)
+    rules = redaction(redact, redact_file, redact_key_file)
+    service, arn = connect(stream, connection)
+    listing = retry_at_start(lambda: service.list_shards(arn))
+    refuse_view(listing.view_type, history=history)
+    described = open_table(service.table(arn), connection).description
+    types = redacted_types(described.types, rules)
+    rows: Rows = EveryVersion() if history else LastVersion()
+    given = given_columns(columns) if columns else pa.schema([])
+    wanted = MirrorColumns(types, given, rows.own)
+    table = LakeTable(spark, target, format)
+    state = {
+        "table": described.identity,
+        "stream": arn,
+        "history": str(history).lower(),
+        "redaction": "" if rules is None else rules.fingerprint,
+    }
+    source = {
+        "stream": arn,
+        "imageFormat": "dynamodb-json",
+        **_given(region=connection.region, profile=connection.profile),
+        **_given(endpointUrl=connection.endpoint_url),
+        **_given(**redacted(redact, redact_file, redact_key_file)),
+    }
+    begins = listing.time - CLOCKS_APART
+    if (schema := table.schema()) is None:
+        whole = pa.schema([*wanted.schema, *rows.own])
+        table.create(whole, partition_by, properties or {})
+        found = {}
+    else:
+        found = table.state()
+        _refuse_other(table, found, state, recopy=recopy)
+        wanted.adopt(schema)
+        table.set(properties or {})
+        table.grow(wanted.schema)
+    is_copied = found.get("copy") == _DONE
+    if recopy or not is_copied:
+        if baseline is not None:
+            export = Export(baseline, connection)
+            export.check_table(described, "baseline")
+            begins = _begins(export) - CLOCKS_APART
+        copy = _Copy(spark, table, rows, wanted, source=source, baseline=baseline)
+        if is_copied:
+            copy.merge(begins, is_renumbered=found["stream"] != arn)
+        else:
+            table.set_state(**state, copy="begun")
+            copy.overwrite()
+        if datetime.now(UTC) - begins > RETENTION:
+            raise StreamError("the copy took more than the stream's 24 hours: give --baseline")
+        found = {"from": begins.isoformat()}
+        table.set_state(**state, **found, copy=_DONE)
+    start = found["from"]
+    place = checkpoint or f"{table.location().rstrip('/')}/_checkpoint"
+    place = f"{place.rstrip('/')}/{start[:19].replace(':', '')}"
+    source = {**source, "startingPosition": start, "checkpointLocation": place, **(options or {})}
+    return Merge(
+        (target, format),
+        rows=rows,
+        types=types,
+        given=given,
+        options=source,
+        checkpoint=place,
+    )
+
+
+def _given(**options: str | None) -> dict[str, str]:
+    return {name: text for name, text in options.items() if text is not None}
+
+
+def _refuse_other(
+    table: LakeTable, found: Mapping[str, str], state: Mapping[str, str], *, recopy: bool
+) -> None:
+    """Raises UsageError for a table of something else, or one that has to be copied again."""
+    if not found:
+        raise UsageError(f"{table.name} is not of mirror --engine spark: give another", "to")
+    if found["table"] != state["table"]:
+        raise UsageError(f"{table.name} is a copy of {found['table']}: give another", "to")
+    if found["history"] != state["history"]:
+        made = "with" if found["history"] == "true" else "without"
+        raise UsageError(f"{table.name} was created {made} --history: give another", "to")
+    if found["redaction"] != state["redaction"]:
+        text = f"{table.name} was created with other rules or another key: give another table"
+        raise UsageError(text, "redact")
+    if found["stream"] != state["stream"] and not recopy:
+        raise UsageError(
+            f"{table.name} follows {found['stream']}, which another stream has replaced: "
+            "give --recopy, which compares it with the table and goes on with the new one"
+        )
+
+
+def _begins(export: Export) -> datetime:
+    if export.since is not None:
+        raise UsageError("it is incremental: give a full one", "baseline", export.location)
+    if datetime.now(UTC) - export.time > RETENTION:
+        text = "it is older than the stream's 24 hours: give a newer one"
+        raise UsageError(text, "baseline", export.location)
+    return export.time
+
+
+class _Copy:
+    """The copy of a table's items, by a scan or from its export."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: LakeTable,
+        rows: Rows,
+        columns: MirrorColumns,
+        *,
+        source: Mapping[str, str],
+        baseline: str | None,
+    ) -> None:
+        self._table = table
+        self._rows = rows
+        self._columns = columns
+        if baseline is None:
+            reader = spark.read.format("dynamodb_streams").option("items", "true")
+            frame = reader.options(**source).load()
+        else:
+            rest = {name: text for name, text in source.items() if name != "stream"}
+            frame = spark.read.format("dynamodb_export").options(**rest).load(baseline)
+        self._frame = frame.select("new_image")
+
+    @contextmanager
+    def _made(self) -> Iterator[DataFrame]:
+        # The attributes are known only after one look at all items.
+        frame = self._frame.persist(StorageLevel.DISK_ONLY)
+        try:
+            own = pa.schema(self._rows.own)
+            make = partial(_copied, self._rows)
+            with self._table.rows(frame, self._columns, own, make) as (made, count):
+                logger.info(f"copied: {count} items")
+                yield made
+        finally:
+            frame.unpersist()
+
+    def overwrite(self) -> None:
+        """Puts the items in the place of all rows."""
+        with self._made() as made:
+            self._table.overwrite(made)
+
+    def merge(self, at: datetime, *, is_renumbered: bool) -> None:
+        """Makes the present rows those of the items."""
+        with self._made() as made:
+            keys, names = self._columns.keys, self._columns.schema.names
+            if self._rows.last_only:
+                self._table.merge_whole(made, keys, names, is_renumbered=is_renumbered)
+            else:
+                self._table.merge_whole_history(
+                    made, keys, names, at=at, is_renumbered=is_renumbered
+                )
+
+
+def _copied(
+    rows: Rows, columns: MirrorColumns, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.Table]:
+    for batch in batches:
+        images = batch["new_image"].to_pylist()
+        yield rows.items(columns, [item_of(image.encode()) for image in images])
+
+
+def _changed(
+    rows: Rows, columns: MirrorColumns, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.Table]:
+    """Yields the rows to merge, on an executor that gets whole items' changes in their order."""
+    made = (row for batch in batches for row in zip(*_lists(batch), strict=True))
+    found: list[ItemChange] = []
+    for _, group in groupby(made, key=itemgetter(0)):
+        # A hot item's other changes are not even decoded.
+        needed = deque(group, maxlen=1 if rows.last_only else None)
+        found += (_change(*row) for row in needed)
+        if len(found) >= _CHANGES:
+            yield rows.changes(columns, found)
+            found = []
+    if found:
+        yield rows.changes(columns, found)
+
+
+def _lists(batch: pa.RecordBatch) -> list[list[Any]]:
+    return [batch[name].to_pylist() for name in _COLUMNS]
+
+
+def _change(  # as `change_of` makes it of a record
+    keys: str, kind: str, new: str | None, old: str | None, number: str, at: datetime | None
+) -> ItemChange:
+    if at is None or (kind != "REMOVE" and new is None):
+        raise StreamError(f"a {kind} has no new image or no time")
+    images = (None if image is None else item_of(image.encode()) for image in (new, old))
+    return ItemChange(keys, at, number, kind, {**key_of(keys.encode())}, *images)
