@@ -7,7 +7,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -113,8 +113,15 @@ class LakeTable:
 
     # Its columns and properties
 
-    def create(self, columns: pa.Schema, parts: str | None, properties: Mapping[str, str]) -> None:
+    def create(
+        self,
+        columns: pa.Schema,
+        parts: str | None,
+        properties: Mapping[str, str],
+        state: Mapping[str, str],
+    ) -> None:
         """Creates it, without rows; `parts` is what it is partitioned by."""
+        properties = {**properties, **_named(state)}
         partitioned = f" PARTITIONED BY ({parts})" if parts else ""
         self._spark.sql(
             f"CREATE TABLE {self.name} ({_ddl(columns)}) USING {self._kind}{partitioned} "
@@ -123,7 +130,7 @@ class LakeTable:
 
     def set_state(self, **state: str) -> None:
         """Stores this, beside what else it has."""
-        self.set({f"{_STATE}{name}": text for name, text in state.items()})
+        self.set(_named(state))
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Sets properties."""
@@ -142,28 +149,28 @@ class LakeTable:
 
     @contextmanager
     def rows(
-        self, frame: DataFrame, columns: MirrorColumns, own: pa.Schema, make: Make
+        self, frame: DataFrame, columns: MirrorColumns, own: Sequence[pa.Field], make: Make
     ) -> Iterator[tuple[DataFrame, int]]:
         """Yields the rows that `make` makes of a frame, and how many there are.
 
         By then the table has columns for all their attributes; `own` are those beside them.
         """
-        while True:
-            schema = from_arrow_schema(
-                pa.schema([*columns.schema.remove_metadata(), *own, pa.field(NEW, pa.string())])
-            )
-            rows = frame.mapInArrow(partial(_made, make, columns, schema.names), schema)
-            rows = rows.persist()
-            try:
-                total, news = rows.agg(count(lit(1)), collect_set(NEW)).collect()[0]
-                if not news:
-                    yield rows.drop(NEW), total
-                    return
-            finally:
-                rows.unpersist()
+        schema = _schema(columns, own, [pa.field(NEW, pa.string())])
+        rows = frame.mapInArrow(partial(_made, make, columns, schema.names), schema).persist()
+        try:
+            total, news = rows.agg(count(lit(1)), collect_set(NEW)).collect()[0]
             for text in sorted(news):
                 columns.grow(msgspec.json.decode(text))
             self.grow(columns.schema)
+            schema = _schema(columns, own)
+            yield (
+                rows.mapInArrow(partial(_grown, columns, schema.names), schema)
+                if news
+                else (rows.drop(NEW)),
+                total,
+            )
+        finally:
+            rows.unpersist()
 
     def overwrite(self, rows: DataFrame) -> None:
         """Puts these rows in the place of all there are: readers see the ones or the others."""
@@ -265,8 +272,29 @@ def _made(
         yield from table.append_column(NEW, news).select(names).combine_chunks().to_batches()
 
 
+def _grown(
+    columns: MirrorColumns, names: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yields made rows whose rescued attributes are in the columns that there are now."""
+    for batch in batches:
+        texts = batch[RESCUED].to_pylist()
+        found = columns.rows([item_of(text.encode()) if text else {} for text in texts])
+        has = {*batch.schema.names} - {RESCUED}
+        arrays = [batch[name] if name in has else found[name] for name in names]
+        yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _schema(columns: MirrorColumns, *more: Iterable[pa.Field]) -> StructType:
+    own = [field for fields in more for field in fields]
+    return from_arrow_schema(pa.schema([*columns.schema.remove_metadata(), *own]))
+
+
 def _comments(schema: StructType) -> list[str]:
     return [each.metadata.get("comment", "") for each in schema.fields]
+
+
+def _named(state: Mapping[str, str]) -> dict[str, str]:
+    return {f"{_STATE}{name}": text for name, text in state.items()}
 
 
 def _ddl(columns: pa.Schema) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,6 @@ from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from watcher.aws.config import AwsConfig
@@ -25,7 +25,6 @@ from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redact
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows, refuse_view
 from watcher.records.diff import key_of
 from watcher.records.redaction import redaction
-from watcher.spark.jobs.settings import redacted
 from watcher.spark.lake_table import LakeTable
 from watcher.spark.source import register
 from watcher.streams.lineage import RETENTION
@@ -78,7 +77,7 @@ class Merge:
         columns.adopt(schema)
         changes = batch.select(*_COLUMNS).repartition("keys")
         changes = changes.sortWithinPartitions("keys", "position")
-        own = pa.schema([*self._rows.own, *self._rows.flags])
+        own = [*self._rows.own, *self._rows.flags]
         with table.rows(changes, columns, own, partial(_changed, self._rows)) as (made, count):
             if count:
                 table.merge(made, self._rows, columns.keys)
@@ -130,12 +129,15 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
         "imageFormat": "dynamodb-json",
         **_given(region=connection.region, profile=connection.profile),
         **_given(endpointUrl=connection.endpoint_url),
-        **_given(**redacted(redact, redact_file, redact_key_file)),
+        **_given(redact="\n".join(redact or ()) or None),
+        # Spark's own Pythons may work in another folder.
+        **_given(redactFile=redact_file and os.path.abspath(redact_file)),
+        **_given(redactKeyFile=redact_key_file and os.path.abspath(redact_key_file)),
     }
     begins = listing.time - CLOCKS_APART
     if (schema := table.schema()) is None:
         whole = pa.schema([*wanted.schema, *rows.own])
-        table.create(whole, partition_by, properties or {})
+        table.create(whole, partition_by, properties or {}, state)
         found = {}
     else:
         found = table.state()
@@ -233,16 +235,10 @@ class _Copy:
 
     @contextmanager
     def _made(self) -> Iterator[DataFrame]:
-        # The attributes are known only after one look at all items.
-        frame = self._frame.persist(StorageLevel.DISK_ONLY)
-        try:
-            own = pa.schema(self._rows.own)
-            make = partial(_copied, self._rows)
-            with self._table.rows(frame, self._columns, own, make) as (made, count):
-                logger.info(f"copied: {count} items")
-                yield made
-        finally:
-            frame.unpersist()
+        make = partial(_copied, self._rows)
+        with self._table.rows(self._frame, self._columns, self._rows.own, make) as (made, count):
+            logger.info(f"copied: {count} items")
+            yield made
 
     def overwrite(self) -> None:
         """Puts the items in the place of all rows."""
