@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset
 import pyarrow.parquet as pq
 
 from watcher.aws.model import WireItem, WireValue
@@ -33,21 +34,25 @@ class MirrorCopy:
 
     def __init__(self, folder: str) -> None:
         mirror = MirrorTable(folder)
-        state = mirror.state
-        if state is None:
+        state, merged = mirror.state, mirror.merged
+        if state is None and not merged:
             raise UsageError("it is not a mirror", "with_", folder)
-        if state.copied_at is None:
+        if merged["copy"] != "done" if state is None else state.copied_at is None:
             raise UsageError("its copy is not finished: run mirror again first", "with_", folder)
-        if state.redaction:
+        if merged["redaction"] if state is None else state.redaction:
             text = "its values are redacted: it can't be compared with its table"
             raise UsageError(text, "with_", folder)
-        self._history = state.history
+        self._history = merged["history"] == "true" if state is None else state.history
         self.label = f"mirror at version {mirror.version}"
-        self.position = CopyPosition(
-            token=checkpoint_format.from_json(state.token),
-            stored_at=mirror.stored_at,
-            copied_at=state.copied_at,
-        )
+        # Spark has the stream's position in its checkpoint: such a mirror may be behind.
+        self.position = CopyPosition()
+        if state is not None:
+            self.position = CopyPosition(
+                token=checkpoint_format.from_json(state.token),
+                stored_at=mirror.stored_at,
+                copied_at=state.copied_at,
+            )
+        self._parts = mirror.parts
         self._rows = mirror.rows()
         fields = [each for each in mirror.schema if each.name not in (RESCUED, *OWN)]
         self._kinds = {each.name: kind_of(each) for each in fields}
@@ -62,10 +67,12 @@ class MirrorCopy:
         """Yields the items of its rows; of a mirror with `--history`, those of valid versions."""
         # A scan of the dataset would read up to 1 GB ahead of us, and keep the files' metadata.
         for fragment in self._rows.get_fragments():
+            found = pyarrow.dataset.get_partition_keys(fragment.partition_expression)
+            values = {name: found[name] for name in self._parts if name in found}
             source = fragment.filesystem.open_input_file(fragment.path)
             with source, pq.ParquetFile(source) as file:
                 for batch in parquet_batches(file):
-                    rows = _with_columns(batch, self._rows.schema)
+                    rows = _with_columns(batch, self._rows.schema, values)
                     if self._history:
                         rows = rows.filter(pc.is_null(rows[TO]))
                     yield from _items(rows, self._kinds)
@@ -79,11 +86,18 @@ class MirrorCopy:
         return found
 
 
-def _with_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Returns the rows with all columns of a table, of which an older file may lack some."""
+def _with_columns(
+    rows: pa.RecordBatch, schema: pa.Schema, values: Mapping[str, _Cell]
+) -> pa.RecordBatch:
+    """Returns the rows with all columns of a table, of which an older file may lack some.
+
+    `values` are those of the file's partition, which it lacks, too.
+    """
     has = {*rows.schema.names}
     columns = [
-        rows[each.name].cast(each.type) if each.name in has else pa.nulls(len(rows), each.type)
+        rows[each.name].cast(each.type)
+        if each.name in has
+        else pa.array([values.get(each.name)] * len(rows), each.type)
         for each in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema.names)

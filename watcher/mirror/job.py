@@ -117,6 +117,8 @@ class MirrorJob:
         self._enabled: datetime | None = None
         self._copied: TokenSnapshot | None = None
         self._committed_at = clock.monotonic()
+        if mirror.merged:
+            raise UsageError(f"{mirror.to} is of --engine spark: give that, or another folder")
         if mirror.state is not None:
             self._continue(mirror.state)
         else:

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +31,8 @@ logger = logging.getLogger("watcher")
 
 LAYOUT: Final = 3
 """The number of the table's layout; tables of others are refused."""
+MERGED: Final = "watcher."
+"""The beginning of the properties in which Spark's engine has its state."""
 _STATE: Final = "watcher"
 _APP: Final = "watcher-mirror"
 _S3: Final = "s3://"
@@ -82,12 +84,20 @@ class MirrorTable:
         self.state: MirrorState | None = None
         self.stored_at: datetime | None = None
         """The time of the commit in which an opened table's state was found."""
+        self.merged: Mapping[str, str] = {}
+        """The state of a table that Spark merges into (see watcher/spark/lake_table.py)."""
         self._options = _storage_options(to)
         self._table: DeltaTable | None = None
         with self._translated_errors():
             if DeltaTable.is_deltatable(to, self._options):
                 self._table = DeltaTable(to, storage_options=self._options)
-                self.state = self._found_state()
+                self.merged = {
+                    name.removeprefix(MERGED): text
+                    for name, text in self._table.metadata().configuration.items()
+                    if name.startswith(MERGED)
+                }
+                if not self.merged:
+                    self.state = self._found_state()
 
     @property
     def _opened(self) -> DeltaTable:
@@ -107,6 +117,11 @@ class MirrorTable:
     def rows(self) -> pyarrow.dataset.Dataset:
         """Returns the rows of this version."""
         return self._opened.to_pyarrow_dataset()
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """Returns the columns that it is partitioned by."""
+        return self._opened.metadata().partition_columns
 
     def create(self, schema: pa.Schema, state: MirrorState) -> None:
         """Creates it, or empties it for a new copy."""

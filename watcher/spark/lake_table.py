@@ -113,22 +113,15 @@ class LakeTable:
 
     # Its columns and properties
 
-    def create(
-        self,
-        columns: pa.Schema,
-        parts: str | None,
-        properties: Mapping[str, str],
-        state: Mapping[str, str],
-    ) -> None:
+    def create(self, columns: pa.Schema, parts: str | None, state: Mapping[str, str]) -> None:
         """Creates it, without rows; `parts` is what it is partitioned by."""
-        properties = {**properties, **_named(state)}
         partitioned = f" PARTITIONED BY ({parts})" if parts else ""
         self._spark.sql(
             f"CREATE TABLE {self.name} ({_ddl(columns)}) USING {self._kind}{partitioned} "
-            f"TBLPROPERTIES ({_texts(properties)})"
+            f"TBLPROPERTIES ({_texts(_named(state))})"
         )
 
-    def set_state(self, **state: str) -> None:
+    def set_state(self, state: Mapping[str, str]) -> None:
         """Stores this, beside what else it has."""
         self.set(_named(state))
 

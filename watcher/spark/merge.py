@@ -20,6 +20,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import CLOCKS_APART
 from watcher.aws.retry import retry_at_start
+from watcher.aws.tables import Description
 from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows, refuse_view
@@ -43,7 +44,7 @@ _DONE: Final = "done"
 
 
 class Merge:
-    """What `foreachBatch` takes: it merges a micro-batch's changes into the table.
+    """A function for `foreachBatch`, which merges a micro-batch's changes into the table.
 
     A micro-batch that comes again changes nothing.
     """
@@ -96,7 +97,6 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
     baseline: str | None = None,
     recopy: bool = False,
     checkpoint: str | None = None,
-    options: Mapping[str, str] | None = None,
     redact: Sequence[str] | None = None,
     redact_file: str | None = None,
     redact_key_file: str | None = None,
@@ -134,45 +134,46 @@ def merge_into(  # noqa: PLR0913 (as the command's options)
         **_given(redactFile=redact_file and os.path.abspath(redact_file)),
         **_given(redactKeyFile=redact_key_file and os.path.abspath(redact_key_file)),
     }
-    begins = listing.time - CLOCKS_APART
-    if (schema := table.schema()) is None:
-        whole = pa.schema([*wanted.schema, *rows.own])
-        table.create(whole, partition_by, properties or {}, state)
-        found = {}
-    else:
-        found = table.state()
-        _refuse_other(table, found, state, recopy=recopy)
-        wanted.adopt(schema)
-        table.set(properties or {})
-        table.grow(wanted.schema)
-    is_copied = found.get("copy") == _DONE
-    if recopy or not is_copied:
-        if baseline is not None:
-            export = Export(baseline, connection)
-            export.check_table(described, "baseline")
-            begins = _begins(export) - CLOCKS_APART
+    found = _opened(table, wanted, rows, state, parts=partition_by, recopy=recopy)
+    table.set(properties or {})
+    start = found.get("from", "")
+    if recopy or found.get("copy") != _DONE:
+        export = None if baseline is None else _export(baseline, connection, described)
+        begins = (listing.time if export is None else export.time) - CLOCKS_APART
         copy = _Copy(spark, table, rows, wanted, source=source, baseline=baseline)
-        if is_copied:
-            copy.merge(begins, is_renumbered=found["stream"] != arn)
-        else:
-            table.set_state(**state, copy="begun")
-            copy.overwrite()
-        if datetime.now(UTC) - begins > RETENTION:
-            raise StreamError("the copy took more than the stream's 24 hours: give --baseline")
-        found = {"from": begins.isoformat()}
-        table.set_state(**state, **found, copy=_DONE)
-    start = found["from"]
+        copy.run(found, state, begins)
+        start = begins.isoformat()
     place = checkpoint or f"{table.location().rstrip('/')}/_checkpoint"
     place = f"{place.rstrip('/')}/{start[:19].replace(':', '')}"
-    source = {**source, "startingPosition": start, "checkpointLocation": place, **(options or {})}
     return Merge(
         (target, format),
         rows=rows,
         types=types,
         given=given,
-        options=source,
+        options={**source, "startingPosition": start, "checkpointLocation": place},
         checkpoint=place,
     )
+
+
+def _opened(
+    table: LakeTable,
+    columns: MirrorColumns,
+    rows: Rows,
+    state: Mapping[str, str],
+    *,
+    parts: str | None,
+    recopy: bool,
+) -> Mapping[str, str]:
+    """Creates the table, or adopts its columns; returns its state. Raises UsageError."""
+    schema = table.schema()
+    if schema is None:
+        table.create(pa.schema([*columns.schema, *rows.own]), parts, state)
+        return {}
+    found = table.state()
+    _refuse_other(table, found, state, recopy=recopy)
+    columns.adopt(schema)
+    table.grow(columns.schema)
+    return found
 
 
 def _given(**options: str | None) -> dict[str, str]:
@@ -200,13 +201,16 @@ def _refuse_other(
         )
 
 
-def _begins(export: Export) -> datetime:
+def _export(baseline: str, connection: AwsConfig, table: Description) -> Export:
+    """Returns a full export. Raises UsageError for one that the stream can't go on from."""
+    export = Export(baseline, connection)
+    export.check_table(table, "baseline")
     if export.since is not None:
-        raise UsageError("it is incremental: give a full one", "baseline", export.location)
+        raise UsageError("it is incremental: give a full one", "baseline", baseline)
     if datetime.now(UTC) - export.time > RETENTION:
         text = "it is older than the stream's 24 hours: give a newer one"
-        raise UsageError(text, "baseline", export.location)
-    return export.time
+        raise UsageError(text, "baseline", baseline)
+    return export
 
 
 class _Copy:
@@ -240,15 +244,21 @@ class _Copy:
             logger.info(f"copied: {count} items")
             yield made
 
-    def overwrite(self) -> None:
-        """Puts the items in the place of all rows."""
-        with self._made() as made:
-            self._table.overwrite(made)
+    def run(self, found: Mapping[str, str], state: Mapping[str, str], begins: datetime) -> None:
+        """Copies the items over whatever there is, or merges them; then stores the state."""
+        if found.get("copy") == _DONE:
+            self._merge(begins, is_renumbered=found["stream"] != state["stream"])
+        else:
+            self._table.set_state({**state, "copy": "begun"})
+            with self._made() as made:
+                self._table.overwrite(made)
+        if datetime.now(UTC) - begins > RETENTION:
+            raise StreamError("the copy took more than the stream's 24 hours: give --baseline")
+        self._table.set_state({**state, "from": begins.isoformat(), "copy": _DONE})
 
-    def merge(self, at: datetime, *, is_renumbered: bool) -> None:
-        """Makes the present rows those of the items."""
+    def _merge(self, at: datetime, *, is_renumbered: bool) -> None:
+        keys, names = self._columns.keys, self._columns.schema.names
         with self._made() as made:
-            keys, names = self._columns.keys, self._columns.schema.names
             if self._rows.last_only:
                 self._table.merge_whole(made, keys, names, is_renumbered=is_renumbered)
             else:
@@ -274,7 +284,7 @@ def _changed(
     for _, group in groupby(made, key=itemgetter(0)):
         # A hot item's other changes are not even decoded.
         needed = deque(group, maxlen=1 if rows.last_only else None)
-        found += (_change(*row) for row in needed)
+        found += map(_change, needed)
         if len(found) >= _CHANGES:
             yield rows.changes(columns, found)
             found = []
@@ -286,10 +296,9 @@ def _lists(batch: pa.RecordBatch) -> list[list[Any]]:
     return [batch[name].to_pylist() for name in _COLUMNS]
 
 
-def _change(  # as `change_of` makes it of a record
-    keys: str, kind: str, new: str | None, old: str | None, number: str, at: datetime | None
-) -> ItemChange:
+def _change(row: Sequence[Any]) -> ItemChange:
+    keys, kind, *images, number, at = row
+    new, old = (None if image is None else item_of(image.encode()) for image in images)
     if at is None or (kind != "REMOVE" and new is None):
         raise StreamError(f"a {kind} has no new image or no time")
-    images = (None if image is None else item_of(image.encode()) for image in (new, old))
-    return ItemChange(keys, at, number, kind, {**key_of(keys.encode())}, *images)
+    return ItemChange(keys, at, number, kind, {**key_of(keys.encode())}, new, old)

@@ -1,0 +1,145 @@
+"""The Spark that Delta or Iceberg has a release for, beside the installed one, and jobs on it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.spark import home
+from tests.spark.conftest import PATIENCE, missing
+
+ROOT = Path(__file__).parents[2]
+# Spark, and the jars that scripts/jars fetches.
+SPARKS = {"delta": "4.2", "iceberg": "4.1"}
+
+
+class Job:
+    """A command whose Spark is another than the one installed here: not one that was forked."""
+
+    def __init__(self, words: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+        self._log = log
+        with log.open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "watcher", *words],
+                env=env,
+                stderr=err,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    def said(self) -> str:
+        """What it has written to stderr."""
+        return self._log.read_text()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until it holds."""
+        until = time.monotonic() + PATIENCE
+        while not condition():
+            assert self.process.poll() is None and time.monotonic() < until, self.said()
+            time.sleep(0.2)
+
+    def wait_for_status(self, text: str) -> None:
+        """Wait until it has written this to stderr."""
+        self.wait_for(lambda: text in self.said())
+
+    def end(self) -> int:
+        """End it in order; its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """Kill it, with its JVM and all of its Pythons."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class Lake:
+    """Tables of one format in a folder."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "watcher"
+        spark = cache / "sparks" / SPARKS[kind]
+        if not (spark / "pyspark").exists():
+            missing(f"no Spark {SPARKS[kind]}: scripts/spark-versions --fetch {SPARKS[kind]}")
+        found = subprocess.run([ROOT / "scripts/jars", kind], capture_output=True, text=True)
+        if found.returncode:
+            missing(f"no jars: {found.stderr.strip()}")
+        jars = ",".join(map(str, Path(found.stdout.strip()).glob("*.jar")))
+        self.target = str(folder / "orders") if kind == "delta" else "lake.shop.orders"
+        settings = [f"spark.jars={jars}"]
+        if kind == "iceberg":
+            settings += [
+                "spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog",
+                "spark.sql.catalog.lake.type=hadoop",
+                f"spark.sql.catalog.lake.warehouse={folder}",
+            ]
+        self.words = ["--to", self.target, "--format", kind, "--engine", "spark"]
+        self.words += ["--master", "local[2]", *(f"--conf={each}" for each in settings)]
+        kept = {name: text for name, text in os.environ.items() if "SPARK" not in name}
+        self._environment = {
+            **kept,
+            "PYTHONPATH": os.pathsep.join([str(spark), str(ROOT)]),
+            "SPARK_SUBMIT_OPTS": home.submit_options(),
+        }
+
+    def mirror(self, environment: Mapping[str, str], *more: str) -> Job:
+        """Start `mirror` of the table orders."""
+        words = ["mirror", "orders", *self.words, *more]
+        log = self.folder / "mirror.log"
+        return Job(words, {**self._environment, **environment}, log)
+
+    def run(self, environment: Mapping[str, str], *more: str) -> None:
+        """Run `mirror` up to now."""
+        with self.mirror(environment, "--no-follow", *more) as job:
+            assert job.process.wait(PATIENCE) == 0, job.said()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the table as it is now."""
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            found: list[dict[str, Any]] = DeltaTable(self.target).to_pyarrow_table().to_pylist()
+            return found
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.support.lakes", *self.words],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        )
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def print_rows(words: list[str]) -> Iterator[str]:
+    """The rows of a table, as another process sees them."""
+    from watcher.spark import lake_table, session
+
+    conf = [each.removeprefix("--conf=") for each in words if each.startswith("--conf=")]
+    kind = words[words.index("--format") + 1]
+    settings = [f"{name}={text}" for name, text in lake_table.SETTINGS[kind]]
+    spark = session.start(master="local[2]", conf=[*settings, *conf])
+    yield from map(str, spark.table(words[words.index("--to") + 1]).toJSON().collect())
+    session.stop(spark)
+
+
+if __name__ == "__main__":
+    for line in print_rows(sys.argv[1:]):
+        print(line)
