@@ -1,6 +1,5 @@
 import asyncio
 import gc
-import json
 import logging
 import os
 import pydoc
@@ -115,15 +114,6 @@ def test_a_start_may_be_a_datetime(sim: RemoteSimulator) -> None:
     assert later <= {record.sequence_number for record in seen}
 
 
-def test_a_checkpoint_is_written_and_resumed(sim: RemoteSimulator, tmp_path: Path) -> None:
-    file = tmp_path / "state.json"
-    sim.bulk(50)
-    assert see(sim, lambda record: None, checkpoint=file).records == 50
-    sim.bulk(20)
-    assert see(sim, lambda record: None, checkpoint=file).records == 20
-    assert json.loads(file.read_text())["stream_arn"] == sim.stream_arn
-
-
 def test_a_checkpoint_of_another_stream_is_refused(sim: RemoteSimulator, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     see(sim, checkpoint=file)
@@ -132,14 +122,6 @@ def test_a_checkpoint_of_another_stream_is_refused(sim: RemoteSimulator, tmp_pat
     with pytest.raises(UsageError, match="others"):
         see(sim, checkpoint=file)
     assert file.read_text() == text
-
-
-def test_sigterm_ends_the_watch_and_gives_the_signals_back(sim: RemoteSimulator) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    sim.write("a", 1)
-    totals = see(sim, lambda record: os.kill(os.getpid(), signal.SIGTERM), follow=True)
-    assert totals.records == 1
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_it_works_in_a_thread_that_is_not_the_main_one(sim: RemoteSimulator) -> None:
@@ -190,20 +172,6 @@ def test_an_event_stops_a_watch_that_waits_to_try_again(sim: RemoteSimulator) ->
     assert len(tries) < 9 and time.monotonic() - began < 30
 
 
-def test_an_idle_watch_ends_after_its_seconds_in_any_thread(sim: RemoteSimulator) -> None:
-    totals: list[Totals] = []
-
-    def run() -> None:
-        totals.append(see(sim, lambda record: None, follow=True, max_seconds=0.5))
-
-    began = time.monotonic()
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(60)
-    (done,) = totals
-    assert done.stopped and 0.5 <= time.monotonic() - began < 30
-
-
 def test_after_its_seconds_the_record_in_hand_has_the_stop_timeout(
     sim: RemoteSimulator, tmp_path: Path
 ) -> None:
@@ -237,11 +205,6 @@ def test_its_seconds_may_be_given_anywhere(
     assert program.err[-1].startswith("Done: 0 records")
 
 
-def test_a_stop_that_is_no_event_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"stop 3: give a threading\.Event"):
-        watch("orders", [print], stop=3)  # type: ignore[arg-type]
-
-
 def test_an_observer_may_be_a_handlers_name_or_a_module(
     sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,11 +235,6 @@ def test_an_observer_that_can_never_work_is_refused_at_once(observer: object, wo
         watch("orders", [observer], region="us-east-1")  # type: ignore[list-item]
 
 
-def test_an_unknown_table_raises_the_error_the_command_line_prints(sim: RemoteSimulator) -> None:
-    with pytest.raises(StreamError, match="no table 'nosuch'"):
-        watch("nosuch", [], region="us-east-1", endpoint_url=sim.endpoint)
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -289,6 +247,10 @@ def test_an_unknown_table_raises_the_error_the_command_line_prints(sim: RemoteSi
         ({"key": ["id"]}, "key id: give NAME=VALUE"),
         ({"filters": ["{"]}, "filters: not JSON"),
         ({"metrics_port": "x"}, "metrics_port x: give PORT"),
+        ({"start": None}, "start None: give a text such as 2h, a datetime or a timedelta"),
+        ({"max_records": "3"}, "max_records '3': give 1 or more"),
+        ({"poll_max": "x"}, "poll_max 'x': give more than 0 seconds"),
+        ({"stop": 3}, r"stop 3: give a threading\.Event"),
     ],
 )
 def test_a_bad_setting_is_refused_by_its_parameters_name(
@@ -382,22 +344,6 @@ def test_a_failing_close_ends_in_an_error_under_the_policy_that_stops(sim: Remot
     assert see(sim, module).failures == 1
     with pytest.raises(HandlerError, match="mine failed to close: ZeroDivisionError"):
         see(sim, module, on_error="stop")
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ({"start": None}, "start None: give a text such as 2h, a datetime or a timedelta"),
-        ({"max_records": "3"}, "max_records '3': give 1 or more"),
-        ({"poll_max": "x"}, "poll_max 'x': give more than 0 seconds"),
-    ],
-)
-def test_a_value_of_another_type_is_refused_by_the_parameters_name(
-    given: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        watch("orders", [print], **given)
-    assert str(caught.value) == text
 
 
 @pytest.mark.parametrize(

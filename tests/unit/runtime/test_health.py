@@ -19,10 +19,8 @@ from watcher.delivery.concurrent import ThreadHandlerPool
 from watcher.errors import (
     DeniedError,
     NoAnswerYetError,
-    StreamError,
     TransientError,
     UsageError,
-    WatcherError,
 )
 from watcher.observability.heartbeat import Heartbeat, ProbeAnswers, assess
 from watcher.observability.http_server import SuspendDetector
@@ -284,19 +282,6 @@ def test_many_shards_are_counted() -> None:
     assert len(lines) == 6 and lines[-1] == "4 more shards: not read yet"
 
 
-def test_many_streams_are_counted() -> None:
-    clock = HandClock()
-    others = {OTHER.replace("users", f"u{number}"): PlayedService(clock) for number in range(9)}
-    for service in others.values():
-        service.errors += [DeniedError("no")] * 3
-    play = Probed(nothing, "a", clock=clock, others=others)
-    lines: list[str] = []
-    with pytest.raises(StreamError):  # at the end
-        play.run(play.goes_on("a"), 1.0, lambda: lines.extend(play.now.ready))
-    assert lines[0] == "u0: can't be read just now"
-    assert len(lines) == 6 and lines[-1] == "4 more streams: can't be read just now"
-
-
 def test_a_worker_that_cant_be_started_again_is_no_live_watch() -> None:
     play = Probed(nothing, "a")
 
@@ -447,34 +432,6 @@ def test_a_store_that_fails_for_ten_minutes_is_said_while_records_are_delivered(
     assert len(seen) == 2 and store.position("a") is not None
 
 
-def test_a_store_that_fails_for_ten_minutes_is_said_once_and_once_that_it_works_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    seen: list[str] = []
-    store = Flaky()
-    play = Probed(lambda record: seen.append(record.sequence_number), "a", store=store)
-    minutes: list[Any] = []
-    for number in range(1, 301):
-        minutes += [("a", page(number)), 2.0]
-    play.run(
-        play.goes_on("a"),
-        1.0,
-        lambda: setattr(store, "fails", True),
-        *minutes,
-        lambda: setattr(store, "fails", False),
-        2.0,
-        play.says(),
-    )
-    assert len(seen) == 300 and play.clock.passed > 600
-    told = (
-        "--checkpoint c: No space left on device; the watch continues, "
-        "but its positions are not saved"
-    )
-    of_store = [line for line in caplog.messages if "saved" in line]
-    assert of_store == [told, "The positions are saved again"]
-
-
 def test_what_keeps_a_lease_from_being_renewed_is_said_of_an_idle_watch_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -502,19 +459,6 @@ def test_what_keeps_a_lease_from_being_renewed_is_said_of_an_idle_watch_too(
         play.says(),
     )
     assert len([line for line in caplog.messages if "saved" in line]) == 2
-
-
-def test_the_last_figures_tell_whether_the_last_save_has_succeeded() -> None:
-    store = Flaky()
-    play = Probed(nothing, "a", store=store)
-
-    def stop() -> None:
-        store.fails = True
-        play.manager.stop()
-
-    with pytest.raises(WatcherError, match="positions of this run are not saved"):
-        play.run(("a", page(1)), stop)
-    assert not play.last.saved and not play.totals.saved
 
 
 def test_a_handler_that_hangs_is_named_and_nobody_else_is_blamed_afterwards() -> None:
@@ -560,21 +504,6 @@ def test_a_save_that_hangs_is_named() -> None:
     play = Probed(nothing, "a", store=Hangs())
     play.run(play.goes_on("a"), 1.0, ("a", page(1)), 2.0, play.says())
     assert lines[0].live == ["a save of the positions has stood for 61 s"]
-
-
-def test_a_standby_is_live_and_ready_and_says_what_it_does() -> None:
-    class Standing(Memory):
-        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
-            for _ in range(1000):
-                play.clock.sleep(0.5)
-                assert not is_ending()
-            lines.append(play.now)
-            return True
-
-    lines: list[ProbeAnswers] = []
-    play = Probed(nothing, "a", store=Standing())
-    play.run(play.goes_on("a"), 1.0, play.says())
-    assert lines == [([], [], "standing by: another watch has the lease")]
 
 
 def test_another_streams_positions_are_refused_before_it_stands_by_for_them() -> None:
@@ -710,26 +639,6 @@ def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
     play.follow(script())
     assert not said[-1].live
     assert said[-1].ready[0].startswith("shard a of orders: a handler is being retried, for ")
-
-
-def test_a_lease_that_has_run_out_is_waited_for_alive() -> None:
-    class Doubtful(Memory):
-        in_doubt = False
-
-    store = Doubtful()
-    play = Probed(nothing, "a", store=store)
-    told = "the lease has run out, and can't be renewed: delivery waits"
-    play.run(
-        play.goes_on("a"),
-        1.0,
-        play.says(),
-        lambda: setattr(store, "in_doubt", True),
-        1.0,
-        play.says(ready=told),
-        lambda: setattr(store, "in_doubt", False),
-        1.0,
-        play.says(),
-    )
 
 
 def test_probes_that_slept_with_the_watch_give_it_a_minute_anew() -> None:

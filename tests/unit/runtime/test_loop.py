@@ -104,14 +104,6 @@ def test_an_idle_latest_shard_is_started_again_at_the_time_of_its_first_iterator
     assert play.begun[1] == ("a", AtTime(moment))
 
 
-def test_a_latest_shard_that_died_before_it_began_goes_back_to_the_watchs_beginning(
-    service: PlayedService, seen: Seen
-) -> None:
-    play = played(service, seen, start=Latest()).run(60.0, ("a", None), 1.0)
-    (_, position) = play.begun[1]
-    assert isinstance(position, AtTime) and position.time <= NOON
-
-
 def test_a_latest_shard_that_is_refused_before_it_begins_is_the_watchs_beginning_for_a_checkpoint(
     service: PlayedService, seen: Seen
 ) -> None:
@@ -325,23 +317,6 @@ def test_troubles_before_an_answered_read_are_no_failure(
     play.run(("a", ReadFailed("refused", 1)), counters.answer, 1.0)
 
 
-def test_a_process_that_cannot_be_started_is_tried_again(
-    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    play = played(service, seen)
-    play.refused = [OSError(24, "Too many open files")]
-    play.run(1.0)
-    said = "Can't start a worker for shard a: Too many open files: "  # and which limit that is
-    assert [text[: len(said)] for text in caplog.messages].count(said) == 1
-    assert play.names == ["a"]
-
-
-def test_a_thousand_deaths_do_not_overflow_the_pause(service: PlayedService, seen: Seen) -> None:
-    died: list[Step] = [("a", None), 11.0]
-    play = played(service, seen).run(*died * 1100)
-    assert play.totals.restarts == 1100
-
-
 def test_processes_that_die_at_birth_end_the_watch(service: PlayedService, seen: Seen) -> None:
     play = played(service, seen)
     play.exitcode = 1
@@ -436,15 +411,6 @@ def test_such_a_checkpoint_goes_on_after_errors_that_pass(
     assert play.totals.losses == 1
 
 
-@pytest.mark.parametrize(("old", "of_table"), [(ARN[:-1] + "0", False), ("arn:other", True)])
-def test_a_checkpoint_of_another_stream_is_refused(
-    service: PlayedService, seen: Seen, old: str, of_table: bool
-) -> None:
-    store = Memory(Token(old, [], [], NOON))
-    with pytest.raises(UsageError, match="choose another file"):
-        played(service, seen, store=store, of_table=of_table).run()
-
-
 def test_a_checkpoint_older_than_retention_is_a_loss_by_the_services_clock(
     service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -460,16 +426,6 @@ class Full(Memory):
         if self.saved is not None:
             raise UsageError("can't use checkpoint c: No space left on device")
         super().save(stored)
-
-
-def test_a_disk_that_fills_up_is_said_once_and_is_an_error_in_the_end(
-    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    play = played(service, seen, store=Full())
-    with pytest.raises(WatcherError, match="positions of this run are not saved"):
-        play.run(*[step for number in range(3) for step in (("a", page(number)), 2.0)])
-    assert seen.numbers == [0, 1, 2]
-    assert len(caplog.messages) == 1
 
 
 def test_a_slow_observer_gets_the_record_in_hand_and_what_is_left_is_said(

@@ -95,27 +95,6 @@ def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(
     assert not queue.has_unread("a") and not queue.has_unread("b"), "b is gone"
 
 
-def test_a_message_larger_than_the_pipe_arrives(queue: MessageQueue) -> None:
-    writer = queue.writer("a")
-    thread = threading.Thread(target=writer.send, args=(shard_key("a"), page(7, 5_000_000)))
-    thread.start()
-    ((_, message),) = received(queue, 1)
-    thread.join()
-    assert isinstance(message, Page) and bytes(message.body) == bytes([7]) * 5_000_000
-    writer.close()
-
-
-def test_writers_take_turns(queue: MessageQueue) -> None:
-    writers = {name: queue.writer(name) for name in "abc"}
-    for name, writer in writers.items():
-        for number in range(5):
-            writer.send(shard_key(name), page(number))
-    names = [name for name, _ in received(queue, 15)]
-    assert all(sorted(names[n : n + 3]) == [*map(shard_key, "abc")] for n in range(0, 15, 3))
-    for writer in writers.values():
-        writer.close()
-
-
 def test_shards_that_share_a_writer_are_told_apart(queue: MessageQueue) -> None:
     writer = queue.writer("both")
     for shard in "abba":
@@ -188,14 +167,6 @@ def test_a_wake_never_blocks_nor_fails_even_after_the_end() -> None:
     assert queue.receive(0) is None
     queue.close()
     queue.wake()
-
-
-def test_a_writer_learns_that_the_manager_is_gone(queue: MessageQueue) -> None:
-    writer = queue.writer("a")
-    queue.close()
-    with pytest.raises(BrokenPipeError):
-        writer.send(shard_key("a"), ReaderEnded(True))
-    writer.close()
 
 
 def test_a_dropped_writer_is_forgotten(queue: MessageQueue) -> None:

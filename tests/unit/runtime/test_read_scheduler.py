@@ -82,12 +82,6 @@ def test_an_idle_shard_is_read_every_second_for_a_minute_and_then_ever_less_ofte
     assert shards.idle(600) <= 11
 
 
-def test_a_pause_never_exceeds_its_limit() -> None:
-    shards = Shards(1, poll_max=5)
-    shards.idle(120)
-    assert shards.idle(100) >= 20
-
-
 def test_a_sibling_with_records_brings_the_others_back_at_once() -> None:
     shards = Shards(3, poll_max=60)
     shards.idle(300)

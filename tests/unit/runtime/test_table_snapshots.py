@@ -177,11 +177,6 @@ def test_a_watch_up_to_now_ends_behind_the_last_item() -> None:
     assert not made.totals.stopped or made.clock.passed > 60
 
 
-def test_an_empty_table_has_a_snapshot_too() -> None:
-    made = play(Table(0), Told()).run(2.0)
-    assert made.store.token.snapshot == TokenSnapshot(done=True)
-
-
 def test_one_that_goes_on_where_nothing_is_left_is_done() -> None:
     told, stored = Told(), TokenSnapshot(after={"pk": {"S": "k4"}}, items=5)
     row = TokenShard("a", "after_sequence", "5")
@@ -225,13 +220,6 @@ def test_or_has_the_items_handed_over_anew(caplog: pytest.LogCaptureFixture) -> 
     fresh = Told()
     stale(fresh, "snapshot", hours=23)[0].run(2.0)
     assert fresh.items == []
-
-
-def test_else_the_loss_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    made, table = stale(Seen(), "trim-horizon")
-    made.run(2.0)
-    assert made.totals.losses == 1
-    assert table.asked == []
 
 
 def test_filters_hold_for_items_too() -> None:

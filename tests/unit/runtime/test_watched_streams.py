@@ -21,7 +21,6 @@ from watcher.errors import (
     StreamError,
     StreamGoneError,
     TransientError,
-    UsageError,
 )
 from watcher.options import WatchOptions
 from watcher.records.record import Record
@@ -100,21 +99,6 @@ def region() -> Region:
     return Region()
 
 
-def test_latest_of_one_does_not_wait_for_the_listings_of_others(region: Region, seen: Seen) -> None:
-    """They take a quarter of a second each, or more: of two hundred that is a minute."""
-    play = region.play(seen, start=Latest())
-    begun: list[ShardKey] = []
-    listing = region.users.list_shards
-
-    def listed(arn: str) -> Listing:
-        begun.extend(shard_key for shard_key, _ in play.begun_by_origin)
-        return listing(arn)
-
-    region.users.list_shards = listed  # type: ignore[method-assign]
-    play.run(1.0)
-    assert begun == [OF_ORDERS]
-
-
 def test_the_first_is_delivered_while_the_others_are_being_listed(
     region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -178,18 +162,6 @@ def test_many_that_are_still_to_begin_are_not_looked_at_for_each_message(region:
         region.clock.sleep(1.0)
 
 
-def test_one_that_is_refused_as_the_others_begin_is_not_among_those_watched_so_far(
-    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "watcher")
-    region.users.errors = [StreamError("not authorized")] * 9
-    others = {USERS: region.users, SHOPS: PlayedService(region.clock)}
-    asides = {arn: AskedAside(each, region.clock, 8.0) for arn, each in others.items()}
-    with pytest.raises(StreamError, match="not authorized"):
-        region.play(seen, others=others, asides=asides).run(20.0)
-    assert "Watching 1 of 3 streams so far, each from its listing on" in caplog.messages
-
-
 def test_a_checkpoint_of_a_watch_that_ends_as_it_begins_keeps_what_it_held(
     region: Region, seen: Seen
 ) -> None:
@@ -198,20 +170,6 @@ def test_a_checkpoint_of_a_watch_that_ends_as_it_begins_keeps_what_it_held(
     play.run((OF_ORDERS, page(6)), 3.0)
     kept = {each.stream_arn: each.shards[0].sequence_number for each in store.load()}
     assert kept == {ARN: str(FIRST + 6), USERS: str(FIRST + 7)}
-
-
-def test_one_that_is_listed_last_and_refused_is_no_reason_to_wait(
-    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "watcher")
-    region.users.errors = [StreamError("not authorized")] * 9
-    play = region.play(seen, asides=region.asides(2.0))
-    with pytest.raises(StreamError, match="not authorized"):
-        play.run(
-            (OF_ORDERS, IteratorGranted(NOON)), (OF_ORDERS, page(1)), 5.0, (OF_ORDERS, page(2))
-        )
-    assert seen.of == {"orders": [1, 2]}
-    assert "Watching 1 shard of 2 streams" in caplog.messages
 
 
 def test_shards_of_one_id_are_two_shards(region: Region, seen: Seen) -> None:
@@ -306,11 +264,6 @@ def test_what_is_kept_is_dropped_once_nothing_of_it_can_be_there(
     store = memory(token(ARN, 5), token(SHOPS, 6, NOON - timedelta(hours=25)))
     region.play(seen, store=store).run(2.0)
     assert [each.stream_arn for each in store.load()] == [ARN, USERS]
-
-
-def test_a_checkpoint_of_one_other_stream_is_still_refused(region: Region, seen: Seen) -> None:
-    with pytest.raises(UsageError, match="choose another file"):
-        region.play(seen, store=memory(token(SHOPS, 5)), others={}).run()
 
 
 # One stream's trouble
@@ -418,18 +371,6 @@ def test_a_stream_that_could_not_be_begun_begins_at_the_moment_of_the_watch(
     )
 
 
-def test_its_moment_is_not_later_where_the_machine_has_slept_since(
-    region: Region, seen: Seen
-) -> None:
-    def sleep() -> None:
-        region.clock.slept = 3600.0
-
-    region.users.errors = [StreamGoneError("no such stream")]
-    play = region.play(seen, start=Latest()).run((OF_ORDERS, page(1)), sleep, 40.0)
-    position = dict(play.begun_by_origin)[OF_USERS]
-    assert isinstance(position, AtTime) and position.time <= NOON
-
-
 def test_its_moment_is_by_the_services_clock_where_ours_is_ahead(
     region: Region, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,13 +385,6 @@ def test_its_moment_is_by_the_services_clock_where_ours_is_ahead(
     play = region.play(seen, start=Latest()).run((OF_ORDERS, page(1)), 40.0)
     position = dict(play.begun_by_origin)[OF_USERS]
     assert isinstance(position, AtTime) and position.time <= NOON - behind
-
-
-def test_the_status_at_the_end_says_which_could_not_be_read(region: Region, seen: Seen) -> None:
-    region.users.errors = [StreamError("not authorized")] * 9
-    with pytest.raises(StreamError, match="not authorized"):
-        region.play(seen).run((OF_ORDERS, page(1)), 10.0)
-    assert seen.of == {"orders": [1]}
 
 
 def test_up_to_now_the_others_are_read_and_one_that_fails_is_given_up(
@@ -555,19 +489,6 @@ def test_a_stream_that_ends_leaves_and_the_others_go_on(
     assert {each.stream_arn for each in play.store.load()} == {ARN, USERS}, (
         "it can be read for 24 hours more"
     )
-
-
-def test_a_watch_of_several_ends_with_the_last_of_them(region: Region, seen: Seen) -> None:
-    def disable() -> None:
-        for service in (region.orders, region.users):
-            service.status = "DISABLED"
-        region.users.newest = USERS
-
-    ends: list[Step] = [
-        (each, what) for each in (OF_ORDERS, OF_USERS) for what in (ReaderEnded(True), None)
-    ]
-    play = region.play(seen).run(disable, *ends, 1000.0)
-    assert not play.totals.stopped
 
 
 def test_a_table_goes_on_with_its_new_stream_beside_others(region: Region, seen: Seen) -> None:

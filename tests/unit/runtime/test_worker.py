@@ -30,7 +30,6 @@ from watcher.runtime.protocol import (
     CommandWriter,
     FromWorker,
     MessageQueue,
-    PollNow,
     ReadShard,
     ShardAssignment,
 )
@@ -40,7 +39,6 @@ from watcher.streams.messages import (
     Page,
     ReaderCrashed,
     ReaderEnded,
-    ReadFailed,
 )
 
 fork = multiprocessing.get_context("fork")
@@ -89,9 +87,6 @@ class Worker:
         work = ShardAssignment(arn, name, TrimHorizon(), None, 0.05)
         self._commands.send(ReadShard(work, counters.slot))
         return counters
-
-    def poll_now(self) -> None:
-        self._commands.send(PollNow(self._sim.stream_arn))
 
     def close(self) -> None:
         self._commands.close()
@@ -167,20 +162,6 @@ def test_an_error_of_ours_is_said_and_not_fatal(
     assert isinstance(failed, ReaderCrashed) and not failed.fatal and "a bug" in failed.text
 
 
-def test_refused_credentials_are_trouble_that_passes(
-    simulator: Simulator, queue: MessageQueue
-) -> None:
-    simulator.set_faults(expired_access_keys=("test",))
-    process = started(simulator, queue)
-    (trouble,) = said(queue, ReadFailed)
-    assert isinstance(trouble, ReadFailed) and "refused the credentials" in trouble.text
-    simulator.set_faults(expired_access_keys=())
-    simulator.write("a", 3)
-    assert isinstance(said(queue, Page)[-1], Page)
-    process.kill()
-    process.join()
-
-
 def test_ctrl_c_is_not_for_a_worker_and_sigterm_ends_it(
     simulator: Simulator, queue: MessageQueue
 ) -> None:
@@ -224,16 +205,6 @@ def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
     assert counters.throttles == 2
     made = {name: count for name, count in counters.calls.items() if count}
     assert made == dict(simulator.calls)
-
-
-def test_a_worker_that_is_dismissed_ends_even_while_it_waits(
-    simulator: Simulator, queue: MessageQueue
-) -> None:
-    process = started(simulator, queue)
-    said(queue, IteratorGranted)
-    workers.pop().close()
-    process.join(PATIENCE)
-    assert process.exitcode == 0
 
 
 def test_shards_share_a_process_and_a_hanging_one_holds_no_other(

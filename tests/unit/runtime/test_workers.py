@@ -13,7 +13,7 @@ from tests.support.play import PlayedProcess
 from tests.support.wire import shard_key
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, TrimHorizon
-from watcher.errors import ResourceError, WatcherError
+from watcher.errors import ResourceError
 from watcher.runtime.protocol import (
     CredentialsRefused,
     MessageQueue,
@@ -146,25 +146,6 @@ def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
     assert played.workers.to_restart() == [shard_key("a")]
 
 
-def test_all_are_read_once_each_has_an_iterator(played: Played) -> None:
-    played.start("a")
-    played.start("b")
-    played.workers.on_started(shard_key("a"))
-    assert not played.workers.are_all_reading()
-    played.workers.on_started(shard_key("b"))
-    assert played.workers.are_all_reading()
-
-
-def test_processes_that_all_fail_as_they_start_are_an_error(played: Played) -> None:
-    played.exitcode = 1
-    for _ in range(2):
-        played.start("a")
-        played.die("a")
-    played.start("a")
-    with pytest.raises(WatcherError, match="see their own output"):
-        played.die("a")
-
-
 def test_stopping_asks_the_living_and_forgets_the_dead(played: Played) -> None:
     played.start("a")
     played.die("a")
@@ -180,11 +161,6 @@ def two() -> Iterator[Played]:
     made = Played(processes=2)
     yield made
     made.close()
-
-
-def test_beyond_the_number_of_processes_shards_share_them_evenly(two: Played) -> None:
-    two.start(*"abcde")
-    assert two.read_by() == [["a", "c", "e"], ["b", "d"]]
 
 
 def test_a_shard_that_ends_leaves_its_process_to_the_others(two: Played) -> None:
@@ -244,19 +220,6 @@ def test_where_no_further_process_can_be_started_shards_share_them_and_it_is_sai
     played.refuse = False
     played.start("f")
     assert played.read_by()[2] == ["f"]
-
-
-def test_where_none_can_be_started_it_is_said_ever_less_often(
-    played: Played, caplog: pytest.LogCaptureFixture
-) -> None:
-    played.start("a")
-    played.die("a")
-    caplog.clear()
-    played.refuse = True
-    for _ in range(20):
-        played.start("a")
-        played.clock.sleep(20)
-    assert len(caplog.messages) == 5
 
 
 def test_where_none_could_ever_be_started_that_is_an_error(

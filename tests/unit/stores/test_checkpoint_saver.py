@@ -63,14 +63,6 @@ def test_what_cannot_be_saved_is_said_at_the_beginning(clock: HandClock) -> None
         saver_of(Failing(), clock).save_first()
 
 
-def test_each_stream_that_begins_is_saved_at_once(clock: HandClock) -> None:
-    store = Memory()
-    saver = saver_of(store, clock)
-    for _ in range(3):
-        saver.save_first()
-    assert store.saves == 3
-
-
 def test_of_many_that_begin_saving_takes_half_of_the_time_at_most(clock: HandClock) -> None:
     store = Slow(clock, 1.0)
     saver = saver_of(store, clock)
@@ -158,14 +150,6 @@ def test_a_trouble_is_said_once_and_is_an_error_only_if_it_lasts(
     with pytest.raises(WatcherError, match="the positions of this run are not saved"):
         saver.raise_error()
     store.fails = False
-    saver.mark_dirty()
-    saver.save_last()
-    saver.raise_error()
-
-
-def test_without_a_store_nothing_is_saved(clock: HandClock) -> None:
-    saver = saver_of(None, clock)
-    saver.save_first()
     saver.mark_dirty()
     saver.save_last()
     saver.raise_error()

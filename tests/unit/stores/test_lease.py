@@ -184,14 +184,6 @@ def test_an_answer_that_gets_lost_loses_no_lease(item: Item, clock: HandClock) -
     assert item.there.token == b"2"
 
 
-def test_of_two_that_stand_by_one_takes_over(item: Item, clock: HandClock) -> None:
-    held(item, clock)
-    second, third = Lease(item, "two:2:b", clock), Lease(item, "three:3:c", clock)
-    assert second.stand_by(never)
-    assert not third.stand_by(after(clock, LEASE_SECONDS))
-    second.raise_unless_held()
-
-
 def test_what_is_given_back_is_taken_at_once(item: Item, clock: HandClock) -> None:
     held(item, clock).release()
     began = clock.passed
@@ -269,27 +261,6 @@ def test_one_that_may_not_take_over_any_more_names_what_it_lacks_and_says_it_sel
     item.write_trouble = None
     assert second.stand_by(never)
     assert second.trouble == ""
-
-
-def test_one_that_may_not_take_over_stands_by_as_ever_once_the_lease_is_anothers_again(
-    item: Item, clock: HandClock
-) -> None:
-    first, troubles = held(item, clock), set[str]()
-
-    def play(moment: float) -> None:
-        item.write_trouble = DeniedError("PutItem") if 60.0 < moment < 90.0 else None
-        if not 57.0 < moment < 90.0:
-            first.renew()
-
-    second = Lease(item, "two:2:b", clock)
-
-    def is_ending() -> bool:
-        play(clock.passed)
-        troubles.add(second.trouble)
-        return clock.passed > 120.0
-
-    assert not second.stand_by(is_ending)
-    assert troubles == {"", "no write"} and second.trouble == ""
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)

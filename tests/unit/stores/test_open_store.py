@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.play import Play, Seen, page
 from watcher.aws.config import AwsConfig
-from watcher.errors import UsageError, WatcherError
+from watcher.errors import UsageError
 from watcher.stores.file import CheckpointFile
 from watcher.stores.open_store import open_store
 from watcher.streams.checkpoint_format import Token
@@ -83,32 +83,6 @@ def test_a_save_that_raises_is_said_once_and_delivery_goes_on(
     ]
     assert caplog.messages.count("The positions are saved again") == 1
     assert 500 < kept.tries < 1500
-
-
-def test_what_was_never_saved_again_ends_with_an_error() -> None:
-    kept, seen = Kept(), Seen()
-    made = play(kept, seen)
-
-    def fail() -> None:
-        kept.fails = True
-
-    with pytest.raises(WatcherError, match="the positions of this run are not saved"):
-        made.run(fail, ("a", page(1)), 5.0)
-    assert seen.numbers == [1]
-
-
-def test_a_slow_save_leaves_delivery_half_of_the_time() -> None:
-    kept, seen = Kept(), Seen()
-    made = play(kept, seen)
-
-    def slow(token: str) -> None:
-        kept.tries += 1
-        made.clock.sleep(7.0)
-
-    kept.save = slow  # type: ignore[method-assign]
-    made.run(*[("a", page(number)) for number in range(1, 400)])
-    assert kept.tries * 7.0 <= made.clock.passed / 2 + 14.0
-    assert len(seen.numbers) == 399
 
 
 class Generates(Kept):
