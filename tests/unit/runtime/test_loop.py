@@ -33,7 +33,6 @@ from watcher.errors import (
     StreamError,
     StreamGoneError,
     TransientError,
-    UsageError,
     WatcherError,
 )
 from watcher.records.record import Record
@@ -417,15 +416,6 @@ def test_a_checkpoint_older_than_retention_is_a_loss_by_the_services_clock(
     store = Memory(Token(ARN, [], [], NOON - timedelta(hours=25)))
     play = played(service, seen, store=store).run(1.0)
     assert play.totals.losses == 1 and "the checkpoint is of 2026-11-20" in caplog.text
-
-
-class Full(Memory):
-    """A disk that fills up after the beginning."""
-
-    def save(self, stored: Sequence[Token]) -> None:
-        if self.saved is not None:
-            raise UsageError("can't use checkpoint c: No space left on device")
-        super().save(stored)
 
 
 def test_a_slow_observer_gets_the_record_in_hand_and_what_is_left_is_said(
