@@ -15,8 +15,7 @@ from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 from watcher.streams.start_times import at_time
 
 # The version that is written. A change that an older watcher would misread gets the next number.
-# All earlier ones can be read (tests/fixtures/checkpoints), also 0.1's, 0.2's and bloop's, without
-# a version.
+# All earlier ones can be read (tests/fixtures/checkpoints), also bloop's, without a version.
 _VERSION = 1
 # AWS's have 21 to 40 digits, emulators' 1 to 60: each service gets its own numbers back.
 _SEQUENCE_NUMBER = re.compile(r"[0-9]+")

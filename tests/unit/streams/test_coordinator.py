@@ -88,11 +88,6 @@ def end(made: Coordinator, name: str, *, gone: bool = False) -> ShardEnd | ReadA
 # Listings
 
 
-def test_a_shard_begins_once(service: PlayedService) -> None:
-    made = coordinator(service)
-    assert begun(made) == ["a"] and begun(made) == []
-
-
 def test_a_beginning_that_gets_no_listing_says_so(service: PlayedService) -> None:
     service.errors = [TransientError("no answer", unreachable=True)]
     with pytest.raises(StreamError, match="can't reach the stream: no answer"):
@@ -138,12 +133,6 @@ def test_pages_have_idle_shards_polled_now_at_times(service: PlayedService) -> N
     assert [made.take_idle_poll() for _ in range(3)] == [True, False, False]
     service.clock.sleep(31)
     assert made.take_idle_poll()
-
-
-def test_a_listing_comes_every_few_seconds(service: PlayedService) -> None:
-    made = coordinator(service)
-    pass_time(made, service, 60)
-    assert 10 <= service.listings <= 13
 
 
 def test_a_history_of_closed_shards_takes_hardly_a_listing_until_its_open_end(
@@ -204,37 +193,11 @@ def test_troubles_of_a_listing_pass_and_wait_longer_each_time(
     assert caplog.messages == ["Can't list shards, trying again: throttled"] * 3  # 2, 4, 8
 
 
-def test_a_machine_that_has_slept_for_longer_than_retention_has_missed_something(
-    service: PlayedService,
-) -> None:
-    made = coordinator(service)
-    service.clock.sleep(25 * 3600)
-    made.refresh(service)
-    (line,) = made.losses.lines
-    assert line.startswith("the last listing is of 2026-")
-
-
-def test_an_expired_token_passes_once_there_is_a_new_one(service: PlayedService) -> None:
-    made = coordinator(service)
-    service.errors = [CredentialsError("the token has expired")] * 2
-    service.add("b")
-    pass_time(made, service, 15)
-    assert service.renewed == 2 and "b" in made.lineage.shards
-
-
 def test_what_only_the_user_can_mend_is_raised(service: PlayedService) -> None:
     made = coordinator(service)
     service.errors = [StreamError("no permission")]
     with pytest.raises(StreamError, match="no permission"):
         pass_time(made, service, 15)
-
-
-def test_a_stream_that_is_gone_has_ended(service: PlayedService) -> None:
-    made = coordinator(service)
-    assert not made.has_ended
-    service.errors = [StreamGoneError("no such stream")]
-    pass_time(made, service, 6)
-    assert made.is_gone and made.has_ended
 
 
 @pytest.mark.parametrize(
@@ -510,33 +473,6 @@ def test_a_remark_on_a_shard_is_made_once(
     assert [record.getMessage() for record in caplog.records] == ["Shard a: odd"]
 
 
-def test_an_end_waits_for_a_child_that_may_still_be_listed(service: PlayedService) -> None:
-    made = coordinator(service)
-    begun(made)
-    service.shards["a"] = Shard("a", None, "1", "5")
-    end(made, "a")
-    made.refresh(service)
-    assert not made.confirm_exhausted()
-    pass_time(made, service, 6)
-    made.confirm_exhausted()
-    pass_time(made, service, 1)
-    assert made.confirm_exhausted()
-
-
-def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
-    service: PlayedService,
-) -> None:
-    service.add("b", "a", hidden=True)
-    made = coordinator(
-        service, resumed=[TrackedShard("a", None, TrimHorizon(), ShardStatus.FINISHED)]
-    )
-    made.refresh(service)
-    assert not made.confirm_exhausted()
-    service.hidden.clear()
-    pass_time(made, service, 1)
-    assert begun(made) == ["b"]
-
-
 def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(
     service: PlayedService, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -582,76 +518,7 @@ def test_a_service_whose_clock_is_minutes_ahead_puts_no_beginning_into_the_futur
     assert made.written_at > ahead
 
 
-def test_a_reader_that_died_before_it_had_an_iterator_goes_back_to_the_beginning(
-    service: PlayedService,
-) -> None:
-    made = coordinator(service, Latest())
-    (shard,) = made.take_ready()
-    pass_time(made, service, 30)
-    position = made.restart(shard)
-    assert isinstance(position, AtTime) and position.time <= NOON
-
-
-def test_a_position_with_a_number_stays_where_it_is(service: PlayedService) -> None:
-    tracked = TrackedShard("a", None, AfterSequence("5"))
-    made = coordinator(service, resumed=[tracked])
-    (shard,) = made.take_ready()
-    made.on_message(shard, IteratorGranted(NOON))
-    assert made.restart(shard) == AfterSequence("5")
-
-
 # Parents that no listing shows
-
-
-def test_a_parent_that_is_gone_is_found_out_by_one_call(service: PlayedService) -> None:
-    service.shards["a"] = Shard("a", "gone")
-    made = coordinator(service)
-    assert begun(made) == []
-    made.refresh(service)
-    assert begun(made) == ["a"] and made.losses.lines == []
-
-
-def test_a_hundred_gone_parents_do_not_wait_for_each_other(service: PlayedService) -> None:
-    for number in range(100):
-        service.add(f"child-{number}", f"gone-{number}")
-    made = coordinator(service)
-    begun(made)
-    made.refresh(service)
-    assert len(begun(made)) == 100
-
-
-def test_a_parent_that_no_listing_shows_is_read_in_the_end_and_said(
-    service: PlayedService, caplog: pytest.LogCaptureFixture
-) -> None:
-    service.add("hidden", hidden=True)
-    service.shards["a"] = Shard("a", "hidden")
-    made = coordinator(service)
-    begun(made)
-    pass_time(made, service, 9)
-    assert begun(made) == [] and not caplog.messages
-    pass_time(made, service, 5)
-    (message,) = caplog.messages
-    assert message.startswith("Shard hidden can't be read yet, and its children wait for it")
-    pass_time(made, service, 50)
-    assert begun(made) == ["hidden"]
-
-
-def test_a_parent_that_answers_errors_blocks_only_its_children(
-    service: PlayedService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.add("b", "sick")
-
-    def refuse(arn: str, shard_id: str, position: Position) -> None:
-        raise TransientError("500")
-
-    monkeypatch.setattr(service, "get_iterator", refuse)
-    made = coordinator(service)
-    assert begun(made) == ["a"]
-    pass_time(made, service, 15)
-    assert [message for message in caplog.messages if "sick" in message and "500" in message]
-    monkeypatch.undo()
-    pass_time(made, service, 2)
-    assert begun(made) == ["b"]
 
 
 def test_a_time_without_listings_does_not_count_for_a_hidden_parent(service: PlayedService) -> None:
@@ -672,29 +539,3 @@ def test_a_time_without_listings_does_not_count_for_a_hidden_parent(service: Pla
 
 
 # For those who ask only once
-
-
-def test_a_listing_is_whole_once_no_parent_is_missing(service: PlayedService) -> None:
-    service.add("hidden", hidden=True)
-    service.add("b", "hidden")
-    made = coordinator(service)
-    begun(made)
-    assert not made.confirm_all_listed()
-    service.hidden.clear()
-    pass_time(made, service, 6)
-    begun(made)
-    assert made.confirm_all_listed() and "hidden" in made.lineage.shards
-
-
-def test_a_listing_of_open_shards_is_whole(service: PlayedService) -> None:
-    assert coordinator(service).confirm_all_listed()
-
-
-def test_a_listing_is_whole_once_it_had_time_to_show_what_was_opened(
-    service: PlayedService,
-) -> None:
-    service.add("b", "a")
-    made = coordinator(service)
-    assert not made.confirm_all_listed()
-    pass_time(made, service, 8)
-    assert made.confirm_all_listed()

@@ -1,6 +1,5 @@
 """The reader against the simulator: every trouble a shard can make, one attempt at a time."""
 
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -92,43 +91,6 @@ def written(simulator: Simulator) -> list[str]:
     return simulator.write("a", 5)
 
 
-def test_the_first_read_tells_that_the_shard_has_an_iterator(
-    simulator: Simulator, written: list[str]
-) -> None:
-    messages = read(reader(simulator))
-    assert kinds(messages) == [IteratorGranted, Page]
-    assert numbers(messages) == written
-
-
-def test_latest_reads_what_comes_after_the_first_read(
-    simulator: Simulator, written: list[str]
-) -> None:
-    made = reader(simulator, Latest())
-    assert kinds(read(made)) == [IteratorGranted]
-    later = simulator.write("b", 2)
-    assert numbers(read(made)) == later
-
-
-def test_the_position_is_where_a_new_reader_goes_on(
-    simulator: Simulator, written: list[str]
-) -> None:
-    simulator.set_faults(max_records=2)
-    first = reader(simulator)
-    assert numbers(read(first)) == written[:2]
-    assert first.position == AfterSequence(written[1])
-    assert numbers(read(reader(simulator, first.position), 2)) == written[2:]
-
-
-def test_a_latest_shard_that_stayed_idle_goes_on_from_its_start_not_from_a_later_latest(
-    simulator: Simulator,
-) -> None:
-    first = reader(simulator, Latest())
-    read(first)
-    assert isinstance(first.position, AtTime)
-    missed = simulator.write("a", 3)
-    assert numbers(read(reader(simulator, first.position))) == missed
-
-
 def test_the_end_of_a_closed_shard_comes_with_its_last_records(
     simulator: Simulator, written: list[str]
 ) -> None:
@@ -140,16 +102,6 @@ def test_the_end_of_a_closed_shard_comes_with_its_last_records(
     assert messages[-1] == ReaderEnded(closed=True)
     assert made.finished
     assert made.read() == []
-
-
-def test_the_end_of_a_closed_shard_may_come_with_an_empty_page(
-    simulator: Simulator, written: list[str]
-) -> None:
-    simulator.set_faults(last_page_empty=True)
-    simulator.rotate()
-    messages = read(reader(simulator), 2)
-    assert numbers(messages) == written
-    assert messages[-1] == ReaderEnded(closed=True)
 
 
 def test_a_reader_is_caught_up_after_several_empty_pages_and_from_then_on_after_each(
@@ -170,11 +122,6 @@ def test_a_reader_is_caught_up_after_several_empty_pages_and_from_then_on_after_
     simulator.fail_next("GetRecords", "InternalServerError", times=1)
     made.read()
     assert not made.is_idle, "nobody knows"
-
-
-def test_empty_pages_hide_nothing(simulator: Simulator, written: list[str]) -> None:
-    simulator.fail_next("GetRecords", "empty", times=7)
-    assert numbers(read(reader(simulator), 8)) == written
 
 
 @pytest.mark.parametrize(
@@ -207,37 +154,6 @@ def test_repeated_trouble_waits_ever_longer_up_to_a_limit(simulator: Simulator) 
     assert pauses[0] < 1
     assert pauses[-1] <= 10
     assert max(pauses) > 4
-
-
-def test_an_expired_iterator_is_renewed_after_the_last_record_read(
-    simulator: Simulator, written: list[str]
-) -> None:
-    made = reader(simulator)
-    read(made)
-    simulator.advance(3600)
-    later = simulator.write("a", 2)
-    assert numbers(read(made, 2)) == later
-
-
-def test_an_expired_iterator_of_an_idle_latest_shard_loses_nothing(simulator: Simulator) -> None:
-    made = reader(simulator, Latest())
-    read(made)
-    later = simulator.write("a", 2)
-    simulator.fail_next("GetRecords", "ExpiredIteratorException")
-    assert numbers(read(made, 2)) == later
-
-
-def test_each_iterator_at_a_time_is_told_because_records_may_have_left_the_shard_since(
-    simulator: Simulator,
-) -> None:
-    made = reader(simulator, Latest())
-    read(made)
-    simulator.fail_next("GetRecords", "ExpiredIteratorException")
-    assert [message for message in read(made, 2) if isinstance(message, IteratorGranted)]
-    simulator.write("a", 1)
-    read(made)
-    simulator.fail_next("GetRecords", "ExpiredIteratorException")
-    assert not [message for message in read(made, 2) if isinstance(message, IteratorGranted)]
 
 
 def test_a_service_that_grants_a_time_and_then_fails_is_read_from_its_horizon(
@@ -316,16 +232,6 @@ def test_a_shard_that_is_trimmed_at_every_position_is_given_up_as_lost(
     simulator.fail_next("GetRecords", "TrimmedDataAccessException", times=100)
     messages = read(reader(simulator), 20)
     assert isinstance(messages[-1], ReaderEnded) and messages[-1].gone
-
-
-def test_a_shard_that_is_gone_is_a_loss_and_finished(simulator: Simulator) -> None:
-    gone = simulator.shards[0].id
-    simulator.rotate()
-    simulator.drop_shard(gone)
-    messages = read(reader(simulator, shard=gone))
-    (finished,) = messages
-    assert isinstance(finished, ReaderEnded) and finished.closed
-    assert finished.gone and finished.gone.shard_id == gone
 
 
 @pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
@@ -496,20 +402,6 @@ def test_what_the_service_repeats_is_left_out_and_said(simulator: Simulator) -> 
     assert set(remarks) == {"the service gives records again that came before; they are left out"}
 
 
-def test_records_of_a_page_that_are_out_of_order_are_sorted_and_none_is_lost(
-    simulator: Simulator,
-) -> None:
-    written = simulator.write("a", 20)
-    simulator.set_faults(shuffled_rate=1.0, max_records=4)
-    made = reader(simulator)
-    messages = read(made, 5)
-    assert numbers(messages) == written
-    assert made.position == AfterSequence(written[-1])
-    assert "the records of a page are out of order; they are sorted" in {
-        message.text for message in messages if isinstance(message, Notice)
-    }
-
-
 def test_a_record_that_comes_pages_late_is_delivered_with_a_warning_and_the_position_stays(
     simulator: Simulator,
 ) -> None:
@@ -540,18 +432,6 @@ def test_an_iterator_that_goes_back_for_ever_is_trouble_and_a_new_one_is_taken(
     assert [trouble.failures for trouble in troubles] == [1]
     assert not made.may_have_more and made.delay > 0
     assert numbers(messages + read(made)) == written
-
-
-def test_what_came_before_a_restart_is_not_read_again(
-    simulator: Simulator, written: list[str]
-) -> None:
-    made = reader(simulator, AfterSequence(written[2]))
-    made.service = service = GoingBack(made.service)
-    service.first, _ = service.get_iterator(
-        simulator.stream_arn, simulator.shards[0].id, TrimHorizon()
-    )
-    service.go_back()
-    assert numbers(read(made)) == written[3:]
 
 
 def test_many_records_that_are_later_than_the_end_asked_for_are_its_end(
@@ -592,13 +472,6 @@ def pauses_of(made: BlockingReader, attempts: int) -> Iterator[float]:
         yield made.delay
 
 
-def test_bodies_are_handed_on_as_they_came(simulator: Simulator, written: list[str]) -> None:
-    (message,) = [each for each in read(reader(simulator)) if isinstance(each, Page)]
-    assert re.findall(rb'"SequenceNumber":"(\d+)"', message.body) == [n.encode() for n in written]
-    assert (message.start, message.stop) == (0, len(written))
-    assert message.last_sequence_number == written[-1]
-
-
 def test_an_iterator_that_is_refused_when_it_is_new_is_trouble(simulator: Simulator) -> None:
     """One of old age is not: another takes its place at once."""
     simulator.write("a", 3)
@@ -608,29 +481,3 @@ def test_an_iterator_that_is_refused_when_it_is_new_is_trouble(simulator: Simula
     troubles = [message for message in messages if isinstance(message, ReadFailed)]
     assert [trouble.failures for trouble in troubles] == [1, 2, 3]
     assert numbers(messages) and not made.finished
-
-
-@pytest.mark.parametrize("allowed", [5.0, 1.0])
-def test_of_a_shard_s_reads_few_are_throttled(simulator: Simulator, allowed: float) -> None:
-    """Over sockets, on a clock of its own: a shard that always has more, and only so many a second.
-
-    For three minutes, after a first one in which the rate is found.
-    """
-    clock = HandClock()
-    simulator.write("a")
-    simulator.rotate()
-    simulator.set_faults(shard_reads_per_second=allowed)
-    simulator.fail_next("GetRecords", "empty", times=10_000)
-    made = reader(simulator, closed=True, clock=clock)
-    shares = []
-    for seconds in (60.0, 180.0):
-        until, before = clock.passed + seconds, simulator.injected["rate-limit"]
-        reads = 0
-        while clock.passed < until and not made.finished:
-            made.read()
-            reads += 1
-            clock.sleep(made.delay)
-            simulator.advance(made.delay)
-        shares.append((simulator.injected["rate-limit"] - before) / reads)
-    assert shares[-1] < 0.05
-    assert reads >= 0.9 * allowed * 180
