@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import heapq
 import itertools
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 # AWS refuses signatures of clocks that differ by more.
 _MOST_APART = timedelta(minutes=15)
@@ -49,38 +46,6 @@ class Clock:
 
 CLOCK = Clock()
 """The default clock."""
-
-
-class MachineTime(NamedTuple):
-    """A moment that other processes of the same machine can count the seconds from."""
-
-    machine: str
-    monotonic: float
-    time: float
-
-    @classmethod
-    def now(cls, clock: Clock) -> MachineTime:
-        """Returns the time at which it is called."""
-        return cls(_machine(), clock.monotonic(), clock.time())
-
-    def seconds_ago(self, clock: Clock) -> float:
-        """Returns the least number of seconds since then; 0 where another machine measured it.
-
-        Both clocks have to show them: copies of a running machine pass for the same one.
-        """
-        if not self.machine or self.machine != _machine():
-            return 0.0
-        return max(0.0, min(clock.monotonic() - self.monotonic, clock.time() - self.time))
-
-
-@functools.cache
-def _machine() -> str:
-    """Names the machine's start and what its monotonic clock counts from; "" where unknown."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-        return boot + os.readlink("/proc/self/ns/time")
-    except OSError:
-        return ""
 
 
 class DueQueue(Generic[_Item]):

@@ -8,6 +8,15 @@ from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from datetime import datetime
 
+from pyspark.sql.types import (
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
 from tests.simulation.probe import probed
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST, created, wire
@@ -23,9 +32,11 @@ from watcher.errors import (
 )
 from watcher.pull.ranges import Range
 from watcher.spark import offsets
+from watcher.spark.batch_reader import BatchReader
+from watcher.spark.columns import columns
 from watcher.spark.micro_batch import LIMITS, SourceLimits
 from watcher.spark.offsets import Offset
-from watcher.spark.options import parse
+from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
 from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.tasks import range_reader
@@ -226,7 +237,7 @@ class PlayedQuery:
 
     def poll(self) -> bool:
         """One `latestOffset`, and the micro-batch where there is one."""
-        end = self.planner.latest(self.offset, self.options.max_records, self.options.max_bytes)
+        end = self.planner.latest(self.offset, self.options.max_records)
         if end is self.offset:
             return False
         before = len(self.delivered)
@@ -250,3 +261,31 @@ class PlayedQuery:
         until = self.clock.monotonic() + seconds
         while self.clock.monotonic() < until:
             self.poll()
+
+
+def played_batch(stream: PlayedStream, clock: HandClock, **more: str) -> BatchReader:
+    """A batch read of the stream."""
+    options = parse({"stream": ARN, **more}, streaming=False)
+
+    def planner(options: SourceOptions) -> Planner:
+        driver = InTurn(ReadAhead(ARN, clock, end=options.end), stream, clock)
+        return Planner(options, ARN, stream, driver, clock=clock)
+
+    return BatchReader(
+        options,
+        StructType([StructField(name, _types()[kind]) for name, kind in columns(options).items()]),
+        planner=planner,
+        reader=lambda options, arn: range_reader(options, arn, stream, clock),
+    )
+
+
+def _types() -> dict[str, DataType]:
+    """Spark's types by their DDL, which only a JVM can parse."""
+    identity = StructType([StructField(name, StringType()) for name in ("type", "principal_id")])
+    return {
+        "string": StringType(),
+        "timestamp": TimestampType(),
+        "bigint": LongType(),
+        "long": LongType(),
+        "struct<type: string, principal_id: string>": identity,
+    }

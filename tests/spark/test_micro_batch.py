@@ -37,26 +37,15 @@ def test_a_limit_splits_pages_and_loses_nothing(stream: PlayedStream, clock: Han
     assert max(query.sizes) == 7
 
 
-def test_a_batch_ends_with_the_record_that_reaches_the_limit_of_bytes(
+def test_a_limit_above_a_page_is_filled_from_a_backlog(
     stream: PlayedStream, clock: HandClock
 ) -> None:
-    stream.record_size = 1000
-    stream.write("a", range(40))
-    stream.write("b", range(100, 140))
-    query = PlayedQuery(stream, clock, maxBytesPerTrigger="8k")
+    stream.write("a", range(75))
+    query = PlayedQuery(stream, clock, maxRecordsPerTrigger="30")
     query.run(30)
 
-    assert sorted(query.delivered) == [*range(40), *range(100, 140)]
-    assert 4 <= max(query.sizes) <= 7, "some 1,300 bytes each, and one for each page's rounding"
-
-
-def test_a_record_larger_than_the_limit_comes_alone(stream: PlayedStream, clock: HandClock) -> None:
-    stream.write("a", range(5))
-    query = PlayedQuery(stream, clock, maxBytesPerTrigger="1")
-    query.run(10)
-
-    assert query.delivered == [*range(5)]
-    assert [each for each in query.sizes if each] == [1] * 5
+    assert query.delivered == [*range(75)]
+    assert [each for each in query.sizes if each] == [30, 30, 15]
 
 
 def test_a_batch_holds_no_more_than_goes_through_spark(

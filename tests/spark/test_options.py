@@ -29,15 +29,6 @@ def test_a_skew_is_a_time(text: str, seconds: float) -> None:
     assert options.max_event_time_skew == seconds
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("100", 100), ("8k", 8192), ("64MB", 2**26), ("1g", 2**30)]
-)
-def test_a_limit_of_bytes_is_a_size(text: str, size: int) -> None:
-    options = parse({"stream": "orders", "maxBytesPerTrigger": text}, streaming=True)
-
-    assert options.max_bytes == size
-
-
 def test_an_end_is_a_moment() -> None:
     options = parse({"stream": "orders", "endingPosition": "1h"}, streaming=False)
 
@@ -60,7 +51,6 @@ def test_what_is_no_name_is_told_at_load() -> None:
         ({"stream": "orders", "zzz": "1"}, "there are stream, startingPosition"),
         ({"stream": "orders", "maxRecordsPerTrigger": "0"}, "1 or more"),
         ({"stream": "orders", "maxEventTimeSkew": "soon"}, "'soon': give a duration such as"),
-        ({"stream": "orders", "maxBytesPerTrigger": "much"}, "a size like 512k"),
         ({"stream": "orders", "failOnDataLoss": "maybe"}, "true or false"),
         ({"stream": "orders", "imageFormat": "xml"}, "json or dynamodb-json"),
         ({"stream": "orders", "startingPosition": "tomorrowish"}, "as a position"),

@@ -301,9 +301,8 @@ def replayed(query: Query) -> list[str]:
     assert query.before and query.offset
     query.start()
     records: list[str] = []
-    for between in offsets.ranges(query.before, query.offset):
-        task = query.planner.for_executors(between, query.before, query.offset)
-        records.extend(query.read(task))
+    for each in query.planner.ranges(query.before, query.offset):
+        records.extend(query.read(each.between))
     return records
 
 

@@ -9,13 +9,12 @@ pytest.importorskip("pyspark")
 import logging
 from datetime import UTC, datetime, timedelta
 
-from tests.spark.played import ARN, EXPIRED, PlayedQuery, PlayedStream, number, numbers
+from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, number, numbers
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, TrimHorizon
 from watcher.errors import CredentialsError, DataLossError, TransientError
 from watcher.pull.ranges import Range
 from watcher.spark import offsets
-from watcher.spark.tasks import range_reader
 
 
 @pytest.fixture
@@ -136,22 +135,3 @@ def test_a_page_is_cut_at_the_end_of_a_range(stream: PlayedStream, clock: HandCl
     (page,) = query.read(Range("a", AfterSequence(number(4)), number(9)))
 
     assert (page.count, page.last_sequence_number) == (5, number(9))
-
-
-def test_open_shards_of_a_task_find_their_ends_side_by_side(
-    stream: PlayedStream, clock: HandClock
-) -> None:
-    """A batch of 20 idle shards takes as long as one of them, also where two have closed since."""
-    for n in range(20):
-        stream.write(f"open-{n}", [n])
-    now = stream.now
-    ranges = [Range(f"open-{n}", TrimHorizon(), closed=False, bounded_at=now) for n in range(20)]
-    stream.write("child", [20], parent="open-3")
-    stream.write("grandchild", [21], parent="child")
-    reader = range_reader(PlayedQuery(stream, clock).options, ARN, stream, clock)
-
-    found = [n for _, page in reader.read_together(ranges) for n in numbers([page])]
-
-    assert sorted(found) == list(range(22))
-    assert [n for n in found if n in (3, 20, 21)] == [3, 20, 21], "each behind its parent"
-    assert clock.passed < 15

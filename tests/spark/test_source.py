@@ -4,7 +4,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -22,17 +22,14 @@ from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, options
 from tests.spark.played import ARN, InTurn, PlayedStream, number
 from tests.support.hand_clock import HandClock
-from watcher.aws.config import AwsConfig
-from watcher.clock import CLOCK, MachineTime
 from watcher.errors import DataLossError
-from watcher.spark.batch_reader import BatchReader
 from watcher.spark.columns import ddl
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
 from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.source import DynamoDBStreams
 from watcher.spark.stream_reader import StreamReader
-from watcher.spark.tasks import TaskPartition, range_reader
+from watcher.spark.tasks import range_reader
 
 pytestmark = pytest.mark.spark
 
@@ -276,57 +273,6 @@ def test_a_shard_that_vanishes_under_a_batch_is_named(sim: RemoteSimulator) -> N
     assert read(failOnDataLoss="false") < 50
 
 
-def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
-    clock = HandClock()
-    played = PlayedStream(clock)
-    played.write("a", range(10))
-    played.write("b", range(10, 20), parent="a")
-    played.hidden = {"a"}
-    read_options = parse({"stream": ARN}, streaming=False)
-    schema = cast(StructType, StructType.fromDDL(ddl(read_options)))
-
-    class Waiting(HandClock):
-        def sleep(self, seconds: float) -> None:
-            clock.sleep(seconds)
-            played.hidden = set()
-
-        def monotonic(self) -> float:
-            return clock.monotonic()
-
-    reader = BatchReader(
-        read_options,
-        schema,
-        connect=lambda stream, connection: (played, stream),
-        background=lambda service: service,
-        reader=lambda options, arn: range_reader(options, arn, played, clock),
-        clock=Waiting(),
-    )
-    rows = sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each))
-
-    assert rows == 20
-
-
-def test_thousands_of_closed_shards_share_a_batch_s_tasks() -> None:
-    clock = HandClock()
-    played = PlayedStream(clock)
-    for each in range(1000):
-        played.write(f"s{each}", [each])
-        played.closed.add(f"s{each}")
-    reader = BatchReader(
-        parse({"stream": ARN, "wireRecords": "true"}, streaming=False),
-        StructType().add("shard_id", "string").add("record", "string"),
-        connect=lambda stream, connection: (played, stream),
-        background=lambda service: service,
-        reader=lambda options, arn: range_reader(options, arn, played, clock),
-        clock=clock,
-    )
-
-    tasks = reader.partitions()
-
-    assert len(tasks) == 256
-    assert sum(rows.num_rows for task in tasks for rows in reader.read(task)) == 1000
-
-
 def test_once_the_stop_file_is_there_no_batch_begins(tmp_path: Path) -> None:
     clock, file = HandClock(), tmp_path / "stop"
     played = PlayedStream(clock)
@@ -345,58 +291,6 @@ def test_once_the_stop_file_is_there_no_batch_begins(tmp_path: Path) -> None:
 
     assert start != end
     assert reader.latestOffset(start, ReadAllAvailable()) is start
-
-
-@pytest.mark.skipif(not MachineTime.now(CLOCK).machine, reason="no name for the system's start")
-def test_a_batch_waits_for_what_remains_of_the_time_since_it_was_asked_for() -> None:
-    clock = HandClock()
-    played = PlayedStream(clock)
-    played.write("a", range(3))
-    began = clock.monotonic()
-
-    def connect(stream: str, connection: AwsConfig) -> tuple[PlayedStream, str]:
-        clock.sleep(0.5)
-        return played, stream
-
-    reader = BatchReader(
-        parse({"stream": ARN, "wireRecords": "true"}, streaming=False),
-        StructType().add("shard_id", "string").add("record", "string"),
-        connect=connect,
-        background=lambda service: service,
-        reader=lambda options, arn: range_reader(options, arn, played, clock),
-        clock=clock,
-    )
-    tasks = reader.partitions()
-    clock.sleep(0.3)  # Spark starts them
-
-    assert sum(rows.num_rows for task in tasks for rows in reader.read(task)) == 3
-    assert clock.monotonic() - began == pytest.approx(2.0, abs=0.1)
-
-
-def test_a_batch_asks_more_hidden_parents_while_ten_of_them_hang() -> None:
-    count = 25
-    all_are_asked = threading.Barrier(count)
-
-    class Hanging(PlayedStream):
-        def probe(self, arn: str, shard_ids: Collection[str]) -> Any:
-            all_are_asked.wait(60)
-            return super().probe(arn, shard_ids)
-
-    clock = HandClock()
-    played = Hanging(clock)
-    for each in range(count):
-        played.write(f"child {each}", [each], parent=f"gone {each}")
-    reader = BatchReader(
-        parse({"stream": ARN, "wireRecords": "true"}, streaming=False),
-        StructType().add("shard_id", "string").add("record", "string"),
-        connect=lambda stream, connection: (played, stream),
-        clock=clock,
-    )
-
-    tasks = cast(list[TaskPartition], reader.partitions())
-    shards = {held.between.shard_id for task in tasks for held in task.ranges}
-
-    assert shards == {f"child {each}" for each in range(count)}
 
 
 def test_a_micro_batch_that_is_done_again_has_the_same_rows() -> None:

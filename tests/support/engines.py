@@ -6,37 +6,22 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pyspark.sql.types import (
-    DataType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
-
-from tests.spark.played import ARN, PlayedQuery, PlayedStream
+from tests.spark.played import ARN, PlayedQuery, PlayedStream, played_batch
 from tests.support.hand_clock import HandClock
 from tests.support.play import PlayedProcess
 from tests.support.wire import FIRST
-from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters, SharedCounters
-from watcher.aws.model import Service, ShardKey, TrimHorizon
+from watcher.aws.model import ShardKey, TrimHorizon
 from watcher.build import build_manager
 from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
 from watcher.pull.backlog import BacklogReader
-from watcher.pull.ranges import RangeReader
 from watcher.records.record import Record
 from watcher.runtime.protocol import MessageQueue, MessageWriter, ShardAssignment
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard, ReadScheduler
 from watcher.runtime.workers import Workers
-from watcher.spark.batch_reader import BatchReader
-from watcher.spark.columns import columns
-from watcher.spark.options import SourceOptions, parse
-from watcher.spark.tasks import range_reader
 from watcher.stream import Stream
 from watcher.streams.messages import Message
 
@@ -175,26 +160,10 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> 
     """A batch read once everything has happened."""
     clock.sleep(seconds)
 
-    def reader(options: SourceOptions, arn: str) -> RangeReader:
-        return range_reader(options, arn, stream, clock)
-
-    def connect(name: str, connection: AwsConfig) -> tuple[Service, str]:
-        return stream, ARN
-
-    options = parse({"stream": ARN}, streaming=False)
-    schema = StructType(
-        [StructField(name, _types()[kind]) for name, kind in columns(options).items()]
-    )
-
-    def asking(service: Service) -> Service:
-        return service
-
-    batch = BatchReader(
-        options, schema, connect=connect, background=asking, reader=reader, clock=clock
-    )
+    batch = played_batch(stream, clock)
     rows = [part for each in batch.partitions() for part in batch.read(each)]
     found = [int(text) - FIRST for part in rows for text in part["sequence_number"].to_pylist()]
-    return Outcome(found)
+    return Outcome(sorted(found))  # the rows of a DataFrame have an order in a partition only
 
 
 def retained(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> Outcome:
@@ -204,18 +173,6 @@ def retained(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> Out
     clock.sleep(max(0.0, seconds - clock.passed))
     records += reading.read_on() if seconds else ()
     return Outcome([_number(record) for record in records], len(reading.losses))
-
-
-def _types() -> dict[str, DataType]:
-    """Spark's types by their DDL, which only a JVM can parse."""
-    identity = StructType([StructField(name, StringType()) for name in ("type", "principal_id")])
-    return {
-        "string": StringType(),
-        "timestamp": TimestampType(),
-        "bigint": LongType(),
-        "long": LongType(),
-        "struct<type: string, principal_id: string>": identity,
-    }
 
 
 def _number(record: Record) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect, for_worker
 from watcher.aws.model import AfterSequence, AtSequence, Position, Service, ShardKey, TrimHorizon
-from watcher.clock import CLOCK, Clock, DueQueue, MachineTime
+from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
 from watcher.records.record import Record
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
@@ -31,11 +31,9 @@ _SECONDS_AFTER_START = datetime.max.replace(tzinfo=UTC)
 class Range(msgspec.Struct, frozen=True):
     """A range of one shard's records, from `start` to its end, for one read.
 
-    `upto` is the sequence number of the last record. Without it a shard is read to its end, or,
-    where it is not `closed`, up to now: `bounded_at` is then that of a `ShardReader`, and `end`
-    the latest creation time, if any. `since` is the time from which an executor was to read a range
-    that starts at no sequence number: records that left retention later are a loss. `began` is the
-    start before which all records are read with `bounded_at`, for readers on the same machine.
+    `upto` is the sequence number of the last record; without it a `closed` shard is read to its
+    end. `end` is the latest creation time, if any. `since` is the time from which an executor was
+    to read a range that starts at no sequence number: records that left retention later are a loss.
     `topmost` is the topmost of the shards above this one in the same micro-batch, if there is any.
     `known` is False where only a message names the range: nothing here has read the shard before,
     and the records may not exist.
@@ -45,8 +43,6 @@ class Range(msgspec.Struct, frozen=True):
     start: Position
     upto: str | None = None
     closed: bool = True
-    bounded_at: datetime | None = None
-    began: MachineTime | None = None
     end: datetime | None = None
     since: datetime | None = None
     topmost: str | None = None
@@ -58,8 +54,6 @@ class Range(msgspec.Struct, frozen=True):
         return isinstance(self.start, AtSequence | AfterSequence)
 
     def __str__(self) -> str:
-        if self.bounded_at is not None:
-            return f"shard {self.shard_id}"
         end = f"sequence number {self.upto}" if self.upto else "its end"
         return f"shard {self.shard_id} from {described(self.start)} to {end}"
 
@@ -148,14 +142,15 @@ class RangeReader:
         self._clock = clock
         self._rates = {} if rates is None else rates
         self._losses = losses
-        self._ended: dict[str, Coordinator] = {}
-        """The coordinator of each shard that was read to its end."""
         losses.start(arn, None)
 
     def read(self, between: Range) -> Iterator[Page]:
         """Yields the records of a range, page by page."""
         last: str | None = None
-        for page in self._steps(between):
+        shard = TrackedShard(
+            between.shard_id, None, between.start, ShardStatus.RUNNING, since=between.since
+        )
+        for page in self._steps(between, shard):
             if not isinstance(page, Page):
                 self._clock.sleep(page)
                 continue
@@ -165,63 +160,12 @@ class RangeReader:
                 last = part.last_sequence_number
             if between.upto and int(page.last_sequence_number) >= int(between.upto):
                 break
-        if between.upto and last != between.upto:
+        if between.upto and last != between.upto and not shard.past_end:
             end = f"it ended at sequence number {last}" if last else "nothing is left of it"
             self._losses.report(str(between), end)
 
-    def read_together(self, ranges: Iterable[Range]) -> Iterator[tuple[Range, Page]]:
-        """Yields the pages of ranges without `upto`, and of the shards that follow these.
-
-        While one waits for the end of its open shard, or for its children, the others are read.
-        """
-        due = DueQueue[tuple[Range, Iterator[Page | Range | float]]](self._clock)
-        for each in ranges:
-            due.put((each, self._lineage_steps(each)), 0.0)
-        while len(due):
-            self._clock.sleep(max(0.0, due.due_in))
-            between, steps = due.pop()
-            for step in steps:
-                if isinstance(step, Page):
-                    yield between, step
-                elif isinstance(step, Range):
-                    due.put((step, self._lineage_steps(step)), 0.0)
-                else:
-                    due.put((between, steps), step)
-                    break
-
-    def _lineage_steps(self, between: Range) -> Iterator[Page | Range | float]:
-        yield from self._steps(between)
-        yield from self._children(between)
-
-    def _children(self, between: Range) -> Iterator[Range | float]:
-        """Yields the ranges of a range's child shards, which were created while it was read.
-
-        Yields nothing where its shard was closed before (its children were known then), is still
-        open, or is read to a time only. Listings may show a newly closed shard's child some seconds
-        late: the known ones are read meanwhile. Between them come pauses, in seconds.
-        """
-        coordinator = self._ended.pop(between.shard_id, None)
-        if between.closed or between.end is not None or coordinator is None:
-            return
-        lineage = coordinator.lineage
-        coordinator.finish(lineage.shards[between.shard_id])
-        known = set[str]()
-        while True:
-            coordinator.refresh(self._service)
-            for each in lineage.children(between.shard_id):
-                if each.id not in known:
-                    known.add(each.id)
-                    yield msgspec.structs.replace(between, shard_id=each.id, start=each.position)
-            if coordinator.confirm_children_known():
-                return
-            self._give_up_if_late(between, coordinator, coordinator.schedule.failing_since)
-            yield coordinator.due_in()
-
-    def _steps(self, between: Range) -> Iterator[Page | float]:
+    def _steps(self, between: Range, shard: TrackedShard) -> Iterator[Page | float]:
         """Yields a range's pages, and the pauses between its reads, in seconds."""
-        shard = TrackedShard(
-            between.shard_id, None, between.start, ShardStatus.RUNNING, since=between.since
-        )
         coordinator = self._coordinator(shard, between)
         rate = self._rates.setdefault(shard.id, AdaptiveRateLimit(self._clock))
         reader = self._reader(coordinator, shard, between, rate)
@@ -245,9 +189,7 @@ class RangeReader:
                         has_failed = True
                         reader = self._reader(coordinator, shard, between, rate)
                         reader.delay = seconds
-                    case ShardEnd() as end:
-                        if end is ShardEnd.CLOSED:
-                            self._ended[shard.id] = coordinator
+                    case ShardEnd():
                         return
                 if isinstance(message, Loss):  # the range's last record may be gone too
                     reader = self._reader(coordinator, shard, between, rate)
@@ -265,8 +207,7 @@ class RangeReader:
             losses=self._losses,
             in_use={shard.id},
             clock=self._clock,
-            # For a stream, Spark's driver has read before; a batch begins here.
-            has_worked=between.known and between.bounded_at is None,
+            has_worked=between.known,  # Spark's driver has read before
             lists_in_doubt=True,
         )
 
@@ -282,8 +223,7 @@ class RangeReader:
             shard.id,
             shard.position,
             closed=coordinator.is_closed(shard.id) or (between.closed and not may_be_gone),
-            bounded_at=_SECONDS_AFTER_START if may_be_gone else between.bounded_at,
-            began_seconds_ago=between.began.seconds_ago(self._clock) if between.began else 0.0,
+            bounded_at=_SECONDS_AFTER_START if may_be_gone else None,
             end=between.end,
             make_page=DecodedPage.part,
             clock=self._clock,

@@ -83,11 +83,6 @@ class BufferedPage(msgspec.Struct, frozen=True):
         """The number of its records."""
         return self.packed.count
 
-    @property
-    def json_size(self) -> int:
-        """Its share of the uncompressed body, in bytes."""
-        return self.size * self.body_size // max(1, len(self.packed.body))
-
     def page(self) -> Page:
         """Returns the uncompressed page."""
         body = pa.decompress(self.packed.body, self.body_size, codec=_CODEC, asbytes=True)
@@ -168,6 +163,12 @@ class BufferedShard:
     def has_ended(self) -> bool:
         """True once nothing follows: it is closed, and read to its end, here or by executors."""
         return self.tracked.status is ShardStatus.FINISHED
+
+    @property
+    def may_have_more(self) -> bool:
+        """True while it is being read, and the last read has not found its end."""
+        reader = self.reader
+        return not (reader is None or self.is_parked or reader.finished) and reader.may_have_more
 
     @property
     def is_complete(self) -> bool:

@@ -30,7 +30,6 @@ try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
-        ReadMaxBytes,
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
@@ -42,12 +41,6 @@ except ImportError:  # 4.0 and 4.1
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
         """As Spark 4.2 has it."""
-
-    class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
-        """As Spark 4.2 has it."""
-
-        def __init__(self, max_bytes: int) -> None:
-            self.max_bytes = max_bytes
 
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
         """As Spark 4.2 has it."""
@@ -65,7 +58,6 @@ else:
 __all__ = [
     "ReadAllAvailable",
     "ReadLimit",
-    "ReadMaxBytes",
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
 ]

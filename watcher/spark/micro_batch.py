@@ -39,18 +39,15 @@ def end_offset(
     shards: Shards,
     lineage: Lineage,
     *,
-    max_bytes: int | None = None,
     limits: SourceLimits = LIMITS,
     until: float = math.inf,
 ) -> Offset | None:
     """Returns the end of a micro-batch from `start` on; None if it would be empty.
 
     It has no record that was created after `until`, unless executors read it. A limit may split a
-    page. The record that reaches `max_bytes` is the last one.
+    page.
     """
-    admission = _Admission(
-        shards, limits, max_records or sys.maxsize, until, max_bytes=max_bytes or sys.maxsize
-    )
+    admission = _Admission(shards, limits, max_records or sys.maxsize, until)
     moved: dict[str, ShardOffset] = {}
     for shard_id in admission.run():
         shard, before = shards[shard_id], start.shards.get(shard_id)
@@ -106,8 +103,6 @@ class _Admission:
         limits: SourceLimits,
         records: int,
         until: float,
-        *,
-        max_bytes: int = sys.maxsize,
     ) -> None:
         self.full_at = math.inf
         """The time of the first record for which there was no room."""
@@ -118,7 +113,6 @@ class _Admission:
         self._heap: list[tuple[float, str]] = []
         self._records = records
         self._size = limits.batch
-        self._bytes = max_bytes
         self._children: dict[str, list[BufferedShard]] = {}
         for shard in shards.values():
             if shard.tracked.parent is not None:
@@ -127,10 +121,7 @@ class _Admission:
         sizes = [shard.bytes for shard in shards.values()]
         largest = max(sizes, default=0)
         self._all_fit = (
-            sum(waiting) <= records
-            and max_bytes == sys.maxsize
-            and sum(sizes) <= limits.batch
-            and largest <= limits.shard
+            sum(waiting) <= records and sum(sizes) <= limits.batch and largest <= limits.shard
         )
 
     def run(self) -> list[str]:
@@ -140,7 +131,7 @@ class _Admission:
                 self._open(shard)
         has_room = True
         while self._heap and self._heap[0][0] <= self._until:
-            if not has_room or min(self._records, self._size, self._bytes) <= 0:
+            if not has_room or min(self._records, self._size) <= 0:
                 self.full_at = self._heap[0][0]
                 break
             has_room = self._take(self._shards[heapq.heappop(self._heap)[1]])
@@ -177,8 +168,7 @@ class _Admission:
         count = page.count - taken.records
         if page.last_created > until:
             count = bisect.bisect_right(page.times, until, taken.records) - taken.records
-        count = min(count, self._records, self._within_bytes(page))
-        self._bytes -= page.json_size * count // page.count
+        count = min(count, self._records)
         size = page.size * count // page.count
         self._records -= count
         self._size -= size
@@ -186,10 +176,6 @@ class _Admission:
         taken.records += count
         if taken.records == page.count:
             taken.pages, taken.records = taken.pages + 1, 0
-
-    def _within_bytes(self, page: BufferedPage) -> int:
-        """Returns the number of a page's records that reach the limit: at least 1."""
-        return max(1, math.ceil(self._bytes * page.count / max(1, page.json_size)))
 
     def _go_on(self, shard: BufferedShard, taken: _Taken) -> bool:
         if taken.pages < len(shard.pages):

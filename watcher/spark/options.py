@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import typing
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -50,13 +49,6 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,15})([kmg]?)b?", text.strip().lower(), re.ASCII)
-    if found is None or int(found[1]) < 1:
-        raise UsageError("give a size like 512k, 64m or 1g", value=repr(text))
-    return int(found[1]) * int(1024 ** " kmg".index(found[2] or " "))
-
-
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(each.strip() for each in text.split(","))
     if "" in names or len(set(names)) < len(names):
@@ -97,8 +89,6 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A time or an age; None for everything up to now."""
     max_records: Annotated[int | None, _Option("maxRecordsPerTrigger", _count, "readStream")] = None
     """The most rows of a micro-batch."""
-    max_bytes: Annotated[int | None, _Option("maxBytesPerTrigger", _bytes, "readStream")] = None
-    """A micro-batch ends with the record that reaches it."""
     max_event_time_skew: Annotated[
         float, _Option("maxEventTimeSkew", parse_seconds, "readStream")
     ] = 60.0
@@ -131,7 +121,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_limited(self) -> bool:
         """True if the driver has to count the records of a micro-batch."""
-        return self.max_records is not None or self.max_bytes is not None
+        return self.max_records is not None
 
 
 _DECLARED: Final[Mapping[str, tuple[str, _Option]]] = {

@@ -12,8 +12,8 @@ import msgspec
 
 from watcher.aws.connect import connect, for_worker
 from watcher.aws.lister import Lister
-from watcher.aws.model import AfterSequence, AtTime, Service, TrimHorizon, opened_at
-from watcher.aws.retry import first_listing, retry_at_start
+from watcher.aws.model import AfterSequence, AtTime, Listing, Service, TrimHorizon, opened_at
+from watcher.aws.retry import first_listing
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
 from watcher.pull.ranges import Range
@@ -26,6 +26,7 @@ from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.read_ahead import ReadAhead, ReadAheadDriver, ReaderThreads
 from watcher.spark.succession import StreamSuccession
+from watcher.spark.tasks import BufferedRange
 from watcher.streams.coordinator import Coordinator, ReadAgain, ShardEnd
 from watcher.streams.lineage import RETENTION, Lineage, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
@@ -39,6 +40,10 @@ _FIRST_READS_SECONDS: Final = 0.1
 """The wait for the first reads of shards, so that the first micro-batch has all of them."""
 _FIRST_ANSWER_SECONDS: Final = 5.0
 """The longest wait of the very first answer for them: with a slow trigger it counts most."""
+_FILL_SECONDS: Final = 1.0
+"""The longest wait for the records that a limit asks for, where a backlog has them."""
+_FRESH_SECONDS: Final = 1.0
+"""The age up to which a planner's start, in several steps, takes one listing."""
 
 Report: TypeAlias = dict[str, int]
 """Figures of a query's progress, by their names."""
@@ -85,6 +90,8 @@ class Planner:
             losses=self._losses,
             clock=clock,
         )
+        self._listing: Listing | None = None
+        self._listed_at = 0.0
         self._coordinator: Coordinator | None = None
         self._first_shards: set[str] = set()  # those of the first offset
         self._stop_at: _StoppingPoint | None = None
@@ -106,20 +113,20 @@ class Planner:
         """The attributes of the table's key, in its order; empty where the service names none."""
         if self._coordinator is not None:
             return self._coordinator.listing.key_names
-        return retry_at_start(lambda: self._service.list_shards(self.arn), self._clock).key_names
+        return self._listed().key_names
 
     @classmethod
     def connected(cls, options: SourceOptions) -> Planner:
         """Returns a planner over the real service, its shards read by threads."""
         service, arn = connect(options.stream, options.connection)
-        ahead = ReadAhead(arn, CLOCK)
+        ahead = ReadAhead(arn, CLOCK, end=options.end)
         threads = ReaderThreads(ahead, lambda: for_worker(options.connection, arn))
         return cls(options, arn, service, threads, background=Lister(service))
 
     def initial_offset(self) -> Offset:
         """Returns a new query's start, as positions whose meaning does not change with time."""
         coordinator = self._new_coordinator(None)
-        coordinator.start(first_listing(self._service, self.arn))
+        coordinator.start(self._listed())
         self._losses.warn_if_starting_late(coordinator.listing)
         return Offset(
             self.arn,
@@ -135,11 +142,18 @@ class Planner:
             created=coordinator.listing.created,
         )
 
+    def _listed(self) -> Listing:
+        """Returns a listing, or that of a moment ago: a large stream's takes seconds."""
+        if self._listing is None or self._clock.monotonic() > self._listed_at + _FRESH_SECONDS:
+            self._listing = first_listing(self._service, self.arn)
+            self._listed_at = self._clock.monotonic()
+        return self._listing
+
     def stop_at_now(self) -> None:
         """Ends the query with the records written before this moment (`availableNow`)."""
         closed: set[str] | None = None
         try:
-            listing = retry_at_start(lambda: self._service.list_shards(self.arn), self._clock)
+            listing = self._listed()
             now, closed = listing.time, listing.closed()
         except StreamGoneError:  # `latest` reports it
             now = datetime.fromtimestamp(self._clock.time(), UTC)
@@ -152,9 +166,7 @@ class Planner:
         if former._stop_at is not None:
             self._stop_at = _StoppingPoint(former._stop_at.written, None)
 
-    def latest(
-        self, start: Offset, max_records: int | None, max_bytes: int | None = None
-    ) -> Offset:
+    def latest(self, start: Offset, max_records: int | None) -> Offset:
         """Returns the end of the next micro-batch; `start` itself if there is none now.
 
         Behind a stream that has ended, returns the start of the table's next stream.
@@ -175,7 +187,10 @@ class Planner:
                 if not self._are_tried() and self._clock.monotonic() < first_reads_by:
                     self._driver.wait(_IDLE_ANSWER_SECONDS)
                     continue
-                end = self._next_end(start, max_records, max_bytes, coordinator)
+                end = self._next_end(start, max_records, coordinator)
+                if end is not None and self._is_filling(max_records, now + _FILL_SECONDS):
+                    self._driver.wait(_IDLE_ANSWER_SECONDS)
+                    continue
                 if end is not None:
                     self._planned = end.shards
                     return end
@@ -188,12 +203,16 @@ class Planner:
                     return start
                 self._driver.wait(_IDLE_ANSWER_SECONDS)
 
+    def _is_filling(self, max_records: int | None, until: float) -> bool:
+        """True while more of a backlog is read for a micro-batch with a limit, for a moment."""
+        shards = self._ahead.shards.values()
+        if max_records is None or self._clock.monotonic() >= until:
+            return False
+        waiting = sum(page.count for shard in shards for page in shard.pages)
+        return waiting < max_records and any(shard.may_have_more for shard in shards)
+
     def _next_end(
-        self,
-        start: Offset,
-        max_records: int | None,
-        max_bytes: int | None,
-        coordinator: Coordinator,
+        self, start: Offset, max_records: int | None, coordinator: Coordinator
     ) -> Offset | None:
         """Returns the end of the next micro-batch; None if that would be empty now."""
         shards, lineage = self._ahead.shards, coordinator.lineage
@@ -212,7 +231,6 @@ class Planner:
             max_records,
             shards,
             lineage,
-            max_bytes=max_bytes,
             limits=self._ahead.limits,
             until=limit.until,
         )
@@ -245,17 +263,51 @@ class Planner:
         opened = min(map(unread_since, lineage.children(shard.id)), default=-math.inf)
         return math.inf if opened == -math.inf else opened
 
+    def up_to_now(self) -> list[BufferedRange]:
+        """Returns a batch's ranges: those of all micro-batches of a query with `availableNow`.
+
+        Executors read again what is more than one micro-batch may hold.
+        """
+        self.stop_at_now()
+        start, found, size = self.initial_offset(), dict[str, BufferedRange](), 0
+        while (end := self.latest(start, None)) is not start:
+            for each in self.ranges(start, end):
+                shard_id = each.between.shard_id
+                joined = found[shard_id].joined(each) if shard_id in found else each
+                size += 0 if joined.pages is None else each.size
+                if size > self._ahead.limits.batch and joined.pages is not None:
+                    size -= joined.size
+                    joined = BufferedRange(self._for_executors(joined.between, start, end))
+                # A batch keeps no order between shards: each is a task's by itself.
+                between = msgspec.structs.replace(joined.between, topmost=None)
+                found[shard_id] = msgspec.structs.replace(joined, between=between)
+            start = end
+        return list(found.values())
+
+    def ranges(self, start: Offset, end: Offset) -> list[BufferedRange]:
+        """Returns a micro-batch's ranges, with their pages where they were read already."""
+        found = list[BufferedRange]()
+        for between in offsets.ranges(start, end):
+            pages = self.pages(between)
+            # As of a shard that had its turn long ago, or of a micro-batch before a restart.
+            if pages is None:
+                between = self._for_executors(between, start, end)
+            if pages != []:
+                found.append(BufferedRange(between, pages))
+        return found
+
     def pages(self, between: Range) -> list[BufferedPage] | None:
         """Returns the pages of a range; None if executors have to read it."""
         with self._driver.lock:
             shard = self._ahead.shards.get(between.shard_id)
             return None if shard is None else shard.pages_between(between.start, between.upto)
 
-    def for_executors(self, between: Range, start: Offset, end: Offset) -> Range:
+    def _for_executors(self, between: Range, start: Offset, end: Offset) -> Range:
         """Returns a range as executors read it; reports a loss if records have left its shard.
 
         The planner has checked that when the shard was ready; after a crash, that may be long ago.
         """
+        between = msgspec.structs.replace(between, end=self._options.end)
         if between.starts_at_number:
             return between
         if self._coordinator is not None:
@@ -263,7 +315,7 @@ class Planner:
             shard = self._coordinator.lineage.shards.get(between.shard_id)
         else:
             try:
-                now = retry_at_start(lambda: self._service.list_shards(self.arn), self._clock).time
+                now = self._listed().time
             except StreamGoneError:
                 self._losses.report(str(between), "its stream is gone")
                 return between
@@ -318,7 +370,7 @@ class Planner:
         if self._coordinator is None:
             coordinator = self._new_coordinator(start)
             if not self._succession.follows:  # a running query has listed before
-                listing = first_listing(self._service, self.arn)
+                listing = self._listed()
                 self._losses.report_if_anew("checkpoint", start.created, listing)
                 coordinator.start(listing)
             self._coordinator = coordinator

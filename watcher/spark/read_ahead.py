@@ -46,6 +46,7 @@ class ReadAhead:
         arn: str,
         clock: Clock,
         *,
+        end: datetime | None = None,
         behind_seconds: float = BEHIND_SECONDS,
         limits: SourceLimits = LIMITS,
     ) -> None:
@@ -55,6 +56,7 @@ class ReadAhead:
         """The error that ended the reading."""
         self._arn = arn
         self._clock = clock
+        self._end = end
         self._behind_seconds = behind_seconds
         self.limits = limits
         self._due: list[tuple[float, int, BufferedShard]] = []
@@ -90,6 +92,7 @@ class ReadAhead:
             shard.frontier,
             closed=shard.closed,
             bounded_at=shard.bounded_at,
+            end=self._end,
             clock=self._clock,
             # An executor reads a backlog's next page.
             prefetches=shard.backlog is None,

@@ -18,7 +18,6 @@ from watcher.spark import offsets
 from watcher.spark.compat import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -26,7 +25,6 @@ from watcher.spark.offsets import Offset, OffsetJson
 from watcher.spark.options import SourceOptions
 from watcher.spark.planner import Planner, Report
 from watcher.spark.tasks import (
-    BufferedRange,
     KeysOf,
     TaskPartition,
     TaskRows,
@@ -95,11 +93,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Returns `maxRecordsPerTrigger`, or `maxBytesPerTrigger`: Spark takes one limit."""
-        options = self._options
-        if options.max_records is not None:
-            return ReadMaxRows(options.max_records)
-        return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
+        """Returns `maxRecordsPerTrigger`."""
+        most = self._options.max_records
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fixes the moment at which `availableNow` ends."""
@@ -114,8 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offsets.to_json(self._planner.initial_offset(), self._images)
         self._refuse_other_images(begin)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes
-        end = self._planner_of(begin.stream).latest(begin, most, size)
+        end = self._planner_of(begin.stream).latest(begin, most)
         return start if end is begin else offsets.to_json(end, self._images)
 
     def _refuse_other_images(self, stored: Offset) -> None:
@@ -144,15 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = Offset(finish.stream, {})
         self._refuse_other_images(finish)
         planner = self._planner_of(finish.stream)
-        ranges = list[BufferedRange]()
-        for between in offsets.ranges(begin, finish):
-            pages = planner.pages(between)
-            # As of a shard that had its turn long ago, or of a micro-batch before a restart.
-            if pages is None:
-                between = planner.for_executors(between, begin, finish)
-            ranges.append(BufferedRange(between, pages))
-        full = [each for each in ranges if each.pages != []]
-        tasks = share_among_tasks(full, self._parallelism)
+        tasks = share_among_tasks(planner.ranges(begin, finish), self._parallelism)
         keys = self._keys(self._options.connection, finish.stream) if tasks else None
         names = planner.key_names if tasks else ()
         return [TaskPartition(finish.stream, each, keys, names) for each in tasks]

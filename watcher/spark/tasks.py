@@ -46,6 +46,13 @@ class BufferedRange(msgspec.Struct, frozen=True):
     between: Range
     pages: list[BufferedPage] | None = None
 
+    def joined(self, later: BufferedRange) -> BufferedRange:
+        """Returns this range with the one that follows it in its shard."""
+        between = msgspec.structs.replace(self.between, upto=later.between.upto)
+        if self.pages is None or later.pages is None:
+            return BufferedRange(between)
+        return BufferedRange(between, self.pages + later.pages)
+
     @property
     def size(self) -> int:
         """Returns how much there is to do, in bytes of packed pages."""
@@ -91,18 +98,11 @@ class TaskRows:
         self._connect = connect
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one task: a micro-batch's shard by shard, a batch's as they come."""
+        """Yields the rows of one task, shard by shard."""
         if not isinstance(partition, TaskPartition):
             return  # Spark's own, for a stream without shards
         if partition.keys is not None:
             handed_credentials(self._options.connection, partition.arn).take(partition.keys)
-        # A batch: Spark keeps its partitions for every action on a DataFrame, however late. The
-        # shards that have come since are found here.
-        if up_to_now := [each.between for each in partition.ranges if each.between.bounded_at]:
-            reader = self._connect(self._options, partition.arn)
-            for between, page in reader.read_together(up_to_now):
-                yield self._encoded(page, between, partition)
-            return
         for each in partition.ranges:
             if each.pages is None:
                 pages = self._connect(self._options, partition.arn).read(each.between)

@@ -72,8 +72,8 @@ class EndDetector:
     """Finds the end of an open shard while it is read.
 
     From `bounded_at` on, by the service's clock, an iterator at LATEST is behind every record
-    that must be delivered; by this machine's, two seconds after the start, which was
-    `began_seconds_ago`. `--until` is another end, which the reader finds by the records' times.
+    that must be delivered; by this machine's, two seconds after the start. `--until` is another
+    end, which the reader finds by the records' times.
     """
 
     def __init__(
@@ -84,7 +84,6 @@ class EndDetector:
         *,
         clock: Clock,
         reads: PageFetcher,
-        began_seconds_ago: float = 0.0,
     ) -> None:
         self.number: int | None = None
         """The number of the first record written after the start, once known."""
@@ -97,7 +96,7 @@ class EndDetector:
         self._shard_id = shard_id
         self._bounded_at = bounded_at
         self._clock = clock
-        self._due = clock.monotonic() + max(0.0, TIMING.written_seconds - began_seconds_ago)
+        self._due = clock.monotonic() + TIMING.written_seconds
         self._probes: list[str] = []
         """Iterators at LATEST that have returned no record yet."""
         self._candidates: list[int] = []

@@ -86,11 +86,11 @@ class ShardReader:
     start of a replacement reader; `latest` is the time that "latest" means if the first iterator
     has to be retried.
 
-    With `bounded_at` and `began_seconds_ago` (see `EndDetector`) the reader also finishes once a
-    shard that is not `closed` is read up to now; with `end` it drops records created later, and
-    finishes after many of them. Records that the `page_filter` rejects may be left out of the
-    pages, which `make_page` builds. With `prefetches` it requests the page after a full one while
-    it handles that. `rate` is the rate limit that a former reader has learned.
+    With `bounded_at` (see `EndDetector`) the reader also finishes once a shard that is not `closed`
+    is read up to now; with `end` it drops records created later, and finishes after many of them.
+    Records that the `page_filter` rejects may be left out of the pages, which `make_page` builds.
+    With `prefetches` it requests the page after a full one while it handles that. `rate` is the
+    rate limit that a former reader has learned.
     """
 
     def __init__(  # noqa: PLR0913 (what a read depends on, by keyword)
@@ -101,7 +101,6 @@ class ShardReader:
         *,
         closed: bool = False,
         bounded_at: datetime | None = None,
-        began_seconds_ago: float = 0.0,
         end: datetime | None = None,
         page_filter: PageFilter | None = None,
         make_page: MakePage = make_page,
@@ -141,7 +140,6 @@ class ShardReader:
                 bounded_at,
                 clock=clock,
                 reads=self.reads,
-                began_seconds_ago=began_seconds_ago,
             )
 
     @property

@@ -26,14 +26,13 @@ def stream(clock: HandClock) -> PlayedStream:
     return made
 
 
-def end(clock: HandClock, shard_id: str = "a", began_seconds_ago: float = 0.0) -> EndDetector:
+def end(clock: HandClock, shard_id: str = "a") -> EndDetector:
     made = EndDetector(
         ARN,
         shard_id,
         NOON + timedelta(seconds=3),
         clock=clock,
         reads=PageFetcher(clock),
-        began_seconds_ago=began_seconds_ago,
     )
     made.on_iterator(NOON)
     return made
@@ -92,15 +91,6 @@ def test_an_idle_shard_ends_as_soon_as_a_write_would_have_reached_it(clock: Hand
     began, made = clock.monotonic(), end(clock)
     assert pages_to_the_end(clock, made, "a") == 36
     assert 2 <= clock.monotonic() - began < 3
-
-
-@pytest.mark.parametrize("seconds", [0.4, 0.9, 60])
-def test_the_time_since_the_beginning_counts_but_the_empty_pages_take_theirs(
-    clock: HandClock, seconds: float
-) -> None:
-    began, made = clock.monotonic(), end(clock, began_seconds_ago=seconds)
-    assert pages_to_the_end(clock, made, "a") == 36
-    assert clock.monotonic() - began == pytest.approx(max(2 - seconds, 1.0), abs=0.05)
 
 
 def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
