@@ -167,10 +167,10 @@ def test_the_other_table_may_be_of_another_account_and_region(
         command = ["verify", "orders", "--endpoint-url", shop.endpoint, "--with", "orders"]
         assert main([*command, "--with-profile", "theirs"]) == 0
         other.client("dynamodb").delete_item(TableName="orders", Key=key("ada", 7))
-        assert main([*command, "--with-profile", "theirs", "--with-region", "eu-west-1"]) == 1
+        assert main([*command, "--with-profile", "theirs"]) == 1
         assert "PK=ada, SK=order-7   only here" in capsys.readouterr().out
-    assert main(["verify", "orders", "--with", "./config", "--with-region", "x"]) == 2
-    assert "--with-region: it is for another table" in capsys.readouterr().err
+    assert main(["verify", "orders", "--with", "./config", "--with-profile", "x"]) == 2
+    assert "--with-profile: it is for another table" in capsys.readouterr().err
 
 
 def test_an_archive_is_no_copy(shop: Simulator, capsys: pytest.CaptureFixture[str]) -> None:

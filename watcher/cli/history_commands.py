@@ -428,22 +428,12 @@ def _count(
     if top < 0:
         raise UsageError("give 0 (all) or more", "top", str(top))
     names = counts.dimensions(by or (counts.CALLER if "who" in origins.typed else "kind"))
-    hidden, trail = options.redaction(values), _trail_of(names, who, origins, values)
-    matches = options.record_filter(values)
-    start, until = start_time(values["start"]), end(values["until"], values["start"])
-    found = Sources.named(sources, options.connection(values))
-    _refuse_bad_key(found, values["key"])
-    if trail is None:
-        made = Counts(names, redaction=hidden)
-        wanted = None if matches is None else matches.matching_indexes
-        found.open(start, wanted, tells_expiry=True)
-        made.add(filter(matches, records_until(found.records(), until)))
-    else:
-        callers = Callers(found.table_arn, start, until)
-        made = Counts(names, callers, hidden)
-        found.open(start, tells_expiry=True)
-        # All changes are taken in: a call that made one of them has not made another.
-        made.add(filter(matches, callers.adding(records_until(found.records(), until))))
+    made = Counts(names, redaction=options.redaction(values))
+    trail = _trail_of(names, who, origins, values)
+    found, callers, records = read_changes(sources, values, trail)
+    made.callers = callers
+    made.add(records)
+    if trail is not None and callers is not None:
         reading = trail.read(callers)
         made.name_callers(lambda change: callers.answer(change, reading.incomplete))
     rows = made.rows(top)
@@ -470,11 +460,25 @@ def _trail_of(
     return None
 
 
-def _refuse_bad_key(sources: Sources, key: Sequence[str] | None) -> None:
-    """Raises for a key that no item of the table can have, if the role may describe the table."""
-    if key and sources.stream is not None:
+def read_changes(
+    names: Sequence[str], values: Values, trail: Trail | None
+) -> tuple[Sources, Callers | None, Iterator[Record]]:
+    """Opens sources; returns them, who finds the callers if there is a trail, and the changes.
+
+    Raises UsageError for a key that no item of the table can have, if the role may describe it.
+    """
+    matches = options.record_filter(values)
+    start, until = start_time(values["start"]), end(values["until"], values["start"])
+    found = Sources.named(names, options.connection(values))
+    if values["key"] and found.stream is not None:
         with suppress(StreamError):
-            check_key_values(key, sources.stream.table.description.types)
+            check_key_values(values["key"], found.stream.table.description.types)
+    callers = None if trail is None else Callers(found.table_arn, start, until)
+    # For callers all changes are read: a call that made one of them has not made another.
+    is_cut = matches is not None and callers is None
+    found.open(start, matches.matching_indexes if is_cut and matches else None, tells_expiry=True)
+    records = records_until(found.records(), until)
+    return found, callers, filter(matches, callers.adding(records) if callers else iter(records))
 
 
 def _print_counts(

@@ -17,7 +17,6 @@ from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.cli import completers, options
 from watcher.cli.command_line import PROGRAM
-from watcher.cli.options import Values
 from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
@@ -36,7 +35,6 @@ from watcher.time_machine.undo import (
     plan_undo,
 )
 from watcher.time_machine.undo_plan import (
-    CallerFilter,
     ChangeFilter,
     UndoStep,
     caller_filter,
@@ -137,40 +135,29 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
         for name, each in (("start", start), ("until", until))
     )
     place = None if plan_file is None else Path(plan_file)
+    call = called("undo", values, origins.typed)
     if apply is not None:
         _refuse_with_plan(sources, origins, "apply", "plan_file")
         if force_conflicts and not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UsageError("it asks for confirmation, so it needs a terminal", "force_conflicts")
         plan = open_plan(Path(apply), connection)
         logger.info(f"Undoes {_about(plan)}")
-        call = called("undo", values, origins.typed)
         return _apply(plan, write_limit, force_conflicts and _confirmed(plan), output, call)
     for name in ("write_limit", "force_conflicts"):
         if name in origins.typed:
             raise UsageError("use it with --apply: nothing is written before", name)
     if revert is not None:
         _refuse_with_plan(sources, origins, "revert")
-        return _show(
-            plan_revert(Path(revert), connection, place),
-            output,
-            called("undo", values, origins.typed),
-        )
+        return _show(plan_revert(Path(revert), connection, place), output, call)
     if not sources:
         raise UsageError("name a stream, or a plan with --apply or --revert")
     if only_by is None and "who" not in origins.typed:  # a default is for other commands
         who = None
     by = caller_filter(only_by, who, AwsConfig(values["region"], values["profile"]))
-    changes = _change_filter(start, until, by, values)
+    choice = {name: values[name] or None for name in _CHOICE}
+    changes = ChangeFilter(start, until, by=by, **choice)
     named = Sources.named(sources, connection, strict=True)
-    return _show(plan_undo(named, changes, place), output, called("undo", values, origins.typed))
-
-
-def _change_filter(
-    start: str | None, until: str | None, by: CallerFilter | None, values: Values
-) -> ChangeFilter:
-    """Returns the filter of the changes to undo. Raises UsageError."""
-    only, key, filters, grep = (values[name] or None for name in ("only", "key", "filters", "grep"))
-    return ChangeFilter(start, until, by=by, only=only, key=key, filters=filters, grep=grep)
+    return _show(plan_undo(named, changes, place), output, call)
 
 
 def _refuse_untyped(origins: options.Origins) -> None:
@@ -226,7 +213,7 @@ def _about(plan: Undo) -> str:
 def _show(plan: Undo, output: str, call: str) -> int:
     logger.info(f"Undoes {_about(plan)}")
     if output == "json":
-        _write([_row(step) for step in (*plan, *plan.kept)])
+        write_document([_row(step) for step in (*plan, *plan.kept)])
     else:
         for step in (*plan, *plan.kept):
             write_text("".join(f"{line}\n" for line in _lines(step)))
@@ -293,10 +280,6 @@ def _row(step: UndoStep) -> dict[str, object]:
     }
 
 
-def _write(rows: list[dict[str, object]]) -> None:
-    write_document(rows)
-
-
 def _apply(plan: Undo, limit: float, force: bool, output: str, call: str) -> int:
     counts: Counter[Outcome] = Counter()
     rows: list[dict[str, object]] = []
@@ -315,7 +298,7 @@ def _apply(plan: Undo, limit: float, force: bool, output: str, call: str) -> int
         raise
     finally:
         if output == "json":
-            _write(rows)
+            write_document(rows)
     path = plan.header.reverts or str(plan.path)
     option = "--apply" if plan.header.reverts else "--revert"
     back = f"; to take it back: {call} {option} {shlex.quote(path)}"

@@ -23,8 +23,8 @@ from watcher.cli.undo import called
 from watcher.declared import Opt
 from watcher.errors import UsageError, blame, refuse_bad_limit
 from watcher.formatting import style
-from watcher.formatting.differences import shortened, shown_pair
-from watcher.formatting.style import paint, shown_time, time_text
+from watcher.formatting.differences import shortened, shown_pair, shown_value
+from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.text import grouped, printable, write_document, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
@@ -76,7 +76,6 @@ _With = Annotated[
         completer=completers.files,
     ),
 ]
-_WithRegion = Annotated[str | None, Opt("the region of another table", "REGION")]
 _WithProfile = Annotated[str | None, Opt("the profile for another table: another account", "NAME")]
 _Ignore = Annotated[
     list[str] | None, Opt("an attribute that does not count; repeat it", "ATTRIBUTE")
@@ -102,87 +101,67 @@ def verify_command(line: CommandLine) -> Callable[..., int]:
     """Compares a table with a copy."""
     return options.with_options(
         _compare,
-        options.declared_by(_Comparison),
         options.declared_by(WatchOptions, *options.REDACT, *options.AWS),
         options.declared_by(style.set_up),
         options.declared_by(status_line),
     )
 
 
-class _Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The copy to compare, and the settings of the comparison, from the command line."""
-
-    with_: _With = None
-    with_region: _WithRegion = None
-    with_profile: _WithProfile = None
-    ignore: _Ignore = None
-    at: _At = None
-    lag: _Lag = "1m"
-    read_limit: _Limit = None
-
-    def open(
-        self,
-        sources: Sequence[str],
-        connection: AwsConfig,
-        on_progress: Callable[[int, float, float], object],
-    ) -> Verifier:
-        """Opens both sides. Raises UsageError, StreamError."""
-        limit = self.read_limit
-        refuse_bad_limit("read_limit", limit)
-        return Verifier(
-            copy=_copy(self, connection),
-            sources=Sources.named(sources, connection, strict=True),
-            lag=_age(self.lag),
-            ignore=self.ignore or (),
-            read_limit=limit,
-            on_progress=on_progress,
-        )
-
-    def cost(self, verifier: Verifier) -> str:
-        """Returns an estimate of the capacity that the reading takes."""
-        units = verifier.table.read_units
-        text = f"the table's scan takes {grouped(units, 'read unit')}"
-        if isinstance(verifier.copy, TableCopy):
-            others = verifier.copy.table.read_units
-            text += f", the other table's {others:,}"
-            units = max(units, others)
-        if self.read_limit is not None and units > self.read_limit:
-            text += f": at {self.read_limit:g} a second {duration_text(units / self.read_limit)}"
-        return text
-
-
 def _compare(
     *sources: _Sources,
+    with_: _With = None,
+    with_profile: _WithProfile = None,
+    ignore: _Ignore = None,
+    at: _At = None,
+    lag: _Lag = "1m",
+    read_limit: _Limit = None,
     repair: _Repair = None,
     output: options.Output = "text",
-    **values: object,
+    **values: options.Value,
 ) -> int:
     options.refuse_redaction(values, "it shows both values of what differs")
     options.call(style.set_up, values)
-    comparison = options.call(_Comparison, values)
-    if comparison.with_ is None:
+    if with_ is None:
         raise UsageError("name a copy: verify orders --with ./mirror/orders")
     connection = options.connection(values)
+    refuse_bad_limit("read_limit", read_limit)
     with options.call(status_line, values) as line:
-        verifier = comparison.open(sources, connection, _Progress(line).show)
-        copy = verifier.copy
+        copy = _copy(with_, at, with_profile, connection, read_limit)
         if repair is not None and not isinstance(copy, TableCopy):
             text = "only a table can be repaired; make another copy anew"
             raise UsageError(text, "repair", repair)
+        verifier = Verifier(
+            Sources.named(sources, connection, strict=True),
+            copy,
+            lag=_age(lag),
+            ignore=ignore or (),
+            read_limit=read_limit,
+            on_progress=_Progress(line).show,
+        )
         what = f"{' '.join(sources)} with {copy.label}"
-        logger.info(f"Compares {what}; {comparison.cost(verifier)}")
+        logger.info(f"Compares {what}; {_cost(verifier.table.read_units, copy, read_limit)}")
         found = verifier.run()
         _print(verifier, found, output)
     if repair is not None and isinstance(copy, TableCopy) and found.found:
         other = {
-            "profile": comparison.with_profile or values["profile"],
+            "profile": with_profile or values["profile"],
             "endpoint_url": values["endpoint_url"],
         }
         typed = [name for name, value in other.items() if value is not None]
-        _save_repair(
-            found, copy, verifier.table.description.arn, repair, called("undo", other, typed)
-        )
+        _save_repair(found, verifier, copy, repair, called("undo", other, typed))
     return 1 if found.differing else 0
+
+
+def _cost(units: int, copy: Copy, read_limit: float | None) -> str:
+    """Returns an estimate of the capacity that the reading takes."""
+    text = f"the table's scan takes {grouped(units, 'read unit')}"
+    if isinstance(copy, TableCopy):
+        others = copy.table.read_units
+        text += f", the other table's {others:,}"
+        units = max(units, others)
+    if read_limit is not None and units > read_limit:
+        text += f": at {read_limit:g} a second {duration_text(units / read_limit)}"
+    return text
 
 
 class _Progress:
@@ -206,8 +185,11 @@ class _Progress:
             logger.info(f"scanned: {grouped(items, 'item')}")
 
 
-def _save_repair(found: Verification, copy: TableCopy, table: str, path: str, call: str) -> None:
-    count = grouped(save_repair(found, copy.table, table, Path(path)), "item")
+def _save_repair(
+    found: Verification, verifier: Verifier, copy: TableCopy, path: str, call: str
+) -> None:
+    like = verifier.table.description.arn
+    count = grouped(save_repair(found, copy.table, like, Path(path)), "item")
     how = f"to do it: {call} --apply {shlex.quote(path)}"
     if more := found.differing - len(found.found):
         how += f"; then verify again: {grouped(more, 'more item')} had no room in it"
@@ -219,44 +201,40 @@ def _age(text: str) -> timedelta:
         return timedelta(seconds=parse_seconds(text))
 
 
-def _copy(given: _Comparison, connection: AwsConfig) -> Copy:
+def _copy(
+    name: str,
+    at: str | None,
+    profile: str | None,
+    connection: AwsConfig,
+    read_limit: float | None,
+) -> Copy:
     """Opens a copy by its name. Raises UsageError, StreamError."""
-    assert given.with_ is not None
-    text, at = given.with_, None if given.at is None else past_time(given.at, "at")
-    in_s3 = text.startswith("s3://")
-    if "://" in text and not in_s3:
+    moment = None if at is None else past_time(at, "at")
+    in_s3 = name.startswith("s3://")
+    if "://" in name and not in_s3:
         raise UsageError(
             "it is no copy that can be compared: export a database to Parquet, as DuckDB's COPY "
             "does, and give the file",
             "with_",
-            text,
+            name,
         )
-    path = None if in_s3 else copy_path(text)
+    path = None if in_s3 else copy_path(name)
     is_table = path is None and not in_s3
-    elsewhere = [name for name in ("with_region", "with_profile") if getattr(given, name)]
-    if elsewhere and not is_table:
-        raise UsageError("it is for another table, not for a path", elsewhere[0])
+    if profile and not is_table:
+        raise UsageError("it is for another table, not for a path", "with_profile")
     if path is not None and is_archive(path):
-        raise UsageError("it holds changes, not items: give a copy of the items", "with_", text)
+        raise UsageError("it holds changes, not items: give a copy of the items", "with_", name)
     if path is not None and not is_mirror(path):
-        return FileCopy(path, at)
+        return FileCopy(path, moment)
     if at is not None:
         raise UsageError("leave it out: a mirror or a table has its own", "at")
-    if is_table:
-        return TableCopy(
-            open_table(text, _other(given, connection)), f"table {text}", given.read_limit
-        )
-    return _mirror(text)
-
-
-def _other(given: _Comparison, connection: AwsConfig) -> AwsConfig:
-    """Returns the connection to the other table."""
-    region, profile = given.with_region, given.with_profile
-    if region is None and profile is None:
-        # An ARN's own region counts, not that of the other table.
-        of_arn = str(given.with_).startswith("arn:")
-        return msgspec.structs.replace(connection, region=None if of_arn else connection.region)
-    return AwsConfig(region, profile or connection.profile)
+    if not is_table:
+        return _mirror(name)
+    if profile:
+        connection = AwsConfig(None, profile)
+    elif name.startswith("arn:"):  # its own region counts, not that of the other table
+        connection = msgspec.structs.replace(connection, region=None)
+    return TableCopy(open_table(name, connection), f"table {name}", read_limit)
 
 
 def _mirror(to: str) -> Copy:
@@ -270,8 +248,7 @@ def _mirror(to: str) -> Copy:
 
 def _print(verifier: Verifier, found: Verification, output: str) -> None:
     if output == "json":
-        document = _document(verifier, found)
-        write_document(document)
+        write_document(_document(verifier, found))
     else:
         name = table_name(verifier.table.description.arn)
         items = f"{found.items:,} items, {found.differing:,} differ"
@@ -288,7 +265,7 @@ def _print(verifier: Verifier, found: Verification, output: str) -> None:
 
 def _line(item: DifferentItem, difference: CopyDifference) -> str:
     key = printable_key(wire_item(msgspec.json.encode(item.key)))
-    return f"{key}   {_sides(item, difference)}   {_reason(item, difference, _painted)}"
+    return f"{key}   {_sides(item, difference)}   {_reason(item, difference)}"
 
 
 def _sides(item: DifferentItem, difference: CopyDifference) -> str:
@@ -305,20 +282,14 @@ def _sides(item: DifferentItem, difference: CopyDifference) -> str:
     return "; ".join(parts)
 
 
-def _shown(there: WireValue | Absent, here: WireValue | Absent) -> tuple[str, str]:
+def _shown(there: WireValue | Absent, here: WireValue | Absent) -> Sequence[str]:
     if isinstance(there, Absent) or isinstance(here, Absent):
-        shown = ["nothing" if isinstance(each, Absent) else _alone(each) for each in (there, here)]
-        return shown[0], shown[1]
+        sides = (there, here)
+        return ["nothing" if isinstance(e, Absent) else shown_value(native(e)) for e in sides]
     return shown_pair(native(there), native(here))
 
 
-def _alone(value: WireValue) -> str:
-    return shown_pair(native(value), None)[0]
-
-
-def _reason(
-    item: DifferentItem, difference: CopyDifference, shown_kind: Callable[[str], str] = str
-) -> str:
+def _reason(item: DifferentItem, difference: CopyDifference) -> str:
     change = difference.missing
     if item.copies > 1:
         return "several items have this key"
@@ -326,11 +297,7 @@ def _reason(
         return "no change explains it"
     when = "" if change.at is None else f" {shown_time(creation_time(change.at))}"
     number = shortened(change.number, _ID_CHARACTERS)
-    return f"change {number} ({shown_kind(change.kind)}{when}) is missing there"
-
-
-def _painted(kind: str) -> str:
-    return paint(kind, kind)
+    return f"change {number} ({change.kind}{when}) is missing there"
 
 
 def _document(verifier: Verifier, found: Verification) -> dict[str, object]:

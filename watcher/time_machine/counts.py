@@ -48,7 +48,6 @@ class Counts:
     def __init__(
         self,
         by: Sequence[str],
-        callers: Callers | None = None,
         redaction: Redaction | None = None,
         *,
         most_in_memory: int = _MOST_IN_MEMORY,
@@ -61,7 +60,8 @@ class Counts:
         """What was counted before: of each value one line for each time that it was moved here."""
         self._times = [index for index, name in enumerate(by) if name in _UNITS]
         self._unnamed: Counter[tuple[Value, ChangeKey]] = Counter()
-        self._callers = callers
+        self.callers: Callers | None = None
+        """Tells the changes apart that are counted by caller."""
         self._redaction = redaction
         self._parts = [_part(name) for name in by]
 
@@ -71,12 +71,12 @@ class Counts:
             self.changes += 1
             shown = record if self._redaction is None else self._redaction(record)
             for value in product(*(part(shown) for part in self._parts)):
-                if self._callers is None:
+                if self.callers is None:
                     self._counter[value] += 1
                     if len(self._counter) > self._most_in_memory:
                         self._move_to_lines()
                 else:
-                    self._unnamed[value, self._callers.change_key(record)] += 1
+                    self._unnamed[value, self.callers.change_key(record)] += 1
         return self
 
     def name_callers(self, answer: Callable[[ChangeKey], Answer]) -> None:
