@@ -11,7 +11,7 @@ import pytest
 from tests.simulator import Simulator
 from tests.support import trails
 from tests.support.hand_clock import HandClock
-from tests.support.trails import ARN, Event, deliver, role
+from tests.support.trails import Event, deliver, role
 from watcher.cli import main
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -100,17 +100,6 @@ def test_an_undo_of_what_one_caller_has_written(capsys: pytest.CaptureFixture[st
     assert err.endswith(shown.removeprefix(out))
     assert main(["undo", "--apply", "plan.jsonl"]) == 1
     assert "restored 1, conflicts 1" in capsys.readouterr().err
-
-
-def test_the_command_is_the_one_that_a_warning_gives(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (shown,) = (text for kind, text in BLOCKS if kind == "sh")
-    deliver(tmp_path / "other", BEGAN + 60, trails.put(BEGAN, table=f"{ARN}-of-others"))
-    words = ["history", "orders", "--key", "PK=ada", "--key", "SK=order-7", "--who", "other"]
-    assert main(words) == 0
-    (line,) = [each for each in capsys.readouterr().err.splitlines() if "aws cloudtrail" in each]
-    assert line.endswith(shown.strip())
 
 
 @pytest.mark.parametrize("text", PROGRAMS)

@@ -463,7 +463,7 @@ def _trail_of(
 def read_changes(
     names: Sequence[str], values: Values, trail: Trail | None
 ) -> tuple[Sources, Callers | None, Iterator[Record]]:
-    """Opens sources; returns them, who finds the callers if there is a trail, and the changes.
+    """Opens sources; returns them, the finder of callers if there is a trail, and the changes.
 
     Raises UsageError for a key that no item of the table can have, if the role may describe it.
     """

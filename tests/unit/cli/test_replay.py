@@ -123,14 +123,6 @@ def test_a_signal_lets_the_record_in_hand_be_finished_in_time(
     assert program.err[-1] == f"Ended early: {done}, 0 failed, 0 unreadable"
 
 
-def test_the_shard_is_known_again(
-    letters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = handler(tmp_path, "print(record.shard_id, record.new['n'])")
-    assert main(["replay", str(letters), *arguments]) == 0
-    assert capsys.readouterr().out.splitlines() == ["shard-0 1", "shard-0 2", "shard-0 3"]
-
-
 def test_what_fails_again_is_status_1_and_may_become_a_letter_again(
     letters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,15 +132,6 @@ def test_what_fails_again_is_status_1_and_may_become_a_letter_again(
     assert status == 1
     assert len(again.read_text().splitlines()) == 1
     assert main(["replay", str(again), "--print-summary"]) == 0
-
-
-def test_lines_of_print_json_are_replayed_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "changes.jsonl"
-    path.write_text("".join(json.dumps(wire(number)) + "\n" for number in range(3)))
-    assert main(["replay", str(path), "--print-json"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 def test_a_line_that_is_cut_off_is_named_and_the_rest_replayed(

@@ -214,11 +214,6 @@ def test_conflicts_are_asked_about_on_a_terminal_and_put_back_by_a_yes(
     assert items(simulator)["c"]["v"] == {"N": "1"}
 
 
-def test_until_now_is_a_time(simulator: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["undo", "orders", "--from", at(simulator, 12), "--until", "now"]) == 0
-    assert "MODIFY pk=c (2 changes)" in capsys.readouterr().out
-
-
 def test_nothing_to_undo_leaves_no_plan(
     simulator: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -247,6 +242,10 @@ def test_without_a_yes_conflicts_stay(
         (["orders"], "--from: give the time of the first change to undo"),
         (["orders", "--from", "2099-01-01"], "is in the future"),
         (["orders", "--from", "40h"], "is before what orders holds, which begins"),
+        (["orders", "--from", "10m", "--until", "20m"], "it is before the beginning"),
+        (["orders", "--from", "15m", "--plan", "PLAN"], "it already exists"),
+        (["--apply", "OTHER"], "it is not an undo plan"),
+        (["--revert", "OTHER"], "it is not an undo plan"),
         (["orders", "--from", "15m", "--key", "v=5"], "--key v: no such key attribute; the table"),
         (["--apply", "x", "--force-conflicts"], "it asks for confirmation, so it needs a terminal"),
         (["orders", "--from", "1h", "--force-conflicts"], "use it with --apply"),
@@ -271,25 +270,10 @@ def test_without_a_yes_conflicts_stay(
 def test_bad_input_is_one_line(
     words: list[str], message: str, simulator: Simulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("OTHER").write_text("{}\n")
     words = [plan(simulator) if word == "PLAN" else word for word in words]
     assert main(["undo", *words]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_a_role_that_may_not_write_is_told_what_it_takes(
-    simulator: Simulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    denied = {
-        "auth_error": "AccessDeniedException",
-        "auth_operations": ("PutItem", "DeleteItem"),
-    }
-    before = items(simulator)
-    with simulator.faulty(**denied):
-        path = plan(simulator, "--key", "pk=a")
-        status, _, last = run(capsys, "--apply", path)
-    assert status == 3
-    assert "no permission" in last and "the role needs dynamodb:PutItem on" in last
-    assert items(simulator) == before
 
 
 def test_what_writes_has_to_be_typed(

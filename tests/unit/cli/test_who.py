@@ -122,13 +122,6 @@ def test_history_as_json_and_csv(night: Shop, capsys: pytest.CaptureFixture[str]
     ]
 
 
-def test_without_who_history_is_as_ever(night: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history", "orders", *ONE, "-o", "csv"]) == 0
-    out = capsys.readouterr().out
-    assert out.splitlines()[0] == "time,kind,by_ttl,attribute,old,new"
-    assert "role/" not in out
-
-
 def test_history_in_a_program(night: Shop) -> None:
     found = history("orders", key={"PK": "ada", "SK": "order-7"}, who="trail")
     assert [each.certainty for each in found.answers][:2] == [Certainty.CERTAIN] * 2
@@ -141,16 +134,6 @@ def test_data_events_that_are_off_are_told(shop: Shop, capsys: pytest.CaptureFix
     out, err = capsys.readouterr()
     assert "by whom is unknown   the trail has no call that writes to this table" in out
     assert f"no call that writes to {ARN}: have the trail log its data events" in err
-
-
-def test_a_change_of_just_now_has_to_wait(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    shop.advance(2 * HOUR)
-    shop.write(7, 1, shop.called("api"))
-    assert main(["history", "orders", *ONE, "--who", "trail"]) == 0
-    out, err = capsys.readouterr()
-    assert "may be by role/api" in out
-    assert "logs come 5 to 15 minutes late: ask again after" in out
-    assert "put-event-selectors" not in err
 
 
 def test_control_characters_of_a_session_stay_on_the_line(

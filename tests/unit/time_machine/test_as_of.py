@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -41,15 +40,6 @@ def test_any_second_is_as_the_ledger_has_it_while_others_write(seed: int) -> Non
             assert by_key(one) == {
                 name: item for name, item in ledger.at(second).items() if name == key
             }
-
-
-def test_the_second_that_is_not_over_is_waited_for() -> None:
-    with Ledger(1) as ledger:
-        ledger.write(20)
-        second = ledger.second
-        found = items_as_of(ledger.sources(), moment(second))
-        assert ledger.second >= second + 3
-        assert by_key(found) == ledger.at(second)
 
 
 def test_a_filter_sees_the_items_as_they_were() -> None:
@@ -148,13 +138,6 @@ def test_a_table_that_was_made_anew_is_refused() -> None:
         sources = ledger.sources(TablesMadeAnew(ledger.connection, moment(ledger.second)))
         with pytest.raises(StreamError, match="was deleted and created again"):
             items_as_of(sources, moment(second))
-
-
-def test_without_a_stream_it_can_t_be_told(tmp_path: Path) -> None:
-    from watcher import as_of
-
-    with pytest.raises(UsageError, match="name its stream, too"):
-        as_of(str(tmp_path), at="1h")
 
 
 def test_ctrl_c_waits_for_no_part_of_a_scan() -> None:

@@ -95,14 +95,6 @@ def test_a_call_that_may_have_made_a_change_that_was_not_read_is_uncertain(
     assert answer.reason == ("" if is_certain else AT_THE_EDGE)
 
 
-def test_two_callers_are_both_named() -> None:
-    events = [trails.put(SECOND, by=role("release-112")), trails.update(SECOND + 1)]
-    (answer,) = found(events, change())
-    assert answer.certainty is Certainty.SEVERAL
-    assert names(answer) == ["role/api", "role/release-112"]
-    assert answer.reason == "2 callers within 2 s"
-
-
 def test_a_removal_is_not_by_who_has_put_and_a_change_not_by_who_has_deleted() -> None:
     events = [trails.delete(SECOND, by=role("cleaner")), trails.put(SECOND, by=role("api"))]
     removal, insert = found(events, change(kind="REMOVE"), change(kind="INSERT"))
@@ -214,15 +206,6 @@ def test_more_changes_than_calls_are_not_certain() -> None:
     assert [each.certainty for each in apart] == [Certainty.CERTAIN, Certainty.UNKNOWN]
 
 
-def test_what_makes_a_trail_incomplete_takes_the_certainty() -> None:
-    callers = Callers()
-    noted = callers.add_change(change())
-    for call in calls_in(trails.content(trails.put(SECOND)), callers.tables):
-        callers.add_call(call)
-    answer = callers.answer(noted, lambda second: "a file is broken")
-    assert (answer.certainty, answer.reason) == (Certainty.MAY_BE, "a file is broken")
-
-
 def test_a_change_without_a_time_has_no_caller() -> None:
     record = Record.from_json(
         b'{"eventName": "MODIFY", "dynamodb": {"Keys": {"PK": {"S": "a"}}, "SequenceNumber": "1"}}',
@@ -230,19 +213,6 @@ def test_a_change_without_a_time_has_no_caller() -> None:
         STREAM,
     )
     assert found([], record)[0] == Answer(Certainty.UNKNOWN, (), "the change has no time")
-
-
-def test_many_items_and_many_redacted_calls_are_joined_by_their_seconds() -> None:
-    """Not each item with each call."""
-    text = "INSERT INTO orders VALUE {'PK': ***(Redacted), 'SK': ***(Redacted)}"
-    count = 2_000
-    events = [trails.statement(SECOND + 10 * n, text) for n in range(count)]
-    changes = [
-        change(SECOND + 10 * n, key={"PK": {"S": str(n)}, "SK": {"S": "x"}}) for n in range(count)
-    ]
-    answers = found(events, *changes)
-    assert {each.certainty for each in answers} == {Certainty.MAY_BE}
-    assert {len(each.callers) for each in answers} == {1}
 
 
 # The world: writers, calls that change nothing, clocks apart; and a trail that holds all of it.

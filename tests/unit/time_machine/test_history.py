@@ -62,15 +62,6 @@ def test_a_life_across_shards_and_how_it_is_now(simulator: Simulator) -> None:
     assert found.gaps == []
 
 
-def test_an_item_that_is_no_more(simulator: Simulator) -> None:
-    simulator.write("a", 1)
-    simulator.remove("a", ttl=True)
-    found = found_in(simulator)
-    assert [record.expired_by_ttl for record in found] == [False, True]
-    assert found.now is None
-    assert found.asked_at is not None
-
-
 def test_a_file_and_then_the_stream_give_each_change_once(
     simulator: Simulator, tmp_path: Path
 ) -> None:
@@ -179,9 +170,3 @@ def test_a_stream_comes_last_and_a_start_has_passed() -> None:
         history("orders", key=KEY, start="2099-01-01")
     with pytest.raises(StreamError):
         history("no-such-table", key=KEY)
-
-
-def test_the_function_is_not_hidden_by_a_module() -> None:
-    import watcher
-
-    assert callable(watcher.history)

@@ -4,7 +4,7 @@ import gzip
 import logging
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import boto3
@@ -83,13 +83,6 @@ def test_logs_that_may_still_come_are_waited_for(tmp_path: Path) -> None:
     assert answer(tmp_path, later=15 * MINUTE).certainty is Certainty.CERTAIN
 
 
-def test_no_file_of_the_time(tmp_path: Path) -> None:
-    deliver(tmp_path, SECOND - HOUR, trails.put(SECOND - HOUR))
-    found = answer(tmp_path)
-    assert found.certainty is Certainty.UNKNOWN
-    assert found.reason.startswith("the trail has no file from 2026-11-22T02:31:40")
-
-
 def test_a_broken_file_is_told_and_the_others_are_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,16 +138,6 @@ def test_one_file_a_plain_one_and_names_of_ones_own(tmp_path: Path) -> None:
     (plain.parent / "events.json").unlink()
     (plain.parent / "two.json.gz").write_bytes(two)
     assert answer(plain.parent).certainty is Certainty.CERTAIN
-
-
-def test_digests_and_other_services_logs_are_left_alone(tmp_path: Path) -> None:
-    deliver(tmp_path, SECOND + MINUTE, trails.put(SECOND))
-    account = tmp_path / "AWSLogs" / ACCOUNT
-    for name in ("CloudTrail-Digest", "Config"):
-        (account / name).mkdir()
-        (account / name / "a.json.gz").write_bytes(b"nothing")
-    _, reading = read(tmp_path)
-    assert len(reading.files) == 1
 
 
 def test_a_place_that_is_none(tmp_path: Path) -> None:
@@ -222,9 +205,3 @@ def test_a_download_that_breaks_off_is_tried_again_and_then_told(
     assert answer(f"{bucket}/one.json.gz").certainty is Certainty.CERTAIN
     failures = 3
     assert answer(f"{bucket}/one.json.gz").reason == "one.json.gz can't be read"
-
-
-def test_nothing_is_read_where_nothing_is_asked(tmp_path: Path) -> None:
-    reading = Trail(str(tmp_path), AwsConfig()).read(Callers())
-    assert reading.files == []
-    assert reading.read_at <= datetime.now(UTC) + timedelta(seconds=1)

@@ -90,7 +90,7 @@ def outcomes(made: Undo) -> dict[str, Outcome]:
     }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_table_is_as_it_would_be_without_the_changes(seed: int, tmp_path: Path) -> None:
     with Ledger(seed) as ledger:
         ledger.write(200)
@@ -119,42 +119,6 @@ def test_the_table_is_as_it_would_be_without_the_changes(seed: int, tmp_path: Pa
         back = taken_back(made, ledger)
         assert Outcome.CONFLICT not in outcomes(back).values()
         assert ledger.items() == before
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_at_any_write_it_goes_on(when: str, tmp_path: Path) -> None:
-    for killed_at in (1, 4, 7):
-        with Ledger(killed_at) as ledger:
-            ledger.write(80)
-            first = ledger.second + 1
-            ledger.clock.sleep(1)
-            ledger.write(40)
-            last = ledger.second
-            ledger.settle()
-            before = ledger.items()
-            expected, _ = ledger.without(first, last)
-            writes = 0
-
-            def kill(key: str) -> None:
-                nonlocal writes
-                writes += 1
-                if writes >= killed_at:  # noqa: B023
-                    raise KilledError
-
-            hook = {f"{when}_write": kill}
-            tables = DisturbedTables(ledger, **hook)  # type: ignore[arg-type]
-            made = plan(ledger, first, last, tmp_path, tables)
-            with pytest.raises(KilledError):
-                outcomes(made)
-            ledger.settle()
-
-            done = outcomes(reopened(made, ledger))
-            assert Outcome.CONFLICT not in done.values()
-            assert ledger.items() == expected
-
-            ledger.settle()
-            outcomes(taken_back(made, ledger))
-            assert ledger.items() == before
 
 
 class KilledRun(NamedTuple):
@@ -290,21 +254,6 @@ def test_what_others_write_meanwhile_is_left_alone(tmp_path: Path) -> None:
         assert {key: ledger.items().get(key) for key in others} == {
             key: None if item is None else native(item) for key, item in others.items()
         }, "what was not written is not taken back"
-
-
-def test_changes_in_between_that_are_not_chosen_are_conflicts(tmp_path: Path) -> None:
-    """Bad, good, bad: to go back to before the first would lose the good one."""
-    with Ledger(12) as ledger:
-        for value in ("1", "2", "3", "4"):
-            ledger.clock.sleep(10)
-            item = {"pk": {"S": "a"}, "v": {"N": value}}
-            item |= {"by": {"S": "deploy"}} if value in "24" else {}
-            ledger.change("a", item)
-        ledger.settle()
-        pattern = '{"dynamodb": {"NewImage": {"by": {"S": ["deploy"]}}}}'
-        choice = ChangeFilter(moment(ledger.second - 85), filters=[pattern])
-        (step,) = plan_undo(ledger.sources(), choice, tmp_path / "undo.jsonl")
-        assert step.conflict == "another change lies between those that are to be undone"
 
 
 def set_to(ledger: Ledger, key: str, value: str | None) -> None:
@@ -466,15 +415,6 @@ def test_what_others_have_put_right_is_listed_with_its_reason(tmp_path: Path) ->
         assert [(step.key[12:13], step.conflict) for step in made] == [(b"b", PUT_BACK)]
 
 
-def test_a_plan_overwrites_no_file(tmp_path: Path) -> None:
-    with Ledger(30) as ledger:
-        bad = one_bad_change(ledger)
-        made = plan(ledger, bad, bad, tmp_path)
-        made.save()
-        with pytest.raises(UsageError, match="it already exists"):
-            plan_undo(ledger.sources(), ChangeFilter(moment(bad)), made.path).save()
-
-
 def test_a_removal_by_time_to_live_comes_back_only_if_asked_for(tmp_path: Path) -> None:
     with Ledger(13) as ledger:
         ledger.change("a", {"pk": {"S": "a"}})
@@ -558,41 +498,6 @@ def test_a_role_that_may_not_ask_for_time_to_live_is_told(
         assert "it takes dynamodb:DescribeTimeToLive to tell them" in caplog.messages[0]
 
 
-def test_a_table_that_is_no_replica_names_what_has_expired(tmp_path: Path) -> None:
-    with Ledger(33) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}, "expires": {"N": str(ledger.second - 60)}})
-        ledger.clock.sleep(10)
-        first = ledger.second
-        ledger.simulator.remove("a")
-        ledger.settle()
-        assert keys(plan(ledger, first, first, tmp_path, only=None)) == {"a"}
-        assert "DescribeTimeToLive" not in ledger.simulator.calls
-
-
-def test_force_puts_back_what_was_changed_since(tmp_path: Path) -> None:
-    with Ledger(14) as ledger:
-        for value in ("1", "2", "3"):
-            ledger.change("a", {"pk": {"S": "a"}, "v": {"N": value}})
-            ledger.clock.sleep(10)
-        ledger.settle()
-        second = ledger.second - 80
-        made = plan(ledger, second, second, tmp_path)
-        assert [step.conflict for step in made] == ["it was changed since"]
-        assert [what for _, what in made.apply(write_limit=FAST, force=True)] == [Outcome.RESTORED]
-        assert ledger.items()["a"]["v"] == 1
-        outcomes(made.revert())
-        assert ledger.items()["a"]["v"] == 3
-
-
-def test_a_new_plan_of_what_is_undone_keeps_it(tmp_path: Path) -> None:
-    with Ledger(15) as ledger:
-        bad = one_bad_change(ledger)
-        outcomes(plan(ledger, bad, bad, tmp_path))
-        ledger.settle()
-        later = plan(ledger, bad, bad, tmp_path)
-        assert (later.steps, kept(later)) == ([], [AS_BEFORE])
-
-
 @pytest.mark.parametrize("others", [{"N": "0"}, {"S": "half a pair: \ud83d"}])
 def test_a_large_item_is_compared_whole(others: dict[str, str], tmp_path: Path) -> None:
     """With more attributes than a condition has room for; what another wrote comes back whole."""
@@ -610,46 +515,6 @@ def test_a_large_item_is_compared_whole(others: dict[str, str], tmp_path: Path) 
         )
         assert outcomes(plan(ledger, first, first, tmp_path, tables)) == {"a": Outcome.CONFLICT}
         assert tables.get("orders", {"pk": {"S": "a"}}) == other
-
-
-def test_bad_input_is_refused(tmp_path: Path) -> None:
-    with Ledger(17) as ledger:
-        ledger.write(10)
-        ledger.settle()
-        now = ledger.second
-        with pytest.raises(UsageError, match="is before what orders holds"):
-            plan(ledger, now - 7200, now, tmp_path)
-        with pytest.raises(UsageError, match=r"until .*: it is before the beginning"):
-            plan(ledger, now, now - 5, tmp_path)
-        with pytest.raises(UsageError, match="key id: no such key attribute"):
-            plan(ledger, now - 10, now, tmp_path, key=["id=1"])
-        with pytest.raises(UsageError, match="start: give the time of the first change"):
-            ChangeFilter(None)
-        other = tmp_path / "other.jsonl"
-        other.write_text("{}\n")
-        with pytest.raises(UsageError, match="it is not an undo plan"):
-            plan_revert(other, ledger.connection)
-        with pytest.raises(UsageError, match="it is not an undo plan"):
-            open_plan(other, ledger.connection)
-        with pytest.raises(UsageError, match="write_limit 0: give more than 0"):
-            list(plan(ledger, now - 10, now, tmp_path).apply(write_limit=0))
-
-
-def test_a_role_that_may_only_read_gets_the_plan(tmp_path: Path) -> None:
-    with Ledger(18) as ledger:
-        ledger.change("item-1", {"pk": {"S": "item-1"}})
-        ledger.clock.sleep(10)
-        first = ledger.second
-        ledger.change("item-1", {"pk": {"S": "item-1"}, "new": {"S": "x"}})
-        ledger.settle()
-        before = ledger.items()
-        made = plan(ledger, first, first, tmp_path)
-        denied = {"auth_error": "AccessDeniedException", "auth_operations": ("PutItem",)}
-        with ledger.simulator.faulty(**denied):
-            assert made.steps
-            with pytest.raises(DeniedError, match="the role needs dynamodb:PutItem on"):
-                outcomes(made)
-        assert ledger.items() == before
 
 
 def test_new_images_are_needed(tmp_path: Path) -> None:

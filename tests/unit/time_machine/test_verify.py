@@ -20,7 +20,6 @@ from tests.support.memory import traced_memory
 from watcher.aws.client import StreamsClient
 from watcher.aws.tables import Description, TablesClient
 from watcher.errors import StreamError, UsageError
-from watcher.records.diff import ABSENT
 from watcher.time_machine import sorted_lines, verify
 from watcher.time_machine.copied_items import (
     Form,
@@ -95,23 +94,6 @@ def test_items_of_one_text_are_equal_and_most_equal_ones_have_one(form: Form) ->
 @pytest.mark.parametrize("seed", range(8))
 def test_no_difference_is_made_up_and_none_is_hidden_while_others_write(seed: int) -> None:
     verify_while_written(seed)
-
-
-def test_a_copy_of_a_second_is_compared_with_that_second() -> None:
-    with Ledger(3) as ledger:
-        ledger.write(100)
-        ledger.clock.sleep(2)
-        items, at = dict(ledger.now), datetime.fromtimestamp(ledger.second - 1, UTC)
-        ledger.write(100)
-        key = sorted(items)[0]
-        copy = HandCopy(items, CopyPosition(at=at))
-        assert Verifier(ledger.sources(), copy).run().differing == 0
-        items[key] = {**items[key], "by": {"S": "hand"}}
-        (found,) = Verifier(ledger.sources(), copy).run().found
-        assert found.key == {"pk": {"S": key}}
-        (difference,) = found.differences
-        assert (difference.attribute, difference.in_table) == ("by", ABSENT)
-        assert difference.missing is None
 
 
 def test_a_repair_is_a_plan_that_can_be_read(tmp_path: Path) -> None:
@@ -192,25 +174,6 @@ def test_memory_holds_a_part_of_large_items_that_all_differ_and_of_one_that_chan
 
 def an_image(kilobytes: int) -> Item:
     return {"S": "x" * kilobytes * 1024}
-
-
-def test_many_small_runs_hide_nothing_and_make_nothing_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sorted_lines, "MEMORY_BYTES", 300)
-    with Ledger(6) as ledger:
-        ledger.write(400)
-        ledger.clock.sleep(600)
-        there = dict(ledger.now)
-        ledger.write(60)
-        tables = DisturbedTables(ledger, lambda: ledger.write(3))
-        assert Verifier(ledger.sources(tables), HandCopy(there)).run().found == []
-        wrong = sorted(there)[::3]
-        for key in wrong:
-            there[key] = {**there[key], "by": {"S": "hand"}}
-        tables = DisturbedTables(ledger, lambda: ledger.write(3))
-        found = Verifier(ledger.sources(tables), HandCopy(there)).run()
-        assert [each.key["pk"]["S"] for each in found.found] == wrong
 
 
 def test_the_read_limit_counts_the_services_units_and_no_json() -> None:
@@ -400,22 +363,6 @@ def test_changes_that_leave_the_stream_during_a_scan_are_no_answer(
         assert failed.value.exit_status == 3
 
 
-def test_a_time_that_leaves_the_stream_during_the_scan_is_read_before_it() -> None:
-    with Ledger(15) as ledger:
-        ledger.clock.sleep(3600)
-        ledger.write(100)
-        ledger.clock.sleep(120)
-        there, at = dict(ledger.now), datetime.fromtimestamp(ledger.second - 60, UTC)
-        ledger.write(100)
-        ledger.clock.sleep(23 * 3600)
-        for number in range(40):  # in all shards: the positions behind them live longer
-            ledger.change(f"item-{number}")
-        slow = DisturbedTables(ledger, once(lambda: ledger.clock.sleep(2 * 3600)))
-        copy = HandCopy(there, CopyPosition(at=at))
-        assert Verifier(ledger.sources(slow), copy).run().differing == 0
-        assert ledger.second - at.timestamp() > 24 * 3600
-
-
 def once(happens: Callable[[], object]) -> Callable[[], object]:
     """Returns a call that does it the first time only."""
     calls = iter([happens])
@@ -500,15 +447,6 @@ def put(ledger: Ledger, key: str, item: Item | None) -> None:
         ledger.note(key, None)
     else:
         ledger.change(key, {**item, "pk": {"S": key}})
-
-
-def test_items_of_one_key_in_a_copy_are_a_difference() -> None:
-    with Ledger(18) as ledger:
-        ledger.change("a", n(1))
-        ledger.clock.sleep(600)
-        copy = HandCopy({"a": n(1), "another": n(1)})
-        (found,) = Verifier(ledger.sources(), copy).run().found
-        assert (found.copies, [each.attribute for each in found.differences]) == (2, [None])
 
 
 class DamagedCopy(HandCopy):
