@@ -70,7 +70,8 @@ class CallPool:
         """Before a fork: ends the idle threads, and waits a moment for busy ones."""
         until = time.monotonic() + _SETTLE_SECONDS
         for thread in self._end_threads():
-            thread.join(max(0.0, until - time.monotonic()))
+            if thread is not threading.current_thread():  # a call of ours may fork
+                thread.join(max(0.0, until - time.monotonic()))
 
     def _end_threads(self) -> list[threading.Thread]:
         """Makes all threads end after the calls that they have; returns the threads."""

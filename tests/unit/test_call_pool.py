@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from watcher import process_start
 from watcher.call_pool import CallPool
 
 
@@ -53,6 +54,7 @@ def test_threads_that_have_nothing_to_do_keep_no_program_from_forking() -> None:
     program = """
 import os, threading
 from watcher import process_start
+from watcher import process_start
 from watcher.call_pool import CallPool
 calls = CallPool()
 print({answer.result(30) for answer in calls.start([lambda: 1] * 9)})
@@ -80,9 +82,15 @@ print(late.result(30), {answer.result(30) for answer in calls.start([lambda: 4] 
 def test_a_call_that_takes_long_keeps_no_program_from_its_end(end: str) -> None:
     program = f"""
 import time
+from watcher import process_start
 from watcher.call_pool import CallPool
 calls = CallPool()
 calls.start([lambda: time.sleep(60)] * 9)
 {end}
 """
     subprocess.run([sys.executable, "-c", program], timeout=50, check=True)
+
+
+def test_a_call_may_start_a_process() -> None:
+    (answer,) = CallPool().start([process_start.processes], few=0)
+    assert answer.result(30)

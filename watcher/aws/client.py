@@ -314,12 +314,8 @@ class StreamsClient:
         Raises TrimmedDataError, ShardNotFoundError, TimestampRefusedError.
         """
         query = {"StreamArn": arn, "ShardId": shard_id, **iterator_at(position)}
-        if self.shortcut is not None:
-            operation: Operation = self.shortcut.get_shard_iterator
-        else:
-            operation = self._bounded(self.api.get_shard_iterator)
         try:
-            answer = self._call(operation, "ShardIterator", **query)
+            answer = self._call(self._reading("get_shard_iterator"), "ShardIterator", **query)
         except StreamError as error:
             code = error_code(error.__cause__)
             if isinstance(position, AtTime) and code == "ValidationException":
@@ -367,13 +363,15 @@ class StreamsClient:
         return partial(self._records, pending=pending, ShardIterator=iterator)
 
     def _records(self, **query: object) -> bytes:
-        if self.shortcut is not None:
-            operation: Operation = self.shortcut.get_records
-        else:
-            operation = self._bounded(self.api.get_records)
-        body: bytes = self._call(operation, "Body", **query)["Body"]
+        body: bytes = self._call(self._reading("get_records"), "Body", **query)["Body"]
         self.counters.answer()
         return body
+
+    def _reading(self, operation: str) -> Operation:
+        if self.shortcut is not None:
+            made: Operation = getattr(self.shortcut, operation)
+            return made
+        return self._bounded(getattr(self.api, operation))
 
     def use_fast_path(self, arn: str, *, pending_max: int = PENDING_MAX) -> None:
         """Makes reads of this stream's shards cheap; each call then has one attempt.

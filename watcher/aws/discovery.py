@@ -245,14 +245,6 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         made = msgspec.structs.replace
         return [made(self, names=(), globs=tuple(globs)) for globs in regions.values()]
 
-    def mean(self, arn: str) -> bool:
-        """True for a stream of a table that is named, or matches a glob, whatever its tags."""
-        row = StreamName(arn, table_name(arn), "")
-        if row.table == arn:  # an id of Alternator's, which names no table
-            return True
-        named = row.table in map(table_name, self.names)
-        return named or any(_matches(row, glob) for glob in self.globs)
-
     def newest(
         self, rows: Iterable[StreamName], tags_of: Callable[[str], Tags]
     ) -> dict[str, StreamName]:

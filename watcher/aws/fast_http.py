@@ -156,18 +156,23 @@ class FastClient:
 
     def describe_stream(self, **query: object) -> ParsedAnswer:
         """Calls DescribeStream as the client does."""
-        answer = self._answer("DescribeStream", query)
-        return self._bounded(self._client.describe_stream)(**query) if answer is None else answer
+        return self._call("DescribeStream", query)
 
     def get_shard_iterator(self, **query: object) -> ParsedAnswer:
         """Calls GetShardIterator as the client does."""
-        answer = self._answer("GetShardIterator", query)
-        return self._bounded(self._client.get_shard_iterator)(**query) if answer is None else answer
+        return self._call("GetShardIterator", query)
 
     def get_records(self, pending: PendingResponse | None = None, **query: object) -> ParsedAnswer:
         """Calls GetRecords as the client does; with `pending`, takes the answer to that call."""
-        answer = self._answer("GetRecords", query, pending)
-        return self._bounded(self._client.get_records)(**query) if answer is None else answer
+        return self._call("GetRecords", query, pending)
+
+    def _call(
+        self, operation: str, query: Query, pending: PendingResponse | None = None
+    ) -> ParsedAnswer:
+        answer = self._answer(operation, query, pending)
+        if answer is None:
+            return self._bounded(getattr(self._client, xform_name(operation)))(**query)
+        return answer
 
     def ask(self, **query: object) -> PendingResponse | None:
         """Sends GetRecords ahead; None where only `get_records` works, or too many are pending.
