@@ -19,18 +19,17 @@ from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
 from watcher.aws import deadline, error_hints
-from watcher.aws.arns import table_of
+from watcher.aws.arns import table_name, table_of
 from watcher.aws.boto_clients import BotoClients
 from watcher.aws.config import AwsConfig, Client, Operation, ParsedAnswer, Query
 from watcher.aws.counters import Counters
 from watcher.aws.credentials import Credentials
-from watcher.aws.deadline import limit_answers, with_deadline
+from watcher.aws.deadline import limit_answers, log_if_slow, with_deadline
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import error_code, to_watcher_error
 from watcher.aws.fast_http import PENDING_MAX, FastClient
 from watcher.aws.listings import (
     ListingProgress,
-    call_in_turn,
     members_required,
     no_such_stream,
     read_listing,
@@ -58,6 +57,7 @@ from watcher.errors import (
     UnexpectedAnswerError,
     WatcherError,
 )
+from watcher.retry import retry
 
 # AWS allows 10 DescribeStream calls a second to all programs of an account in a region.
 _CALLS = 4
@@ -162,7 +162,6 @@ class StreamsClient:
             operation,
             seconds=reads * self._read_seconds + repeats * _REPEAT_SECONDS,
             before=self._credentials.keys,
-            logs=repeats > 0,
         )
 
     def _new_shortcut(self, pending_max: int = PENDING_MAX) -> FastClient:
@@ -290,8 +289,13 @@ class StreamsClient:
     def _describe(self, query: Query) -> ParsedAnswer:
         """Calls DescribeStream within its rate limit, and retries calls without an answer."""
         call = partial(self._call, self._listings.describe_stream, "StreamDescription", **query)
-        return call_in_turn(
-            query["StreamArn"], call, attempts=self._attempts, turn=self._limiter.turn
+        turn = self._limiter.turn
+        time.sleep(turn())
+        return retry(
+            call,
+            pauses=(turn() for _ in range(self._attempts - 1)),
+            may_pass=lambda error: isinstance(error, TransientError) and error.unreachable,
+            sleep=time.sleep,
         )
 
     def list_children(self, arn: str, shard_id: str) -> list[Shard]:
@@ -399,7 +403,7 @@ class StreamsClient:
         name = operation.__name__.title().replace("_", "")
         self.counters.call(name)
         try:
-            answer = operation(**query)
+            answer = self._answer(operation, name, query)
             self.counters.call(name, _retries(answer))
             if member in answer:
                 return answer
@@ -409,6 +413,14 @@ class StreamsClient:
                 self.counters.call(name, _retries(error.response))
             raise self._counted(to_watcher_error(error)) from error
 
+    def _answer(self, operation: Operation, name: str, query: Query) -> ParsedAnswer:
+        """Returns an operation's answer; with several attempts, a user may wait for it."""
+        if self._attempts == 1:
+            return operation(**query)
+        self._credentials.keys()  # first: the user may be asked for an MFA code
+        with log_if_slow(partial(_unanswered, name, query)):
+            return operation(**query)
+
     def _counted(self, meaning: WatcherError) -> WatcherError:
         """Counts a throttled call, and returns its error.
 
@@ -417,6 +429,12 @@ class StreamsClient:
         if isinstance(meaning, TransientError) and meaning.throttled:
             self.counters.throttle()
         return meaning
+
+
+def _unanswered(name: str, query: Query, seconds: float) -> str:
+    about = query.get("StreamArn") or query.get("TableName")
+    action = f"{name} of {table_name(about)}" if about else name
+    return f"{action}: no answer for {seconds:g} s; still waiting"
 
 
 def _retries(answer: ParsedAnswer) -> int:

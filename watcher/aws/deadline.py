@@ -31,8 +31,6 @@ READ_SECONDS = 10.0
 """The read timeout, for a pause between bytes: it detects a dead peer."""
 LOOP_READ_SECONDS = 3.0
 """The read timeout in the loop, which has other streams to serve."""
-UNANSWERED_SECONDS = 10.0
-"""The time after which an unanswered call is logged."""
 SLOW_FROM_SECONDS = 10.0
 """The time after which a wait is logged with its cause …"""
 SLOW_EVERY_SECONDS = 60.0
@@ -42,17 +40,13 @@ SLOW_EVERY_SECONDS = 60.0
 _calls = CallPool(most=256)
 
 
-def within(seconds: float, call: Callable[[], _Answer], name: str = "") -> _Answer:
+def within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
     """Returns the call's answer. Raises its error, or TransientError after `seconds`.
 
-    A thread waits for a later answer, until botocore's read timeout. After ten seconds the log
-    reports that the call `name` has no answer yet.
+    A thread waits for a later answer, until botocore's read timeout.
     """
     (answer,) = _calls.start([call], few=0)
     try:
-        if name and not wait([answer], min(seconds, UNANSWERED_SECONDS)).done:
-            logger.info(f"{name}: no answer for {UNANSWERED_SECONDS:g} s; still waiting")
-            seconds -= UNANSWERED_SECONDS
         if not wait([answer], seconds).done:
             raise TransientError(f"no whole answer within {seconds:g} s", overdue=True)
         return answer.result()
@@ -61,23 +55,17 @@ def within(seconds: float, call: Callable[[], _Answer], name: str = "") -> _Answ
 
 
 def with_deadline(
-    operation: Callable[..., _Answer],
-    *,
-    seconds: float,
-    before: Callable[[], object],
-    logs: bool = False,
+    operation: Callable[..., _Answer], *, seconds: float, before: Callable[[], object]
 ) -> Callable[..., _Answer]:
     """Returns an operation of botocore's client with a time limit for each whole call.
 
     `before` is called first, outside of that time: the user may be asked for an MFA code there.
-    `logs` reports a slow call, where a user may wait for it.
     """
-    name = operation.__name__.title().replace("_", "") if logs else ""
 
     @functools.wraps(operation)
     def call(**query: object) -> _Answer:
         before()
-        return within(seconds, functools.partial(operation, **query), name)
+        return within(seconds, functools.partial(operation, **query))
 
     return call
 

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
-from watcher.aws.arns import table_name
 from watcher.aws.config import ParsedAnswer, Query
-from watcher.aws.deadline import log_if_slow
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.model import Listing, Shard, without_circles
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
@@ -37,7 +35,6 @@ _LOG_EVERY_SECONDS = 30.0
 # Clocks may differ; a `Date` header that is further off is ignored.
 _YEARS_OFF = 20
 
-_Answer = TypeVar("_Answer")
 
 Describe = Callable[[Query], ParsedAnswer]
 """A call of DescribeStream with these parameters. Raises as `StreamsClient`."""
@@ -106,28 +103,6 @@ def _key_names(schema: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     named = [each for each in schema if "AttributeName" in each]
     in_order = sorted(named, key=lambda each: each.get("KeyType") != "HASH")
     return tuple(each["AttributeName"] for each in in_order)
-
-
-def call_in_turn(
-    arn: str, call: Callable[[], _Answer], *, attempts: int, turn: Callable[[], float]
-) -> _Answer:
-    """Returns the answer to a call about a stream, each attempt within the rate limit.
-
-    Retries calls without an answer. Raises the last one's error. With several attempts, where a
-    user may wait, the log reports a slow call.
-    """
-    with log_if_slow(partial(_unanswered, arn)) if attempts > 1 else contextlib.nullcontext():
-        time.sleep(turn())
-        return retry(
-            call,
-            pauses=(turn() for _ in range(attempts - 1)),
-            may_pass=lambda error: isinstance(error, TransientError) and error.unreachable,
-            sleep=time.sleep,
-        )
-
-
-def _unanswered(arn: str, seconds: float) -> str:
-    return f"DescribeStream of {table_name(arn)}: no answer for {seconds:g} s; still waiting"
 
 
 def no_such_stream(arn: str) -> StreamGoneError:

@@ -1,10 +1,7 @@
 """A call that can't be ended is left to itself; what keeps its caller waiting is told."""
 
-import logging
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
 
 import pytest
 
@@ -40,38 +37,6 @@ def test_a_client_is_asked_as_ever() -> None:
     assert operation(ShardIterator="x") == {"ShardIterator": "x"}
     assert operation.__name__ == "get_records"
     assert before == [1]
-
-
-def test_where_somebody_waits_it_is_said_that_there_is_no_answer_yet(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    heard = threading.Event()
-
-    class Client:
-        def describe_table(self) -> str:
-            heard.wait(seconds)
-            return "answer"
-
-    caplog.set_level(logging.INFO, "watcher")
-    seconds = 0.1
-    describe = partial(with_deadline, Client().describe_table, seconds=30, before=lambda: None)
-    assert describe()() == "answer"
-    assert caplog.messages == []
-    seconds = 20.0
-    monkeypatch.setattr(caplog.handler, "emit", _setting(heard, caplog.handler.emit))
-    monkeypatch.setattr(deadline, "UNANSWERED_SECONDS", 0.01)
-    assert describe(logs=True)() == "answer"
-    assert caplog.messages == ["DescribeTable: no answer for 0.01 s; still waiting"]
-
-
-def _setting(
-    heard: threading.Event, emit: Callable[[logging.LogRecord], None]
-) -> Callable[[logging.LogRecord], None]:
-    def emitting(record: logging.LogRecord) -> None:
-        emit(record)
-        heard.set()
-
-    return emitting
 
 
 def test_what_is_done_in_time_is_not_said(caplog: pytest.LogCaptureFixture) -> None:
