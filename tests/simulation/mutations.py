@@ -674,7 +674,7 @@ MUTANTS = [
     Mutant(
         "maxRecordsPerTrigger cuts no page",
         "spark/micro_batch.py",
-        "min(count, self._records, self._within_bytes(page))",
+        "min(count, self._records)",
         "count",
         "spark",
     ),

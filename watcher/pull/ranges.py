@@ -150,10 +150,7 @@ class RangeReader:
         shard = TrackedShard(
             between.shard_id, None, between.start, ShardStatus.RUNNING, since=between.since
         )
-        for page in self._steps(between, shard):
-            if not isinstance(page, Page):
-                self._clock.sleep(page)
-                continue
+        for page in self._pages(between, shard):
             part = page if between.upto is None else page.upto(between.upto)
             if part is not None:
                 yield part
@@ -164,13 +161,13 @@ class RangeReader:
             end = f"it ended at sequence number {last}" if last else "nothing is left of it"
             self._losses.report(str(between), end)
 
-    def _steps(self, between: Range, shard: TrackedShard) -> Iterator[Page | float]:
-        """Yields a range's pages, and the pauses between its reads, in seconds."""
+    def _pages(self, between: Range, shard: TrackedShard) -> Iterator[Page]:
+        """Yields a range's pages, and those that follow it."""
         coordinator = self._coordinator(shard, between)
         rate = self._rates.setdefault(shard.id, AdaptiveRateLimit(self._clock))
         reader = self._reader(coordinator, shard, between, rate)
         failing_since = math.inf
-        yield rate.delay()  # the previous range may belong to the same shard
+        self._clock.sleep(rate.delay())  # the previous range may belong to the same shard
         while True:
             has_failed = False
             coordinator.refresh(self._service)
@@ -195,8 +192,9 @@ class RangeReader:
                     reader = self._reader(coordinator, shard, between, rate)
             failing_since = min(failing_since, self._clock.monotonic()) if has_failed else math.inf
             fails_since = min(failing_since, coordinator.schedule.failing_since)
-            self._give_up_if_late(between, coordinator, fails_since)
-            yield reader.delay
+            if self._clock.monotonic() > fails_since + _GIVE_UP_SECONDS:
+                raise TransientError(f"{between} can't be read: {coordinator.last_error}")
+            self._clock.sleep(reader.delay)
 
     def _coordinator(self, shard: TrackedShard, between: Range) -> Coordinator:
         """Returns a coordinator for this shard alone, which lists only in doubt."""
@@ -229,8 +227,3 @@ class RangeReader:
             clock=self._clock,
             rate=rate,
         )
-
-    def _give_up_if_late(self, between: Range, coordinator: Coordinator, since: float) -> None:
-        """Raises TransientError after minutes without progress."""
-        if self._clock.monotonic() > since + _GIVE_UP_SECONDS:
-            raise TransientError(f"{between} can't be read: {coordinator.last_error}")

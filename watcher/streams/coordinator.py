@@ -574,15 +574,7 @@ class Coordinator:
 
         Requests a listing where only that can tell.
         """
-        is_waiting = not self.has_listed or bool(self.lineage.ready())
-        return not is_waiting and self.confirm_children_known()
-
-    def confirm_children_known(self) -> bool:
-        """Returns True if no further child of a finished shard can appear.
-
-        Requests a listing where only that can tell.
-        """
-        if self._childless:
+        if not self.has_listed or self.lineage.ready() or self._childless:
             return False
         settled = self.schedule.settled_at
         if self.schedule.listed_at < settled and not self.is_gone:
@@ -590,16 +582,6 @@ class Coordinator:
                 self.schedule.want_in(settled - self._clock.monotonic())
             return False
         return True
-
-    def confirm_all_listed(self) -> bool:
-        """Returns True if the listing lacks no readable shard; else requests another one.
-
-        A shard that it shows as open may be closed; its reader then requests its children.
-        """
-        if len(self._unlisted):
-            return False
-        is_whole = self.has_ended or not any(map(self._may_have_more_children, self._closed_at))
-        return is_whole or self._confirm_settled_listing()
 
     # Time, and errors
 

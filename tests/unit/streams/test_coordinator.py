@@ -118,14 +118,15 @@ def test_a_listing_that_is_taken_late_tells_of_the_time_when_it_was_asked_for(
     begun(made)
     service.clock.sleep(60)
     end(made, "a")
+    service.shards["a"] = Shard("a", None, "1", "5")
     service.errors = [NoAnswerYetError("later")]
     assert made.refresh(service) == {Call.LISTING}
     service.clock.sleep(30)  # a slow handler
     made.refresh(service)
-    assert not made.confirm_children_known()
+    assert not made.confirm_exhausted()
     service.clock.sleep(made.due_in())
     made.refresh(service)
-    assert made.confirm_children_known()
+    assert made.confirm_exhausted()
 
 
 def test_pages_have_idle_shards_polled_now_at_times(service: PlayedService) -> None:
