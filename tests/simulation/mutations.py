@@ -413,8 +413,8 @@ MUTANTS = [
     Mutant(
         "what a handler refuses to take together counts as taken",
         "delivery/sequential.py",
-        "current is None or (chosen and not self._dispatcher.deliver_page(chosen))",
-        "(current is None or (chosen and (not self._dispatcher.deliver_page(chosen)))) and False",
+        "chosen and not self._dispatcher.deliver_page(chosen)",
+        "(chosen and not self._dispatcher.deliver_page(chosen)) and False",
         "processes",
         given={"together": True, "batch": 0, "failing": 0.1, "on_error": "retry:7"},
     ),
@@ -429,9 +429,9 @@ MUTANTS = [
     ),
     Mutant(
         "a slow page's position is its end, from the first pause on",
-        "delivery/sequential.py",
-        "isinstance(current.delivered_upto, Page)",
-        "True",
+        "delivery/progress.py",
+        "self._records, self._done - 1",
+        "self._records, -1",
         "processes",
     ),
     Mutant(
@@ -445,7 +445,7 @@ MUTANTS = [
     Mutant(
         "as the end begins, a page counts as delivered of which records are left",
         "delivery/sequential.py",
-        "is_over and (not self._shutdown.requested or self._is_whole(current))",
+        "is_over and (not self._shutdown.requested or not current.undelivered)",
         "is_over",
         "processes",
     ),
@@ -612,7 +612,7 @@ MUTANTS = [
         "a position moves as a record is begun",
         "delivery/concurrent.py",
         "queue.step_since = queue.in_hand[1]",
-        "queue.last = (queue.in_hand[0].sequence_number, None)\n"
+        "queue.progress._last = lambda: (record.sequence_number, None)\n"
         "                queue.step_since = queue.in_hand[1]",
         "processes",
         given=_HANDS,

@@ -6,9 +6,9 @@ import contextlib
 import logging
 import math
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -17,17 +17,16 @@ from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.output import OutputClosed
-from watcher.delivery.progress import Progress
+from watcher.delivery.progress import Progress, ShardProgress
 from watcher.delivery.protocol import EndOfReading, HandlerStep
 from watcher.errors import HandlerError
 from watcher.formatting.values import printable_key
 from watcher.observability.heartbeat import Heartbeat, Phase
-from watcher.records.page import RecordPage
 from watcher.records.record import Record
-from watcher.records.wire import SNAPSHOT, WireRecord
+from watcher.records.wire import SNAPSHOT
 from watcher.shutdown import Overdue
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Page, ReaderEnded, WireFilter
+from watcher.streams.messages import Page, ReaderEnded
 
 logger = logging.getLogger("watcher")
 
@@ -101,45 +100,18 @@ class ThreadHandlerPool:
                 pass
 
 
-class PartialPage:
-    """A page that is being delivered: record by record."""
-
-    def __init__(self, page: Page, records: RecordPage, wire_filter: WireFilter | None) -> None:
-        self.page = page
-        self._opened = records
-        self._wire_filter = wire_filter
-
-    @cached_property
-    def wire_records(self) -> list[WireRecord]:
-        """The fields of its records."""
-        return self._opened.wire_records
-
-    @cached_property
-    def records(self) -> Iterator[tuple[int, Record | None]]:
-        """The records with their indexes; None for one that a filter leaves out."""
-        return enumerate(self._opened.masked(self._wire_filter))
-
-
 class ShardQueue:
-    """The waiting records of one shard, and the progress in them."""
+    """The waiting records of one shard."""
 
     def __init__(self, shard_key: ShardKey, shard: TrackedShard) -> None:
         self.shard_key = shard_key
-        self.shard = shard
+        self.progress = ShardProgress(shard_key, shard)
         self.jobs: deque[Page | Callable[[], object]] = deque()
         self.is_taken = False
         """True while a thread works for the shard, or is about to."""
-        self.page: PartialPage | None = None
-        """The page that is being delivered."""
+        self.records: Iterator[Record | None] | None = None
+        """The rest of the page that is being delivered; None for a filtered record."""
         self.bytes = 0
-        self.undelivered = 0
-        """The number of records that no handler has got yet."""
-        self.last: tuple[str, float | None] | None = None
-        """Sequence number and time of the last record delivered since the position moved …"""
-        self.kinds: Counter[str] = Counter()
-        """… the kinds of all records delivered since then …"""
-        self.filtered = 0
-        """… and the number that a filter left out."""
         self.in_hand: tuple[Record, float] | None = None
         """The record that a handler has, and the time (monotonic) it got it."""
         self.step_since = math.inf
@@ -205,8 +177,6 @@ class ConcurrentDelivery:
         self._queues: dict[ShardKey, ShardQueue] = {}
         self._ends: list[EndOfReading] = []
         """The ends of shards without any submitted page."""
-        self._begun = 0
-        """The number of started records, which the limit counts."""
         self._bytes = 0
         self._most_bytes = _ALL_BYTES + pool.size * 2 * _SHARD_BYTES
         self._error: BaseException | None = None
@@ -229,7 +199,7 @@ class ConcurrentDelivery:
     @property
     def undelivered(self) -> int:
         """See `Delivery`."""
-        return sum(queue.undelivered for queue in self._queues.values())
+        return sum(queue.progress.undelivered for queue in self._queues.values())
 
     def is_delivering(self, shard_key: ShardKey) -> bool:
         """See `Delivery`."""
@@ -259,10 +229,10 @@ class ConcurrentDelivery:
         if shard_key not in self._queues:
             self._queues[shard_key] = ShardQueue(shard_key, shard)
         queue = self._queues[shard_key]
-        queue.shard = shard  # a table's next snapshot is another one
+        queue.progress.shard = shard  # a table's next snapshot is another one
+        queue.progress.add(page)
         with self._lock:
             queue.bytes += len(page.body)
-            queue.undelivered += page.count
             self._bytes += len(page.body)
         self._add(queue, page)
         if then_drain:
@@ -321,19 +291,11 @@ class ConcurrentDelivery:
 
     def move_positions(self) -> None:
         """See `Delivery`."""
-        moved = []
-        for queue in self._queues.values():
-            with self._lock:
-                if queue.last is not None:
-                    moved.append((queue, queue.last, queue.kinds, queue.filtered))
-                    queue.last, queue.kinds, queue.filtered = None, Counter(), 0
-        if not moved:
-            return
+        self._progress.move([queue.progress for queue in self._queues.values()], self._flush)
+
+    def _flush(self) -> None:
         with self._heartbeat.during(Phase.DELIVERING):
             self._dispatcher.flush()
-        for queue, (number, created), kinds, filtered in moved:
-            self._progress.count(queue.shard_key.table, kinds, kinds.total(), filtered)
-            self._progress.move(queue.shard_key, queue.shard, number, created)
 
     def reserve(self, items: ShardKey) -> bool:
         """See `Delivery`: a slow handler of one shard must not delay all others without limit."""
@@ -457,27 +419,24 @@ class ConcurrentDelivery:
     def _end_turn(self, queue: ShardQueue) -> None:
         queue.step_since = math.inf
         with self._lock:
-            may_go_on = self._may_begin(queue) and not self._is_full()
+            may_go_on = self._may_begin(queue) and not self._progress.is_full
             queue.is_taken = bool(queue.jobs) and may_go_on
         if queue.is_taken:
             self._pool.submit(partial(self._turn, queue))
         else:
             self._wake_loop()
 
-    def _is_full(self) -> bool:
-        return self._begun >= self._progress.limit
-
     def _deliver(self, queue: ShardQueue, page: Page, until: float) -> Generator[None, None, bool]:
         """Delivers records of a page until a time; returns True once the page is delivered."""
-        if queue.page is None:
-            records = self._progress.opened(queue.shard_key, page)
-            queue.page = PartialPage(page, records, self._progress.wire_filter(queue.shard_key))
-        partial_page, monotonic = queue.page, self._clock.monotonic
+        if queue.records is None:
+            wire_filter = self._progress.wire_filter(queue.shard_key)
+            queue.records = self._progress.open(queue.progress, page).masked(wire_filter)
+        monotonic = self._clock.monotonic
         while self._may_begin(queue) and monotonic() < until:
-            index, record = next(partial_page.records, (-1, None))
-            if index < 0:
-                self._end_page(queue, partial_page)
+            if not queue.progress.is_under_way:
+                self._end_page(queue, page)
                 return True
+            record = next(queue.records)
             if record is not None:
                 if not self._begin_record():
                     return False
@@ -485,37 +444,23 @@ class ConcurrentDelivery:
                 queue.step_since = queue.in_hand[1]
                 self._dispatcher.deliver(record)
                 queue.in_hand = None
-            self._note(queue, partial_page, index, record)
+            queue.progress.note(1, () if record is None else (record.event_name,), record is None)
             yield
         return False
 
     def _begin_record(self) -> bool:
         """Counts a record as started; False where the limit is reached."""
         with self._lock:
-            has_room = not self._is_full()
-            self._begun += has_room
+            has_room = not self._progress.is_full
+            self._progress.begun += has_room
             return has_room
 
-    def _note(
-        self, queue: ShardQueue, partial_page: PartialPage, index: int, record: Record | None
-    ) -> None:
-        """Notes that a record was delivered, or (None) left out by a filter."""
-        change = partial_page.wire_records[index].dynamodb
-        with self._lock:
-            queue.last = change.SequenceNumber, change.ApproximateCreationDateTime
-            queue.undelivered -= 1
-            if record is None:
-                queue.filtered += 1
-            else:
-                queue.kinds[record.event_name] += 1
-
-    def _end_page(self, queue: ShardQueue, partial_page: PartialPage) -> None:
+    def _end_page(self, queue: ShardQueue, page: Page) -> None:
         self._dispatcher.page_end(queue.shard_key)
         self._dispatcher.tick(queue.shard_key)
-        page, queue.page = partial_page.page, None
+        queue.records = None
+        if page.read and not self._progress.is_full:
+            queue.progress.end_page()
         with self._lock:
-            if page.read and not self._is_full():
-                queue.last = page.last_sequence_number, page.last_created
-                queue.filtered += page.left_out
             queue.bytes -= len(page.body)
             self._bytes -= len(page.body)

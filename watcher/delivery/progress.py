@@ -5,8 +5,11 @@ from __future__ import annotations
 import difflib
 import logging
 import math
-from collections.abc import Callable, Mapping, Set
-from typing import Protocol
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Set
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
@@ -29,6 +32,80 @@ class PositionStats(Protocol):
 
     def moved(self, shard_key: ShardKey, created: float | None, totals: Totals) -> None:
         """Notes the creation time of a shard's last delivered (or filtered out) record."""
+
+
+class ShardProgress:
+    """A shard's delivered records that are not in the totals yet, nor behind its position.
+
+    One thread at a time delivers a shard's pages; the loop's thread takes what was noted.
+    """
+
+    def __init__(self, shard_key: ShardKey, shard: TrackedShard) -> None:
+        self.shard_key = shard_key
+        self.shard = shard
+        self.undelivered = 0
+        """The number of submitted records that no handler has got yet."""
+        self._page = Page(0, 0, "")
+        self._records = RecordPage(b"", shard_key, range(0))
+        self._done = 0
+        self._lock = threading.Lock()
+        self._kinds: Counter[str] = Counter()
+        self._filtered = 0
+        self._last: Callable[[], tuple[str, float | None]] | None = None
+
+    def add(self, page: Page) -> None:
+        """Adds the records of a page that waits."""
+        with self._lock:
+            self.undelivered += page.count
+
+    @property
+    def is_under_way(self) -> bool:
+        """True while records of the begun page are left."""
+        return self._done < self._page.count
+
+    def begin(self, page: Page, records: RecordPage) -> None:
+        """Begins the page that the next notes are about."""
+        with self._lock:
+            self._page, self._records = page, records
+            self._done = 0
+
+    def note(self, count: int, kinds: Mapping[str, int] | Iterable[str], filtered: int = 0) -> None:
+        """Notes that the next records are delivered, of these kinds, or left out by a filter."""
+        with self._lock:
+            self._done += count
+            self.undelivered -= count
+            self._kinds.update(kinds)
+            self._filtered += filtered
+            self._last = partial(_place_of, self._records, self._done - 1)
+
+    def end_page(self) -> None:
+        """Notes that the page is over, with the records that a worker left out of it."""
+        page = self._page
+        with self._lock:
+            self._filtered += page.left_out
+            self._last = lambda: (page.last_sequence_number, page.last_created)
+
+    def take(self) -> _Noted | None:
+        """Returns what was noted since the last call; None for nothing."""
+        with self._lock:
+            if self._last is None:
+                return None
+            noted = _Noted(self, self._last, self._kinds, self._filtered)
+            self._last, self._kinds, self._filtered = None, Counter(), 0
+            return noted
+
+
+class _Noted(NamedTuple):
+    progress: ShardProgress
+    last: Callable[[], tuple[str, float | None]]
+    """Returns the number and the time of the last record: most often nobody needs each one's."""
+    kinds: Counter[str]
+    filtered: int
+
+
+def _place_of(records: RecordPage, index: int) -> tuple[str, float | None]:
+    change = records.wire_records[index].dynamodb
+    return change.SequenceNumber, change.ApproximateCreationDateTime
 
 
 class Progress:
@@ -56,6 +133,8 @@ class Progress:
         self._redaction = redaction
         self.limit = math.inf if max_records is None else max_records
         """The number of records after which the watch ends."""
+        self.begun = 0
+        """The number of records that were handed over, which the limit counts."""
         self._totals = totals
         self._stats = stats
         self._mark_dirty = mark_dirty
@@ -72,29 +151,26 @@ class Progress:
         return self._totals.records >= self.limit
 
     @property
-    def delivered(self) -> int:
-        """The number of records delivered."""
-        return self._totals.records
-
-    @property
-    def passed(self) -> int:
-        """The number of records delivered, or left out by a filter."""
-        return self._totals.records + self._totals.filtered
+    def is_full(self) -> bool:
+        """True once no more records may be handed over."""
+        return self.begun >= self.limit
 
     def limit_to(self, count: int, is_within: Callable[[ShardKey, WireRecord], bool]) -> None:
         """Delivers at most `count` records, and only those for which `is_within` returns True."""
         self.limit = min(self.limit, count)
         self._is_within = is_within
 
-    def opened(self, shard_key: ShardKey, page: Page) -> RecordPage:
-        """Returns a page's records as handlers see them; the filters see the original.
+    def open(self, shard: ShardProgress, page: Page) -> RecordPage:
+        """Begins a page; returns its records as handlers see them: filters see the original.
 
         Every record passes here on its way to a handler, so redaction needs no other place.
         """
         self._seen.update(page.names)
         if self._unmatched_due is None and self._wire_filter is not None:
             self._unmatched_due = self._clock.monotonic() + _UNMATCHED_SECONDS
-        return page.opened(shard_key, self._redaction)
+        records = page.opened(shard.shard_key, self._redaction)
+        shard.begin(page, records)
+        return records
 
     def wire_filter(self, shard_key: ShardKey) -> WireFilter | None:
         """Returns the test that a shard's records have to pass; None: all are delivered."""
@@ -119,23 +195,17 @@ class Progress:
         named = ", ".join(absent) + (f" ({near[0]}?)" if near else "")
         logger.warning(f"{text}; none has {named}")
 
-    def count(
-        self, table: str, kinds: Mapping[str, int] | list[str], records: int, filtered: int
-    ) -> None:
-        """Adds a table's delivered records, also by kind, and those that a filter left out."""
-        if kinds:  # no table without a record
-            self._totals.tables[table].update(kinds)
-        self._totals.records += records
-        self._totals.filtered += filtered
-
-    def count_left_out(self, records: int) -> None:
-        """Adds records that a worker has left out."""
-        self._totals.filtered += records
-
-    def move(
-        self, shard_key: ShardKey, shard: TrackedShard, number: str, created: float | None
-    ) -> None:
-        """Moves a shard's position behind this sequence number; a late record moves nothing."""
-        shard.move_behind(number)
-        self._stats.moved(shard_key, created, self._totals)
-        self._mark_dirty()
+    def move(self, shards: Iterable[ShardProgress], flush: Callable[[], object]) -> None:
+        """Moves the positions behind what was noted, once `flush` has written it out."""
+        moved = [noted for each in shards if (noted := each.take()) is not None]
+        if moved:
+            flush()
+        for shard, last, kinds, filtered in moved:
+            shard_key, (number, created) = shard.shard_key, last()
+            if kinds:  # no table without a record
+                self._totals.tables[shard_key.table].update(kinds)
+            self._totals.records += kinds.total()
+            self._totals.filtered += filtered
+            shard.shard.move_behind(number)
+            self._stats.moved(shard_key, created, self._totals)
+            self._mark_dirty()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
-from watcher.delivery.progress import Progress
+from watcher.delivery.progress import Progress, ShardProgress
 from watcher.delivery.protocol import EndOfReading, HandlerStep
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
@@ -22,28 +22,6 @@ _MOST_TOGETHER = 1024
 """The largest number of records in one call: about a page."""
 _QUICK_SECONDS = 0.02
 """A call that took less is followed by one with twice as many records; a slower one, a quarter."""
-
-
-class _CurrentPage:
-    """The page that is being delivered, and the progress in it."""
-
-    def __init__(
-        self,
-        shard_key: ShardKey,
-        shard: TrackedShard,
-        page: Page,
-        passed_before: int,
-        *,
-        then_drain: bool,
-    ) -> None:
-        self.shard_key = shard_key
-        self.shard = shard
-        self.page = page
-        self.passed_before = passed_before
-        """The total of delivered and filtered records before this page."""
-        self.then_drain = then_drain
-        self.delivered_upto: tuple[RecordPage, int] | Page | None = None
-        """The last record delivered or filtered out since the position moved; or the whole page."""
 
 
 class SequentialDelivery:
@@ -63,22 +41,24 @@ class SequentialDelivery:
         self._heartbeat = heartbeat
         self._clock = clock
         self._together = _FIRST_TOGETHER
-        self._current_page: _CurrentPage | None = None
+        self._current: ShardProgress | None = None
+        """The shard of the current page, or of the last one."""
+        self._page: Page | None = None
+        """The current page."""
+        self._then_drain = False
         self._steps: Iterator[None] = iter(())
         """Delivers the current page; yields at the end of each turn."""
         self._turn_ends = 0.0
-        self._undelivered = 0
         self._ends: list[EndOfReading] = []
-        # Records delivered one by one that are not in the totals yet: the page and the place of the
-        # first of them, the kind of each, and the number that a filter left out.
-        self._uncounted = RecordPage(b"", ShardKey("", ""), range(0)), 0
+        # Of records delivered one by one that are not noted yet: the kind of each, and the number
+        # that a filter left out.
         self._kinds: list[str] = []
         self._filtered = 0
 
     @property
     def has_room(self) -> bool:
         """See `Delivery`: there is room for one page."""
-        return self._current_page is None
+        return self._page is None
 
     @property
     def is_complete(self) -> bool:
@@ -88,16 +68,16 @@ class SequentialDelivery:
     @property
     def undelivered(self) -> int:
         """See `Delivery`: counts the last page's."""
-        return self._undelivered
+        return 0 if self._current is None else self._current.undelivered
 
     def submit(
         self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
     ) -> None:
         """See `Delivery`."""
-        passed = self._progress.passed
-        self._current_page = _CurrentPage(shard_key, shard, page, passed, then_drain=then_drain)
-        self._undelivered = page.count
-        records = self._progress.opened(shard_key, page)
+        self._page, self._then_drain = page, then_drain
+        self._current = current = ShardProgress(shard_key, shard)
+        current.add(page)
+        records = self._progress.open(current, page)
         deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
         self._steps = deliver(records, self._progress.wire_filter(shard_key))
 
@@ -110,24 +90,28 @@ class SequentialDelivery:
         with self._heartbeat.during(Phase.DELIVERING):
             self._dispatcher.tick()
             self._progress.log_if_none_matches()
-            if self._current_page is not None:
-                self._take_turn(self._current_page)
-        if self._current_page is not None or not self._ends:
+            self._take_turn()
+        if self._page is not None or not self._ends:
             return ()
         ends, self._ends = self._ends, []
         return ends
 
     def is_delivering(self, shard_key: ShardKey) -> bool:
         """See `Delivery`."""
-        return self._current_page is not None and self._current_page.shard_key == shard_key
+        return self._shard_key == shard_key
 
     def has_changes_beside(self, items: ShardKey | None) -> bool:
         """See `Delivery`."""
-        return self._current_page is not None and self._current_page.shard_key != items
+        return self._shard_key not in (None, items)
+
+    @property
+    def _shard_key(self) -> ShardKey | None:
+        """The shard of the current page."""
+        return None if self._page is None or self._current is None else self._current.shard_key
 
     def reserve(self, items: ShardKey) -> bool:
         """See `Delivery`."""
-        return self._current_page is None
+        return self._page is None
 
     def release(self) -> None:
         """See `Delivery`: only the current page holds anything back."""
@@ -138,8 +122,7 @@ class SequentialDelivery:
 
     def drain(self) -> None:
         """See `Delivery`."""
-        if self._current_page is not None:
-            self._take_turn(self._current_page)
+        self._take_turn()
         self._dispatcher.drain()
 
     def close(self) -> None:
@@ -148,21 +131,24 @@ class SequentialDelivery:
 
     # The current page
 
-    def _take_turn(self, current: _CurrentPage) -> None:
+    def _take_turn(self) -> None:
         """Delivers for one turn.
 
         After a shutdown request, the rest of the page stays undelivered.
         """
+        current, page = self._current, self._page
+        if current is None or page is None:
+            return
         self._turn_ends = self._clock.monotonic() + _TURN_SECONDS
         is_over = True
         try:
             self._shutdown.interruptible = True
             is_over = next(self._steps, self) is self
-            if is_over and (not self._shutdown.requested or self._is_whole(current)):
+            if is_over and (not self._shutdown.requested or not current.undelivered):
                 self._dispatcher.page_end(current.shard_key)
-                if current.page.read and not self._progress.is_complete:
-                    current.delivered_upto = current.page
-            if is_over and current.then_drain:
+                if page.read and not self._progress.is_full:
+                    current.end_page()
+            if is_over and self._then_drain:
                 self._dispatcher.drain(current.shard_key)
         finally:
             self._shutdown.interruptible = False
@@ -170,14 +156,7 @@ class SequentialDelivery:
                 self.move_positions()
             finally:
                 if is_over:
-                    self._current_page = None
-
-    def _done(self, current: _CurrentPage) -> int:
-        """Returns the number of the page's records that are delivered, or filtered out here."""
-        return self._progress.passed - current.passed_before
-
-    def _is_whole(self, current: _CurrentPage) -> bool:
-        return self._done(current) == current.page.count
+                    self._page = None
 
     def _one_by_one(self, records: RecordPage, wire_filter: WireFilter | None) -> Iterator[None]:
         """Delivers each record separately; yields at the end of each turn.
@@ -186,8 +165,7 @@ class SequentialDelivery:
         """
         deliver, shutdown = self._dispatcher.deliver, self._shutdown
         monotonic, kinds = self._clock.monotonic, self._kinds
-        most = self._progress.limit - self._progress.delivered
-        self._uncounted = records, 0
+        most = self._progress.limit - self._progress.begun
         for wire, record in zip(records.wire_records, records.masked(wire_filter), strict=True):
             if len(kinds) >= most or shutdown.requested:
                 break
@@ -198,20 +176,17 @@ class SequentialDelivery:
                 kinds.append(wire.eventName or "")
             if monotonic() >= self._turn_ends:
                 yield
-                most = self._progress.limit - self._progress.delivered
-        self._count()
+                most = self._progress.limit - self._progress.begun
+        self._note()
 
-    def _count(self) -> None:
-        """Adds the records delivered one by one to the totals."""
-        records, first = self._uncounted
+    def _note(self) -> None:
+        """Notes the records delivered one by one."""
         done = len(self._kinds) + self._filtered
-        if done and self._current_page is not None:
-            table = self._current_page.shard_key.table
-            self._progress.count(table, self._kinds, len(self._kinds), self._filtered)
+        if done and self._current is not None:
+            self._current.note(done, self._kinds, self._filtered)
+            self._progress.begun += len(self._kinds)
             self._kinds.clear()
             self._filtered = 0
-            self._uncounted = records, first + done
-            self._current_page.delivered_upto = records, first + done - 1
 
     def _in_parts(self, records: RecordPage, wire_filter: WireFilter | None) -> Iterator[None]:
         """Delivers as many records in one call as fit into a turn.
@@ -222,7 +197,7 @@ class SequentialDelivery:
         while records and not self._shutdown.requested:
             part, records = records[: self._together], records[self._together :]
             began = monotonic()
-            is_last = self._progress.delivered + len(part) > self._progress.limit
+            is_last = self._progress.begun + len(part) > self._progress.limit
             if is_last or not self._deliver_together(part, wire_filter):
                 yield from self._one_by_one(part, wire_filter)
                 continue
@@ -233,37 +208,23 @@ class SequentialDelivery:
 
     def _deliver_together(self, part: RecordPage, wire_filter: WireFilter | None) -> bool:
         """Delivers records in one call; False where each has to be delivered separately."""
-        current, chosen = self._current_page, part
+        current, page, chosen = self._current, self._page, part
         if wire_filter is not None:
             try:
                 chosen = part.filtered(wire_filter)
             except Exception:  # raised again when its record is delivered
                 return False
-        if current is None or (chosen and not self._dispatcher.deliver_page(chosen)):
+        if chosen and not self._dispatcher.deliver_page(chosen):
             return False
-        is_whole = len(chosen) == current.page.count
-        kinds = current.page.kinds if is_whole else None
+        assert current is not None and page is not None
+        kinds = page.kinds if len(chosen) == page.count else None
         each = [wire.eventName or "" for wire in chosen.wire_records] if kinds is None else kinds
-        table = current.shard_key.table
-        self._progress.count(table, each, len(chosen), len(part) - len(chosen))
-        current.delivered_upto = part, len(part) - 1
+        self._progress.begun += len(chosen)
+        current.note(len(part), each, len(part) - len(chosen))
         return True
 
     def move_positions(self) -> None:
         """See `Delivery`: behind flushed records, not behind those that handlers buffer."""
-        self._count()
-        current = self._current_page
-        if current is None or current.delivered_upto is None:
-            return
-        self._dispatcher.flush()
-        page, done = current.page, self._done(current)
-        if isinstance(current.delivered_upto, Page):
-            number, created = page.last_sequence_number, page.last_created
-            self._progress.count_left_out(page.left_out)
-        else:
-            records, place = current.delivered_upto
-            change = records.wire_records[place].dynamodb
-            number, created = change.SequenceNumber, change.ApproximateCreationDateTime
-        self._undelivered = page.count - done
-        self._progress.move(current.shard_key, current.shard, number, created)
-        current.delivered_upto = None
+        self._note()
+        if self._current is not None:
+            self._progress.move([self._current], self._dispatcher.flush)
