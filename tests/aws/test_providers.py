@@ -415,15 +415,6 @@ def test_a_damaged_file_there_is_replaced(place: Place) -> None:
     assert place.aws.accounts.calls["AssumeRole"] == 4
 
 
-def test_where_nobody_can_be_asked_for_a_code_it_is_said_what_to_do(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("watcher.aws.credentials.has_terminal", lambda: False)
-    place.role(f"source_profile = base\nmfa_serial = {MFA_SERIAL}")
-    with pytest.raises(WatcherError, match=r"no terminal.*aws sts get-caller-identity"):
-        list(StreamsClient(AwsConfig()).list_streams())
-
-
 # What keeps one waiting, or can't be used
 
 
