@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import prefork
 from watcher.cli import main
 
 pytestmark = pytest.mark.proof
@@ -76,8 +75,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     (folder / "bin").mkdir()
-    prefork.write_command(folder / "bin" / "watcher", "watcher")
-    prefork.write_command(folder / "bin" / "python")
+    (folder / "bin" / "watcher").write_text('#!/bin/sh\nexec python -m watcher "$@"\n')
+    (folder / "bin" / "watcher").chmod(0o755)
     return folder
 
 
@@ -86,13 +85,13 @@ def environment(place: Path) -> dict[str, str]:
     mine = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return {
         **mine,
-        "PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(
+            [str(place / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+        ),
         "PYTHONPATH": str(ROOT),
         "AWS_CONFIG_FILE": str(place / "aws"),
         "HOME": str(place),
         "TERM": "xterm",
-        # The forks that stand in for the program have no other descriptors than the first three.
-        "ARGCOMPLETE_USE_TEMPFILES": "1",
     }
 
 

@@ -16,7 +16,6 @@ import boto3
 import pytest
 
 from tests.simulator import Simulator
-from tests.support import prefork
 from tests.support.moto_server import moto_server
 from watcher import Record
 
@@ -172,7 +171,6 @@ def test_the_objects_of_a_destination_on_s3_are_replayed(orders: Simulator) -> N
     Path("OBJECT").write_text(json.dumps({**message(orders, numbers), "payload": event}))
     (line,) = re.findall(r"`(jq .*?)`", SECTION)
     Path("bin").mkdir()
-    prefork.write_command(Path("bin", "python"))
     if shutil.which("jq") is None:  # a stand-in for this one filter
         Path("bin", "jq").write_text(
             f"#!{sys.executable}\nimport json, sys\n"
@@ -180,7 +178,8 @@ def test_the_objects_of_a_destination_on_s3_are_replayed(orders: Simulator) -> N
             "    print(json.dumps(each))\n"
         )
         Path("bin", "jq").chmod(0o755)
-    line = f"PATH=bin:$PATH; {line.replace('--my-handler', '--print-json')}"
+    path = f"PATH=bin:{Path(sys.executable).parent}:$PATH"
+    line = f"{path}; {line.replace('--my-handler', '--print-json')}"
     done = subprocess.run(
         ["bash", "-c", line], capture_output=True, text=True, timeout=100, check=True
     )

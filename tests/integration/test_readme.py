@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 import watcher
-from tests.support import prefork
 from tests.support.program import Program
 
 ROOT = Path(__file__).parents[2]
@@ -152,14 +151,16 @@ def place(tmp_path: Path, shop: dict[str, str], monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(name, value)
     binaries = tmp_path / "bin"
     binaries.mkdir()
-    prefork.write_command(binaries / "python")
     if shutil.which("jq") is None:  # a stand-in for the one filter that the README uses
         (binaries / "jq").write_text(
             f"#!{sys.executable}\nimport json, sys\nassert sys.argv[1:] == ['-r', '.eventName']\n"
             "for line in sys.stdin:\n    print(json.loads(line)['eventName'])\n"
         )
         (binaries / "jq").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{binaries}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv(
+        "PATH",
+        os.pathsep.join([str(binaries), str(Path(sys.executable).parent), os.environ["PATH"]]),
+    )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path[1:]]))
     return tmp_path
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import json
 import os
+import runpy
+import selectors
+import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-
-from tests.support import prefork
+from typing import Any
 
 _ROOT = Path(__file__).parents[2]
 _RUN = ("pyspark.daemon", "pyspark.sql.streaming.python_streaming_source_runner")
@@ -42,7 +46,6 @@ def python() -> str:
         run=RUN,
         module=__name__,
         without_threads=_WITHOUT_THREADS,
-        ask=prefork.ASK,
     )
 
 
@@ -71,8 +74,22 @@ except OSError:
         os.execve({python!r}, [{python!r}, "-m", "{module}", address, run], environment)
     be_python()
 request = {{"module": words[1], "arguments": words[2:], "env": dict(os.environ)}}
-request |= {{"cwd": os.getcwd(), "in_session": True}}
-{ask}"""
+request["cwd"] = os.getcwd()
+signals = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP}}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+socket.send_fds(asking, [json.dumps(request).encode()], [0, 1, 2])
+pid, _ = json.loads(asking.recv(1000))
+for each in signals:
+    signal.signal(each, lambda number, frame: os.kill(pid, number))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+for each in 0, 1:  # whoever reads or writes there is to see the end of it
+    os.close(each)
+_, status = json.loads(asking.recv(1000))
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+os._exit(status)
+"""
 
 
 def main() -> None:
@@ -94,9 +111,82 @@ def main() -> None:
         return  # each of them starts by itself, as without this module
     listening.listen(100)
     with contextlib.suppress(ProcessLookupError):
-        request = prefork.serve(listening, until=os.pidfd_open(int(run)))
+        request = _serve(listening, until=os.pidfd_open(int(run)))
         if request is not None:
-            prefork.become(request)
+            _become(request)
+
+
+def _serve(listening: socket.socket, *, until: int) -> dict[str, Any] | None:
+    """Fork for each request, and tell of each end; in a fork, return its request.
+
+    A program dies with the process that stands for it. Ends once there is something to read from
+    the descriptor `until`.
+    """
+    ending: dict[int, tuple[int, socket.socket]] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(listening, selectors.EVENT_READ)
+        selector.register(until, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is listening:
+                    selector.register(listening.accept()[0], selectors.EVENT_READ)
+                elif key.fileobj == until:
+                    return None
+                elif isinstance(key.fileobj, socket.socket):
+                    asked = key.fileobj
+                    message, fds = _received(asked)
+                    if not message:
+                        selector.unregister(asked)
+                        asked.close()
+                        for pid, by in ending.values():
+                            if by is asked:
+                                os.kill(pid, signal.SIGKILL)
+                        continue
+                    pid = os.fork()
+                    if not pid:
+                        for other in selector.get_map().values():
+                            one: Any = other.fileobj
+                            os.close(one) if isinstance(one, int) else one.close()
+                        for number, fd in enumerate(fds):
+                            os.dup2(fd, number)
+                            os.close(fd)
+                        request: dict[str, Any] = json.loads(message)
+                        return request
+                    for fd in fds:
+                        os.close(fd)
+                    _send(asked, pid, None)
+                    ended = os.pidfd_open(pid)
+                    ending[ended] = pid, asked
+                    selector.register(ended, selectors.EVENT_READ)
+                else:
+                    assert isinstance(key.fileobj, int)
+                    selector.unregister(key.fileobj)
+                    pid, asked = ending.pop(key.fileobj)
+                    os.close(key.fileobj)
+                    _send(asked, pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _become(request: Mapping[str, Any]) -> None:
+    """In a fork: run the module that was asked for, and exit as it does."""
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.argv = [request["module"], *request["arguments"]]
+    sys.path[0] = request["cwd"]
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+
+
+def _received(asked: socket.socket) -> tuple[bytes, list[int]]:
+    try:
+        message, fds, *_ = socket.recv_fds(asked, 1024 * 1024, 3)
+    except ConnectionError:
+        return b"", []
+    return message, fds
+
+
+def _send(asked: socket.socket, pid: int, status: int | None) -> None:
+    with contextlib.suppress(OSError):  # it is gone: its program ends, too
+        asked.send(json.dumps([pid, status]).encode())
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 from unittest import mock
 
-from tests.support import prefork
-from tests.support.prefork import changes_python
 from watcher.cli import main
 from watcher.formatting import style
 
@@ -37,7 +35,7 @@ PATIENCE = 150.0
 class Killed(ABC):
     """A process in a group of its own, which does not outlive its `with` block."""
 
-    process: subprocess.Popen[Any] | prefork.Forked
+    process: subprocess.Popen[Any]
 
     @abstractmethod
     def release(self) -> None:
@@ -68,8 +66,16 @@ class Program(Killed):
         output: str | None = None,
     ) -> None:
         self._output = open(output, "w") if output else None
-        self.process = prefork.start(
-            "watcher", arguments, env={**os.environ, **env}, cwd=cwd, stdout=self._output
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "watcher", *arguments],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output or subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
         )
         self.out: list[str] = []
         self.err: list[str] = []
@@ -148,6 +154,9 @@ class Program(Killed):
                 pipe.close()
 
 
+_OF_PYTHON = ("PYTHON", "LC_", "LANG", "TZ")
+
+
 @dataclass
 class Ran:
     """What a command line has printed, and the exit status."""
@@ -159,7 +168,7 @@ class Ran:
 
 def run(*arguments: str, env: Mapping[str, str], cwd: Path | None = None) -> Ran:
     """A command line from its start to its end, in this process, which it leaves as it was."""
-    if changes_python(env):  # only a Python of its own has another zone or locale
+    if any(name.startswith(_OF_PYTHON) for name in env):  # as it starts, it looks at these
         with Program(*arguments, env=env, cwd=cwd) as program:
             return Ran(program.wait(), program.out, program.err)
     with (

@@ -9,7 +9,6 @@ import pty
 import select
 import struct
 import subprocess
-import sys
 import termios
 import threading
 import time
@@ -19,8 +18,7 @@ from typing import Any
 
 import pyte
 
-from tests.support import prefork
-from tests.support.program import Killed
+from tests.support.program import ROOT, Killed
 
 
 class _Screen(pyte.Screen):
@@ -50,7 +48,15 @@ class Terminal(Killed):
         self._leader, follower = pty.openpty()
         size = struct.pack("HHHH", lines, columns, 0, 0)
         fcntl.ioctl(follower, termios.TIOCSWINSZ, size)
-        self.process = _started(command, {**os.environ, "TERM": "xterm", **env}, follower)
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), **env},
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
         os.close(follower)
         self._reading = True
         self._reader = threading.Thread(target=self._collect)
@@ -108,21 +114,3 @@ class Terminal(Killed):
         self.end()
         if self._leader >= 0:
             os.close(self._leader)
-
-
-def _started(
-    command: tuple[str, ...], env: Mapping[str, str], terminal: int
-) -> subprocess.Popen[Any] | prefork.Forked:
-    if command[:3] == (sys.executable, "-m", "watcher"):
-        return prefork.start(
-            "watcher", command[3:], env=env, stdin=terminal, stdout=terminal, stderr=terminal
-        )
-    return subprocess.Popen(
-        command,
-        env=env,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
