@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.program import Program, run, run_on_a_terminal
+from tests.support.program import Program, run
 
 NOWHERE = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "us-east-1"}
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T00:00:00.000"
@@ -202,18 +202,6 @@ def test_json_is_the_wires_byte_for_byte(sim: Simulator) -> None:
         client.get_records(ShardIterator=iterator)
     assert len(program.out) == 2
     assert all(line.encode() in bodies[0] for line in program.out)
-
-
-def test_on_a_terminal_control_characters_in_json_are_shown_escaped() -> None:
-    with Simulator(table="odd") as odd:
-        odd.put({"pk": {"S": "a\x7f\x9b2J"}})
-        text = run_on_a_terminal(
-            *("odd", "--from", "trim-horizon", "--max-records", "1", "-pj", "-ps", "-pr"),
-            env=odd.environment,
-        )
-    assert "\x9b" not in text
-    assert "\x7f" not in text
-    assert "\\u009b" in text
 
 
 def test_a_locale_without_utf8_writes_utf8_to_a_pipe(sim: Simulator) -> None:

@@ -201,7 +201,8 @@ def test_the_first_screen_is_there() -> None:
 def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> None:
     for name in ("--apply plan.jsonl", "--with before.jsonl"):
         if name in command:
-            (before,) = (line for line in HERE if f"--to {name.split()[1]}" in line)
+            made = re.compile(f"--(to|plan) {name.split()[1]}")
+            before = next(line for line in HERE if made.search(line))
             run_until_it_prints(before, place)
     status, out, err = run_until_it_prints(command, place)
     # One of the items that it puts back was changed since.
