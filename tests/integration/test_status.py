@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import signal
@@ -104,25 +103,6 @@ def test_up_to_now_there_is_a_progress_bar(sim: Simulator, tmp_path: Path) -> No
     shares = [int(text) for text in re.findall(rb"(\d+) % \|", terminal.written)]
     assert shares == sorted(shares) and shares[-1] == 100
     assert b"2/2 shards" in terminal.written
-
-
-def test_a_replay_shows_how_much_of_the_file_is_done(tmp_path: Path) -> None:
-    record = {"eventName": "INSERT", "dynamodb": {"Keys": {"pk": {"S": "a"}}}}
-    lines = []
-    for number in range(40):
-        record["dynamodb"]["SequenceNumber"] = str(10**21 + number)  # type: ignore[index]
-        lines.append(json.dumps(record))
-    (tmp_path / "letters").write_text("\n".join(lines) + "\n")
-    slow = tmp_path / "handlers" / "slow.py"
-    slow.parent.mkdir()
-    slow.write_text('"""Slow."""\nimport time\ndef handle(record): time.sleep(0.02)\n')
-    command = ("replay", str(tmp_path / "letters"), "--handlers", str(slow.parent), "--slow")
-    with Terminal(*WATCHER, *command, "--print-summary", env={}) as terminal:
-        assert terminal.end() == 0
-        shown = terminal.shown
-    shares = [int(text) for text in re.findall(rb"(\d+) % \| \d+ replayed", terminal.written)]
-    assert len(shares) > 2 and shares == sorted(shares)
-    assert len(shown) == 41 and shown[-1] == "Done: 40 replayed, 0 failed, 0 unreadable"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ def moment(text: str) -> float:
     return datetime.fromisoformat(f"2026-11-22T{text}Z").timestamp()
 
 
-BEGAN = moment("20:14:02")
 AGENT = "Boto3/1.43.2 md/Botocore#1.43.2 ua/2.0 os/linux#6.1"
 
 

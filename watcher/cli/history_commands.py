@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -56,16 +56,6 @@ SOURCES = Annotated[
     ),
 ]
 """The sources that the time machine's commands read."""
-BASELINE = Annotated[
-    list[str] | None,
-    Opt(
-        "a full export of the table (a folder AWSDynamoDB/ID, or its s3:// URL) to begin "
-        "with, so that an archive is enough; repeat it for incremental ones after it",
-        "EXPORT",
-        completer=completers.files,
-    ),
-]
-"""A table's export, and those after it."""
 
 
 # `history`
@@ -92,7 +82,6 @@ def history_command(line: CommandLine) -> Callable[..., int]:
 def _history(
     *sources: SOURCES,
     key: _Key = None,
-    baseline: BASELINE = None,
     who: options.Who = None,
     output: _Output = "text",
     csv_raw: CsvRaw = False,
@@ -103,9 +92,8 @@ def _history(
     item_key, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
     _log_times(start, until)
-    exports = open_baseline(baseline, values["region"], values["profile"])
     read = Sources.named(sources, options.connection(values))
-    found = item_history(read, item_key, start, until, exports)
+    found = item_history(read, item_key, start, until)
     if trail is not None:
         found.add_callers(trail, Callers(read.table_arn, start, until))
     if hidden is not None:
@@ -130,65 +118,38 @@ def _log_times(start: datetime | None, until: datetime | None) -> None:
         logger.info(f"Changes {' '.join(parts)}")
 
 
-class _State(NamedTuple):
-    """The whole item at a moment."""
-
-    kind: str
-    time: datetime
-    item: WireItem | None
-
-
-class _Change(NamedTuple):
-    """A change, and its caller with `--who`."""
-
-    record: Record
-    answer: Answer | None
-
-
-def _entries(found: History) -> Iterator[_Change | _State]:
-    """Yields the item's changes and states in the order of time."""
-    before = found.before_export()
-    answers: list[Answer] | list[None] = found.answers or [None] * len(found)
-    changes = list(map(_Change, found.records, answers))
-    yield from changes[:before]
-    if found.exported_at is not None:
-        yield _State("EXPORT", found.exported_at.astimezone(), found.exported_wire)
-    yield from changes[before:]
-    if found.asked_at is not None:
-        yield _State("NOW", found.asked_at, found.now_wire)
-
-
 def _as_text(found: History) -> None:
-    for each in _entries(found):
-        lines = _state_lines(each, found) if isinstance(each, _State) else _change_lines(each)
-        write_text("\n".join(lines) + "\n")
+    for record, answer in _changes(found):
+        first, *others = change_lines(record)
+        if answer is not None:
+            first += f"   {answer.text(account_of(record.stream))}"
+        write_text("\n".join([first, *others]) + "\n")
+    if found.asked_at is None:
+        return
+    write_text(f"{'NOW':<6} {shown_time(found.asked_at)} {printable_key(found.key)}\n")
+    if found.now_wire is None:
+        write_text("  (there is no such item)\n")
+    for name, value in sorted((found.now_wire or {}).items()):
+        for line in attribute_lines(name, (ABSENT, value)) if name not in found.key else ():
+            write_text(f"{line}\n")
 
 
-def _change_lines(change: _Change) -> Iterator[str]:
-    record, answer = change
-    first, *others = change_lines(record)
-    yield first if answer is None else f"{first}   {answer.text(account_of(record.stream))}"
-    yield from others
-
-
-def _state_lines(state: _State, found: History) -> Iterator[str]:
-    yield f"{state.kind:<6} {shown_time(state.time)} {printable_key(found.key)}"
-    if state.item is None:
-        yield "  (there is no such item)"
-    for name, value in sorted((state.item or {}).items()):
-        if name not in found.key:
-            yield from attribute_lines(name, (ABSENT, value))
+def _changes(found: History) -> Iterator[tuple[Record, Answer | None]]:
+    """Yields the changes, each with its caller with --who."""
+    answers: list[Answer] | list[None] = found.answers or [None] * len(found)
+    return zip(found.records, answers, strict=True)
 
 
 def _as_json(found: History) -> None:
-    rows = [_row(each) for each in _entries(found)]
+    rows = [_row(record, answer) for record, answer in _changes(found)]
+    if found.asked_at is not None:
+        rows.append(
+            {"time": time_text(found.asked_at), "kind": "NOW", "item": _item(found.now_wire)}
+        )
     write_document(rows)
 
 
-def _row(each: _Change | _State) -> dict[str, object]:
-    if isinstance(each, _State):
-        return {"time": time_text(each.time), "kind": each.kind, "item": _item(each.item)}
-    record, answer = each
+def _row(record: Record, answer: Answer | None) -> dict[str, object]:
     return {
         "time": time_text(record.created_at),
         "kind": record.event_name,
@@ -208,26 +169,23 @@ def _as_csv(found: History, *, raw: bool) -> None:
 
 
 def _cells(found: History) -> Iterator[tuple[str, ...]]:
-    for each in _entries(found):
-        if isinstance(each, _State):
-            nobody = ("", "") if found.answers else ()
-            for name, value in sorted((each.item or {}).items()):
-                yield (
-                    time_text(each.time),
-                    each.kind,
-                    "False",
-                    path_text((name,)),
-                    "",
-                    _cell(value),
-                    *nobody,
-                )
-            continue
-        record, answer = each
+    for record, answer in _changes(found):
         who = () if answer is None else (answer.names, answer.certainty.value)
         head = time_text(record.created_at), record.event_name, str(record.expired_by_ttl)
         rows = [(path, _cell(old), _cell(new)) for path, old, new in _differences(record)]
         for row in rows or [("", "", "")] * bool(who):
             yield *head, *row, *who
+    nobody = ("", "") if found.answers else ()
+    for name, value in sorted((found.now_wire or {}).items()):
+        yield (
+            time_text(found.asked_at),
+            "NOW",
+            "False",
+            path_text((name,)),
+            "",
+            _cell(value),
+            *nobody,
+        )
 
 
 def _differences(record: Record) -> Iterator[tuple[str, WireValue | Absent, WireValue | Absent]]:
@@ -270,6 +228,15 @@ _Words = Annotated[
     ),
 ]
 _At = Annotated[str | None, Opt("the time, where it does not stand at the end", "TIME")]
+_Baseline = Annotated[
+    list[str] | None,
+    Opt(
+        "a full export of the table (a folder AWSDynamoDB/ID, or its s3:// URL) to begin "
+        "with, so that an archive is enough; repeat it for incremental ones after it",
+        "EXPORT",
+        completer=completers.files,
+    ),
+]
 _ItemKey = Annotated[
     list[str] | None, Opt("one item's key; repeat it for the sort key", "NAME=VALUE")
 ]
@@ -298,7 +265,7 @@ def as_of_command(line: CommandLine) -> Callable[..., int]:
 def _as_of(
     *words: _Words,
     at: _At = None,
-    baseline: BASELINE = None,
+    baseline: _Baseline = None,
     key: _ItemKey = None,
     to: _File = None,
     dynamodb_json: _Wire = False,

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
-import stat
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,11 +11,9 @@ from pathlib import Path
 from typing import IO, Annotated
 
 from watcher.aws.config import AwsConfig, blaming
-from watcher.cli import completers, handler_flags, options, output
+from watcher.cli import completers, handler_flags, options
 from watcher.cli.command_line import CommandLine
 from watcher.cli.options import Values
-from watcher.cli.output import Line
-from watcher.cli.status import bar
 from watcher.declared import Opt
 from watcher.delivery.dead_letters import QueueLetters, open_letters
 from watcher.delivery.dispatcher import Dispatcher
@@ -26,7 +21,6 @@ from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.output import OutputClosed
 from watcher.errors import UsageError
 from watcher.formatting import style
-from watcher.observability.watch_stats import Rate
 from watcher.options import WatchOptions, end
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines
@@ -34,9 +28,6 @@ from watcher.records.redaction import Redaction
 from watcher.shutdown import Overdue, Shutdown, exit_status
 
 logger = logging.getLogger("watcher")
-
-_DRAW_SECONDS = 0.2  # five updates of the progress a second look alive
-
 
 _File = Annotated[
     str,
@@ -67,7 +58,6 @@ def _delivery_options() -> Iterator[inspect.Parameter]:
         *options.REDACT,
     )
     yield from options.declared_by(style.set_up)
-    yield from options.declared_by(output.status_line)
     yield from handler_flags.CALLS
 
 
@@ -89,15 +79,9 @@ def _replay(name: str, choice: handler_flags.Choice, values: Values) -> int:
         letters = source if isinstance(source, QueueLetters) else None
         replay = RecordLines(file or source or (), letters.keep if letters else None)
         dispatcher = Dispatcher(handlers, on_error, shutdown=Shutdown(values["stop_timeout"]))
-        with options.call(output.status_line, values) as line:
-            status = None
-            if line is not None and file is not None:
-                status = _ReplayStatus(line, replay, _share_of(file, replay))
-            step = _ReplayDelivery(
-                replay, matches, options.redaction(values), dispatcher, status, letters
-            )
-            with nullcontext() if source is None else blaming(name):
-                step.run()
+        step = _ReplayDelivery(replay, matches, options.redaction(values), dispatcher, letters)
+        with nullcontext() if source is None else blaming(name):
+            step.run()
     ended = dispatcher.shutdown.signal
     failures, left = dispatcher.failures, dispatcher.pending_count
     left_out = f"{replay.filtered} filtered out, " if replay.filtered else ""
@@ -134,7 +118,6 @@ class _ReplayDelivery:
     redaction: Redaction | None
     """Hides parts of the records that pass the matches."""
     dispatcher: Dispatcher
-    status: _ReplayStatus | None
     letters: QueueLetters | None = None
     _unhandled: int = 0
 
@@ -174,9 +157,6 @@ class _ReplayDelivery:
                     self.letters.keep()
             if shutdown.requested:
                 break
-            if self.status is not None and self.status.is_due():
-                dispatcher.flush()
-                self.status.draw(dispatcher.failures)
         dispatcher.drain()
         dispatcher.flush()
         self._settle()
@@ -205,37 +185,3 @@ def _open_source(
     else:
         with open_lines(name) as file:
             yield file, None
-
-
-class _ReplayStatus:
-    """Shows the progress of a replay in the status line."""
-
-    def __init__(self, line: Line, source: RecordLines, share: Callable[[], float | None]) -> None:
-        """`share` returns the part that is done, or None."""
-        self._line = line
-        self._source = source
-        self._share = share
-        self._rate = Rate()
-        self._due = 0.0
-
-    def is_due(self) -> bool:
-        """True if it is time to draw again."""
-        return time.monotonic() >= self._due
-
-    def draw(self, failures: int) -> None:
-        """Draws the progress."""
-        self._due = time.monotonic() + _DRAW_SECONDS
-        source, share = self._source, self._share()
-        parts = [] if share is None else [bar(min(1.0, share))]
-        parts += [f"{source.records:,} replayed"]
-        parts += [f"{self._rate.at(source.records):,.0f}/s"]
-        parts += [f"{failures:,} failed"] if failures else []
-        parts += [f"{source.unreadable:,} unreadable"] if source.unreadable else []
-        self._line.set(" | ".join(parts))
-
-
-def _share_of(file: IO[bytes], replay: RecordLines) -> Callable[[], float | None]:
-    """Returns a function that tells the share of a file read so far."""
-    status = os.fstat(file.fileno())
-    size = status.st_size if stat.S_ISREG(status.st_mode) else 0
-    return lambda: replay.bytes / size if size else None

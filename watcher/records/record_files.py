@@ -92,7 +92,6 @@ class RecordLines:
         self.filtered = 0
         """Records that the reader filtered out, counted by the reader itself."""
         self.unreadable = 0
-        self.bytes = 0
 
     def __iter__(self) -> Iterator[Record]:
         return self._records_in(self._texts())
@@ -124,7 +123,6 @@ class RecordLines:
     def _texts(self) -> Iterator[tuple[int, bytes]]:
         lines = enumerate(self._file, 1)
         for number, document in lines if self._each_is_one else _documents(lines):
-            self.bytes += len(document)
             text = document.strip()
             if number == 1:
                 text = text.removeprefix(codecs.BOM_UTF8)

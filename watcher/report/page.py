@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import resources
-from typing import Final, NamedTuple
+from itertools import groupby
+from typing import Final
 from xml.etree.ElementTree import Element
+
+import msgspec
 
 from watcher.aws.arns import account_of
 from watcher.aws.model import ShardKey
@@ -23,6 +26,7 @@ from watcher.report import pictures
 from watcher.report.pictures import Histogram, document, element, minute, second
 from watcher.time_machine.callers import Answer, ChangeKey
 from watcher.time_machine.counts import Counts
+from watcher.time_machine.sorted_lines import SortedLines
 from watcher.times import duration_text
 
 MOST_CHANGES: Final = 200
@@ -30,9 +34,6 @@ MOST_CHANGES: Final = 200
 # Of more changes: so many of the busiest minutes, and so many changes of each.
 _BUSIEST: Final = 5
 _OF_A_MINUTE: Final = 20
-# For those minutes, the changes of so many are held: of all minutes that a stream keeps.
-_MINUTES: Final = 1_500
-_BYTES: Final = 64_000_000
 # The header names the seconds of an incident that took less.
 _SHORT: Final = 600
 _LINES: Final = 40
@@ -43,97 +44,71 @@ _WORDS: Final = {"+": "added", "~": "changed", "-": "removed"}
 _KINDS: Final = {"+": "insert", "~": "modify", "-": "remove"}
 
 
-class ListedChange(NamedTuple):
-    """A change that a page may list, in the order of time."""
+class ListedChange(msgspec.Struct, array_like=True):
+    """A change that a page may list."""
 
     seconds: float
     """Its time (epoch); 0 where it is unknown."""
-    number: int
-    """Its sequence number, by which changes of one second are ordered."""
-    turn: int
-    raw: bytes
-    """A copy of the wire JSON: the record itself would keep its whole page in memory."""
     shard_key: ShardKey
     caller: ChangeKey | None
     """What finds its caller, where that is asked for."""
+    raw: msgspec.Raw
 
     @property
     def record(self) -> Record:
         """The record, made again."""
-        return Record.from_json(self.raw, self.shard_key.shard_id, self.shard_key.stream)
+        return Record.from_json(bytes(self.raw), self.shard_key.shard_id, self.shard_key.stream)
 
 
-class _Minute:
-    """The first changes that came of a minute, and the number of all."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.kept: list[ListedChange] = []
+_listed: Final = msgspec.json.Decoder(ListedChange)
+_MINUTE: Final = slice(0, 12)
+_ORDER: Final = slice(0, 12 + 20 + 64 + 12)
 
 
 class ListedChanges:
-    """Keeps what a page lists: up to `most` changes all, of more those of the busiest minutes."""
+    """The changes of a page by time, in memory or in temporary files."""
 
-    def __init__(
-        self, most: int = MOST_CHANGES, most_minutes: int = _MINUTES, most_bytes: int = _BYTES
-    ) -> None:
-        self.most = most
-        self._most_minutes = most_minutes
-        self._most_bytes = most_bytes
+    def __init__(self) -> None:
+        # A line is the minute, the time, the sequence number, the turn, and the change.
+        self._lines = SortedLines()
         self.seen = 0
-        self._minutes: dict[int, _Minute] = {}
-        self._bytes = 0
-        self._is_counted_anew = False
 
     @property
     def is_long(self) -> bool:
-        """True if there were more changes than the page lists one by one."""
-        return self.seen > self.most
+        """True if there are more changes than the page lists one by one."""
+        return self.seen > MOST_CHANGES
 
     def add(self, record: Record, caller: ChangeKey | None = None) -> None:
         """Takes in a change."""
         change = record.wire.dynamodb
         seconds = change.ApproximateCreationDateTime or 0.0
-        minute = self._minutes.setdefault(int(seconds // 60), _Minute())
-        minute.count += 1
+        made = ListedChange(seconds, record.shard_key, caller, msgspec.Raw(bytes(record.raw)))
+        at = max(0, seconds)
+        time = f"{at // 60:012.0f}{at:020.6f}"
+        order = f"{time}{change.SequenceNumber:0>64}{self.seen:012}"
+        text = msgspec.json.encode(made).replace(b"\n", b" ")
+        self._lines.add(b"%b%b\n" % (order.encode(), text))
         self.seen += 1
-        if self.seen == self.most + 1:
-            for each in self._minutes.values():
-                del each.kept[_OF_A_MINUTE:]
-        if len(minute.kept) < (_OF_A_MINUTE if self.is_long else self.most):
-            number = int(change.SequenceNumber) if change.SequenceNumber.isdecimal() else 0
-            raw, key = bytes(record.raw), record.shard_key
-            minute.kept.append(ListedChange(seconds, number, self.seen, raw, key, caller))
-            self._bytes += len(raw)
-        while self.is_long and (
-            len(self._minutes) > self._most_minutes or self._bytes > self._most_bytes
-        ):
-            self._forget_quiet_minutes()
-
-    def _forget_quiet_minutes(self) -> None:
-        """Keeps the busier half of the minutes, at least those that are listed."""
-        half = max(len(self._minutes) // 2, _BUSIEST)
-        busy = heapq.nlargest(half, self._minutes.items(), key=lambda each: each[1].count)
-        self._is_counted_anew = True
-        self._minutes = dict(busy)
-        self._bytes = sum(len(one.raw) for _, each in busy for one in each.kept)
 
     def all(self) -> list[ListedChange]:
-        """Returns the changes kept, in the order of time."""
-        return sorted(one for each in self._minutes.values() for one in each.kept)
+        """Returns all changes of a page that is not long."""
+        return [_listed.decode(line[_ORDER.stop :]) for line in self._lines]
 
     def busiest(self) -> Iterator[tuple[str, list[ListedChange]]]:
         """Yields the busiest minutes with their first changes, each in words, the busiest first."""
-        found = heapq.nsmallest(
-            _BUSIEST, self._minutes.items(), key=lambda each: (-each[1].count, each[0])
+        minutes = (
+            (sum(1 for _ in lines), int(start))
+            for start, lines in groupby(self._lines, lambda line: line[_MINUTE])
         )
-        for start, each in found:
-            time = minute(60 * start) if start else "no time"
-            least = "at least " if self._is_counted_anew else ""
-            text = f"{time}, {least}{grouped(each.count, 'change')}"
-            if len(each.kept) < each.count:
-                text += f", of which {len(each.kept)}"
-            yield text, sorted(each.kept)
+        found = heapq.nsmallest(_BUSIEST, minutes, key=lambda each: (-each[0], each[1]))
+        kept: dict[int, list[ListedChange]] = {start: [] for _, start in found}
+        for line in self._lines:
+            some = kept.get(int(line[_MINUTE]))
+            if some is not None and len(some) < _OF_A_MINUTE:
+                some.append(_listed.decode(line[_ORDER.stop :]))
+        for count, start in found:
+            text = f"{minute(60 * start) if start else 'no time'}, {grouped(count, 'change')}"
+            yield text + f", of which {_OF_A_MINUTE}" * (count > _OF_A_MINUTE), kept[start]
 
 
 def section(report: Report) -> Element:

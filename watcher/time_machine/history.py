@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -18,7 +18,6 @@ from watcher.records.redaction import Redaction, redaction
 from watcher.records.wire import KeyValues
 from watcher.streams.start_times import Moment
 from watcher.time_machine.callers import Answer, Callers, Trail
-from watcher.time_machine.exports import Baseline, open_baseline
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources, past_time, records_until, start_time
 
@@ -44,25 +43,6 @@ class History:
         """The item's key in wire types, binary values as bytes."""
         self.asked_at: datetime | None = None
         """The time when `now` was read; None where it was not, without a stream or permission."""
-        self.exported_at: datetime | None = None
-        """The time of the baseline; None without one."""
-        self.exported_wire: WireItem | None = None
-        """The item in the baseline, in wire types; None where there was none."""
-
-    def add_export(self, baseline: Baseline, key: ItemKey) -> None:
-        """Takes the item from a baseline."""
-        images = (line.NewImage for line in baseline.changed() if key.matches_image(line.Keys))
-        found = next(images, None)
-        if found is None:
-            found = next(filter(key.matches_image, baseline.items()), msgspec.Raw())
-        self.set_export(baseline.time, found, key)
-
-    def set_export(self, time: datetime, image: msgspec.Raw | str | None, key: ItemKey) -> None:
-        """Takes the item's image from an export of that time; an empty one where there was none."""
-        self.exported_at = time
-        exists = bool(image if isinstance(image, str) else image and bytes(image))
-        self.exported_wire = msgspec.json.decode(image or b"") if exists else None
-        self.key = wire_item(_json(key.known))
 
     def add_callers(self, trail: Trail, callers: Callers) -> None:
         """Finds who made the changes."""
@@ -71,19 +51,10 @@ class History:
     def redact(self, redaction: Redaction) -> None:
         """Takes out what nobody is to see; last, since changes and callers are found by the key."""
         self.records = list(map(redaction, self.records))
-        for name in ("now_wire", "exported_wire"):
-            item = getattr(self, name)
-            if item is not None:
-                setattr(self, name, msgspec.json.decode(redaction.item(_json(item))))
-        if self.now is not None:
+        if self.now_wire is not None:
+            self.now_wire = msgspec.json.decode(redaction.item(_json(self.now_wire)))
             self.now = native_item(_json(self.now_wire))
         self.key = wire_item(redaction.item(image_of(self.key)))
-
-    def before_export(self) -> int:
-        """Returns how many of the records were made before the baseline; 0 without one."""
-        end = self.exported_at
-        times = (record.created_at for record in self.records)
-        return 0 if end is None else sum(time is not None and time < end for time in times)
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
@@ -92,12 +63,11 @@ class History:
         return len(self.records)
 
 
-def history(  # noqa: PLR0913 (its parameters are the options)
+def history(
     *sources: str,
     key: KeyValues,
     start: Moment = "trim_horizon",
     until: Moment | None = None,
-    baseline: str | Sequence[str] = (),
     who: str | None = None,
     redact: str | Iterable[str] | None = None,
     redact_file: str | os.PathLike[str] | None = None,
@@ -110,19 +80,16 @@ def history(  # noqa: PLR0913 (its parameters are the options)
 
     `sources` are archives and files of `--print-json`, if any, and at last a stream; `key` is the
     item's whole key (`{"PK": "user-1"}`, or `["PK=user-1"]`); `until` is the last second that
-    counts; `baseline` is the folder (or `s3://` URL) of a table's export, and of incremental ones
-    after it: the item's image then stands among its changes. `who` is a folder (or `s3://` URL) of
-    CloudTrail's logs: `answers` then holds who made each change. `redact` works as in `watch()`.
-    Changes that may be missing are a
-    logged warning, and a line in `gaps`. Raises UsageError (a key, time or file), StreamError.
+    counts. `who` is a folder (or `s3://` URL) of CloudTrail's logs: `answers` then holds who made
+    each change. `redact` works as in `watch()`. Changes that may be missing are a logged warning,
+    and a line in `gaps`. Raises UsageError (a key, time or file), StreamError.
     """
     hidden = redaction(redact, redact_file, redact_key_file)
     first = start_time(start)
     last = None if until is None else past_time(until, "until")
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url))
-    exports = open_baseline(baseline, region, profile)
     trail = None if who is None else Trail(who, AwsConfig(region, profile))
-    found = item_history(opened, ItemKey(key), first, last, exports)
+    found = item_history(opened, ItemKey(key), first, last)
     if trail is not None:
         found.add_callers(trail, Callers(opened.table_arn, first, last))
     if hidden is not None:
@@ -135,17 +102,12 @@ def item_history(
     key: ItemKey,
     start: datetime | None,
     until: datetime | None = None,
-    baseline: Baseline | None = None,
 ) -> History:
     """Reads one item's history from these sources."""
     wire = _checked(sources, key)
-    if baseline is not None and sources.stream is not None and wire is not None:
-        baseline.check_table(sources.stream.table.description)
     sources.open(start, key.matching_indexes, tells_expiry=True)
     records = [each for each in records_until(sources.records(), until) if key.matches_record(each)]
     found = History(records, sources.gaps)
-    if baseline is not None:
-        found.add_export(baseline, key)
     if sources.stream is not None and wire is not None:
         _read_current(found, sources, wire)
     return found

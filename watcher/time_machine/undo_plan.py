@@ -15,7 +15,6 @@ import msgspec
 
 from watcher.aws.config import AwsConfig
 from watcher.aws.json_text import mend
-from watcher.aws.model import WireItem, WireValue
 from watcher.errors import StreamError, UsageError
 from watcher.files import replace, replacing
 from watcher.formatting.text import grouped, printable
@@ -154,7 +153,6 @@ def caller_filter(
 
 
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_any: Final = msgspec.json.Decoder()
 Image = bytes | None
 """An item as the wire's JSON; None where there is none."""
 
@@ -280,34 +278,8 @@ def item_differences(old: Image, new: Image) -> dict[str, OldAndNew]:
 
 
 def units(image: Image) -> int:
-    """Returns how many write capacity units it takes to put an item, or to delete it."""
-    return 1 if image is None else max(1, -(-_size(_any.decode(image)) // 1024))
-
-
-def _size(item: WireItem) -> int:
-    """Returns an item's size in bytes, by the rules of
-
-    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html
-    """
-    return sum(len(name.encode()) + _value_size(value) for name, value in item.items())
-
-
-def _value_size(value: WireValue) -> int:
-    ((kind, content),) = value.items()
-    match kind:
-        case "S":
-            return len(content.encode("utf-8", "surrogatepass"))
-        case "N":
-            return len(content) // 2 + 1
-        case "B":
-            return len(content) * 3 // 4
-        case "M":
-            return 3 + len(content) + _size(content)
-        case "L":
-            return 3 + len(content) + sum(map(_value_size, content))
-        case "SS" | "NS" | "BS":
-            return sum(_value_size({kind[0]: each}) for each in content)
-    return 1
+    """Returns about how many write capacity units it takes to put an item, or to delete it."""
+    return 1 if image is None else -(-len(image) // 1024)
 
 
 def total_units(steps: Iterable[UndoStep]) -> int:

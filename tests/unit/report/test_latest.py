@@ -11,8 +11,10 @@ from tests.ledger.ledger import Ledger
 from tests.unit.time_machine.test_archives import archive
 from watcher.cli import main
 from watcher.records.record import Record
-from watcher.report.page import ListedChanges, Report, section
+from watcher.report import page as report_page
+from watcher.report.page import Report, section
 from watcher.report.pictures import document
+from watcher.time_machine import sorted_lines
 
 
 def change(
@@ -28,16 +30,16 @@ def change(
     return Record.from_json(json.dumps({"eventName": kind, "dynamodb": part}).encode())
 
 
-def report_of(*records: Record, most: int = 200) -> Report:
-    made = Report(title="t", origin="o", listed=ListedChanges(most))
+def report_of(*records: Record) -> Report:
+    made = Report(title="t", origin="o")
     for each in records:
         made.add(each)
     return made
 
 
-def texts(*records: Record, most: int = 200) -> list[str]:
+def texts(*records: Record) -> list[str]:
     """Each change's text, its marks and words one after another."""
-    page = document(section(report_of(*records, most=most)))
+    page = document(section(report_of(*records)))
     return [re.sub(r"<[^>]+>", "|", each) for each in page.split("<li><p>")[1:]]
 
 
@@ -46,11 +48,13 @@ def test_few_changes_are_listed_by_time_whatever_shard_they_come_from() -> None:
     assert [each.record.sequence_number for each in listed.all()] == ["1", "2", "7", "8", "9"]
 
 
-def test_of_many_changes_the_busiest_minutes_are_listed() -> None:
+def test_of_many_changes_the_busiest_minutes_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_page, "MOST_CHANGES", 40)
+    monkeypatch.setattr(sorted_lines, "MEMORY_BYTES", 3_000)
     spike = [change(100 + number, at=6_000) for number in range(30)]
     others = [change(number, at=60 * number) for number in range(1, 50)]
     late = [change(900 + number, at=9_000) for number in range(3)]
-    page = document(section(report_of(*others, *spike, *late, most=40)))
+    page = document(section(report_of(*others, *spike, *late)))
     heads = re.findall("<h3>([^<]*)</h3>", page)
     assert heads[:2] == [
         "2023-11-14 23:53, 30 changes, of which 20",
@@ -58,18 +62,6 @@ def test_of_many_changes_the_busiest_minutes_are_listed() -> None:
     ]
     assert len(heads) == 5 and "The busiest minutes of 82 changes." in page
     assert page.count("<li><p>") == 20 + 3 + 3
-
-
-def test_the_changes_of_very_many_minutes_and_of_large_items_are_not_all_held() -> None:
-    spike = [change(5 + number, at=6_000) for number in range(9)]
-    lonely = [change(number, at=60 * number) for number in range(1_000)]
-    large = 100 * len(bytes(spike[0].raw))
-    for listed in (ListedChanges(10, most_minutes=100), ListedChanges(10, most_bytes=large)):
-        for each in (*spike, *lonely):
-            listed.add(each)
-            assert len(listed.all()) <= 120
-        heads = [head for head, _ in listed.busiest()]
-        assert heads[0] == "2023-11-14 23:53, at least 10 changes"
 
 
 def test_differences_have_a_mark_for_the_eye_and_a_word_for_the_ear() -> None:

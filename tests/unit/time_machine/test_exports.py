@@ -17,7 +17,6 @@ from tests.unit.time_machine.test_archives import archive
 from watcher.aws.config import AwsConfig
 from watcher.cli import main
 from watcher.errors import StreamError, UsageError
-from watcher.records.plain_json import plain_json
 from watcher.records.record import native_item
 from watcher.time_machine.as_of import ItemsAsOf, items_as_of
 from watcher.time_machine.exports import Baseline, Export
@@ -85,27 +84,6 @@ def test_a_stream_goes_on_from_an_export_without_a_scan(tmp_path: Path) -> None:
         found = items_as_of(ledger.sources(), moment(second), baseline=baseline)
         assert by_key(found) == ledger.at(second)
         assert found.key_names == ("pk",)
-
-
-def test_a_life_with_how_it_was_in_the_export(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Ledger(11) as ledger:
-        made = Exported(ledger, tmp_path)
-    words = ["history", made.lake, "--baseline", str(made.full), "--baseline", str(made.next)]
-    assert main([*words, "--key", "pk=item-0", "-o", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    (place,) = [number for number, row in enumerate(rows) if row["kind"] == "EXPORT"]
-    assert 0 < place < len(rows) - 1
-    left = made.at_next.get("item-0")
-    expected = left and json.loads(plain_json([json.dumps(left).encode()])[0] or "")
-    assert rows[place]["item"] == expected
-    assert main([*words, "--key", "pk=nobody"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("EXPORT 20") and said[0].endswith(" pk=nobody")
-    assert said[1:] == ["  (there is no such item)"]
-    assert main([*words, "--key", "pk=item-0", "-o", "csv"]) == 0
-    assert ",EXPORT,False,pk,,item-0" in capsys.readouterr().out
 
 
 def test_the_command_takes_an_archive_and_an_export(
