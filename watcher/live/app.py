@@ -30,14 +30,7 @@ from watcher.aws.model import Listing, ShardKey, opened_at
 from watcher.errors import WatcherError
 from watcher.formatting.differences import change_lines, shortened, shown_item
 from watcher.formatting.text import counted, painted_alone, printable
-from watcher.live.changes import (
-    MAX_FILTERS,
-    ChangeBuffer,
-    ChangeLine,
-    ChangeList,
-    Filters,
-    parse_search,
-)
+from watcher.live.changes import ChangeBuffer, ChangeLine, ChangeList, parse_search
 from watcher.observability.watch_stats import Display, LatestStats, Rate, Totals
 from watcher.records.record import Record
 
@@ -50,14 +43,13 @@ _FEW, _ANY = 18, 1_000
 KEYS = """\
 space      pause and follow again
 up, down   one by one; page up, page down; g first, G or End newest
-/          one more filter: text, NAME=VALUE of a key, or a filter pattern {…}
-1 to 9     a filter on and off
+/          filter: text, NAME=VALUE of a key, or a filter pattern {…}
 Enter      the change, attribute by attribute
 k          the history of this item
 s          shards, and how far behind each is
 y          copy the wire JSON of this change
 q          end the watch
-Escape     back; in the list, clear the filters
+Escape     back; in the list, clear the filter
 Ctrl-Z     to the shell; fg comes back
 """
 
@@ -287,7 +279,6 @@ class LiveView(App[Totals | None]):
         Binding("question_mark", "keys", "Keys"),
         Binding("q,ctrl+c", "end", "End"),
         Binding("escape", "clear", "Clear", show=False),
-        *(Binding(f"{n}", f"filter({n})", show=False) for n in range(1, MAX_FILTERS + 1)),
         Binding("ctrl+z", "suspend_process", "To the shell", show=False),
     ]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
@@ -315,7 +306,7 @@ class LiveView(App[Totals | None]):
         self._rate = Rate()
         self._note = ""
         self._note_until = math.inf
-        self.filters = Filters(lambda text: parse_search(text, lambda arn: self.buffer.tables[arn]))
+        self._filter = ""
         self._beside: ChangeLine | None = None
         self._figures = Text()
         self._streams: dict[str, None] = {}
@@ -414,8 +405,7 @@ class LiveView(App[Totals | None]):
             self.query_one("#notes", Static).update(Text(printable(text)))
 
     def _show_filter(self) -> None:
-        text = str(self.filters)
-        self.note(f"only {text} (1-9: on and off; Escape clears)" if text else "", math.inf)
+        self.note(f"only {self._filter} (Escape clears)" if self._filter else "", math.inf)
 
     def on_change_list_opened(self, message: ChangeList.Opened) -> None:
         """Opens the change that the user chose."""
@@ -423,34 +413,26 @@ class LiveView(App[Totals | None]):
         self.push_screen(ChangeScreen(self.buffer.tables[entry.table], entry.record))
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Adds a filter to the list."""
-        text = message.value.strip()
+        """Filters the list."""
         try:
-            if text:
-                self.filters.add(text)
-                self._filter()
+            self._search(message.value.strip())
         except WatcherError as error:
             self.note(f"error: {error}")
             return
         self._close_box()
 
-    def _filter(self) -> None:
-        self.changes.search(self.filters.test)
+    def _search(self, text: str) -> None:
+        self.changes.search(parse_search(text, lambda arn: self.buffer.tables[arn]))
+        self._filter = text
         self._show_filter()
 
     def action_clear(self) -> None:
-        """Closes the box and keeps the filters as they were; without a box, clears them."""
+        """Closes the box and keeps the filter as it was; without a box, clears it."""
         if self._box.has_class("open"):
             self._close_box()
             self._show_filter()
-            return
-        self.filters.clear()
-        self._filter()
-
-    def action_filter(self, number: int) -> None:
-        """Turns a filter on or off."""
-        self.filters.toggle(number)
-        self._filter()
+        else:
+            self._search("")
 
     @property
     def _box(self) -> Input:
@@ -461,7 +443,7 @@ class LiveView(App[Totals | None]):
         self.changes.focus()
 
     def action_search(self) -> None:
-        """Opens the box for one more filter."""
+        """Opens the box for the filter."""
         self._box.value = ""
         self._box.add_class("open")
         self._box.focus()

@@ -35,8 +35,6 @@ MAX_CHANGES = 20_000
 """The number of changes that a view keeps, while they are small."""
 MAX_BYTES = 64_000_000
 """The size of their wire JSON: 20,000 large items would take 16 GB."""
-MAX_FILTERS = 9
-"""Each is turned on and off by one digit."""
 
 
 class ChangeLine(msgspec.Struct, frozen=True, gc=False):
@@ -131,48 +129,6 @@ def _matching(test: Callable[[Record], bool] | None) -> LineTest:
     if test is None:
         raise UsageError("an empty pattern")
     return lambda entry: test(entry.record)
-
-
-class Filters:
-    """The filters of a list, each turned on and off by its number, from 1."""
-
-    def __init__(self, parse: Callable[[str], LineTest | None]) -> None:
-        self._parse = parse
-        self._tests: dict[str, LineTest] = {}
-        self._off: set[str] = set()
-
-    def add(self, text: str) -> None:
-        """Adds a filter, or turns it on again. Raises UsageError for a bad pattern."""
-        if text not in self._tests and len(self._tests) == MAX_FILTERS:
-            raise UsageError(f"{MAX_FILTERS} filters at most: Escape clears them")
-        if test := self._parse(text):
-            self._tests[text] = test
-            self._off.discard(text)
-
-    def toggle(self, number: int) -> None:
-        """Turns a filter on or off; does nothing where there is none of this number."""
-        self._off ^= {*list(self._tests)[number - 1 : number]}
-
-    def clear(self) -> None:
-        """Removes all filters."""
-        self._tests.clear()
-        self._off.clear()
-
-    @property
-    def on(self) -> list[str]:
-        """The texts of the filters that are on."""
-        return [text for text in self._tests if text not in self._off]
-
-    @property
-    def test(self) -> LineTest | None:
-        """The test that a change passes if it passes all filters that are on."""
-        tests = [self._tests[text] for text in self.on]
-        return (lambda entry: all(test(entry) for test in tests)) if tests else None
-
-    def __str__(self) -> str:
-        """Returns the filters with their numbers, and whether they are off."""
-        numbered = enumerate(self._tests, 1)
-        return ", ".join(f"{n} {text}{' (off)' * (text in self._off)}" for n, text in numbered)
 
 
 _COLORS: Final = {"INSERT": "green", "MODIFY": "yellow", "REMOVE": "red", "TTL": "magenta"}
