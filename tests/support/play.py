@@ -160,6 +160,8 @@ class PlayedQueue(MessageQueue):
         """The shard that was begun last, of those of this id."""
         self.full: set[ShardKey] = set()
         """The shards whose process waits until what it has sent is received."""
+        self.count: Callable[[ShardKey, int], object] = lambda shard_key, records: None
+        """Counts the records that a process sends."""
         self._clock = clock
         self._until = 0.0
 
@@ -172,6 +174,8 @@ class PlayedQueue(MessageQueue):
             if isinstance(step, tuple):
                 name, message = step
                 shard_key = name if isinstance(name, ShardKey) else self.shard_keys[name]
+                if isinstance(message, Page):
+                    self.count(shard_key, message.read)
                 return (self.workers[shard_key], None) if message is None else (shard_key, message)
             if callable(step):
                 step()
@@ -268,6 +272,9 @@ class Play:
             clock=self.clock,
             pool=pool,
             heartbeat=self.heartbeat,
+        )
+        self.queue.count = lambda shard_key, records: self.manager.stats.counters(shard_key).read(
+            records
         )
         self.totals = self.manager.totals
 

@@ -196,11 +196,6 @@ class ConcurrentDelivery:
         """See `Delivery`."""
         return self._progress.is_complete
 
-    @property
-    def undelivered(self) -> int:
-        """See `Delivery`."""
-        return sum(queue.progress.undelivered for queue in self._queues.values())
-
     def is_delivering(self, shard_key: ShardKey) -> bool:
         """See `Delivery`."""
         queue = self._queues.get(shard_key)
@@ -230,7 +225,6 @@ class ConcurrentDelivery:
             self._queues[shard_key] = ShardQueue(shard_key, shard)
         queue = self._queues[shard_key]
         queue.progress.shard = shard  # a table's next snapshot is another one
-        queue.progress.add(page)
         with self._lock:
             queue.bytes += len(page.body)
             self._bytes += len(page.body)

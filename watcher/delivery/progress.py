@@ -43,8 +43,6 @@ class ShardProgress:
     def __init__(self, shard_key: ShardKey, shard: TrackedShard) -> None:
         self.shard_key = shard_key
         self.shard = shard
-        self.undelivered = 0
-        """The number of submitted records that no handler has got yet."""
         self._page = Page(0, 0, "")
         self._records = RecordPage(b"", shard_key, range(0))
         self._done = 0
@@ -52,11 +50,6 @@ class ShardProgress:
         self._kinds: Counter[str] = Counter()
         self._filtered = 0
         self._last: Callable[[], tuple[str, float | None]] | None = None
-
-    def add(self, page: Page) -> None:
-        """Adds the records of a page that waits."""
-        with self._lock:
-            self.undelivered += page.count
 
     @property
     def is_under_way(self) -> bool:
@@ -73,7 +66,6 @@ class ShardProgress:
         """Notes that the next records are delivered, of these kinds, or left out by a filter."""
         with self._lock:
             self._done += count
-            self.undelivered -= count
             self._kinds.update(kinds)
             self._filtered += filtered
             self._last = partial(_place_of, self._records, self._done - 1)

@@ -37,10 +37,6 @@ class Delivery(Protocol):
     def is_complete(self) -> bool:
         """True once the requested number of records is delivered (`--max-records`, for one)."""
 
-    @property
-    def undelivered(self) -> int:
-        """The number of submitted records that no handler has got yet."""
-
     def submit(
         self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
     ) -> None:

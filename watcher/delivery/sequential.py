@@ -65,18 +65,12 @@ class SequentialDelivery:
         """See `Delivery`."""
         return self._progress.is_complete
 
-    @property
-    def undelivered(self) -> int:
-        """See `Delivery`: counts the last page's."""
-        return 0 if self._current is None else self._current.undelivered
-
     def submit(
         self, shard_key: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
     ) -> None:
         """See `Delivery`."""
         self._page, self._then_drain = page, then_drain
         self._current = current = ShardProgress(shard_key, shard)
-        current.add(page)
         records = self._progress.open(current, page)
         deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
         self._steps = deliver(records, self._progress.wire_filter(shard_key))
@@ -144,7 +138,7 @@ class SequentialDelivery:
         try:
             self._shutdown.interruptible = True
             is_over = next(self._steps, self) is self
-            if is_over and (not self._shutdown.requested or not current.undelivered):
+            if is_over and (not self._shutdown.requested or not current.is_under_way):
                 self._dispatcher.page_end(current.shard_key)
                 if page.read and not self._progress.is_full:
                     current.end_page()

@@ -224,9 +224,7 @@ class Manager:
 
     def _end(self) -> None:
         self.totals.stopped = self.shutdown.requested
-        if self.totals.stopped and (
-            left := self.delivery.undelivered + self.workers.count_unread()
-        ):
+        if self.totals.stopped and (left := self.stats.queued):
             what = f"{counted(left, 'record')} left unread"
             logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
         self.workers.kill()

@@ -116,6 +116,12 @@ class StatsCollector:
             )
         return self.shards[shard_key].counters
 
+    @property
+    def queued(self) -> int:
+        """The number of records that were read and not delivered."""
+        shards = self.shards.values()
+        return sum(max(0, shard.counters.records_read - shard.delivered) for shard in shards)
+
     def has_read(self, totals: Totals) -> bool:
         """True once a read of any shard has succeeded."""
         if totals.records or totals.filtered:
@@ -169,7 +175,6 @@ class StatsCollector:
         own = {id(stream.counters): stream.counters for stream in streams}
         counters.add([self._ended, *own.values(), *(shard.counters for shard in shards)])
         times = {stream.arn: stream.now for stream in streams}
-        queued = (shard.counters.records_read - shard.delivered for shard in shards)
         waiting = sum(
             shard.status is ShardStatus.WAITING
             for stream in streams
@@ -193,7 +198,7 @@ class StatsCollector:
                 shard_key: self._lag(shard, now, times.get(shard_key.stream, 0.0))
                 for shard_key, shard in self.shards.items()
             },
-            queued=sum(max(0, count) for count in queued),
+            queued=self.queued,
             health=health or Health(),
             lease=lease,
             calls=counters.calls,

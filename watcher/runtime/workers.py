@@ -28,7 +28,7 @@ from watcher.runtime.protocol import (
     ShardAssignment,
     ShardClosed,
 )
-from watcher.streams.messages import Message, Page, ReaderCrashed, ReaderEnded
+from watcher.streams.messages import Message, ReaderCrashed, ReaderEnded
 
 logger = logging.getLogger("watcher")
 
@@ -46,9 +46,6 @@ _FIRST_START_SECONDS = 15.0
 _NO_MORE_PROCESSES_SECONDS = 60.0
 # The delay between checks for new credentials, which reach workers minutes ahead of need.
 _CREDENTIALS_SECONDS = 1.0
-# The time spent, at the end, on counting unread records, and the wait for each message.
-_COUNT_UNREAD_SECONDS = 0.2
-_RECEIVE_SECONDS = 0.01
 
 
 class Process(Protocol):
@@ -381,19 +378,6 @@ class Workers:
         self._dead.clear()
         for worker in self._workers.values():
             worker.process.terminate()
-
-    def count_unread(self) -> int:
-        """Stops all workers, and returns the number of records sent but not received."""
-        self.stop()
-        count = 0
-        deadline = self._clock.monotonic() + _COUNT_UNREAD_SECONDS
-        while self and self._clock.monotonic() < deadline:
-            match self.receive(_RECEIVE_SECONDS):
-                case (_, Page() as page):
-                    count += page.count
-                case (shard_key, None):
-                    self.on_ended(shard_key, restart=False)
-        return count
 
     def kill(self) -> None:
         """Ends all workers by SIGKILL, and closes the queue."""

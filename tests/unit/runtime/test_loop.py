@@ -434,7 +434,7 @@ def test_a_slow_observer_gets_the_record_in_hand_and_what_is_left_is_said(
     assert play.store.position("a") == AfterSequence(str(FIRST + 2))
     assert play.store.position("b") == TrimHorizon()
     assert caplog.messages[-1:] == [
-        "Stopping: 100 records left unread; with a checkpoint, the next watch begins there"
+        "Stopping: 97 records left unread; with a checkpoint, the next watch begins there"
     ]
 
 
