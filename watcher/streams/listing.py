@@ -136,7 +136,9 @@ class ListingSchedule:
         """
         now = self._clock.monotonic()
         until = closed_at + TIMING.listed_seconds
-        self._childless = {name: end for name, end in self._childless.items() if now < end}
+        # The oldest stand first; to look at all of them each time takes long for thousands.
+        while self._childless and self._childless[name := next(iter(self._childless))] <= now:
+            del self._childless[name]
         if is_alone:
             expected_until = closed_at + _LATE_CHILD_EXPECTED_SECONDS
             self._child_expected_until = max(self._child_expected_until, expected_until)
