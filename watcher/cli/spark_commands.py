@@ -59,7 +59,7 @@ def _job(name: str) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
     return function, [*options.declared_by(function), *session_options(), *aws]
 
 
-def _run(job: Callable[..., _Result], *operands: str, values: Values) -> _Result:
+def _run(job: Callable[..., _Result], *operands: str | list[str], values: Values) -> _Result:
     """Starts Spark, does the job, and ends Spark."""
     if "stop_timeout" in values:
         refuse_bad_seconds("stop_timeout", values["stop_timeout"])
@@ -106,16 +106,23 @@ def archive_command(line: CommandLine) -> Callable[..., int]:
 _Sql = Annotated[str, Opt("in quotes, such as: SELECT keys, count(*) FROM changes …")]
 
 
+_More = Annotated[
+    str, Opt("the SQL, where an archive's folder and then its stream stand before it", name="[SQL]")
+]
+
+
 def query_command(line: CommandLine) -> Callable[..., int]:
     """Prints the result of SQL over the view `changes`."""
     function, parts = _job("query")
 
-    def run(stream: options.Stream, sql: _Sql, /, **values: object) -> int:
+    def run(stream: options.Stream, sql: _Sql, /, *more: _More, **values: object) -> int:
         from watcher.formatting.text import counted
 
-        if not any(map(str.isspace, sql)):
-            raise UsageError(f"{sql!r} is not SQL: give it in quotes")
-        rows = _run(function, stream, sql, values=values)
+        words = [stream, sql, *more]
+        sources, text = words[:-1], words[-1]
+        if not any(map(str.isspace, text)):
+            raise UsageError(f"{text!r} is not SQL: give it in quotes")
+        rows = _run(function, sources, text, values=values)
         logger.info(f"Done: {counted(rows, 'row')}")
         return 0
 

@@ -140,7 +140,7 @@ class ArchiveFolder:
         Raises UsageError for a batch that does not follow the newest one: its checkpoint is another
         archive's, or an older copy, and the folder would lack changes, or hold them twice.
         """
-        newest = self._newest if self._newest is not None else max(self._batches(), default=-1)
+        newest = self._newest if self._newest is not None else max(self.batches(), default=-1)
         if number not in (newest, newest + 1):
             raise UsageError(
                 f"the checkpoint goes on with batch {number}, and {self.path} ends with "
@@ -148,14 +148,21 @@ class ArchiveFolder:
                 "folder that belong together, as of the same time, or choose a new folder"
             )
         self._newest = number
-        place = self._jvm_view.org.apache.hadoop.fs.Path(self._path, f"{_BATCH}{number:09}")
-        if not self._system.exists(self._jvm_view.org.apache.hadoop.fs.Path(place, "_SUCCESS")):
+        if not self.is_whole(number):
             # Images are full of quotes: RFC 4180, and every reader but Spark, doubles them.
             csv = {"header": "true", "escape": '"'} if format == "csv" else {}
             writer = rows.write.format(format).partitionBy("date").mode("overwrite")
-            writer.options(**csv).save(place.toString())
+            writer.options(**csv).save(self._batch(number).toString())
 
-    def _batches(self) -> Iterator[int]:
+    def is_whole(self, number: int) -> bool:
+        """True for a batch that Spark has completed."""
+        path = self._jvm_view.org.apache.hadoop.fs.Path(self._batch(number), "_SUCCESS")
+        return bool(self._system.exists(path))
+
+    def _batch(self, number: int) -> JavaObject:
+        return self._jvm_view.org.apache.hadoop.fs.Path(self._path, f"{_BATCH}{number:09}")
+
+    def batches(self) -> Iterator[int]:
         """Yields the numbers of the batches in the folder."""
         if self._system.exists(self._path):
             for each in self._system.listStatus(self._path):
