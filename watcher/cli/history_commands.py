@@ -28,17 +28,15 @@ from watcher.formatting.text import counted, grouped, write_document, write_json
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions, end
 from watcher.records.diff import ABSENT, Absent, changed_values, differences
-from watcher.records.filters import record_filter
 from watcher.records.paths import path_text
 from watcher.records.plain_json import Plain, plain, plain_json
 from watcher.records.record import Record
 from watcher.time_machine import counts
-from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, items_as_of
+from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, as_of
 from watcher.time_machine.callers import Answer, Callers, Trail
 from watcher.time_machine.counts import CountRow, Counts
-from watcher.time_machine.exports import open_baseline
-from watcher.time_machine.history import History, item_history
-from watcher.time_machine.item_keys import ItemKey, check_key_values
+from watcher.time_machine.history import History, history
+from watcher.time_machine.item_keys import check_key_values
 from watcher.time_machine.sources import Sources, past_time, records_until, start_time
 
 if TYPE_CHECKING:
@@ -88,23 +86,19 @@ def _history(
     **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
-    hidden, trail = options.redaction(values), open_trail(values, who)
-    item_key, start = ItemKey(key or ()), start_time(values["start"])
-    until = end(values["until"], values["start"])
+    start, until = start_time(values["start"]), end(values["until"], values["start"])
     _log_times(start, until)
-    read = Sources.named(sources, options.connection(values))
-    found = item_history(read, item_key, start, until)
-    if trail is not None:
-        found.add_callers(trail, Callers(read.table_arn, start, until))
-    if hidden is not None:
-        found.redact(hidden)
+    shared = {name: values[name] for name in (*options.REDACT, *options.AWS)}
+    found = history(
+        *sources, key=key or (), start=start or "trim_horizon", until=until, who=who, **shared
+    )
     if output == "csv":
         _as_csv(found, raw=csv_raw)
     else:
         {"text": _as_text, "json": _as_json}[output](found)
-    if read.left_out:
-        logger.warning(f"A part of the history may be missing{read.left_out}")
-    return int(bool(read.left_out))
+    if found.left_out:
+        logger.warning(f"A part of the history may be missing{found.left_out}")
+    return int(bool(found.left_out))
 
 
 def _log_times(start: datetime | None, until: datetime | None) -> None:
@@ -278,20 +272,15 @@ def _as_of(
     if not names:
         raise UsageError("name a stream and a time: as-of orders 14:05")
     moment = past_time(time, "TIME" if at is None else "at")
-    one_key = None if key is None else ItemKey(key)
-    test = record_filter(values["filters"])
     form = output or "jsonl"
     if dynamodb_json and form in ("csv", "table"):
         raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", output)
-    redaction = options.redaction(values)
-    exports = open_baseline(baseline, values["region"], values["profile"])
-    sources = Sources.named(names, options.connection(values), strict=True)
+    shared = {name: values[name] for name in ("filters", *options.REDACT, *options.AWS)}
     where = f" to {to}" if to else ""
     with nullcontext(sys.stdout) if to is None else written_file(to) as out:
         if to is not None:  # before anything is written, how the time was understood
             logger.info(f"Writes the items as of {time_text(moment.astimezone())}{where}")
-        found = items_as_of(sources, moment, one_key, test, exports)
-        found.redaction = redaction
+        found = as_of(*names, at=moment, key=key, baseline=baseline or (), **shared)
         if dynamodb_json and not found.exact:
             raise UsageError(INEXACT_ARCHIVE)
         if form in ("csv", "table"):

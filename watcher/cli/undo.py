@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from watcher.aws.arns import table_name
-from watcher.aws.config import AwsConfig
 from watcher.cli import completers, options
 from watcher.cli.command_line import PROGRAM
 from watcher.declared import Opt
@@ -26,18 +25,15 @@ from watcher.formatting.text import grouped, write_document, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
 from watcher.records.record import wire_item
-from watcher.time_machine.sources import Sources
 from watcher.time_machine.undo import (
     WRITE_LIMIT,
     Undo,
     open_plan,
     plan_revert,
-    plan_undo,
+    undo,
 )
 from watcher.time_machine.undo_plan import (
-    ChangeFilter,
     UndoStep,
-    caller_filter,
     item_differences,
     units,
 )
@@ -153,11 +149,11 @@ def _undo(  # noqa: PLR0913 (its parameters are the options)
         raise UsageError("name a stream, or a plan with --apply or --revert")
     if only_by is None and "who" not in origins.typed:  # a default is for other commands
         who = None
-    by = caller_filter(only_by, who, AwsConfig(values["region"], values["profile"]))
-    choice = {name: values[name] or None for name in _CHOICE}
-    changes = ChangeFilter(start, until, by=by, **choice)
-    named = Sources.named(sources, connection, strict=True)
-    return _show(plan_undo(named, changes, place), output, call)
+    shared = {name: values[name] or None for name in (*_CHOICE, *options.AWS)}
+    made = undo(
+        *sources, start=start, until=until, who=who, only_by=only_by, plan=plan_file, **shared
+    )
+    return _show(made, output, call)
 
 
 def _refuse_untyped(origins: options.Origins) -> None:

@@ -152,11 +152,11 @@ def as_of(
     DataLossError (changes in between are gone).
     """
     hidden = redaction(redact, redact_file, redact_key_file)
-    then = past_time(at, "at")
-    opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
+    then, test = past_time(at, "at"), record_filter(filters)
     one = None if key is None else ItemKey(key)
     exports = open_baseline(baseline, region, profile)
-    found = items_as_of(opened, then, one, record_filter(filters), exports)
+    opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
+    found = items_as_of(opened, then, one, test, exports)
     found.redaction = hidden
     return found
 

@@ -33,6 +33,8 @@ class History:
         self.records = records
         self.gaps = gaps
         """One line for each stretch of time whose changes may be missing."""
+        self.left_out = ""
+        """What could not be read of the files, for the end of a sentence; "" where all was."""
         self.answers: list[Answer] = []
         """The callers of the records' changes, in their order; empty without a trail."""
         self.now: NativeItem | None = None
@@ -87,9 +89,9 @@ def history(
     hidden = redaction(redact, redact_file, redact_key_file)
     first = start_time(start)
     last = None if until is None else past_time(until, "until")
+    item_key, trail = ItemKey(key), None if who is None else Trail(who, AwsConfig(region, profile))
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url))
-    trail = None if who is None else Trail(who, AwsConfig(region, profile))
-    found = item_history(opened, ItemKey(key), first, last)
+    found = item_history(opened, item_key, first, last)
     if trail is not None:
         found.add_callers(trail, Callers(opened.table_arn, first, last))
     if hidden is not None:
@@ -108,6 +110,7 @@ def item_history(
     sources.open(start, key.matching_indexes, tells_expiry=True)
     records = [each for each in records_until(sources.records(), until) if key.matches_record(each)]
     found = History(records, sources.gaps)
+    found.left_out = sources.left_out
     if sources.stream is not None and wire is not None:
         _read_current(found, sources, wire)
     return found
