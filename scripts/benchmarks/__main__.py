@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 from scripts.benchmarks import (
     ends,
-    growth,
     idle,
+    lake,
     latency,
     parts,
     results,
@@ -55,7 +55,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "retained": scale.retained,
     "start": start.start,
     "memory": idle.memory,
-    "mirror-growth": growth.growth,
+    "lake": lake.lake,
     "who": trail.who,
     "verify": verify.verify,
     **{part: _spark(part) for part in parts.SPARK},

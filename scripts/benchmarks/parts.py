@@ -25,7 +25,7 @@ NAMES = (
         "retained",
         "start",
         "memory",
-        "mirror-growth",
+        "lake",
         "who",
         "verify",
         *SPARK,

@@ -74,20 +74,9 @@ def play(server: str, stream: str) -> None:
     writer = changes("checkpoint").writeStream.option("checkpointLocation", "checkpoint")
     assert writer.trigger(availableNow=True).toTable("taken").awaitTermination(PATIENCE)
     assert spark.table("taken").count() == _CHANGES
-    play_the_merge(spark, changes("orders.checkpoint"))
     if importlib.util.find_spec("pyspark.pipelines"):
         play_the_pipeline(spark, server, needs_checkpoint=not compat.HAS_ADMISSION_CONTROL)
     print("played")
-
-
-def play_the_merge(spark: Any, changes: Any) -> None:
-    """docs/mirror.md's, as written: foreachBatch, into a table that can MERGE."""
-    (text,) = (text for _, text in blocks(PAGES["mirror.md"]) if "MERGE INTO" in text)
-    at_once = ".trigger(availableNow=True).start().awaitTermination()"
-    exec(text.replace(".start()", at_once), {"spark": spark, "changes": changes})
-    merged = [(row["keys"], row["item"]) for row in spark.table("lake.shop.orders").collect()]
-    assert merged == [('{"pk":"a"}', f'{{"pk":"a","v":{_CHANGES}}}')], merged
-    spark.sql("DROP TABLE lake.shop.orders")
 
 
 def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> None:

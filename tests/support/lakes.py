@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.spark import home
-from tests.spark.conftest import PATIENCE, missing
+from tests.spark.conftest import PATIENCE
+from tests.support.dynamodb_local import MissingPart
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 # Spark, and the jars that scripts/jars fetches.
@@ -63,7 +66,7 @@ class Job:
 
     def kill(self) -> None:
         """Kill it, with its JVM and all of its Pythons."""
-        with contextlib.suppress(ProcessLookupError):
+        if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
@@ -77,10 +80,12 @@ class Lake:
         cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "watcher"
         spark = cache / "sparks" / SPARKS[kind]
         if not (spark / "pyspark").exists():
-            missing(f"no Spark {SPARKS[kind]}: scripts/spark-versions --fetch {SPARKS[kind]}")
+            raise MissingPart(
+                f"no Spark {SPARKS[kind]}: scripts/spark-versions --fetch {SPARKS[kind]}"
+            )
         found = subprocess.run([ROOT / "scripts/jars", kind], capture_output=True, text=True)
         if found.returncode:
-            missing(f"no jars: {found.stderr.strip()}")
+            raise MissingPart(f"no jars: {found.stderr.strip()}")
         jars = ",".join(map(str, Path(found.stdout.strip()).glob("*.jar")))
         self.target = str(folder / "orders") if kind == "delta" else "lake.shop.orders"
         settings = [f"spark.jars={jars}"]
@@ -110,6 +115,15 @@ class Lake:
         with self.mirror(environment, "--no-follow", *more) as job:
             assert job.process.wait(PATIENCE) == 0, job.said()
 
+    def batches(self, log: str) -> int:
+        """The number of micro-batches that were begun (`offsets`), or done (`commits`)."""
+        return sum(each.name.isdigit() for each in self.folder.glob(f"**/_checkpoint/*/{log}/*"))
+
+    def has_begun(self, more: int) -> Callable[[], bool]:
+        """Whether so many micro-batches have begun from now on."""
+        before = self.batches("offsets")
+        return lambda: self.batches("offsets") >= before + more
+
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the table as it is now."""
         if self.kind == "delta":
@@ -117,29 +131,39 @@ class Lake:
 
             found: list[dict[str, Any]] = DeltaTable(self.target).to_pyarrow_table().to_pylist()
             return found
+        out = self.output("tests.support.lakes", *self.words)
+        return [json.loads(line) for line in out.splitlines()]
+
+    def output(self, *words: str, **environment: str) -> str:
+        """Run a module on this Spark; what it prints."""
         done = subprocess.run(
-            [sys.executable, "-m", "tests.support.lakes", *self.words],
-            env=self._environment,
-            capture_output=True,
+            [sys.executable, "-m", *words],
+            env={**self._environment, **environment},
+            stdout=subprocess.PIPE,
             text=True,
             check=True,
             cwd=ROOT,
         )
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return done.stdout
 
 
-def print_rows(words: list[str]) -> Iterator[str]:
-    """The rows of a table, as another process sees them."""
+def session_of(words: list[str]) -> SparkSession:
+    """A session for a lake, by the words of a command."""
     from watcher.spark import lake_table, session
 
     conf = [each.removeprefix("--conf=") for each in words if each.startswith("--conf=")]
     kind = words[words.index("--format") + 1]
     settings = [f"{name}={text}" for name, text in lake_table.SETTINGS[kind]]
-    spark = session.start(master="local[2]", conf=[*settings, *conf])
-    yield from map(str, spark.table(words[words.index("--to") + 1]).toJSON().collect())
-    session.stop(spark)
+    return session.start(master="local[2]", conf=[*settings, *conf])
+
+
+def print_rows(words: list[str]) -> None:
+    """Print the rows of a table, as another process sees them."""
+    spark = session_of(words)
+    for row in spark.table(words[words.index("--to") + 1]).toJSON().collect():
+        print(row)
+    spark.stop()
 
 
 if __name__ == "__main__":
-    for line in print_rows(sys.argv[1:]):
-        print(line)
+    print_rows(sys.argv[1:])

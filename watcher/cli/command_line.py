@@ -49,7 +49,8 @@ COMMANDS = {
         "append every change to files, each exactly once, on Spark", "spark_commands"
     ),
     "mirror": Command(
-        "keep a Delta table equal to this one, or with every version", "spark_commands"
+        "keep a table in Delta or Iceberg equal to this one, or with every version",
+        "spark_commands",
     ),
     "replicate": Command("keep another table equal to this one, on Spark", "spark_commands"),
     "completion": Command(

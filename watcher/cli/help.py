@@ -64,7 +64,7 @@ _EXAMPLES = """\
 # Known by what they have in common, for the first page's sake.
 _TOGETHER = {
     "a region's or a table's; a stream's; a store's": ("streams", "shards", "positions"),
-    "on Spark, all but mirror": ("mirror", "query", "archive", "replicate"),
+    "on Spark (mirror also without)": ("mirror", "query", "archive", "replicate"),
     "to set up": ("completion",),
 }
 # The built-in handlers that the first page has room for, beside whatever is dropped in.

@@ -31,7 +31,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.declared import Opt
 from watcher.errors import StreamGoneError, UsageError, blame
 from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redacted_types
-from watcher.mirror.table import LAYOUT, MirrorState, MirrorTable
+from watcher.mirror.table import MirrorState, MirrorTable
 from watcher.mirror.versions import (
     EveryVersion,
     ItemChange,
@@ -321,7 +321,6 @@ class MirrorJob:
         token = msgspec.structs.replace(self._stream.token, snapshot=progress)
         was_copied_at = before.copied_at if before is not None else None
         return MirrorState(
-            layout=LAYOUT,
             stream=self._arn,
             enabled=self._enabled,
             history=self._history,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -29,8 +29,6 @@ from watcher.mirror.versions import Rows
 
 logger = logging.getLogger("watcher")
 
-LAYOUT: Final = 3
-"""The number of the table's layout; tables of others are refused."""
 MERGED: Final = "watcher."
 """The beginning of the properties in which Spark's engine has its state."""
 _STATE: Final = "watcher"
@@ -55,7 +53,6 @@ _TREE: Final = re.compile(r"\x1b\[\d*m|↳")
 class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
     """The mirror's state, stored in each of its commits."""
 
-    layout: Literal[3]
     stream: str
     enabled: datetime | None
     """The time at which the stream was enabled, where the service reports it."""

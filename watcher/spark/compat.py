@@ -80,7 +80,7 @@ def is_registered(error: PySparkException) -> bool:
 
 
 def refuse_old() -> None:
-    """Raises UsageError where Spark is too old for the commands; the source runs on 4.0."""
+    """Raises UsageError where Spark is too old for a command; the source runs on 4.0."""
     if not HAS_ADMISSION_CONTROL:
         raise UsageError(
             f"the commands need Spark 4.2 or newer, and this is {pyspark.__version__}; the source "

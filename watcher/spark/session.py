@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from watcher.declared import Opt
 from watcher.errors import UsageError
-from watcher.spark import compat, jvm
+from watcher.spark import jvm
 from watcher.spark.error_mapping import one_line
 from watcher.spark.source import register
 
@@ -65,7 +65,6 @@ def start(
 
     Raises UsageError for a wrong setting.
     """
-    compat.refuse_old()
     own_settings = dict(map(_setting, conf or ()))
     _refuse_connect(master, own_settings)
     jvm.set_java_home()

@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from tests.ledger.ledger import Ledger
 from watcher.cli import main
 
-DOC = Path(__file__).parents[3] / "docs" / "mirror.md"
+ROOT = Path(__file__).parents[3]
+DOC = ROOT / "docs" / "lake.md"
 
 
 def test_a_table_is_mirrored_and_read_by_others(
@@ -45,7 +46,7 @@ def test_a_table_is_mirrored_and_read_by_others(
     found = duckdb.execute("SELECT sum(total) FROM orders").fetchall()
     assert orders and found == [(polars.read_delta(to)["total"].sum(),)] == [(Decimal("3.50"),)]
     first, *_ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
-    exec(compile(first, "docs/mirror.md", "exec"), {})
+    exec(compile(first, "docs/lake.md", "exec"), {})
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,9 @@ def test_a_stream_that_another_has_replaced_ends_it_once_all_of_that_is_in_the_t
 
     assert f"continue with {news[0]}" in capsys.readouterr().err
     assert set(polars.read_delta(str(to))["pk"]) == {"a", "b"}
+
+
+def test_the_page_names_the_jars_that_are_tested() -> None:
+    named = set(re.findall(r"--packages (\S+:\S+)", DOC.read_text()))
+    assert len(named) == 2
+    assert named <= {*re.findall(r"[\w.]+:[\w.-]+:[\d.]+", (ROOT / "scripts/jars").read_text())}

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from watcher.mirror.columns import MirrorColumns, given_columns
+from watcher.mirror.columns import given_columns
 from watcher.mirror.values import converter
 
 
@@ -59,16 +59,3 @@ def test_what_a_type_would_change_stays_out(kind: str, value: dict[str, Any], fo
     if kind == "timestamp" and found is not None:
         found = datetime(2026, 11, 28, 5, 45, microsecond=found, tzinfo=UTC)
     assert made == found
-
-
-def test_it_is_rescued_and_the_column_is_null() -> None:
-    columns = MirrorColumns({"pk": "S"}, given_columns("day date, share float"), [])
-    item: Any = {
-        "pk": {"S": "a"},
-        "day": {"S": "2026-11-28T05:45:00Z"},
-        "share": {"N": "16777217"},
-    }
-    made = columns.rows([item])
-    rescued = '{"day": {"S": "2026-11-28T05:45:00Z"}, "share": {"N": "16777217"}}'
-    assert (made["day"].to_pylist(), made["share"].to_pylist()) == ([None], [None])
-    assert made["_rescued_data"].to_pylist() == [rescued]

@@ -22,7 +22,7 @@ from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError, WatcherError, blame
 from watcher.files import temporary_folder
 from watcher.shutdown import Shutdown
-from watcher.spark import jvm
+from watcher.spark import compat, jvm
 from watcher.spark.error_mapping import one_line, translating_errors
 from watcher.streams.start_times import parse_start
 from watcher.times import parse_duration
@@ -209,7 +209,8 @@ class _ProgressLine:
                 self._seen = each["batchId"]
                 self._totals.batches += 1
                 self._totals.records += max(0, each["numInputRows"])
-            lag = json.loads(source["latestOffset"] or "{}") or lag
+            if compat.HAS_ADMISSION_CONTROL:  # up to 4.1, a source reports none
+                lag = json.loads(source["latestOffset"] or "{}") or lag
         now = time.monotonic()
         if self._totals.records > self._records and (now >= self._due or last):
             self._due = now + _PROGRESS_SECONDS

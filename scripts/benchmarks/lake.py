@@ -1,7 +1,8 @@
-"""What a commit of a mirror costs in small and large tables: a MERGE rewrites what it touches."""
+"""What a commit of a mirror costs: a MERGE rewrites what it touches, the more the larger."""
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 import time
@@ -13,19 +14,36 @@ import pyarrow as pa
 
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
+from tests.support.lakes import Lake
 from watcher.aws.model import WireItem
 from watcher.mirror.columns import MirrorColumns
 from watcher.mirror.job import LIMITS
-from watcher.mirror.table import LAYOUT, MirrorState, MirrorTable
+from watcher.mirror.table import MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows
 
 _SIZES = (1_000, 100_000, 1_000_000)
 _CHANGES = 100
+# The changes of a micro-batch, and the most seconds that they may take.
+_MERGES = {"delta": {1_000: 3.0, 100_000: 8.0}, "iceberg": {1_000: 3.0, 100_000: 8.0}}
 _COMMITS = 9
 _NOW = datetime.now(UTC)
 
 
-def growth(_: Replay) -> Iterator[Row]:
+def lake(_: Replay) -> Iterator[Row]:
+    """A commit by delta-rs, and by Spark's MERGE."""
+    yield from _growth()
+    for kind, at_most in _MERGES.items():
+        with tempfile.TemporaryDirectory(prefix="lake-") as name:
+            target = Lake(kind, Path(name))
+            counts = ",".join(map(str, at_most))
+            program = ("scripts.benchmarks.lake_merges", *target.words, str(_SIZES[-1]), counts)
+            found = [json.loads(line) for line in target.output(*program).splitlines()]
+        for count, seconds in at_most.items():
+            taken = [each["seconds"] for each in found if each["changes"] == count]
+            yield Row(f"{kind}: MERGE of {count:,} into 1 M", "s", taken, at_most=seconds)
+
+
+def _growth() -> Iterator[Row]:
     """100 changes of random items, in tables of 1,000 to 1,000,000."""
     for rows in (LastVersion(), EveryVersion()):
         title = ", with history" if isinstance(rows, EveryVersion) else ""
@@ -53,7 +71,6 @@ class _Mirror:
         self._columns.grow(self._columns.new([self._item(0)]))
         self._table = MirrorTable(str(self._folder))
         self._state = MirrorState(
-            layout=LAYOUT,
             stream="arn",
             enabled=None,
             history=isinstance(rows, EveryVersion),
