@@ -24,7 +24,6 @@ import os
 import select
 import selectors
 import struct
-from dataclasses import dataclass
 from datetime import datetime
 from multiprocessing.connection import Connection, Pipe
 
@@ -166,22 +165,14 @@ class CredentialsRefused(msgspec.Struct, frozen=True, tag=True):
 FromWorker = Message | CredentialsRefused
 
 
-@dataclass(frozen=True, kw_only=True)
-class QueueLimits:
-    """Limits of the memory for the queue's pipes and half-read messages."""
-
-    pipe_bytes: int = 1024 * 1024
-    """A pipe's size: a whole page, so that a worker can fetch the next one meanwhile."""
-    large_pipes: int = 32
-    """The number of pipes of that size: a user's pipes share 64 MB, and then get 8 KB each."""
-    read_bytes: int = 1024 * 1024
-    """The most bytes of one read from a pipe."""
-    partial_bytes: int = 32 * 1024 * 1024
-    """The size of half-read messages from which no further one is started."""
-
-
-QUEUE_LIMITS = QueueLimits()
-
+# A pipe's size: a whole page, so that a worker can fetch the next one meanwhile; and the number of
+# pipes of that size: a user's pipes share 64 MB, and then get 8 KB each.
+_PIPE_BYTES = 1024 * 1024
+_LARGE_PIPES = 32
+# The most bytes of one read from a pipe.
+_READ_BYTES = 1024 * 1024
+# The size of half-read messages from which no further one is started.
+_PARTIAL_BYTES = 32 * 1024 * 1024
 _HEADER = struct.Struct("<II")
 
 _message_encoder = msgspec.json.Encoder()
@@ -238,11 +229,10 @@ class MessageWriter:
 class _Inlet:
     """The manager's end of one pipe, and its half-read message."""
 
-    def __init__(self, name: str, connection: Connection, read_bytes: int) -> None:
+    def __init__(self, name: str, connection: Connection) -> None:
         self.name = name
         self.connection = connection
         self.fd = connection.fileno()
-        self._read_bytes = read_bytes
         self._head = bytearray()
         self._buffer: bytearray | None = None
         self._filled = 0
@@ -271,7 +261,7 @@ class _Inlet:
                 self._buffer = bytearray(self._head_bytes + body_bytes)
                 self._filled = 0
             room = memoryview(self._buffer)[self._filled :]
-            count = os.readv(self.fd, [room[: self._read_bytes]])
+            count = os.readv(self.fd, [room[:_READ_BYTES]])
             if not count:
                 raise EOFError
             self._filled += count
@@ -296,11 +286,11 @@ class MessageQueue:
         self,
         selector: selectors.BaseSelector | None = None,
         *,
-        limits: QueueLimits = QUEUE_LIMITS,
+        most_partial_bytes: int = _PARTIAL_BYTES,
     ) -> None:
         self.partial_bytes = 0
         """The memory of half-read messages."""
-        self._limits = limits
+        self._most_partial_bytes = most_partial_bytes
         self._selector = selector or selectors.DefaultSelector()
         self._inlets: dict[str, _Inlet] = {}
         self._ready: list[_Inlet] = []
@@ -317,11 +307,11 @@ class MessageQueue:
     def writer(self, name: str) -> MessageWriter:
         """Opens a pipe for a worker called `name`; `receive` reports its end under that name."""
         reading, writing = Pipe(duplex=False)
-        if len(self._inlets) < self._limits.large_pipes and hasattr(fcntl, "F_SETPIPE_SZ"):
+        if len(self._inlets) < _LARGE_PIPES and hasattr(fcntl, "F_SETPIPE_SZ"):
             with contextlib.suppress(OSError):  # a small pipe is only slower
-                fcntl.fcntl(writing.fileno(), fcntl.F_SETPIPE_SZ, self._limits.pipe_bytes)
+                fcntl.fcntl(writing.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         os.set_blocking(reading.fileno(), False)
-        inlet = _Inlet(name, reading, self._limits.read_bytes)
+        inlet = _Inlet(name, reading)
         self._inlets[name] = inlet
         self._selector.register(inlet.fd, selectors.EVENT_READ, inlet)
         return MessageWriter(writing)
@@ -370,7 +360,7 @@ class MessageQueue:
 
     @property
     def _is_full(self) -> bool:
-        return self.partial_bytes > self._limits.partial_bytes
+        return self.partial_bytes > self._most_partial_bytes
 
     def has_unread(self, name: str) -> bool:
         """True if this worker has sent a message, or its end, that was not received yet."""

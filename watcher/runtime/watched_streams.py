@@ -27,10 +27,6 @@ FORGOTTEN_SECONDS = RETENTION.total_seconds() + 3600
 """The time after which a removed stream holds no readable record."""
 # Up to this number, each stream is logged.
 _FEW = 20
-# The time after which a start of many streams logs its progress, as DescribeStream is slow, and the
-# delay between these lines.
-_PROGRESS_FIRST_SECONDS = 5.0
-_PROGRESS_SECONDS = 10.0
 # The delay between checks of first listings that are under way.
 _START_POLL_SECONDS = 0.1
 # The time after which a listing that hangs makes room for the next.
@@ -59,7 +55,6 @@ class WatchedStreams:
         self._asked_at: dict[WatchedStream, float] = {}
         """The time (monotonic) of each stream's first unanswered request for its listing."""
         self._start_poll_due = -math.inf
-        self._progress_due = clock.monotonic() + _PROGRESS_FIRST_SECONDS
         self._has_logged_watching = False
         self._removed: list[WatchedStream] = []
         self._forgotten_losses = 0
@@ -187,14 +182,8 @@ class WatchedStreams:
             return
         del self._to_start[stream]
         self._asked_at.pop(stream, None)
-        if not self._to_start:
-            if not any(each.has_started for each in self._all()):
-                self.raise_error()
-        elif not self._has_logged_watching and self._clock.monotonic() >= self._progress_due:
-            self._progress_due = self._clock.monotonic() + _PROGRESS_SECONDS
-            count = sum(each.has_started for each in self)
-            text = f"Watching {count} of {len(self)} streams so far, each from its listing on"
-            logger.info(text)
+        if not (self._to_start or any(each.has_started for each in self._all())):
+            self.raise_error()
 
     def log_if_all_reading(self, stream: WatchedStream, workers: Workers) -> None:
         """Logs, once, that all shards are being read; this stream's were the last."""

@@ -29,7 +29,6 @@ from watcher.runtime.protocol import (
     MessageWriter,
     NewCredentials,
     PollNow,
-    QueueLimits,
     frame,
 )
 from watcher.streams.messages import IteratorGranted, Message, Page, ReaderEnded
@@ -138,7 +137,7 @@ def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: MessageQueue) -> N
 
 
 def test_half_read_messages_are_bounded() -> None:
-    queue = MessageQueue(limits=QueueLimits(partial_bytes=500_000))
+    queue = MessageQueue(most_partial_bytes=500_000)
     writers = {str(number): queue.writer(str(number)) for number in range(8)}
     for writer in writers.values():
         send_half(writer, page(0, 200_000), 60_000)

@@ -122,7 +122,6 @@ def test_the_first_is_delivered_while_the_others_are_being_listed(
     assert [position for _, position in play.begun_by_origin] == [Latest()] * 3
     told = [text for text in caplog.messages if "Watching" in text or text.startswith("all")]
     assert told == [
-        "Watching 2 of 3 streams so far, each from its listing on",
         "all are listed",
         "Watching 3 shards of 3 streams",
     ]
