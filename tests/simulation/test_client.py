@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tests.simulation.run import play
 from tests.simulation.scenario import Scenario
 from tests.simulation.universe import Universe
 from watcher.aws.model import TrimHorizon
@@ -26,7 +25,3 @@ def test_an_answer_that_comes_after_a_day_of_sleep_has_the_date_of_when_it_was_g
     listing = client.list_shards(arn)
     _, began_at = client.get_iterator(arn, listing.shards[0].id, TrimHorizon())
     assert (listing.time, began_at) == (asked_at, asked_at + _SLEEP)
-
-
-def test_what_is_lost_in_a_sleep_during_the_first_listing_is_said() -> None:
-    assert play(7002029, "stream").complaints == []

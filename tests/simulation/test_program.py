@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.run import play
 from tests.simulation.scenario import Scenario
 from tests.simulation.scheduler import Killed, Life
 from tests.simulation.universe import Universe
@@ -23,7 +22,3 @@ def test_a_wait_that_a_kill_cuts_short_counts_as_waiting_for_the_service() -> No
     with pytest.raises(Killed):
         client.list_shards(universe.table.stream.arn)
     assert run.blocked == universe.scheduler.now == 9.0
-
-
-def test_what_a_hand_took_while_the_main_thread_hung_until_its_kill_may_come_again() -> None:
-    assert play(7003284, "processes").complaints == []

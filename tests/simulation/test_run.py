@@ -65,14 +65,6 @@ def test_few_reads_are_throttled_where_a_shard_allows_one_a_second(engine: str) 
     assert sum(outcome.checked["shares of throttled reads"] for outcome in outcomes) >= 5
 
 
-def test_a_read_that_drips_on_in_calm_weather_is_no_complaint() -> None:
-    assert play(103975, "processes").complaints == []
-
-
-def test_a_next_that_passes_over_a_long_backlog_as_the_end_is_told_is_no_complaint() -> None:
-    assert play(21160, "stream").complaints == []
-
-
 def test_a_query_that_is_killed_again_and_again_goes_on_exactly() -> None:
     """At any moment; in every second case while a micro-batch is planned and not committed."""
     needs("spark")

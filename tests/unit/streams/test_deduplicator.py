@@ -45,23 +45,6 @@ def test_what_is_not_beyond_the_position_has_come_before(
     assert through(Deduplicator(position), 4, 5, 6) == expected
 
 
-def test_repeats_are_held_back_wherever_they_stand() -> None:
-    sieve = Deduplicator(TrimHorizon())
-    assert through(sieve, 1, 2, 3, 2, 3, 4) == [1, 2, 3, 4]
-    assert sieve.repeated == 2
-    assert through(sieve, 3, 4, 5) == [5]
-    assert through(sieve, 6) == [6]
-    assert sieve.repeated == 0
-
-
-def test_a_lower_number_that_never_came_is_no_repeat() -> None:
-    sieve = Deduplicator(TrimHorizon())
-    assert through(sieve, 0, 2) == [0, 2]
-    assert through(sieve, 1, 3) == [1, 3]
-    assert sieve.repeated == 0
-    assert through(sieve, 0, 1, 2, 3, 4) == [4]
-
-
 def test_a_reader_takes_nothing_from_before_its_first_record() -> None:
     sieve = Deduplicator(AtTime(NOON))
     assert through(sieve, 5, 7) == [5, 7]

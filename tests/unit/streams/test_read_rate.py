@@ -75,14 +75,6 @@ def test_few_reads_are_throttled_and_nearly_all_that_is_allowed_is_had(
     assert rate >= 0.9 * allowed
 
 
-def test_what_lambda_leaves_is_had() -> None:
-    reader = Reader(Slots(5.0, others=4.0))
-    reader.read_for(180)
-    share, rate = reader.read_for(1800)
-    assert share < 0.05
-    assert rate >= 0.9
-
-
 def test_a_shard_that_others_leave_is_read_as_often_as_allowed_soon() -> None:
     slots = Slots(5.0, others=4.0)
     reader = Reader(slots)
