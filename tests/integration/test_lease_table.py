@@ -24,7 +24,7 @@ from watcher import watch
 from watcher.aws.config import AwsConfig
 from watcher.aws.lease_table import LeaseRecord, LeaseTable
 from watcher.errors import CheckpointError, UsageError
-from watcher.streams.checkpoint_format import Token, TokenShard, all_from_json, encode
+from watcher.streams.checkpoint_format import Token, TokenShard, all_from_json, encode_all
 
 ROOT = Path(__file__).parents[2]
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T08:00:00.000"
@@ -71,7 +71,7 @@ def token(shards: int) -> bytes:
 
     names = [f"shardId-{number()}-{rng.randbytes(4).hex()}" for _ in range(shards)]
     rows = [TokenShard(name, "after_sequence", number(), parent=names[0]) for name in names]
-    return encode(Token(ARN, names, rows))
+    return encode_all([Token(ARN, names, rows)])
 
 
 def test_an_item_is_written_only_over_what_was_seen(table: LeaseTable) -> None:

@@ -191,7 +191,7 @@ class Memory(Store):
     name = "memory"
 
     def __init__(self, token: Token | None = None) -> None:
-        self.saved = None if token is None else checkpoint_format.encode(token)
+        self.saved = None if token is None else checkpoint_format.encode_all([token])
         self.saves = 0
 
     def load(self) -> list[Token]:

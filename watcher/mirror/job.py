@@ -325,7 +325,7 @@ class MirrorJob:
             enabled=self._enabled,
             history=self._history,
             redaction=self._fingerprint,
-            token=checkpoint_format.to_dict(token),
+            token=checkpoint_format.all_to_dict([token]),
             copied_at=(was_copied_at or self._clock.now()) if is_copied else None,
             vacuumed=datetime.now(UTC),
         )

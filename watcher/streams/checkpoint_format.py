@@ -61,36 +61,26 @@ class TokenSegment(msgspec.Struct, omit_defaults=True):
 
 
 class TokenSnapshot(msgspec.Struct, omit_defaults=True):
-    """The progress of a table's snapshot; bloop ignores it.
+    """The progress of a table's snapshot; bloop ignores it."""
 
-    An older watcher, which does not know `segments`, starts again: it reads more than it must,
-    never less.
-    """
-
-    after: dict[str, dict[str, str]] | None = None
-    """The key (wire types) of the last delivered item, for a scan of one segment."""
     items: int = 0
     """The number of delivered items."""
     done: bool = False
     segments: list[TokenSegment] | None = None
-    """All segments in order, for a scan of several."""
+    """All segments in order; None before the first page, and where it is done."""
 
     @classmethod
     def of(cls, segments: Sequence[TokenSegment], items: int) -> TokenSnapshot:
         """Returns the progress of these segments."""
         if all(each.done for each in segments):
             return cls(items=items, done=True)
-        if len(segments) == 1:
-            return cls(after=segments[0].after, items=items)
         return cls(items=items, segments=[*segments])
 
     def split(self, count: int) -> list[TokenSegment]:
         """Returns its segments: the existing ones, or `count` new ones before the start."""
         if self.segments is not None:
             return [*self.segments]
-        if self.after is None and not self.done:
-            return [TokenSegment()] * count
-        return [TokenSegment(self.after, self.done)]
+        return [TokenSegment(done=True)] if self.done else [TokenSegment()] * count
 
 
 class Token(msgspec.Struct, omit_defaults=True):
@@ -171,28 +161,19 @@ def resume(token: Token, now: datetime) -> list[TrackedShard]:
     return [_tracked(shard, latest) for shard in token.shards]
 
 
-def to_dict(token: Token) -> TokenJson:
-    """Returns the token as plain JSON values."""
-    plain: dict[str, Any] = msgspec.to_builtins(token)
-    return plain
-
-
-def encode(token: Token) -> bytes:
-    """Returns the token as JSON text."""
-    return msgspec.json.encode(token)
-
-
 def encode_all(tokens: Sequence[Token]) -> bytes:
     """Returns a watch's tokens as JSON: a single one by itself, several as `{"streams": [...]}`."""
-    return encode(tokens[0]) if len(tokens) == 1 else msgspec.json.encode(_Tokens([*tokens]))
+    return msgspec.json.encode(_one_document(tokens))
 
 
 def all_to_dict(tokens: Sequence[Token]) -> TokenJson:
     """Returns the tokens of a watch as plain JSON values."""
-    if len(tokens) == 1:
-        return to_dict(tokens[0])
-    plain: dict[str, Any] = msgspec.to_builtins(_Tokens([*tokens]))
+    plain: dict[str, Any] = msgspec.to_builtins(_one_document(tokens))
     return plain
+
+
+def _one_document(tokens: Sequence[Token]) -> Token | _Tokens:
+    return tokens[0] if len(tokens) == 1 else _Tokens([*tokens])
 
 
 def all_from_json(text: TokenJson | str | bytes) -> list[Token]:

@@ -18,7 +18,7 @@ from watcher import Stream
 from watcher.aws.config import AwsConfig
 from watcher.cli import main
 from watcher.stores.open_store import claimed, open_store, read_positions
-from watcher.streams.checkpoint_format import all_from_json, from_json, to_dict
+from watcher.streams.checkpoint_format import all_from_json, all_to_dict, from_json
 
 STORES = ("state.json", "dynamodb://positions/orders", "s3://positions/orders.json")
 
@@ -94,7 +94,7 @@ def test_a_rewind_is_a_plan_first_and_then_done(
     status, out, told = run(capsys, "rewind", store, "--from", "90m", "--apply")
     assert (status, len(out), told) == (0, 1, "Written: 1 position")
     (after,) = read_positions(store, AwsConfig())
-    with Stream(simulator.stream_arn, to_dict(after)) as stream:
+    with Stream(simulator.stream_arn, all_to_dict([after])) as stream:
         record = next(stream)
         assert record is not None
         assert record.sequence_number == numbers[-1]

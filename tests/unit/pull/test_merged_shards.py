@@ -269,7 +269,7 @@ def of_a_token(clock: HandClock, hours: float, policy: str, *, snapshot: bool = 
     service, table = Shards(clock, 1), {ARN: Table()}
     service.write("shard-0")
     token = Stream.over(service, ARN, "latest", clock=clock, items=table).token
-    token["snapshot"] = {"items": 1, "after": {"pk": {"S": "k0"}}}
+    token["snapshot"] = {"items": 1, "segments": [{"after": {"pk": {"S": "k0"}}}]}
     clock.sleep(hours * 3600)
     made = {"clock": clock, "items": table, "on_stale": policy, "snapshot": snapshot}
     return Stream.over(service, ARN, token, **made)  # type: ignore[arg-type]
@@ -293,7 +293,9 @@ def test_of_a_token_that_is_too_old_the_items_are_handed_over_anew_where_that_is
     assert stream.token["snapshot"]["done"] and caplog.text.count(told) == 1
     young = of_a_token(clock, 23, "snapshot")
     assert items(young) == [], "nor goes it on with what was asked for before"
-    assert young.token["snapshot"]["after"] == {"pk": {"S": "k0"}}, "whoever asks again does"
+    assert young.token["snapshot"]["segments"] == [{"after": {"pk": {"S": "k0"}}}], (
+        "whoever asks again does"
+    )
     finished = of_a_token(clock, 23, "snapshot", snapshot=True)
     assert items(finished) == ALL[1:]
     token = finished.token

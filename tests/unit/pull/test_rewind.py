@@ -16,7 +16,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import AtTime, Position, TrimHorizon
 from watcher.pull.rewind import rewound
-from watcher.streams.checkpoint_format import from_json, to_dict
+from watcher.streams.checkpoint_format import all_to_dict, from_json
 
 AHEAD = 7200.0
 
@@ -36,7 +36,7 @@ def at(simulator: Simulator) -> AtTime:
 
 def moved(simulator: Simulator, token: dict[str, Any], to: AtTime | TrimHorizon) -> dict[str, Any]:
     service, _ = connect(simulator.stream_arn, AwsConfig())
-    return to_dict(rewound(service, from_json(token), to))
+    return all_to_dict([rewound(service, from_json(token), to)])
 
 
 def read(start: Position | str | dict[str, Any], most: int = 10_000) -> tuple[list[str], Any]:

@@ -23,7 +23,7 @@ from watcher.errors import (
     UsageError,
 )
 from watcher.records.record import Record
-from watcher.streams.checkpoint_format import Token, TokenShard, TokenSnapshot
+from watcher.streams.checkpoint_format import Token, TokenSegment, TokenShard, TokenSnapshot
 from watcher.streams.messages import IteratorGranted, ReaderEnded
 
 
@@ -100,7 +100,7 @@ def test_all_items_are_told_each_once_and_how_far_that_is_is_saved() -> None:
 def test_a_watch_that_ends_in_the_middle_of_a_page_goes_on_behind_the_last_item() -> None:
     table, told = Table(), Told()
     made = play(table, told, max_records=3).run(2.0)
-    assert made.store.token.snapshot == TokenSnapshot(after={"pk": {"S": "k2"}}, items=3)
+    assert made.store.token.snapshot == TokenSnapshot.of([TokenSegment({"pk": {"S": "k2"}})], 3)
     # One that was not asked for it keeps what there is to do.
     play(table, told, store=made.store, snapshot=False).run(("a", page(1)), 2.0)
     play(table, told, store=made.store).run(2.0)
@@ -178,7 +178,7 @@ def test_a_watch_up_to_now_ends_behind_the_last_item() -> None:
 
 
 def test_one_that_goes_on_where_nothing_is_left_is_done() -> None:
-    told, stored = Told(), TokenSnapshot(after={"pk": {"S": "k4"}}, items=5)
+    told, stored = Told(), TokenSnapshot.of([TokenSegment({"pk": {"S": "k4"}})], 5)
     row = TokenShard("a", "after_sequence", "5")
     store = Memory(Token(ARN, ["a"], [row], None, stored))
     made = play(Table(), told, store=store).run(2.0)

@@ -11,7 +11,7 @@ from tests.support.hand_clock import HandClock
 from watcher.aws.lease_table import LeaseRecord
 from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
 from watcher.stores.lease import LEASE_SECONDS, Lease, Renewer
-from watcher.streams.checkpoint_format import Token, encode
+from watcher.streams.checkpoint_format import Token, encode_all
 
 
 class Item:
@@ -301,7 +301,7 @@ def test_a_holder_whose_writes_fail_knows_that_also_while_all_is_idle(
 def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Item, clock: HandClock) -> None:
     store = Lease(item, "two:2:b", clock)
     assert store.peek() == [] and item.is_prepared
-    held(item, clock).write(encode(Token("arn", [], [])))
+    held(item, clock).write(encode_all([Token("arn", [], [])]))
     assert [token.stream_arn for token in store.peek()] == ["arn"]
     item.trouble = CheckpointError("no permission", answered=True)
     with pytest.raises(CheckpointError):

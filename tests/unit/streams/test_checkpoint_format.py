@@ -48,7 +48,7 @@ def token(number: str = NUMBER) -> Token:
 
 
 def resumed(lineage: Lineage) -> dict[str, TrackedShard]:
-    text = checkpoint_format.encode(checkpoint_format.make("arn", lineage, NOON))
+    text = checkpoint_format.encode_all([checkpoint_format.make("arn", lineage, NOON)])
     return {
         shard.id: shard
         for shard in checkpoint_format.resume(checkpoint_format.from_json(text), NOW)
@@ -417,7 +417,7 @@ def test_what_a_checkpoint_saves_it_can_load(
         shard = TrackedShard(f"s{index}", parent, position, status, expected, since)
         lineage.shards[shard.id] = shard
     saved = checkpoint_format.make("arn", lineage, max(now, NOON))
-    loaded = checkpoint_format.from_json(checkpoint_format.encode(saved))
+    loaded = checkpoint_format.from_json(checkpoint_format.encode_all([saved]))
     assert loaded == saved
     positions = {shard.id: shard.position for shard in checkpoint_format.resume(loaded, NOW)}
     for each in saved.shards:

@@ -236,7 +236,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule()
     def save(self) -> None:
         token = checkpoint_format.make("arn", self.lineage, NOON)
-        self.token = checkpoint_format.encode(token), set(self.read)
+        self.token = checkpoint_format.encode_all([token]), set(self.read)
 
     @precondition(lambda self: self.token)
     @rule()
