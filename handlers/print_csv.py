@@ -9,21 +9,9 @@ from watcher.formatting.rows import write_row
 from watcher.formatting.style import time_text
 from watcher.records.plain_json import plain_json
 
-OPTIONS = {
-    "csv_raw": (
-        None,
-        "CSV for programs: cells that a spreadsheet would run (=…) stay as they are",
-    ),
-}
 NAMES = ("time", "kind", "by_ttl", "table", "key", "old", "new", "sequence_number")
 
-raw = False
 has_begun = False
-
-
-def configure(csv_raw: bool = False) -> None:
-    global raw
-    raw = csv_raw
 
 
 def handle(record: Record) -> None:
@@ -40,7 +28,7 @@ def handle(record: Record) -> None:
         new,
         record.sequence_number,
     )
-    write_row(sys.stdout, row, raw=raw)
+    write_row(sys.stdout, row)
 
 
 def begin() -> None:
@@ -48,7 +36,7 @@ def begin() -> None:
     global has_begun
     if not has_begun:
         has_begun = True
-        write_row(sys.stdout, NAMES, raw=raw)
+        write_row(sys.stdout, NAMES)
 
 
 def close() -> None:

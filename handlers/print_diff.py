@@ -2,10 +2,10 @@
 
 from watcher import Record
 from watcher.formatting.differences import change_lines
-from watcher.formatting.style import highlighted, table_prefix
+from watcher.formatting.style import table_prefix
 from watcher.formatting.text import write_text
 
 
 def handle(record: Record) -> None:
     before = table_prefix(record)
-    write_text("".join(f"{before}{highlighted(line)}\n" for line in change_lines(record)))
+    write_text("".join(f"{before}{line}\n" for line in change_lines(record)))

@@ -2,14 +2,14 @@
 
 from watcher import Record
 from watcher.formatting.differences import BY_TTL, shown_item
-from watcher.formatting.style import highlighted, paint, shown_time, table_prefix
+from watcher.formatting.style import paint, table_prefix, time_text
 from watcher.formatting.text import write_text
 
 
 def handle(record: Record) -> None:
     kind = paint(record.event_name, record.event_name)
     by_ttl = BY_TTL if record.expired_by_ttl else ""
-    lines = [f"{kind} {shown_time(record.created_at)} shard {record.shard_id}{by_ttl}"]
+    lines = [f"{kind} {time_text(record.created_at)} shard {record.shard_id}{by_ttl}"]
     keys = record.key
     lines.append(f"  key {shown_item(keys, keys)}")
     if record.old is not None:
@@ -17,4 +17,4 @@ def handle(record: Record) -> None:
     if record.new is not None:
         lines.append(f"  new {shown_item(record.new, keys)}")
     before = table_prefix(record)
-    write_text("".join(f"{before}{highlighted(line)}\n" for line in lines))
+    write_text("".join(f"{before}{line}\n" for line in lines))

@@ -2,7 +2,6 @@
 
 from watcher import Record
 from watcher.formatting.differences import BY_TTL, summary_beginning, summary_line
-from watcher.formatting.style import highlighted
 from watcher.formatting.text import printable, write_text
 from watcher.formatting.values import key_text
 from watcher.records.page import RecordPage
@@ -28,6 +27,6 @@ def handle_page(page: RecordPage) -> bool:
             created = None if seconds is None else creation_time(seconds)
             start = starts[kind, seconds] = summary_beginning(page, created, kind)
         by_ttl = BY_TTL if kind == "REMOVE" and is_by_ttl(wire) else ""
-        lines.append(f"{start}{highlighted(printable(key_text(change.Keys)))}{by_ttl}\n")
+        lines.append(f"{start}{printable(key_text(change.Keys))}{by_ttl}\n")
     write_text("".join(lines))
     return True

@@ -7,11 +7,10 @@ from watcher import Record
 from watcher.formatting.differences import change_text
 from watcher.formatting.style import (
     are_tables_shown,
-    highlighted,
     paint,
     shown_table,
-    shown_time,
     time_of_day,
+    time_text,
 )
 from watcher.formatting.text import cell_width, padded, write_text
 from watcher.formatting.values import printable_key
@@ -27,7 +26,7 @@ widths: list[int] = []
 
 def handle(record: Record) -> None:
     kind = "TTL" if record.expired_by_ttl else record.event_name
-    time = shown_time(record.created_at)
+    time = time_text(record.created_at)
     time = time_of_day(time) if columns() < NARROW else time
     cells = [time, kind, printable_key(record["dynamodb"]["Keys"])]
     names = ["TIME", "KIND", "KEY"]
@@ -43,7 +42,7 @@ def handle(record: Record) -> None:
     start = sum(widths[:1]) + 2
     end = start + len(kind)
     write_text(line[:start] + paint(line[start:end], record.event_name))
-    write_text(highlighted(line[end:]) + "\n")
+    write_text(line[end:] + "\n")
 
 
 def fit(cells: list[str]) -> None:

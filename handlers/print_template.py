@@ -9,12 +9,12 @@ from typing import Any
 
 from watcher import Record
 from watcher.formatting.differences import change_text, shown_value
-from watcher.formatting.style import highlighted, shown_time, table_prefix
+from watcher.formatting.style import table_prefix, time_text
 from watcher.formatting.text import printable
 from watcher.formatting.values import printable_key
 
 OPTIONS = {
-    "template": (
+    "print_template": (
         "TEXT",
         "what to print, with {time} {kind} {key} {changes} {table} {shard} {sequence} and values "
         "such as {new.total} {old.lines.0} {key.PK}; {time:%H:%M:%S}, {kind:<6}",
@@ -23,7 +23,7 @@ OPTIONS = {
 
 FIELDS = ("time", "kind", "key", "changes", "table", "shard", "sequence", "new", "old")
 
-template = "{time} {kind} {key} {changes}"
+template = ""
 
 
 class Fields(string.Formatter):
@@ -51,7 +51,7 @@ class Fields(string.Formatter):
             case datetime() if "%" in format_spec:
                 return value.strftime(format_spec)
             case datetime():
-                return format(shown_time(value), format_spec)
+                return format(time_text(value), format_spec)
             case Decimal() if format_spec:
                 return format(value, format_spec)
             case str():
@@ -60,9 +60,10 @@ class Fields(string.Formatter):
                 return format(shown_value(value), format_spec)
 
 
-def configure(template: str) -> None:
-    refuse_unknown(template)
-    globals()["template"] = template
+def configure(print_template: str) -> None:
+    global template
+    refuse_unknown(print_template)
+    template = print_template
 
 
 def refuse_unknown(template: str) -> None:
@@ -70,11 +71,13 @@ def refuse_unknown(template: str) -> None:
     parts = string.Formatter().parse(template)
     fields = [(name, spec, conversion) for _, name, spec, conversion in parts if name is not None]
     if not fields:
-        raise ValueError(f"--template: it has no field, such as {{{'} {'.join(FIELDS)}}}")
+        raise ValueError(f"--print-template: it has no field, such as {{{'} {'.join(FIELDS)}}}")
     for name, spec, conversion in fields:
         field, _, path = name.partition(".")
         if field not in FIELDS or (path and field not in ("new", "old", "key")) or conversion:
-            raise ValueError(f"--template: no field {{{name}}}; there are {', '.join(FIELDS)}")
+            raise ValueError(
+                f"--print-template: no field {{{name}}}; there are {', '.join(FIELDS)}"
+            )
         if spec and not (field == "time" and "%" in spec):
             # Numbers have forms that texts have not.
             format(Decimal(1) if path else "", spec)
@@ -82,7 +85,7 @@ def refuse_unknown(template: str) -> None:
 
 def handle(record: Record) -> None:
     line = Fields().vformat(template, (), values(record))
-    sys.stdout.write(f"{table_prefix(record)}{highlighted(line)}\n")
+    sys.stdout.write(f"{table_prefix(record)}{line}\n")
 
 
 def values(record: Record) -> dict[str, Any]:

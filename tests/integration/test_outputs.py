@@ -68,9 +68,9 @@ TABLE = {
     f"{ALL} --print-table": Shown(r"TTL\x1b\[0m +pk=.*, aa=s", KEYS_ONLY),
     f"{ALL} --print-diff": Shown(TTL),
     f"{ALL} --print-debezium": Shown(r'"by_ttl":true'),
-    # Its arithmetic is with doubles, as --help says.
-    f"{ALL} --jmespath '[key,expiredByTtl,old]'": Shown(r'"aa": "s"\}, true, ', ("東京",)),
-    f"{ALL} --template '{{kind}}~{{key}}~{{new}}~{{old}}~{{changes}}'": Shown(r"TTL~pk=.*, aa=s"),
+    f"{ALL} --print-template '{{kind}}~{{key}}~{{new}}~{{old}}~{{changes}}'": Shown(
+        r"TTL~pk=.*, aa=s"
+    ),
     # Its key is an item's identity in the file, and sorted, so that it stays the same.
     f"{ALL} --sqlite out.db": Shown(r"""'\{"aa":"s","pk":".*, None, 1\)"""),
     f"{ALL} --jsonl-file out.jsonl": Shown(SERVICE),
@@ -224,8 +224,8 @@ def test_an_item_is_shown_as_it_is_steers_nothing_and_is_redacted(
 
 def test_every_handler_there_is_was_tried() -> None:
     tried = {word[2:].replace("-", "_") for command in TABLE for word in command.split()}
-    # Of the first two, tests below; the template has its option.
-    assert set(handler_modules.find()) - tried == {"kafka", "sqs", "print_template"}
+    # Of these, tests below.
+    assert set(handler_modules.find()) - tried == {"kafka", "sqs"}
 
 
 def test_rules_by_value_hide_it_everywhere(there: Simulator, webhook: Receiver) -> None:
@@ -241,7 +241,7 @@ def test_a_pipe_gets_it_as_it_is(there: Simulator, webhook: Receiver) -> None:
 
     (found,) = json.loads(piped("as-of orders AT -o json " + ITEM))
     assert (found["pk"], found[NAME]) == (HASH, HOSTILE)
-    rows = csv.DictReader(io.StringIO(piped(f"history orders {ITEM} -o csv --csv-raw"), ""))
+    rows = csv.DictReader(io.StringIO(piped(f"history orders {ITEM} -o csv"), ""))
     assert HOSTILE in {row["new"] for row in rows}
     for line in piped(f"{ALL} --print-jsonl --grep seen-1").split("\n"):
         assert json.loads(line)["key"]["pk"] == HASH

@@ -107,7 +107,7 @@ def test_up_to_now_there_is_a_progress_bar(sim: Simulator, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("options", "env"),
-    [(["--no-status"], {}), (["--log-format", "json"], {}), ([], {"TERM": "dumb"})],
+    [(["--log-format", "json"], {}), ([], {"TERM": "dumb"})],
 )
 def test_there_is_none_where_nobody_wants_it(
     sim: Simulator, options: list[str], env: Mapping[str, str]

@@ -69,7 +69,6 @@ def demo_command(line: CommandLine) -> Callable[..., int]:
         _KEEP,
         LIVE,
         *options.declared_by(style.set_up),
-        *options.declared_by(output.status_line),
     ]
 
     def run(*, origins: options.OriginsArgument, **values: object) -> int:
@@ -180,5 +179,5 @@ def _watched(
         )
     from watcher.cli.status import WatchStatus
 
-    with options.call(output.status_line, values) as line:
+    with output.status_line() as line:
         return run(handlers, None if line is None else WatchStatus(line))

@@ -22,8 +22,8 @@ from watcher.declared import Opt
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines, change_lines
-from watcher.formatting.rows import CsvRaw, write_csv, write_table
-from watcher.formatting.style import shown_time, time_text
+from watcher.formatting.rows import write_csv, write_table
+from watcher.formatting.style import time_text
 from watcher.formatting.text import counted, grouped, write_document, write_json, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions, end
@@ -82,7 +82,6 @@ def _history(
     key: _Key = None,
     who: options.Who = None,
     output: _Output = "text",
-    csv_raw: CsvRaw = False,
     **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
@@ -93,7 +92,7 @@ def _history(
         *sources, key=key or (), start=start or "trim_horizon", until=until, who=who, **shared
     )
     if output == "csv":
-        _as_csv(found, raw=csv_raw)
+        _as_csv(found)
     else:
         {"text": _as_text, "json": _as_json}[output](found)
     if found.left_out:
@@ -120,7 +119,7 @@ def _as_text(found: History) -> None:
         write_text("\n".join([first, *others]) + "\n")
     if found.asked_at is None:
         return
-    write_text(f"{'NOW':<6} {shown_time(found.asked_at)} {printable_key(found.key)}\n")
+    write_text(f"{'NOW':<6} {time_text(found.asked_at)} {printable_key(found.key)}\n")
     if found.now_wire is None:
         write_text("  (there is no such item)\n")
     for name, value in sorted((found.now_wire or {}).items()):
@@ -156,10 +155,10 @@ def _row(record: Record, answer: Answer | None) -> dict[str, object]:
     }
 
 
-def _as_csv(found: History, *, raw: bool) -> None:
+def _as_csv(found: History) -> None:
     names = ["time", "kind", "by_ttl", "attribute", "old", "new"]
     more = ["caller", "certainty"] if found.answers else []
-    write_csv(sys.stdout, names + more, _cells(found), raw=raw)
+    write_csv(sys.stdout, names + more, _cells(found))
 
 
 def _cells(found: History) -> Iterator[tuple[str, ...]]:
@@ -264,7 +263,6 @@ def _as_of(
     to: _File = None,
     dynamodb_json: _Wire = False,
     output: _Form = None,
-    csv_raw: CsvRaw = False,
     **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
@@ -284,7 +282,7 @@ def _as_of(
         if dynamodb_json and not found.exact:
             raise UsageError(INEXACT_ARCHIVE)
         if form in ("csv", "table"):
-            count = _write_rows(found, form, out, csv_raw=csv_raw)
+            count = _write_rows(found, form, out)
         else:
             count = _write_items(found, form, out, wire=dynamodb_json)
     logger.info(f"As of {time_text(found.at)}, its whole second: {grouped(count, 'item')}{where}")
@@ -313,7 +311,7 @@ def _plain_items(found: ItemsAsOf) -> Iterator[str]:
     return (plain_json([image])[0] or "" for image in found.images())
 
 
-def _write_rows(found: ItemsAsOf, form: str, out: IO[str], *, csv_raw: bool) -> int:
+def _write_rows(found: ItemsAsOf, form: str, out: IO[str]) -> int:
     """Writes a column for each attribute: the keys first, the others by name."""
     rest: set[str] = set()
     for image in found.images():
@@ -321,7 +319,7 @@ def _write_rows(found: ItemsAsOf, form: str, out: IO[str], *, csv_raw: bool) -> 
     names = [*in_order(tuple(found.key_names)), *sorted(rest.difference(found.key_names))]
     rows = (_item_cells(text, names) for text in _plain_items(found))
     if form == "csv":
-        return write_csv(out, names, rows, raw=csv_raw)
+        return write_csv(out, names, rows)
     return write_table(out, names, list(rows))
 
 
@@ -377,7 +375,6 @@ def _count(
     top: _Top = 20,
     who: options.Who = None,
     output: _CountForm = "table",
-    csv_raw: CsvRaw = False,
     **values: options.Value,
 ) -> int:
     options.call(style.set_up, values)
@@ -393,7 +390,7 @@ def _count(
         reading = trail.read(callers)
         made.name_callers(lambda change: callers.answer(change, reading.incomplete))
     rows = made.rows(top)
-    _print_counts(made.by, rows, output, csv_raw=csv_raw)
+    _print_counts(made.by, rows, output)
     left = f", of {len(made)} rows the {len(rows)} largest" * (len(rows) < len(made))
     logger.info(f"Counted {counted(made.changes, 'change')}{left}{found.left_out}")
     return int(bool(found.left_out))
@@ -437,9 +434,7 @@ def read_changes(
     return found, callers, filter(matches, callers.adding(records) if callers else iter(records))
 
 
-def _print_counts(
-    by: Sequence[str], rows: Sequence[CountRow], output: str, *, csv_raw: bool
-) -> None:
+def _print_counts(by: Sequence[str], rows: Sequence[CountRow], output: str) -> None:
     names = *by, "changes"
     if output == "json":
         found = [dict(zip(names, (*row.values, row.changes), strict=True)) for row in rows]
@@ -447,6 +442,6 @@ def _print_counts(
         return
     cells = [(*row.values, str(row.changes)) for row in rows]
     if output == "csv":
-        write_csv(sys.stdout, names, cells, raw=csv_raw)
+        write_csv(sys.stdout, names, cells)
     else:
         write_table(sys.stdout, names, cells)

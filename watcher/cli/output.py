@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from watcher.cli import logs
-from watcher.declared import Opt
 from watcher.errors import UsageError
 from watcher.files import BrokenOff, WholeFile, give_up, raw, replacing
 
@@ -114,20 +113,10 @@ class TerminalFile(WholeFile):
 
 
 @contextmanager
-def status_line(
-    *,
-    status: Annotated[
-        bool,
-        Opt(
-            "no status line; there is none where stderr is not a terminal, or stdout is a pipe",
-            group="output",
-            negative="--no-status",
-        ),
-    ] = True,
-) -> Iterator[Line | None]:
+def status_line() -> Iterator[Line | None]:
     """Yields the line at the bottom of the terminal; None if there is no place for it."""
     dumb = os.environ.get("TERM") in (None, "", "dumb", "unknown")
-    unwanted = not status or dumb or logs.is_json() or _is_piped()
+    unwanted = dumb or logs.is_json() or _is_piped()
     unwanted = unwanted or not logger.isEnabledFor(logging.INFO)  # --quiet
     if unwanted or not isinstance(raw(sys.stderr), TerminalFile):
         yield None

@@ -272,7 +272,6 @@ def _watch(
 def _load(choice: Choice, values: Values) -> list[Handler]:
     # In the executor's process:
     options.call(style.set_up, values)
-    options.call(style.set_prefix, values)
     style.show_tables(several=False)
     return choice.load(handler_flags.DEFAULT_HANDLER)
 

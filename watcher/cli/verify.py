@@ -24,7 +24,7 @@ from watcher.declared import Opt
 from watcher.errors import UsageError, blame, refuse_bad_limit
 from watcher.formatting import style
 from watcher.formatting.differences import shortened, shown_pair, shown_value
-from watcher.formatting.style import shown_time, time_text
+from watcher.formatting.style import time_text
 from watcher.formatting.text import grouped, printable, write_document, write_text
 from watcher.formatting.values import printable_key
 from watcher.options import WatchOptions
@@ -103,7 +103,6 @@ def verify_command(line: CommandLine) -> Callable[..., int]:
         _compare,
         options.declared_by(WatchOptions, *options.REDACT, *options.AWS),
         options.declared_by(style.set_up),
-        options.declared_by(status_line),
     )
 
 
@@ -125,7 +124,7 @@ def _compare(
         raise UsageError("name a copy: verify orders --with ./mirror/orders")
     connection = options.connection(values)
     refuse_bad_limit("read_limit", read_limit)
-    with options.call(status_line, values) as line:
+    with status_line() as line:
         copy = _copy(with_, at, with_profile, connection, read_limit)
         if repair is not None and not isinstance(copy, TableCopy):
             text = "only a table can be repaired; make another copy anew"
@@ -295,7 +294,7 @@ def _reason(item: DifferentItem, difference: CopyDifference) -> str:
         return "several items have this key"
     if change is None:
         return "no change explains it"
-    when = "" if change.at is None else f" {shown_time(creation_time(change.at))}"
+    when = "" if change.at is None else f" {time_text(creation_time(change.at))}"
     number = shortened(change.number, _ID_CHARACTERS)
     return f"change {number} ({change.kind}{when}) is missing there"
 

@@ -59,8 +59,6 @@ def every_option() -> list[inspect.Parameter]:
     return [
         *options.declared_by(WatchOptions),
         *options.declared_by(style.set_up),
-        *options.declared_by(style.set_prefix),
-        *options.declared_by(output.status_line),
         *handler_flags.CALLS,
         LIVE,
         _ENGINE,
@@ -107,7 +105,6 @@ def _watch(
     values: Values,
 ) -> int:
     options.call(style.set_up, values)
-    options.call(style.set_prefix, values)
     if origins.typed.count("checkpoint") > 1:  # one of them would stay as it is, and nobody say so
         raise UsageError("give one: it holds all streams of a watch", "checkpoint")
     choice = handler_flags.Choice(handlers, origins, values)
@@ -129,7 +126,7 @@ def _watch(
     loaded = choice.load(handler_flags.DEFAULT_HANDLER)
     from watcher.cli.status import WatchStatus
 
-    with options.call(output.status_line, values) as line:
+    with output.status_line() as line:
         display = None if line is None else WatchStatus(line)
         try:
             totals = watch(streams, loaded, **options.values(WatchOptions, values), display=display)

@@ -10,11 +10,10 @@ import msgspec
 
 from watcher.aws.key_schema import in_order
 from watcher.formatting.style import (
-    highlighted,
     max_characters,
     paint,
-    shown_time,
     table_prefix,
+    time_text,
 )
 from watcher.formatting.text import grouped, printable
 from watcher.formatting.values import ordered, printable_key, printable_value
@@ -119,13 +118,13 @@ def summary_line(record: Record) -> str:
     change, kind = record["dynamodb"], record["eventName"]
     start = summary_beginning(record, change.get("ApproximateCreationDateTime"), kind)
     by_ttl = BY_TTL if kind == "REMOVE" and record.expired_by_ttl else ""
-    return f"{start}{highlighted(printable_key(change['Keys']))}{by_ttl}"
+    return f"{start}{printable_key(change['Keys'])}{by_ttl}"
 
 
 def summary_beginning(record: Record | RecordPage, created: datetime | None, kind: str) -> str:
     """Returns the line up to the key; the same for a page's records of one second and kind."""
     name = paint(f"{kind:^6}", kind)
-    return f"{table_prefix(record)}[{shown_time(created)}] - {name} - "
+    return f"{table_prefix(record)}[{time_text(created)}] - {name} - "
 
 
 # Each line's mark has the colour of a kind of change.
@@ -136,7 +135,7 @@ def change_lines(record: Record) -> Iterator[str]:
     """Yields a change's lines: its kind, time and key, then each attribute that differs."""
     kind, keys = record.event_name, record["dynamodb"]["Keys"]
     by_ttl = BY_TTL if record.expired_by_ttl else ""
-    head = f"{shown_time(record.created_at)} {printable_key(keys)}{by_ttl}"
+    head = f"{time_text(record.created_at)} {printable_key(keys)}{by_ttl}"
     yield f"{paint(f'{kind:<6}', kind)} {head}"
     values = changed_values(record.wire)
     if values is None:

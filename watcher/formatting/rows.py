@@ -7,18 +7,11 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from typing import IO, Annotated
+from typing import IO
 
-from watcher.declared import Opt
 from watcher.files import is_terminal
 from watcher.formatting.style import max_characters
 from watcher.formatting.text import cell_width, padded, printable, write_text
-
-CsvRaw = Annotated[
-    bool,
-    Opt("CSV for programs: cells that a spreadsheet would run (=…) stay as they are", negative=()),
-]
-"""The `--csv-raw` option, shared by every command that writes CSV."""
 
 # Excel, LibreOffice and Google Sheets run cells that begin with these, full-width signs included:
 # https://owasp.org/www-community/attacks/CSV_Injection
@@ -30,29 +23,26 @@ _GAP = 2
 _MIN_WIDTH = 4
 
 
-def write_csv(
-    file: IO[str], names: Sequence[str], rows: Iterable[Sequence[str]], *, raw: bool = False
-) -> int:
+def write_csv(file: IO[str], names: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
     """Writes rows below a line of names; returns their number.
 
-    Item data may come from strangers: unless `raw`, a cell that a spreadsheet would run gets an
-    apostrophe.
+    Item data may come from strangers: a cell that a spreadsheet would run gets an apostrophe.
     """
-    write_row(file, names, raw=raw)
+    write_row(file, names)
     count = 0
     for row in rows:
-        write_row(file, row, raw=raw)
+        write_row(file, row)
         count += 1
     return count
 
 
-def write_row(file: IO[str], row: Sequence[str], *, raw: bool = False) -> None:
+def write_row(file: IO[str], row: Sequence[str]) -> None:
     """Writes one row of CSV; see `write_csv`."""
     # A lone carriage return ends a line for many readers, and Python leaves it unquoted.
     is_quoted = any("\r" in cell for cell in row)
     if is_terminal(file):  # escaped, so that a row stays on its line
         row = [*map(printable, row)]
-    written = row if raw else [*map(_inert, row)]
+    written = [*map(_inert, row)]
     if is_quoted:
         csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(written)
     else:

@@ -1,7 +1,6 @@
 """The style of printed changes: colours, times, cut values, table names; set once per run."""
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,11 +20,8 @@ if TYPE_CHECKING:
 
 _COLORS: Final = {"INSERT": "\x1b[32m", "MODIFY": "\x1b[33m", "REMOVE": "\x1b[31m"}
 _PLAIN: Final = "\x1b[0m"
-_MARKED: Final = "\x1b[7m"
-_UNMARKED: Final = "\x1b[27m"
 # About three lines of a narrow terminal.
 _MAX_CHARACTERS: Final = 160
-_TIMES: Final = {"short": "%H:%M:%S", "local": "%Y-%m-%d %H:%M:%S"}
 # Distinct from the colours of the kinds of change.
 _TABLE_COLORS: Final = ("36", "35", "34", "96", "95", "94", "37", "90")
 
@@ -36,13 +32,8 @@ class OutputStyle:
 
     color: bool = False
     utc: bool = False
-    time: str = "iso"
-    """The format of displayed times: a choice of `--time`."""
     max_characters: int | None = None
     """The length to which longer values are cut; None: no limit."""
-    highlight: re.Pattern[str] | None = None
-    """Matches the words that `--highlight` marks."""
-    prefix: bool = False
     table_names: dict[str, str] | None = None
     """The displayed name of each table, by its ARN; None for a single table."""
     prefixes: dict[str, str] = field(default_factory=dict)
@@ -59,17 +50,12 @@ def restored() -> Iterator[None]:
     global _style
     before = _style
     _style = OutputStyle()
-    _forget_times()
+    time_text.cache_clear()
     try:
         yield
     finally:
         _style = before
-        _forget_times()
-
-
-def _forget_times() -> None:
-    time_text.cache_clear()
-    shown_time.cache_clear()
+        time_text.cache_clear()
 
 
 def set_up(
@@ -85,16 +71,6 @@ def set_up(
         ),
     ] = "auto",
     utc: Annotated[bool, Opt("show times in UTC, not in local time", group="output")] = False,
-    time: Annotated[
-        str,
-        Opt(
-            "times for people: iso (default: local, with the zone's offset), utc, local "
-            "(without the offset), short (the time of day)",
-            "HOW",
-            "output",
-            choices=("iso", "utc", "local", "short"),
-        ),
-    ] = "iso",
     full: Annotated[
         bool,
         Opt(
@@ -103,33 +79,14 @@ def set_up(
             negative=(),
         ),
     ] = False,
-    highlight: Annotated[
-        list[str] | None, Opt("mark this word in lines for people; repeatable", "WORD", "output")
-    ] = None,
 ) -> None:
     """Sets the style for everything printed from now on. Raises UsageError."""
     if color not in ("auto", "always", "never"):
         raise UsageError("use auto, always or never", "color", color)
     _style.color = color == "always" or (color == "auto" and _wants_color())
-    _style.utc = utc or time == "utc"
-    _style.time = time
+    _style.utc = utc
     _style.max_characters = None if full or not is_terminal(sys.stdout) else _MAX_CHARACTERS
-    words = [re.escape(each) for each in highlight or () if each]
-    _style.highlight = re.compile("|".join(words), re.IGNORECASE) if words else None
-    _forget_times()
-
-
-def set_prefix(
-    *,
-    prefix: Annotated[
-        bool,
-        Opt(
-            "begin each line with its table, even if there is only one", group="output", negative=()
-        ),
-    ] = False,
-) -> None:
-    """Sets whether lines name the table even where only one is watched."""
-    _style.prefix = prefix
+    time_text.cache_clear()
 
 
 def _wants_color() -> bool:
@@ -143,7 +100,7 @@ def _wants_color() -> bool:
 
 def show_tables(several: bool, arns: Iterable[str] = ()) -> None:
     """Sets whether `table_prefix` names a record's table; `arns` are the streams known so far."""
-    _style.table_names = short_table_names(arns) if several or _style.prefix else None
+    _style.table_names = short_table_names(arns) if several else None
     _style.prefixes.clear()
 
 
@@ -197,18 +154,10 @@ def paint(text: str, kind: str) -> str:
 
 @lru_cache(maxsize=1024)
 def time_text(created: datetime | None) -> str:
-    """Formats a record's time for display and for programs: `2022-05-27T15:35:57+02:00`."""
+    """Formats a record's time: `2022-05-27T15:35:57+02:00`."""
     if created is None:
         return ""
     return (created.astimezone(UTC) if _style.utc else created).isoformat(timespec="seconds")
-
-
-@lru_cache(maxsize=1024)
-def shown_time(created: datetime | None) -> str:
-    """Formats a record's time for display, in the format of `--time`."""
-    if created is None or _style.time not in _TIMES:
-        return time_text(created)
-    return created.astimezone(UTC if _style.utc else None).strftime(_TIMES[_style.time])
 
 
 def time_of_day(shown: str) -> str:
@@ -229,10 +178,3 @@ def cut_values(most: int) -> Iterator[None]:
         yield
     finally:
         _style.max_characters = before
-
-
-def highlighted(line: str) -> str:
-    """Marks the words of `--highlight` in a displayed line, even without colours."""
-    if _style.highlight is None:
-        return line
-    return _style.highlight.sub(lambda match: f"{_MARKED}{match[0]}{_UNMARKED}", line)

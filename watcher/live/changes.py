@@ -25,7 +25,7 @@ from textual.strip import Strip
 from watcher.aws.arns import short_table_names, table_name, table_of
 from watcher.aws.model import ShardKey
 from watcher.errors import UsageError
-from watcher.formatting.style import shown_time, time_of_day
+from watcher.formatting.style import time_of_day, time_text
 from watcher.formatting.text import printable
 from watcher.formatting.values import printable_key
 from watcher.records.filters import record_filter
@@ -77,7 +77,7 @@ class ChangeBuffer:
         """Adds a change; the oldest fall out of a full buffer."""
         kind = "TTL" if record.expired_by_ttl else record.event_name
         key = printable_key(record["dynamodb"]["Keys"])
-        time, raw = shown_time(record.created_at), bytes(record.raw)
+        time, raw = time_text(record.created_at), bytes(record.raw)
         if (table := table_of(record.stream)) not in self.tables:
             self.tables = short_table_names([*self.tables, table])
         with self._lock:
@@ -256,7 +256,7 @@ class ChangeList(ScrollView, can_focus=True):
         return strip.apply_style(Style(reverse=True)) if at == self._cursor else strip
 
     def _time(self, entry: ChangeLine) -> str:
-        """Returns the time in the form of `--time`; on a narrow terminal only the time of day."""
+        """Returns the time; on a narrow terminal only the time of day."""
         return time_of_day(entry.time) if self.size.width < _NARROW else entry.time
 
     def action_move(self, by: int) -> None:

@@ -55,7 +55,7 @@ def test_every_form_for_people_has_it(
 
         watch = ("visits", "--from", "trim-horizon", "--no-follow")
         flags = [f"--print-{each}" for each in ("summary", "diff", "record", "table")]
-        shown = said(*watch, *flags, "--template", "{key}")
+        shown = said(*watch, *flags, "--print-template", "{key}")
         assert shown.count("user=ada, at=noon") == 4
         assert "new {user: 'ada', at: 'noon', all: 1}" in shown
         assert "user=ada, at=noon" in said("count", "visits", "--by", "key")

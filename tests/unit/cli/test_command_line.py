@@ -50,12 +50,9 @@ def test_what_stands_behind_dashes_is_no_option() -> None:
         ("-q", "quiet", True),
         ("-ojson", "output", "json"),
         ("-o jsonl", "output", "jsonl"),
-        ("--prefix", "prefix", True),
         ("--no-follow", "follow", False),
         ("--no-follow --follow", "follow", True),
         ("--utc --no-utc", "utc", False),
-        ("--no-status", "status", False),
-        ("--status", "status", True),
         ("--key a=-5 --key=b=1", "key", ["a=-5", "b=1"]),
         ("--key=-5", "key", ["-5"]),
         ("--key - --checkpoint -", "key", ["-"]),
@@ -256,7 +253,7 @@ def test_seconds_may_have_a_unit(text: str, seconds: float) -> None:
 
 
 def test_a_template_that_shows_nothing_of_a_change_is_refused() -> None:
-    line = Invocation(CommandLine("watch", ["orders", "--template", "{{.Message}}"]))
+    line = Invocation(CommandLine("watch", ["orders", "--print-template", "{{.Message}}"]))
     with pytest.raises(UsageError, match="it has no field"):
         line.run()
 

@@ -268,7 +268,7 @@ def test_a_watch_goes_by_them(sim: RemoteSimulator, folder: Path) -> None:
             "x",
             ": Invalid endpoint: x (from WATCHER_ENDPOINT_URL)",
         ),
-        ("WATCHER_JMESPATH", "[", "(--jmespath is from WATCHER_JMESPATH)"),
+        ("WATCHER_PRINT_TEMPLATE", "[", "(--print-template is from WATCHER_PRINT_TEMPLATE)"),
         ("WATCHER_JSONL_FILE", "/no/such", "(--jsonl-file is from WATCHER_JSONL_FILE)"),
     ],
 )

@@ -11,18 +11,6 @@ from watcher import Record, UsageError
 from watcher.formatting import style
 
 
-@pytest.mark.parametrize(
-    ("several", "prefix", "shown"),
-    [(False, False, False), (True, False, True), (False, True, True)],
-)
-def test_a_table_is_named_where_there_are_several_or_on_request(
-    several: bool, prefix: bool, shown: bool
-) -> None:
-    style.set_prefix(prefix=prefix)
-    style.show_tables(several)
-    assert style.are_tables_shown() is shown
-
-
 def test_tables_of_one_name_are_told_apart_once_both_are_seen() -> None:
     places = [f"arn:aws:dynamodb:{each}:1:table/orders/stream/1" for each in ("us-east-1", "x")]
     wire_json = json.dumps(wire(1)).encode()
@@ -80,32 +68,6 @@ def test_times_are_local_or_utc() -> None:
     style.set_up(utc=True)
     assert style.time_text(created) == "2022-05-27T13:35:57+00:00"
     assert style.time_text(None) == ""
-
-
-@pytest.mark.parametrize(
-    ("how", "text"),
-    [
-        ("iso", "2026-11-21T10:20:30+02:00"),
-        ("utc", "2026-11-21T08:20:30+00:00"),
-    ],
-)
-def test_times_for_people_have_a_form(how: str, text: str) -> None:
-    style.set_up(time=how)
-    moment = datetime(2026, 11, 21, 10, 20, 30, tzinfo=timezone(timedelta(hours=2)))
-    assert style.shown_time(moment) == text
-    style.set_up(time="short", utc=True)
-    assert style.shown_time(moment) == "08:20:30"
-    style.set_up(time="local", utc=True)
-    assert style.shown_time(moment) == "2026-11-21 08:20:30"
-    assert style.time_text(moment) == "2026-11-21T08:20:30+00:00"
-    assert style.shown_time(None) == ""
-
-
-def test_words_are_marked_where_they_stand() -> None:
-    style.set_up(highlight=["fox", "a.b"])
-    assert style.highlighted("a Fox, axb, a.b") == "a \x1b[7mFox\x1b[27m, axb, \x1b[7ma.b\x1b[27m"
-    style.set_up()
-    assert style.highlighted("a fox") == "a fox"
 
 
 def test_a_style_ends_with_its_block() -> None:

@@ -23,7 +23,7 @@ __all__ = ["plain"]  # a fixture
 def test_fields_are_filled_in(template: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = {"lines": {"L": [{"M": {"sku": {"S": "a-1"}}}]}, "name": {"S": "\x1b[2J"}}
     change = record(old={**lines, "total": {"N": "5"}}, new={**lines, "total": {"N": "7"}})
-    assert printed(capsys, "template", change, template=template) == [line]
+    assert printed(capsys, "template", change, print_template=template) == [line]
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_fields_are_filled_in(template: str, line: str, capsys: pytest.CaptureFi
 )
 def test_what_no_change_could_fill_in_is_refused_at_once(template: str) -> None:
     with pytest.raises(UsageError, match=r"template|format|expected|Invalid"):
-        printed(None, "template", template=template)  # type: ignore[arg-type]
+        printed(None, "template", print_template=template)  # type: ignore[arg-type]

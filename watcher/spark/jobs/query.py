@@ -23,7 +23,7 @@ from watcher.aws.model import AtTime, Latest
 from watcher.aws.retry import retry_at_start
 from watcher.declared import Opt
 from watcher.errors import UsageError
-from watcher.formatting.rows import CsvRaw, write_csv, write_table
+from watcher.formatting.rows import write_csv, write_table
 from watcher.formatting.text import write_json
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
@@ -50,7 +50,6 @@ def query(  # noqa: PLR0913 (its parameters are the options)
             "table (default), json (a line per row) or csv", "FORMAT", alias="-o", choices=_OUTPUTS
         ),
     ] = "table",
-    csv_raw: CsvRaw = False,
     start: Annotated[str, _START] = "trim-horizon",
     until: Annotated[
         str | None, Opt("leave out later changes: an age (2h) or a time", "END")
@@ -101,7 +100,7 @@ def query(  # noqa: PLR0913 (its parameters are the options)
         for name in {"changes", *re.findall(r"^[\w-]+$", table_name(names[-1]))}:
             frame.createOrReplaceTempView(f"`{name}`")
         result = spark.sql(sql)
-        return _print(result, output, sys.stdout, csv_raw=csv_raw)
+        return _print(result, output, sys.stdout)
 
 
 def _is_folder(name: str) -> bool:
@@ -166,7 +165,7 @@ def _warn_of_gap(archived: DataFrame, stream: str, connection: AwsConfig) -> Non
         )
 
 
-def _print(result: DataFrame, output: str, file: IO[str], *, csv_raw: bool) -> int:
+def _print(result: DataFrame, output: str, file: IO[str]) -> int:
     names = result.columns
     if output == "json":
         count = 0
@@ -177,7 +176,7 @@ def _print(result: DataFrame, output: str, file: IO[str], *, csv_raw: bool) -> i
         return count
     rows = ([_text(value) for value in row] for row in _exact(result).toLocalIterator())
     if output == "csv":
-        return write_csv(file, names, rows, raw=csv_raw)
+        return write_csv(file, names, rows)
     return write_table(file, names, list(rows))
 
 
