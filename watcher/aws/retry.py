@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TypeVar, overload
+from typing import TypeVar
 
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from watcher.aws import error_hints
-from watcher.aws.config import Operation, ParsedAnswer, Query
+from watcher.aws.config import Query
 from watcher.aws.credentials import Credentials
 from watcher.aws.deadline import log_if_slow
 from watcher.aws.error_mapping import (
@@ -80,25 +80,8 @@ class RetryingClient:
         self._clock = clock
         self._worked: set[str] = set()
 
-    @overload
-    def __call__(self, operation: Operation, /, **query: object) -> ParsedAnswer: ...
-
-    @overload
-    def __call__(
-        self, operation: Operation, read: Callable[[ParsedAnswer], _Answer], /, **query: object
-    ) -> _Answer: ...
-
-    def __call__(
-        self,
-        operation: Operation,
-        read: Callable[[ParsedAnswer], object] = lambda answer: answer,
-        /,
-        **query: object,
-    ) -> object:
-        """Returns the operation's answer, as `read` returns it.
-
-        Raises StreamError, TransientError.
-        """
+    def __call__(self, operation: Callable[..., _Answer], /, **query: object) -> _Answer:
+        """Returns the operation's answer. Raises StreamError, TransientError."""
         started = self._clock.monotonic()
         failures = 0
         action = operation.__name__.title().replace("_", "")
@@ -107,7 +90,7 @@ class RetryingClient:
             try:
                 is_patient = self._patience_seconds > 0  # a lease's calls end within 2 s
                 with log_if_slow(partial(_unanswered, needed)) if is_patient else nullcontext():
-                    answer = read(operation(**query))
+                    answer = operation(**query)
             except _REFUSED as error:
                 failures += 1
                 meaning = self._meaning(error, needed)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -318,30 +318,29 @@ class TablesClient:
             query["ReturnConsumedCapacity"] = "TOTAL"
         after: Key | None = None
         while True:
-            page = self._page(self.api.scan, table, after, query)
+            items, after, units = self.page(table, after, **query)
             if on_units is not None:
-                on_units(page.units)
-            yield page.Items
-            after = page.LastEvaluatedKey
+                on_units(units)
+            yield items
             if not after:
                 return
 
     def page(
         self, table: str, after: Key | None, **query: object
     ) -> tuple[list[msgspec.Raw], Key | None, float]:
-        """Returns the items behind a key, by a consistent read, and the last one's key.
+        """Returns the items behind a key, by a consistent read, the last one's key, and the units.
 
         The key is None on the last page.
         """
-        page = self._page(self.api.scan, table, after, query)
-        return page.Items, page.LastEvaluatedKey or None, page.units
-
-    def _page(
-        self, operation: Operation, table: str, after: Key | None, query: dict[str, object]
-    ) -> _Page:
         if after:
-            query = {**query, "ExclusiveStartKey": _native(after)}
-        return self._call(operation, _page_of, TableName=table, ConsistentRead=True, **query)
+            query["ExclusiveStartKey"] = _native(after)
+
+        @functools.wraps(self.api.scan)
+        def scan(**query: object) -> _Page:
+            return _page_of(self.api.scan(**query))
+
+        page = self._call(scan, TableName=table, ConsistentRead=True, **query)
+        return page.Items, page.LastEvaluatedKey or None, page.units
 
     def write(self, table: str, writes: list[Write]) -> None:
         """Makes up to 25 puts and deletes of different items; returns once all are done."""
@@ -377,13 +376,13 @@ def _page_of(answer: ParsedAnswer) -> _Page:
         raise TransientError(f"an answer that is not a page of items: {error}") from None
 
 
-@lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)
 def tables(connection: AwsConfig) -> TablesClient:
     """Returns the program's only client for a connection."""
     return TablesClient(connection)
 
 
-@lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)
 def for_task(connection: AwsConfig) -> TablesClient:
     """Returns a task's client, which waits for renewed credentials: its driver has worked."""
     return TablesClient(connection, has_begun=True)
