@@ -275,6 +275,7 @@ def test_others_read_it_while_it_is_written_and_afterwards(
         exec(compile(text, "docs/lake.md", "exec"), {})
 
 
+@pytest.mark.proof
 def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
@@ -297,6 +298,7 @@ def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
         archived(spark, sim, tmp_path / "lake")
 
 
+@pytest.mark.proof
 def test_a_checkpoint_and_its_folder_belong_together(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def test_the_source_has_the_columns_of_a_stream_s(spark: Any, made: Exported) ->
     assert kinds == {"INSERT": (False, True), "MODIFY": (True, True), "REMOVE": (True, False)}
 
 
+@pytest.mark.proof
 def test_a_damaged_file_is_told_in_one_line(
     spark: Any, made: Exported, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_query_agrees_with_the_forms_that_a_watch_prints(
         assert re.search(r"REMOVE\W+(type\W+)?Service", text)
 
 
+@pytest.mark.proof
 def test_nothing_that_a_query_prints_steers_a_terminal(
     spark: Any,
     sim: RemoteSimulator,
@@ -97,6 +98,7 @@ def test_nothing_that_a_query_prints_steers_a_terminal(
         refuse_steering(text)
 
 
+@pytest.mark.proof
 def test_a_query_may_use_the_view_several_times(
     spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
 ) -> None:

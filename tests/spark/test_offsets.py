@@ -30,21 +30,6 @@ def test_an_offset_comes_back_from_its_json_the_same() -> None:
     assert text.index('"a"') < text.index('"b"'), "Spark compares offsets as text"
 
 
-def test_a_checkpoint_of_before_is_read_as_it_was_written() -> None:
-    text = (
-        '{"shards": {"a": {"finished": true, "position": {"sequence_number": "12",'
-        ' "type": "after_sequence"}}, "b": {"parent": "a", "position": {"type": "trim_horizon"},'
-        ' "unlisted": true, "since": "2026-11-21T08:00:00Z"}}, "stream": "arn", "version": 1}'
-    )
-
-    assert offsets.from_json(json.loads(text)) == offset(
-        a=ShardOffset(AfterSequence("12"), finished=True),
-        b=ShardOffset(
-            TrimHorizon(), "a", unlisted=True, since=datetime(2026, 11, 21, 8, tzinfo=UTC)
-        ),
-    )
-
-
 def test_the_offset_of_500_shards_takes_60_kb_and_stays_readable() -> None:
     """Rotated on the hour, as on AWS; what Spark writes each micro-batch."""
 
@@ -66,9 +51,8 @@ def test_the_offset_of_500_shards_takes_60_kb_and_stays_readable() -> None:
     assert '"60000000000-00000000": {"after": "7213000000000003698437800", "parent": "' in text
 
 
-@pytest.mark.parametrize("name", ["1", "2"])
-def test_a_checkpoint_of_each_version_goes_on(name: str) -> None:
-    text = (FIXTURES / f"spark-offset-{name}.json").read_text()
+def test_a_checkpoint_that_is_stored_somewhere_goes_on() -> None:
+    text = (FIXTURES / "spark-offset-2.json").read_text()
 
     read = offsets.from_json(json.loads(text))
 
@@ -91,8 +75,7 @@ def test_a_checkpoint_of_each_version_goes_on(name: str) -> None:
         },
         images="json",
     )
-    if name == "2":
-        assert json.dumps(offsets.to_json(read, read.images)) == text.strip()
+    assert json.dumps(offsets.to_json(read, read.images)) == text.strip()
 
 
 def test_a_range_from_no_record_s_number_starts_at_the_first_record_that_was_read() -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.spark.played import ARN, PlayedStream, number, numbers
 from tests.support.hand_clock import HandClock
-from watcher.aws.model import AfterSequence, AtSequence, TrimHorizon
+from watcher.aws.model import AfterSequence, TrimHorizon
 from watcher.spark.buffered_shard import BufferedPage
 from watcher.spark.micro_batch import SourceLimits
 from watcher.spark.read_ahead import ReadAhead
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import IteratorGranted, Page, ReaderEnded
+from watcher.streams.messages import Page
 
 
 @pytest.fixture
@@ -48,23 +48,6 @@ def steps(ahead: ReadAhead, stream: PlayedStream) -> int:
 
 def held(ahead: ReadAhead, shard_id: str) -> list[int]:
     return numbers(each.page() for each in ahead.shards[shard_id].pages)
-
-
-def test_shards_take_turns_and_what_was_read_is_held(
-    ahead: ReadAhead, stream: PlayedStream, clock: HandClock
-) -> None:
-    stream.write("a", range(25))
-    stream.write("b", range(100, 105))
-    add(ahead, "a")
-    add(ahead, "b")
-
-    steps(ahead, stream)
-    clock.sleep(0.3)
-    steps(ahead, stream)
-
-    assert stream.reads == ["a", "b", "a", "b"]
-    assert (held(ahead, "a"), held(ahead, "b")) == ([*range(20)], [*range(100, 105)])
-    assert ahead.seconds_until_due() == pytest.approx(0.25)
 
 
 def test_a_shard_that_is_full_rests_until_some_of_it_is_delivered(
@@ -122,63 +105,8 @@ def test_many_idle_shards_are_asked_less_often(
     assert 900 <= len(stream.reads) - before <= 1300, "each one every three seconds"
 
 
-def test_a_reader_that_begins_again_goes_on_at_the_frontier(
-    ahead: ReadAhead, stream: PlayedStream, clock: HandClock
-) -> None:
-    stream.write("a", range(10))
-    add(ahead, "a")
-    steps(ahead, stream)
-    stream.refused = {"a"}
-    clock.sleep(1)
-    steps(ahead, stream)
-    last = ahead.events[-1][1]
-    assert isinstance(last, ReaderEnded) and last.gone
-    stream.write("a", range(10, 15))
-    stream.refused = set()
-
-    ahead.start_reader(ahead.shards["a"], 5)
-
-    assert steps(ahead, stream) == 0
-    clock.sleep(5)
-    steps(ahead, stream)
-    assert held(ahead, "a") == [*range(15)]
-
-
-def test_a_range_is_here_only_as_a_whole(ahead: ReadAhead, stream: PlayedStream) -> None:
-    stream.write("a", range(10))
-    add(ahead, "a")
-    steps(ahead, stream)
-    shard = ahead.shards["a"]
-
-    first = shard.split(shard.pages[0], 4)
-
-    assert shard.pages_between(AtSequence(number(0)), number(3)) == [first]
-    assert shard.pages_between(AtSequence(number(0)), number(5)) is None
-    assert shard.pages_between(TrimHorizon(), None) is None, "it has not ended"
-    ahead.delivered(shard, AfterSequence(number(3)))
-    assert shard.pages_between(AfterSequence(number(3)), number(9)) == [shard.pages[0]]
-    assert shard.pages_between(AfterSequence(number(4)), number(9)) is None
-
-
-def test_what_a_reader_says_comes_in_its_order(ahead: ReadAhead, stream: PlayedStream) -> None:
-    stream.write("a", range(5))
-    add(ahead, "a")
-
-    steps(ahead, stream)
-
-    first, second = (each for _, each in ahead.events)
-    assert isinstance(first, IteratorGranted)
-    assert isinstance(second, BufferedPage)
-
-
 @given(st.binary(max_size=5000))
 def test_a_page_comes_out_as_it_went_in(body: bytes) -> None:
     page = Page(3, 7, "12", body)
 
     assert BufferedPage.packed_from(page, TrimHorizon()).page() == page
-
-
-def test_a_page_of_like_records_gets_small() -> None:
-    body = b'{"Records":[' + b'{"eventName":"MODIFY","awsRegion":"us-east-1"},' * 1000 + b"{}]}"
-
-    assert BufferedPage.packed_from(Page(0, 1001, "1", body), TrimHorizon()).size < len(body) / 10

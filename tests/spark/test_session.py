@@ -70,6 +70,7 @@ def listening(pid: int) -> list[str]:
     return [row[1].split(":")[0] for row in rows if row[3] == "0A" and row[9] in sockets]
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="Linux tells who listens where")
 def test_a_local_spark_listens_on_this_machine_s_own_address_only(spark: Any) -> None:
     found = listening(pid_of(spark))
@@ -78,6 +79,7 @@ def test_a_local_spark_listens_on_this_machine_s_own_address_only(spark: Any) ->
     assert {*found} <= {"0100007F", "0000000000000000FFFF00000100007F"}, "127.0.0.1"
 
 
+@pytest.mark.proof
 def test_a_local_spark_reads_no_object_of_who_does_not_know_its_secret(spark: Any) -> None:
     """Without authentication it looks for the class, and says that there is none."""
     java = b"\xac\xed\0\5sr\0\x0bcom.example" + bytes(7) + b"\1\2\0\0xp"
@@ -93,6 +95,7 @@ def test_a_local_spark_reads_no_object_of_who_does_not_know_its_secret(spark: An
     assert "Expected SaslMessage" in answer
 
 
+@pytest.mark.proof
 def test_a_local_spark_leaves_its_secret_and_its_files_to_nobody_else(
     spark: Any, tmp_path: Path
 ) -> None:

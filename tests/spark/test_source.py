@@ -112,6 +112,7 @@ def test_available_now_ends_while_changes_go_on(
     assert max(each["numInputRows"] for each in query.recentProgress) <= 300
 
 
+@pytest.mark.proof
 def test_two_queries_on_one_stream_are_each_exact_though_they_throttle_each_other(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_data_loss_ends_the_query_with_shard_and_range(
         once(spark, sim, tmp_path, maxRecordsPerTrigger=1000)
 
 
+@pytest.mark.proof
 def test_a_micro_batch_that_is_done_again_says_what_is_gone_by_then(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_micro_batch_that_is_done_again_says_what_is_gone_by_then(
     assert once(spark, sim, tmp_path, failOnDataLoss="false").exception() is None
 
 
+@pytest.mark.proof
 def test_the_progress_says_how_old_the_oldest_unread_change_is(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
@@ -255,6 +258,7 @@ def test_a_batch_reads_everything_or_between_two_positions(
     assert numbers(**between) == written[50:80]
 
 
+@pytest.mark.proof
 def test_a_shard_that_vanishes_under_a_batch_is_named(sim: RemoteSimulator) -> None:
     sim.bulk(50, keys=5)
     closed = sim.open_shards[0]
@@ -328,6 +332,7 @@ def test_a_micro_batch_that_is_done_again_has_the_same_rows() -> None:
     assert delivered == [number(each) for each in range(20)]
 
 
+@pytest.mark.proof
 def test_images_as_variant(spark: Any, sim: RemoteSimulator) -> None:
     sim.put(
         {
@@ -345,6 +350,7 @@ def test_images_as_variant(spark: Any, sim: RemoteSimulator) -> None:
     assert variant.collect()[0].asDict() == {"city": "Bonn", "q": qty}
 
 
+@pytest.mark.proof
 def test_images_are_typed_as_the_docs_have_it(spark: Any, sim: RemoteSimulator) -> None:
     page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
     section = page.partition("### Typed images")[2].partition("\n### ")[0]
@@ -365,6 +371,7 @@ def test_images_are_typed_as_the_docs_have_it(spark: Any, sim: RemoteSimulator) 
     assert (row.image.pk, row.image["at"].city) == ("a", "Bonn")
 
 
+@pytest.mark.proof
 def test_the_wire_form_is_there_for_who_wants_it(spark: Any, sim: RemoteSimulator) -> None:
     sim.put({"pk": {"S": "a"}, "qty": {"N": "1.50"}})
 

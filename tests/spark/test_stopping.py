@@ -23,7 +23,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.integration.conftest import fresh_dynamodb_local
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, Run
-from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program
 from watcher.errors import WatcherError
 from watcher.shutdown import Shutdown
@@ -253,39 +252,6 @@ def test_handlers_that_take_too_long_to_close_are_told_of(
     assert [record.getMessage() for record in caplog.records] == [
         "Handlers were not closed: that took longer than --stop-timeout (0 s)"
     ]
-
-
-@pytest.mark.proof
-def test_a_replica_goes_on_in_the_copy_and_in_the_changes(
-    command: Run,
-    fresh_dynamodb_local: DynamoDBLocal,
-    tmp_path: Path,
-) -> None:
-    server = fresh_dynamodb_local
-    arn = server.create_table("shop")
-    client = server.client()
-    replicate = ["replicate", arn, "--to", "copy", "--create", "--checkpoint", str(tmp_path)]
-    replicate += ["--endpoint-url", server.endpoint_url, "--region", "us-east-1"]
-
-    def put(*numbers: int) -> None:
-        for number in numbers:
-            key = {"PK": {"S": f"k{number % 60}"}, "SK": {"S": "s"}}
-            client.put_item(TableName="shop", Item={**key, "v": {"N": str(number)}})
-
-    def items(table: str) -> list[str]:
-        return sorted(map(str, client.scan(TableName=table)["Items"]))
-
-    put(*range(60))
-    with sigterm((tmp_path / "changes/offsets/0").exists):
-        in_copy = command(*replicate)
-    put(*range(60, 90))
-    with sigterm(lambda: list(tmp_path.glob("changes/commits/1"))):
-        in_changes = command(*replicate, "--every", "100ms")
-    put(*range(90, 130))
-    last = command(*replicate, "--once")
-
-    assert [each.status for each in (in_copy, in_changes, last)] == [0, 0, 0]
-    assert items("copy") == items("shop")
 
 
 @pytest.mark.proof

@@ -93,6 +93,7 @@ def test_handlers_run_on_executors_in_order(command: Run, sim: RemoteSimulator) 
     assert "Done: 800 changes" in done.err
 
 
+@pytest.mark.proof
 def test_each_process_closes_its_handlers_once_at_the_end(
     command: Run, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_handler_that_fails_stops_the_query_where_that_is_asked_for(
     assert printed.count("REMOVE") == 1, "and it is not tried again by Spark"
 
 
+@pytest.mark.proof
 def test_with_a_checkpoint_a_handler_that_fails_is_tried_again_until_it_succeeds(
     command: Run, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
@@ -147,6 +149,7 @@ def test_with_a_checkpoint_a_handler_that_fails_is_tried_again_until_it_succeeds
     assert (lost.status, kept.status) == (1, 0) and "NOT HANDLED" not in kept.err
 
 
+@pytest.mark.proof
 def test_filters_and_colours_are_those_of_the_watch(
     command: Run, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

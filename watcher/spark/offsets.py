@@ -14,7 +14,6 @@ from watcher.errors import UsageError
 from watcher.pull.ranges import Range
 from watcher.streams.lineage import ShardStatus, TrackedShard
 
-# Version 1, of watcher 0.1 and 0.2, wrote each shard's whole id and position.
 _VERSION = 2
 
 OffsetJson: TypeAlias = dict[str, Any]
