@@ -9,11 +9,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from queue import SimpleQueue
 from typing import Protocol
 
 from watcher.aws.arns import table_of
 from watcher.aws.model import ShardKey
+from watcher.call_pool import CallPool
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.output import OutputClosed
@@ -67,37 +67,28 @@ class HandlerPool(Protocol):
 
 
 class ThreadHandlerPool:
-    """Up to `size` threads, started on demand; daemons, so that the program can end."""
+    """Up to `size` threads, started on demand."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._queue: SimpleQueue[Work | None] = SimpleQueue()
-        self._started = 0
         self.is_open = True
         """False once `close` was called."""
-        self._lock = threading.Lock()
+        self._calls = CallPool(most=size)
 
     def submit(self, work: Work) -> None:
         """See `HandlerPool`."""
-        with self._lock:
-            if not self.is_open:
-                return
-            self._queue.put(work)
-            if self._started < self.size:
-                self._started += 1
-                threading.Thread(target=self._run, name="watcher handler", daemon=True).start()
+        if self.is_open:
+            self._calls.start([partial(_run, work)], few=0)
 
     def close(self) -> None:
         """See `HandlerPool`."""
-        with self._lock:
-            self.is_open = False
-            for _ in range(self._started):
-                self._queue.put(None)
+        self.is_open = False
+        self._calls.close(wait=False)
 
-    def _run(self) -> None:
-        while (work := self._queue.get()) is not None:
-            for _ in work():
-                pass
+
+def _run(work: Work) -> None:
+    for _ in work():
+        pass
 
 
 class ShardQueue:
