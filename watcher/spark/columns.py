@@ -119,11 +119,10 @@ class ArrowEncoder:
     def _column(self, name: str, rows: _Changes) -> pa.Array:
         if name not in _IMAGES:
             return _MADE[name](rows)
-        raws = list(map(_IMAGES[name], rows.changes))
-        if name == "keys":
-            raws = [_in_order(raw, rows.key_names) for raw in raws]
-            if self._text is plain_json.plain_json:  # numbers stay as they are in the wire's form
-                return _strings(self._text(normal_keys(raws)))
+        raws: Sequence[bytes | msgspec.Raw] = list(map(_IMAGES[name], rows.changes))
+        if name == "keys":  # one text for each item, however a request wrote it
+            ordered = [_in_order(change.Keys, rows.key_names) for change in rows.changes]
+            raws = normal_keys(ordered)
         return _strings(self._text(raws))
 
 

@@ -58,7 +58,7 @@ _MISSING: Final = (
 # What Delta and Iceberg say where another program (OPTIMIZE, rewrite_data_files) was faster.
 _CONFLICT: Final = re.compile(
     r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)|Concurrent\w+Exception"
-    r"|MetadataChangedException|CommitFailedException|ValidationException|conflicting"
+    r"|MetadataChangedException|CommitFailedException|ValidationException|conflicting files"
 )
 _PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 _Result = TypeVar("_Result")

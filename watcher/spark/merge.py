@@ -26,6 +26,7 @@ from watcher.mirror.columns import MirrorColumns, given_columns, item_of, redact
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows, refuse_view
 from watcher.records.diff import key_of
 from watcher.records.redaction import redaction
+from watcher.spark.error_mapping import translating_errors
 from watcher.spark.lake_table import LakeTable
 from watcher.spark.source import register
 from watcher.streams.lineage import RETENTION
@@ -70,6 +71,10 @@ class Merge:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Merges a micro-batch."""
+        with translating_errors():  # Spark tells the first line of an error from here
+            self._merge(batch)
+
+    def _merge(self, batch: DataFrame) -> None:
         table = LakeTable(batch.sparkSession, *self._target)
         columns = MirrorColumns(self._types, self._given, self._rows.own)
         schema = table.schema()

@@ -8,12 +8,12 @@ from pyspark.sql import SparkSession
 
 from watcher.aws.config import AwsConfig
 from watcher.declared import Opt
-from watcher.errors import UsageError
+from watcher.errors import DataLossError, UsageError
 from watcher.shutdown import Shutdown
 from watcher.spark.compat import HAS_ADMISSION_CONTROL
 from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.run import JobTotals, new_stop_file, run, triggered
+from watcher.spark.jobs.run import JobTotals, new_stop_file, run, trigger
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.merge import merge_into
 
@@ -67,6 +67,7 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
     Raises UsageError, StreamError, and what the source raises.
     """
     stop, stop_file = Shutdown(stop_timeout), new_stop_file()
+    when = trigger(once=once, every=every, default="30s")
     merge = merge_into(
         spark,
         stream,
@@ -91,8 +92,11 @@ def mirror(  # noqa: PLR0913 (its parameters are the options)
         writer = reader.load().writeStream.foreachBatch(merge)
         writer = writer.option("checkpointLocation", merge.checkpoint)
     logger.info(f"Merging the changes of {stream} into {to}")
-    start = triggered(writer, once=once, every=every, default="30s").start
-    totals = done = run(start, "merged", stop=stop, stop_file=stop_file)
+    start = writer.trigger(**when).start
+    try:
+        totals = done = run(start, "merged", stop=stop, stop_file=stop_file)
+    except DataLossError as error:
+        raise DataLossError(f"{error}; or --recopy, which compares all rows") from error
     # Up to 4.1, Spark takes one micro-batch for all: those of shards' children are left.
     while once and not HAS_ADMISSION_CONTROL and done.records and not done.signal:
         done = run(start, "merged", stop=stop, stop_file=stop_file)

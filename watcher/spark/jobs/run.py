@@ -93,12 +93,18 @@ def triggered(
     writer: DataStreamWriter, *, once: bool, every: str | None, default: str | None = None
 ) -> DataStreamWriter:
     """Returns a writer that runs once, at an interval, or else whenever there are records."""
+    found = trigger(once=once, every=every, default=default)
+    return writer.trigger(**found) if found else writer
+
+
+def trigger(*, once: bool, every: str | None, default: str | None = None) -> dict[str, Any]:
+    """Returns the trigger of `triggered`, in Spark's words. Raises UsageError."""
     if once and every:
         raise UsageError("--no-follow and --every can't be combined")
     if once:
-        return writer.trigger(availableNow=True)
+        return {"availableNow": True}
     every = every or default
-    return writer.trigger(processingTime=interval(every, "every")) if every else writer
+    return {"processingTime": interval(every, "every")} if every else {}
 
 
 def interval(text: str, option: str) -> str:
