@@ -17,7 +17,7 @@ from scripts.benchmarks.results import Row
 from tests.support.lakes import Lake
 from watcher.aws.model import WireItem
 from watcher.mirror.columns import MirrorColumns
-from watcher.mirror.job import LIMITS
+from watcher.mirror.job import ITEMS
 from watcher.mirror.table import MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, Rows
 
@@ -80,8 +80,8 @@ class _Mirror:
             vacuumed=_NOW,
         )
         self._table.create(pa.schema([*self._columns.schema, *rows.own]), self._state)
-        for first in range(0, size, LIMITS.items):
-            items = [self._item(each) for each in range(first, min(size, first + LIMITS.items))]
+        for first in range(0, size, ITEMS):
+            items = [self._item(each) for each in range(first, min(size, first + ITEMS))]
             self._table.append(rows.items(self._columns, items), self._state)
         self._table.compact()
 

@@ -6,7 +6,6 @@ The parameters of `mirror` declare the command's options.
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Final, NamedTuple, TypeAlias
@@ -52,21 +51,12 @@ from watcher.times import parse_seconds
 logger = logging.getLogger("watcher")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MirrorLimits:
-    """Sizes and pauses of a mirror."""
-
-    items: int = 20_000
-    """The most changes of a commit (and items, by a page of each segment more) …"""
-    image_bytes: int = 32 * 1024 * 1024
-    """… and their most bytes."""
-    poll_seconds: float = 0.2
-    """Between two looks for a change, where there was none."""
-    idle_commit_seconds: float = 600.0
-    """A position is stored by then, though nothing changes: the stream keeps a day."""
-
-
-LIMITS: Final = MirrorLimits()
+ITEMS: Final = 20_000
+"""The most changes of a commit (and items, by a page of each segment more) …"""
+_IMAGE_BYTES: Final = 32 * 1024 * 1024  # … and their most bytes
+_POLL_SECONDS: Final = 0.2  # between two looks for a change, where there was none
+# A position is stored by then, though nothing changes: the stream keeps a day.
+_IDLE_COMMIT_SECONDS: Final = 600.0
 _REMEDY: Final = "; --no-fail-on-data-loss copies the items again"
 _REMEDY_OF_HISTORY: Final = "; --no-fail-on-data-loss goes on without them"
 
@@ -94,7 +84,7 @@ class MirrorJob:
         fail_on_data_loss: bool = True,
         calls: CallPool | None = None,
         clock: Clock = CLOCK,
-        limits: MirrorLimits = LIMITS,
+        limit: int = ITEMS,
     ) -> None:
         self._arn = arn
         self._service = service
@@ -112,7 +102,7 @@ class MirrorJob:
         self._losses = Losses(is_error=fail_on_data_loss, remedy=remedy, clock=clock)
         self._calls = calls or CallPool()
         self._clock = clock
-        self._limits = limits
+        self._limit = limit
         self._hides_keys = redaction is not None and any(map(redaction.hides, description.types))
         self._enabled: datetime | None = None
         self._copied: TokenSnapshot | None = None
@@ -218,7 +208,7 @@ class MirrorJob:
         return pa.schema([*self._columns.schema, *self._rows.own])
 
     def _is_commit_due(self) -> bool:
-        return self._clock.monotonic() - self._committed_at >= self._limits.idle_commit_seconds
+        return self._clock.monotonic() - self._committed_at >= _IDLE_COMMIT_SECONDS
 
     # The copy
 
@@ -266,7 +256,7 @@ class MirrorJob:
         return item_of(image if self._redaction is None else self._redaction.item(image))
 
     def _is_full(self, gathered: Sequence[object], size: int) -> bool:
-        return len(gathered) >= self._limits.items or size >= self._limits.image_bytes
+        return len(gathered) >= self._limit or size >= _IMAGE_BYTES
 
     # The changes
 
@@ -287,7 +277,7 @@ class MirrorJob:
                     return found, True
                 if self._clock.monotonic() >= deadline:
                     return found, False
-                self._clock.sleep(self._limits.poll_seconds)
+                self._clock.sleep(_POLL_SECONDS)
                 continue
             record = self._stream.pop()
             size += len(record.raw)

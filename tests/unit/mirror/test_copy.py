@@ -16,7 +16,6 @@ from tests.unit.mirror.test_job import job, run
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.copy import MirrorCopy
-from watcher.mirror.job import MirrorLimits
 from watcher.time_machine.verify import Verification, Verifier
 
 
@@ -54,14 +53,14 @@ def test_a_mirror_that_is_still_catching_up_is_not_wrong(tmp_path: Path) -> None
             ledger,
             to,
             DisturbedTables(ledger, lambda: ledger.write(30)),
-            limits=MirrorLimits(items=7),
+            limit=7,
         )
         copying.run(1.0, stop_after(copying, 25))
         assert copying.items
         for _ in range(4):
             ledger.write(5)
             assert verified(ledger, to).found == []
-            more = job(ledger, to, limits=MirrorLimits(items=7))
+            more = job(ledger, to, limit=7)
             more.run(1.0, stop_after(more, 10))
 
 

@@ -26,7 +26,7 @@ from watcher.call_pool import CallPool
 from watcher.errors import DataLossError, StreamError, UsageError, WatcherError
 from watcher.mirror import table
 from watcher.mirror.columns import given_columns, kind_of
-from watcher.mirror.job import MirrorJob, MirrorLimits
+from watcher.mirror.job import MirrorJob
 from watcher.mirror.table import MirrorTable
 from watcher.mirror.versions import COPIED, OWN
 from watcher.records.plain_json import plain_json
@@ -199,8 +199,8 @@ def test_killed_at_every_commit_it_goes_on_exactly_once(
     with Ledger(13, keys=12) as ledger:
         ledger.write(60)
         ledger.settle()
-        few = MirrorLimits(items=8)
-        run(job(ledger, whole, history=history, limits=few))
+        few = 8
+        run(job(ledger, whole, history=history, limit=few))
         kills = 0
         for number in range(1, 10):
             with monkeypatch.context() as patched:
@@ -209,14 +209,14 @@ def test_killed_at_every_commit_it_goes_on_exactly_once(
                 patched.setattr(MirrorTable, "append", appending.wrapped(MirrorTable.append))
                 patched.setattr(MirrorTable, "merge", merging.wrapped(MirrorTable.merge))
                 try:
-                    run(job(ledger, to, history=history, limits=few))
+                    run(job(ledger, to, history=history, limit=few))
                 except Killed:
                     kills += 1
             if number < 7:
                 ledger.write(20)
                 ledger.settle()
-        run(job(ledger, to, history=history, limits=few))
-        run(job(ledger, whole, history=history, limits=few))
+        run(job(ledger, to, history=history, limit=few))
+        run(job(ledger, whole, history=history, limit=few))
         assert kills >= 4
         assert current(to) == current(whole) == now(ledger)
         numbers = [row["_sequence_number"] for row in rows(to)] if history else []
@@ -250,13 +250,13 @@ def test_a_copy_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
         ledger.write(300)
         ledger.settle()
         disturbed = DisturbedTables(ledger, lambda: ledger.write(5))
-        first = job(ledger, to, disturbed, limits=MirrorLimits(items=1))
+        first = job(ledger, to, disturbed, limit=1)
         first.run(1.0, lambda: first.items >= 20)
         there = {*now(ledger)}
         for key in sorted(there)[:10]:
             ledger.simulator.remove(key)
             ledger.note(key, None)
-        second = run(job(ledger, to, disturbed, limits=MirrorLimits(items=1)))
+        second = run(job(ledger, to, disturbed, limit=1))
         assert first.items == 20
         assert 0 < second.items <= len(there) - 5, "not all of them again"
         ledger.settle()
@@ -274,7 +274,7 @@ def test_a_copy_of_hidden_keys_begins_again_and_stores_none(
         ledger.write(100)
         ledger.settle()
         disturbed = DisturbedTables(ledger)
-        first = job(ledger, to, disturbed, limits=MirrorLimits(items=1), redaction=rules)
+        first = job(ledger, to, disturbed, limit=1, redaction=rules)
         first.run(1.0, lambda: first.items >= 10)
         log = [each.read_text() for each in to.rglob("*.json")]
         assert log and "item-" not in "".join(log)
