@@ -1,16 +1,16 @@
 """Send each change to an SQS queue, as JSON."""
 
 import hashlib
-import re
 from typing import Any
 
 from watcher import Record
+from watcher.delivery.dead_letters import open_queue
 from watcher.formatting.plain_records import plain_key, plain_line, record_id
 
 OPTIONS = {
     "sqs": (
         "QUEUE",
-        "send each change to this queue, a name or a URL",
+        "send each change to this queue: a name, a URL or an ARN",
     ),
 }
 
@@ -23,11 +23,8 @@ def configure(sqs: str, session: Any) -> None:
     global client, queue_url
     from botocore.exceptions import BotoCoreError, ClientError
 
-    region = re.match(r"https?://sqs\.([\w-]+)\.", sqs)
     try:
-        client = session.client("sqs", region_name=region and region[1])
-        is_url = sqs.startswith(("http://", "https://"))
-        queue_url = sqs if is_url else client.get_queue_url(QueueName=sqs)["QueueUrl"]
+        client, queue_url = open_queue(sqs, session)
     except (BotoCoreError, ClientError) as error:
         raise ValueError(f"--sqs {sqs}: {error}") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib.util
 import json
@@ -65,50 +64,6 @@ def _pattern(begun: str) -> Iterable[str]:
     return [f"@{path}" for path in files(begun[1:])] if begun[:1] == "@" else ["@"]
 
 
-def _functions(separator: str) -> Completer:
-    """Completes `app.changes:handle` from the working folder's modules without running them."""
-
-    def complete(begun: str) -> Iterable[str]:
-        if ":" in begun:
-            module = begun.partition(":")[0]
-            return [f"{module}:{name}" for name in _defined(module)]
-        package = begun.rpartition(".")[0]
-        found = [package + "." + name if package else name for name in _modules(package)]
-        if separator == "." and package:
-            found += [f"{package}.{name}" for name in _defined(package)]
-        ends = [f"{name}{separator}" for name in found if _file(name)]
-        return ends if separator == ":" else [*ends, *(name for name in found if not _file(name))]
-
-    return complete
-
-
-def _file(module: str) -> Path | None:
-    path = Path(*module.split("."))
-    candidates = (path.with_suffix(".py"), path / "__init__.py")
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
-
-
-def _modules(package: str) -> Iterator[str]:
-    folder = Path(*package.split(".")) if package else Path()
-    if folder.is_dir():
-        for path in sorted(folder.iterdir()):
-            if path.stem.isidentifier() and (
-                path.suffix == ".py" or (path / "__init__.py").exists()
-            ):
-                yield path.stem
-
-
-def _defined(module: str) -> list[str]:
-    """Yields the public functions of a module."""
-    file = _file(module)
-    try:
-        tree = ast.parse(file.read_bytes()) if file else ast.Module([], [])
-    except (OSError, SyntaxError, ValueError):
-        return []
-    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return [name for name in names if not name.startswith("_")]
-
-
 def _profiles(begun: str) -> Iterable[str]:
     """Returns the profiles in the aws CLI's files."""
     import configparser  # not at every TAB
@@ -144,8 +99,6 @@ _BY_NAME: dict[str, Completer] = {
     "only": _kinds,
     "on_error": _policies,
     "filters": _pattern,
-    "call": _functions(":"),
-    "lambda_": _functions("."),
     "profile": _profiles,
     "region": _regions,
     "to_region": _regions,

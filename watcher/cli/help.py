@@ -25,7 +25,6 @@ from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 
 _LINES = 40
-_HANDLERS = 12
 _WIDTH = 79
 _INDENT = 30
 
@@ -60,17 +59,6 @@ _EXAMPLES = """\
   python -m watcher orders --from 2h --no-follow --print-json | jq .dynamodb
   python -m watcher orders --key PK=user-1 --only modify --print-diff
 """
-
-# Known by what they have in common, for the first page's sake.
-_TOGETHER = {
-    "a region's or a table's; a stream's; a store's": ("streams", "shards", "positions"),
-    "on Spark (mirror also without)": ("mirror", "query", "archive", "replicate"),
-    "to set up": ("completion",),
-}
-# The built-in handlers that the first page has room for, beside whatever is dropped in.
-_FIRST = ("--print-diff", "--print-json", "--print-record", "--print-summary")
-
-_SUMMARIES = {name: command.summary for name, command in COMMANDS.items()}
 
 _Topic = Annotated[str, Opt("what it is about", completer=completers.words(*COMMANDS, *TOPICS))]
 
@@ -112,13 +100,13 @@ def page(line: CommandLine, topic: str = "") -> str:
             return top + _sections(shown)
         return usage + _sections({topic: groups[topic]})
     if is_watch:
-        return top + "\n" + "\n".join(_front(groups, _EXAMPLES, _SUMMARIES)) + "\n"
+        return "\n".join([top, *_EXAMPLES.splitlines(), "", *_commands(), *_front(groups), ""])
     own = {"arguments": taken} if taken else {}
     text = top + _sections(own | groups)
     if text.count("\n") <= _LINES:
         return text
     own["options"] = groups.pop("options")
-    return top + _sections(own) + "\n" + "\n".join(_front(groups)) + "\n"
+    return "\n".join([top + _sections(own), *_front(groups), ""])
 
 
 def _groups(options: Iterable[Option]) -> dict[str, list[Option]]:
@@ -162,41 +150,23 @@ def _is_operand(option: Option) -> bool:
     return option.kind is not option.KEYWORD_ONLY
 
 
-def _front(
-    groups: dict[str, list[Option]], examples: str = "", others: Mapping[str, str] | None = None
-) -> Iterator[str]:
-    """Yields one line for each handler, command and group of options."""
-    if examples:
-        yield from [*examples.splitlines(), ""]
-    modules = [each for each in groups.get("handlers", ()) if _is_module(each)]
-    others_built_in = {each.flag for each in find().values() if each.is_built_in} - {*_FIRST}
-    if modules := [each for each in modules if shown_names(each)[0] not in others_built_in]:
-        yield "handlers (each gets every change):"
-        for each in modules[: _HANDLERS if len(modules) > _HANDLERS else None]:
-            yield _row(", ".join(shown_names(each)), declaration(each).help or "", 20)
-        if len(modules) > _HANDLERS:
-            yield f"  and {len(modules) - _HANDLERS} more: --help handlers"
-        text = "json, jsonl, csv, table, debezium; more handlers: --help handlers"
-        yield _row("-o, --output FORMAT", text, 20)
-        yield ""
-    if others:
-        yield "other commands (COMMAND --help):"
-        together = [name for names in _TOGETHER.values() for name in names]
-        alone = [name for name in list(others)[1:-1] if name not in together]
-        yield from (_row(name, others[name]) for name in alone)
-        yield from (_row("  ".join(names) + " ", text) for text, names in _TOGETHER.items())
-        yield ""
+def _commands() -> Iterator[str]:
+    """Yields a line for each of the other commands."""
+    yield "other commands (COMMAND --help):"
+    for name, command in COMMANDS.items():
+        if name not in ("watch", "help"):
+            yield _row(name, command.summary)
+    yield ""
+
+
+def _front(groups: Mapping[str, Sequence[Option]]) -> Iterator[str]:
+    """Yields one line for each group of options, the user's own handlers first."""
     yield "options (--help GROUP shows them; --help all; -v, --verbose; -q, --quiet; -V):"
+    own = {each.flag for each in find().values() if not each.is_built_in}
     for title in filter(GROUPS.__contains__, groups):
-        names = [shown_names(each)[0] for each in groups[title] if not _is_module(each)]
-        yield _row(title, " ".join(names))
-    if others:
-        yield _row("defaults", "files and variables that options are taken from")
-
-
-def _is_module(option: Option) -> bool:
-    """True for a handler's flag."""
-    return option.name.startswith("handler_")
+        names = [shown_names(each)[0] for each in groups[title]]
+        yield _row(title, " ".join(sorted(names, key=lambda name: name not in own)))
+    yield _row("defaults", "files and variables that options are taken from")
 
 
 def _row(name: str, text: str, width: int = 12) -> str:

@@ -101,7 +101,7 @@ class _Queue:
 
     def __init__(self, name: str, place: str, aws: AwsConfig) -> None:
         self.name = name
-        self._client, self._url = _open_queue(place, aws)
+        self._client, self._url = open_queue(place, aws.boto3_session())
 
     def put(self, letters: Sequence[DeadLetter]) -> None:
         for letter in letters:
@@ -152,17 +152,19 @@ def _fifo_parameters(letter: DeadLetter) -> dict[str, str]:
     }
 
 
-def _open_queue(place: str, aws: AwsConfig) -> tuple[Client, str]:
-    """Returns a client for a queue, and the queue's URL, given its name, URL or ARN."""
-    region = _QUEUE_REGION.match(place)
+def open_queue(place: str, session: Any) -> tuple[Client, str]:
+    """Returns a client for a queue, and the queue's URL, given its name, URL or ARN.
+
+    The queue's region is that of its URL or ARN, else the session's.
+    """
     if place.startswith(("http://", "https://")):
-        return aws.boto3_session(region and region[1]).client("sqs"), place
-    owner = {}
-    arn_region = None
+        region = _QUEUE_REGION.match(place)
+        return session.client("sqs", region_name=region and region[1]), place
+    owner, arn_region = {}, None
     if place.startswith("arn:"):
         _, _, _, arn_region, account, place = place.split(":", 5)
         owner = {"QueueOwnerAWSAccountId": account}
-    client = aws.boto3_session(arn_region).client("sqs")
+    client = session.client("sqs", region_name=arn_region)
     return client, client.get_queue_url(QueueName=place, **owner)["QueueUrl"]
 
 
@@ -176,7 +178,7 @@ def open_letters(place: str, aws: AwsConfig) -> QueueLetters | Iterator[bytes] |
         return None
     with blaming(place):
         if matched["kind"] == "sqs":
-            return QueueLetters(*_open_queue(matched["place"], aws))
+            return QueueLetters(*open_queue(matched["place"], aws.boto3_session()))
         bucket, _, prefix = matched["place"].partition("/")
         return _bucket_letters(aws.boto3_session().client("s3"), bucket, prefix)
 
