@@ -288,10 +288,6 @@ class WatchOptions(ReadOptions):
         str | int | None,
         Opt("serve metrics, /livez and /readyz; default host 127.0.0.1", "[HOST:]PORT", "output"),
     ] = None
-    ready_lag: Annotated[
-        float | None,
-        Opt("not ready (/readyz) while a shard is further behind than this", "SECONDS", "start"),
-    ] = None
     stop_timeout: Annotated[
         float,
         Opt("how long a handler may take after Ctrl-C or SIGTERM; default 5", "SECONDS", "start"),
@@ -323,9 +319,8 @@ class WatchOptions(ReadOptions):
         if self.workers not in get_args(WorkerKind):
             raise UsageError("give processes or threads", "workers", repr(self.workers))
         refuse_bad_seconds("stop_timeout", self.stop_timeout)
-        for name in ("max_seconds", "ready_lag"):
-            if (seconds := getattr(self, name)) is not None:
-                refuse_bad_seconds(name, seconds)
+        if self.max_seconds is not None:
+            refuse_bad_seconds("max_seconds", self.max_seconds)
         if self.stop is not None and not callable(getattr(self.stop, "is_set", None)):
             text = "give a threading.Event, or what has its is_set()"
             raise UsageError(text, "stop", repr(self.stop))

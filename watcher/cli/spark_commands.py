@@ -214,7 +214,6 @@ _NOT_HERE = {
     "concurrency": "Spark's tasks run side by side",
     **dict.fromkeys(("processes", "workers"), "Spark's executors are its processes"),
     "live": "leave --engine out",
-    "ready_lag": "it serves no /readyz",
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 
 from watcher.aws.config import AwsConfig, Client, ParsedAnswer, blaming
@@ -14,6 +14,9 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError, WatcherError
 from watcher.files import append_lines
 from watcher.records.record import Record
+
+if TYPE_CHECKING:
+    import boto3
 
 _URL = re.compile(r"(?P<kind>sqs|s3)://(?P<place>.+)")
 _OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
@@ -152,7 +155,7 @@ def _fifo_parameters(letter: DeadLetter) -> dict[str, str]:
     }
 
 
-def open_queue(place: str, session: Any) -> tuple[Client, str]:
+def open_queue(place: str, session: boto3.Session) -> tuple[Client, str]:
     """Returns a client for a queue, and the queue's URL, given its name, URL or ARN.
 
     The queue's region is that of its URL or ARN, else the session's.

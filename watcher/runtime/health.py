@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.protocol import Delivery
 from watcher.formatting.text import counted
 from watcher.observability.heartbeat import LATE_SECONDS
-from watcher.observability.watch_stats import Health, LeaseState, WatchStats
+from watcher.observability.watch_stats import Health, LeaseState
 from watcher.runtime.stats import StatsCollector
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
@@ -84,18 +82,6 @@ class HealthChecker:
         self._was_ready |= not (stuck or unready)
         trouble = self._store.trouble if self._store is not None else ""
         return Health(tuple(stuck), tuple(unready), trouble)
-
-    def check_lag(self, stats: WatchStats, ready_lag: float | None) -> WatchStats:
-        """Returns the figures; unready where a shard is more than `ready_lag` seconds behind."""
-        if ready_lag is None:
-            return stats
-        behind = _Lines(f"more than {ready_lag:g} s behind (--ready-lag)")
-        for shard_key, lag in stats.lags.items():
-            if lag > ready_lag:
-                behind.add(_name(shard_key))
-        unready = (*stats.health.unready, *behind.all())
-        health = msgspec.structs.replace(stats.health, unready=unready)
-        return msgspec.structs.replace(stats, health=health)
 
     def excuse_loop(self) -> None:
         """Notes that the loop waits for a good reason; waiting work gets its full time again."""

@@ -368,11 +368,10 @@ class Manager:
     def _collect_stats(self) -> WatchStats:
         health = self.health.check()
         stands_by = self.heartbeat.state().phase is Phase.STANDING_BY
-        found = self.stats.collect(
+        return self.stats.collect(
             self.totals,
             self.streams.stats(),
             self.dispatcher,
             health,
             lease_state(self.store, stands_by=stands_by),
         )
-        return self.health.check_lag(found, self.options.ready_lag)

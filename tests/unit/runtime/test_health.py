@@ -299,37 +299,6 @@ def test_a_worker_that_cant_be_started_again_is_no_live_watch() -> None:
     )
 
 
-def test_a_shard_that_is_further_behind_than_allowed_is_not_ready_until_it_has_caught_up() -> None:
-    play = Probed(nothing, "a", "b", ready_lag=10.0)
-    behind = "shard a of orders: more than 10 s behind (--ready-lag)"
-
-    def at_the_tip(name: str) -> Callable[[], None]:
-        def step() -> None:
-            shard = play.manager.stats.shards[play.queue.shard_keys[name]]
-            shard.counters.reach_tip(play.clock.monotonic())
-
-        return step
-
-    play.run(
-        1.0,
-        ("a", IteratorGranted(NOON)),
-        ("b", IteratorGranted(NOON)),
-        play.goes_on("a", "b"),
-        3.0,
-        at_the_tip("a"),
-        at_the_tip("b"),
-        1.0,
-        play.says(),
-        12.0,
-        at_the_tip("b"),
-        0.5,
-        play.says(ready=behind),
-        at_the_tip("a"),
-        1.0,
-        play.says(),
-    )
-
-
 def test_a_long_pause_that_was_asked_for_is_no_trouble() -> None:
     play = Probed(nothing, "a", poll_max=300.0)
     play.run(play.goes_on("a"), 1.0, play.stops("a"), 300.0, play.says())
