@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
-from tests.support import hanging_parents
 from tests.support.program import PATIENCE, Program, run
 
 pytestmark = pytest.mark.proof
@@ -67,21 +66,6 @@ def test_of_several_one_that_drips_as_it_begins_is_said_and_keeps_no_other(
         assert program.end() == 0
 
 
-def test_a_listing_without_an_end_keeps_neither_children_nor_sigterm(
-    sim: Simulator, patient: dict[str, str]
-) -> None:
-    with Program("orders", "--print-json", env=sim.environment | patient) as program:
-        program.wait_for_status("Watching")
-        sim.set_faults(endless_listing=True)
-        described = sim.calls["DescribeStream"]
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > described + 2, PATIENCE)
-        for count in range(1, 4):
-            sim.rotate("all")
-            sim.write("a")
-            program.wait_for_lines(count)
-        assert program.end() == 0
-
-
 def test_a_first_listing_without_an_end_ends_at_once_with_sigterm(
     sim: Simulator, patient: dict[str, str]
 ) -> None:
@@ -107,15 +91,6 @@ def test_many_shards_of_many_generations_cost_few_listings() -> None:
         assert "rate-limit" not in many.injected
 
 
-def test_a_first_listing_that_drips_ends_with_sigterm(
-    sim: Simulator, patient: dict[str, str]
-) -> None:
-    sim.fail_next("DescribeStream", "drip", times=NEVER_ENDING)
-    with Program("orders", "--stop-timeout", "1", env=sim.environment | patient) as program:
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > 0, PATIENCE)
-        assert program.end(signal.SIGTERM) == 0
-
-
 def test_a_read_that_drips_is_given_up_said_and_made_again(sim: Simulator, tmp_path: Path) -> None:
     # What the reader waits for is botocore's to set: a read times out after 10 s without a byte.
     (tmp_path / "sitecustomize.py").write_text(
@@ -139,16 +114,3 @@ def test_a_read_that_drips_does_not_hold_up_ctrl_c_of_a_command_that_reads_to_an
     with Program(*words, env=sim.environment | patient) as program:
         sim.wait_for(lambda: sim.calls["GetRecords"] > 1, PATIENCE)
         assert program.end(signal.SIGINT) == 130
-
-
-def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard(
-    patient: dict[str, str],
-) -> None:
-    with Simulator(table="orders", shards=hanging_parents.SHARDS) as sim:
-        expected = hanging_parents.hang(sim)
-        options = ("--from", "trim-horizon", "--print-json")
-        with Program("orders", *options, env=sim.environment | patient) as program:
-            program.wait_for_status("Starting watcher")
-            program.wait_for_lines(len(expected))
-            assert program.end() == 0
-        assert len(program.out) == len(expected)

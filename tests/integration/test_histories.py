@@ -27,7 +27,6 @@ from tests.support.engines import (
     spark_stream,
     watch,
 )
-from tests.support.wire import FIRST
 from watcher import Stream
 from watcher.aws.model import Listing, Position, Shard
 from watcher.errors import (
@@ -312,22 +311,6 @@ def test_next_leaves_out_of_pages_what_it_would_one_by_one(history: History, sha
     assert counts[0] == history.records - len(history.gone)
 
 
-def test_next_does_not_take_what_a_filter_leaves_out_for_the_end() -> None:
-    class Slow(PlayedStream):
-        def get_records(self, iterator: str, limit: int | None = None) -> bytes:
-            clock.sleep(0.5)
-            return super().get_records(iterator, limit)
-
-    clock = Timeline()
-    stream = Slow(clock)
-    stream.write("a", range(200))
-    test = record_filter([{"dynamodb": {"NewImage": {"n": {"N": ["199"]}}}}])
-    pulled = Stream.over(stream, ARN, "trim_horizon", record_filter=test, clock=clock)
-    record = next(pulled)
-    assert record is not None and record["dynamodb"]["NewImage"]["n"] == {"N": "199"}
-    assert pulled.filtered == 199
-
-
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
 @pytest.mark.parametrize("after", [0, 2])
 def test_every_engine_ends_where_reads_are_denied(engine: Engine, after: float) -> None:
@@ -452,18 +435,3 @@ def test_up_to_now_no_number_of_empty_pages_is_the_end_of_an_open_shard(
     empty_at_first(stream, "a", pages)
     assert engine(stream, clock).numbers == list(range(10))
     assert clock.passed < (12 if engine is spark_batch else 5)
-
-
-def test_next_comes_back_while_every_iterator_is_refused() -> None:
-    clock = Timeline()
-    played = PlayedStream(clock)
-    played.write("a", range(3))
-    played.read_errors = [ExpiredIteratorError("too old")] * 50
-    stream = Stream.over(played, ARN, "trim_horizon", clock=clock)
-    assert next(stream) is None
-    clock.sleep(600)
-    played.read_errors.clear()
-    clock.sleep(600)
-    assert [record.sequence_number for record in iter(stream.__next__, None)] == [
-        str(FIRST + number) for number in range(3)
-    ]

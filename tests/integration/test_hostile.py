@@ -10,7 +10,6 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -19,7 +18,7 @@ from hypothesis import given
 
 from tests.simulator import Simulator
 from tests.support.wire import body, shard_key, wire
-from watcher import StreamError, watch
+from watcher import watch
 from watcher.aws import deadline
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
@@ -28,7 +27,7 @@ from watcher.cli import main
 from watcher.delivery.handler_modules import find, load
 from watcher.errors import TransientError, UnexpectedAnswerError
 from watcher.records import page
-from watcher.records.record import Record, creation_time
+from watcher.records.record import Record
 
 
 def walk(records: Iterator[Record]) -> None:
@@ -108,11 +107,6 @@ def test_absurd_nesting_is_a_passing_trouble(depth: int) -> None:
     decoded(raw)
 
 
-@pytest.mark.parametrize("seconds", [1e300, -1e300, 1e17, -1e17, 0.0, 253402300800.0])
-def test_absurd_times_are_times(seconds: float) -> None:
-    assert creation_time(seconds).tzinfo is not None
-
-
 NASTY = {
     "escape": {"S": "\x1b[2J\x1b]0;owned\x07"},
     "c1\u009b31m": {"S": "\u009b31m\u202e"},
@@ -156,34 +150,6 @@ def test_a_built_in_handler_prints_any_item_without_steering_the_terminal(
 
 
 # The endpoint
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    """An endpoint that takes connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        taken: list[socket.socket] = []
-
-        def take() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    taken.append(server.accept()[0])
-
-        thread = threading.Thread(target=take)
-        thread.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
-        for each in taken:
-            each.close()
-
-
-def test_an_endpoint_that_never_answers_is_given_up_at_the_beginning(
-    silent: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deadline, "READ_SECONDS", 0.1)
-    with pytest.raises(StreamError, match=r"can't reach the stream: .*timeout"):
-        watch("orders", [print], region="us-east-1", endpoint_url=silent)
 
 
 def test_an_endpoint_that_stops_answering_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,18 +218,3 @@ def test_a_hostile_table_name_is_refused_on_one_line(
 ) -> None:
     assert main([name, "--region", "us-east-1"]) in (2, 3)
     assert "\x1b" not in capsys.readouterr().err
-
-
-def test_a_page_of_huge_items_arrives(tmp_path: Path) -> None:
-    with Simulator(table="orders") as sim:
-        sim.bulk(12, keys=2, size=399_000)
-        seen: list[int] = []
-        watch(
-            "orders",
-            [lambda record: seen.append(len((record.new or {})["pad"]))],
-            start="trim_horizon",
-            follow=False,
-            region="us-east-1",
-            endpoint_url=sim.endpoint,
-        )
-    assert seen == [399_000] * 12

@@ -67,18 +67,6 @@ def test_an_idle_shard_whose_process_is_killed_misses_nothing(
     assert program.err[-1].endswith("1 restart")
 
 
-def test_an_idle_shard_whose_iterator_expires_misses_nothing(sim: Simulator) -> None:
-    with watching(sim, "-pj", "--poll-max", "0.1") as program:
-        for _ in range(3):
-            before = sim.calls["GetShardIterator"]
-            sim.advance(1000)
-            sim.wait_for(lambda: sim.calls["GetShardIterator"] > before)  # noqa: B023
-            sim.bulk(10)
-        program.wait_for_lines(30)
-        assert program.end() == 0
-    assert not any(judge(sim.records, numbers(program)))
-
-
 def test_shard_processes_die_with_the_program_even_when_stopped(
     sim: Simulator, tmp_path: Path
 ) -> None:
@@ -92,16 +80,6 @@ def test_shard_processes_die_with_the_program_even_when_stopped(
     # … and the lock with them.
     with watching(sim, "-pj", "--checkpoint", checkpoint) as program:
         assert program.end() == 0
-
-
-def test_a_stopped_shard_process_does_not_hold_up_the_end(sim: Simulator) -> None:
-    with watching(sim, "-pj") as program:
-        sim.bulk(10)
-        program.wait_for_lines(10)
-        os.kill(only_child(program), signal.SIGSTOP)
-        began = time.monotonic()
-        assert program.end() == 0
-        assert time.monotonic() - began < 20
 
 
 def test_all_asleep_for_longer_than_an_iterator_lives(sim: Simulator) -> None:
@@ -223,14 +201,6 @@ def test_a_closed_standard_output_is_an_error_and_loses_nothing(
     assert (status, len(lines)) == (0, 500)
 
 
-@pytest.mark.proof
-def test_a_closed_standard_error_keeps_nothing_from_standard_output(sim: Simulator) -> None:
-    sim.bulk(500)
-    for log in ("text", "json"):
-        status, lines = through_a_shell(sim, "2>&-", "--log-format", log)
-        assert (status, len(lines)) == (0, 500)
-
-
 SLOW = """
 import os, time
 begun = []
@@ -299,25 +269,6 @@ def handle(record):
     print(record.sequence_number, flush=True)
     time.sleep(3600)
 """
-
-
-def test_a_stuck_observer_is_broken_off_and_gets_its_record_again(
-    sim: Simulator, tmp_path: Path
-) -> None:
-    checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
-    sim.bulk(10)
-    with Program(
-        *("orders", "--from", "trim-horizon", *checkpoint, *handler(tmp_path, STUCK)),
-        *("--stop-timeout", "0.5"),
-        env=sim.environment,
-    ) as program:
-        program.wait_for_lines(1)
-        assert program.end() == 0
-    assert program.err[-3].startswith("warning: Interrupted: a handler")
-    assert program.err[-1].startswith("Done: 0 records")
-    with watching(sim, "-pj", *checkpoint) as second:
-        second.wait_for_lines(10)
-        assert second.end() == 0
 
 
 @pytest.mark.proof

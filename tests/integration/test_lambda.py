@@ -128,18 +128,6 @@ def test_bisecting_leaves_one_dead_letter_that_can_be_replayed(sim: Simulator, p
     assert events(place)[0]["Records"][0]["eventSourceARN"] == sim.stream_arn
 
 
-def test_what_powertools_reports_is_retried_from_there(sim: Simulator, place: Path) -> None:
-    (place / "poison").write_text("k6")
-    options = ["--lambda", "reporting.handler", "--retries", "1", "--no-follow"]
-    program = run(*ALL, *options, "--on-error", "stop", env=sim.environment, cwd=place)
-    assert program.status == 1
-    calls = keys(place)
-    assert calls[:8] == [f"k{number}" for number in range(8)]
-    assert set(calls[8:]) == {"k6", "k7"}  # not from the start
-    assert "failed on" in program.err[-1]
-    assert "stopped before it" in program.err[-1]
-
-
 def test_a_checkpoint_stays_before_a_batch_that_stopped_the_watch(
     sim: Simulator, place: Path
 ) -> None:
@@ -150,23 +138,6 @@ def test_a_checkpoint_stays_before_a_batch_that_stopped_the_watch(
     (place / "poison").unlink()
     assert run(*ALL, *options, *stop, env=sim.environment, cwd=place).status == 0
     assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k3 k4 k5", "k6 k7"]
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_what_waits_for_its_window_is_never_lost(
-    sim: Simulator, place: Path, number: signal.Signals
-) -> None:
-    options = [*ALL, "-ps", "--lambda", "app.handler", "--checkpoint", "state.json"]
-    with Program(*options, "--batch-window", "600", env=sim.environment, cwd=place) as program:
-        program.wait_for_lines(8)
-        sim.wait_for(lambda: "at_sequence" in (place / "state.json").read_text())
-        assert keys(place) == []
-        program.end(number)
-    expected = [] if number == signal.SIGKILL else ["k0 k1 k2 k3 k4 k5 k6 k7"]
-    assert keys(place) == expected
-    run(*options, "--no-follow", env=sim.environment, cwd=place)
-    assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
 
 
 def test_the_batch_in_hand_is_the_last_one(sim: Simulator, place: Path) -> None:
@@ -180,23 +151,6 @@ def test_the_batch_in_hand_is_the_last_one(sim: Simulator, place: Path) -> None:
     rest = ["--lambda", "app.handler", "--checkpoint", "state.json", "--no-follow"]
     assert run(*ALL, *rest, env=sim.environment, cwd=place).status == 0
     assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k6 k7"]
-
-
-def test_a_window_ends_and_its_batch_is_checkpointed(sim: Simulator, place: Path) -> None:
-    options = [*ALL, "--lambda", "app.handler", "--checkpoint", "state.json"]
-    with Program(*options, "--batch-window", "2", env=sim.environment, cwd=place) as program:
-        sim.wait_for(lambda: (place / "calls.jsonl").exists(), timeout=150)
-        sim.wait_for(lambda: "after_sequence" in (place / "state.json").read_text())
-        program.end(signal.SIGKILL)
-    assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
-
-
-def test_a_parents_batch_comes_before_its_childs(sim: Simulator, place: Path) -> None:
-    sim.rotate()
-    sim.put({"pk": {"S": "child"}})
-    options = ["--lambda", "app.handler", "--batch-window", "600", "--no-follow"]
-    run(*ALL, *options, env=sim.environment, cwd=place)
-    assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7", "child"]
 
 
 def test_a_killed_shard_process_repeats_nothing_that_waits(sim: Simulator, place: Path) -> None:
@@ -226,18 +180,6 @@ def test_retries_for_ever_end_with_the_watch(sim: Simulator, place: Path) -> Non
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
 
 
-def test_records_that_are_too_old_become_dead_letters(sim: Simulator, place: Path) -> None:
-    sim.advance(3600)  # what is put from here on is never old: it is from our future
-    sim.put({"pk": {"S": "young"}})
-    options = ["--lambda", "app.handler", "--max-age", "0.001", "--no-follow"]
-    policy = ["--on-error", "dead-letter:dead.jsonl"]
-    program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
-    assert program.status == 1, program.err
-    assert keys(place) == ["young"]
-    letters = [json.loads(line) for line in (place / "dead.jsonl").read_text().splitlines()]
-    assert [each["error"] for each in letters] == ["TooOld: older than 0.001 s"] * 8
-
-
 @pytest.mark.proof
 @pytest.mark.parametrize("size", ["3", "100"])
 def test_output_that_nobody_reads_ends_it_quietly_before_the_batch(
@@ -264,23 +206,6 @@ def test_output_that_nobody_reads_ends_it_quietly_before_the_batch(
     assert keys(place)[1] == keys(place)[0]
 
 
-@pytest.mark.proof
-@pytest.mark.parametrize("size", ["2", "3"])
-def test_a_kill_amid_retries_repeats_nothing_that_went_well(
-    sim: Simulator, place: Path, size: str
-) -> None:
-    (place / "poison").write_text("k7")
-    options = [*ALL, "--lambda", "app.handler", "--batch-size", size, "--checkpoint", "state.json"]
-    with Program(*options, "--retries", "-1", env=sim.environment, cwd=place) as program:
-        sim.wait_for(lambda: len(keys(place)) >= 7, timeout=150)
-        program.end(signal.SIGKILL)
-    failing = keys(place)[-1]
-    (place / "poison").unlink()
-    (place / "calls.jsonl").unlink()
-    run(*options, "--no-follow", env=sim.environment, cwd=place)
-    assert keys(place) == [failing]
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -297,10 +222,3 @@ def test_what_cannot_be_run_is_refused(
     program = run(*ALL, *options, env=sim.environment, cwd=place)
     assert program.status == 2
     assert words in program.err[-1]
-
-
-def test_it_is_refused_on_spark(place: Path) -> None:
-    pytest.importorskip("pyspark")
-    program = run("orders", "--lambda", "app.handler", "--engine", "spark", env={}, cwd=place)
-    assert program.status == 2
-    assert "--lambda is not for --engine spark" in program.err[-1]

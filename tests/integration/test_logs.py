@@ -105,32 +105,6 @@ def test_the_last_line_is_the_error_with_its_exit_status(
     assert message in last["message"] and "traceback" not in last
 
 
-def test_a_traceback_comes_with_v_as_a_field() -> None:
-    program = run("streams", *NOWHERE, "--log-format", "json", "-v", env={})
-    assert "Traceback" in parsed(program)[-1]["traceback"]
-
-
-def test_an_error_of_ours_is_a_line_too(sim: Simulator, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import watcher.runtime.loop\ndef broken(self): raise ZeroDivisionError('a bug')\n"
-        "watcher.runtime.loop.Manager.run = broken\n"
-    )
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    environment = {**sim.environment, "PYTHONPATH": path}
-    program = run("orders", "--log-format", "json", env=environment)
-    assert program.status == 1
-    (line,) = [each for each in parsed(program) if each["level"] == "critical"]
-    assert line["message"] == "ZeroDivisionError: a bug"
-    assert "broken" in line["traceback"]
-
-
-def test_text_stays_the_default_and_another_format_is_refused() -> None:
-    assert run("streams", *NOWHERE, env={}).err[-1].startswith("error: ")
-    program = run("orders", "--log-format", "xml", env={})
-    assert program.status == 2
-    assert "--log-format xml: use text or json" in program.err[-1]
-
-
 def test_what_python_says_of_errors_that_nobody_catches_is_lines_of_json_too(
     sim: Simulator, tmp_path: Path
 ) -> None:

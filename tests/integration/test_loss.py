@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.simulator import Simulator, judge
-from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program, Ran, numbers, run
-
-HOUR = 3600.0
 
 
 @pytest.fixture
@@ -62,15 +58,6 @@ def test_records_trimmed_before_they_were_read(sim: Simulator, checkpoint: str) 
     assert f"shard {sim.shards[0].id} from sequence number {last}" in line
     assert program.err[-1].endswith("1 DATA LOSS")
     assert numbers(program) == [record.sequence_number for record in sim.records[15:]]
-
-
-def test_loss_ends_the_watch_where_that_is_asked_for(sim: Simulator, checkpoint: str) -> None:
-    watched_once(sim, checkpoint)
-    sim.bulk(20)
-    sim.trim(15)
-    program = resumed(sim, checkpoint, "--fail-on-data-loss")
-    assert program.status == 1
-    assert "DATA LOSS" in program.err[-1] and not program.out
 
 
 def test_a_shard_gone_before_it_was_finished(sim: Simulator, checkpoint: str) -> None:
@@ -148,33 +135,6 @@ def test_a_stream_deleted_while_it_is_watched(sim: Simulator) -> None:
         assert program.wait() == 0
     assert len(losses(program)) == 1
     assert program.err[-1].endswith("1 DATA LOSS")
-
-
-def put(server: DynamoDBLocal, count: int) -> None:
-    client = server.client()
-    for _ in range(count):
-        # An item put again as it is makes no record.
-        item = {"PK": {"S": "a"}, "SK": {"S": f"{uuid.uuid4()}"}}
-        client.put_item(TableName="orders", Item=item)
-
-
-def test_ageing_on_dynamodb_local(fresh_dynamodb_local: DynamoDBLocal, checkpoint: str) -> None:
-    server = fresh_dynamodb_local
-    server.create_table("orders")
-    put(server, 5)
-    arguments = ("orders", "-pj", "--from", "trim-horizon", "--no-follow")
-    first = run(*arguments, "--checkpoint", checkpoint, env=server.environment)
-    assert first.status == 0 and len(first.out) == 5
-    put(server, 5)
-    server.rollover()
-    server.dilate_time(26)
-    put(server, 3)
-    resume = ("orders", "-pj", "--checkpoint", checkpoint)
-    with Program(*resume, env=server.environment) as second:
-        second.wait_for_lines(3)
-        assert second.end() == 0
-    assert len(second.out) == 3
-    assert losses(second) and "DATA LOSS" in second.err[-1]
 
 
 @pytest.mark.parametrize("command", [["-ps"], ["count"], ["history", "--key", "pk=a"]])

@@ -8,8 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -110,24 +108,6 @@ def test_a_scrape_tells_what_the_watch_has_done(sim: Simulator, tmp_path: Path) 
         assert program.end() == 0
 
 
-def test_calls_and_throttles_are_those_that_the_service_has_seen(sim: Simulator) -> None:
-    sim.bulk(100)
-    with watching(sim, "--from", "trim-horizon", "--print-summary") as program:
-        address = url(program)
-        program.wait_for_lines(100)
-        sim.set_faults(throttle_rate=0.5)
-        wait_for(address, lambda now: now["watcher_throttles_total", ""] >= 5)
-        sim.set_faults(auth_error="", hang_rate=1.0)  # from here on no call comes to an end
-        calls: dict[str, float] = {}
-
-        def are_equal(now: Series) -> bool:
-            calls.update(sim.calls)
-            return all(now["watcher_api_calls_total", name] == calls[name] for name in calls)
-
-        wait_for(address, are_equal)
-        os.killpg(program.process.pid, signal.SIGKILL)
-
-
 def test_a_killed_shard_process_is_counted_and_what_it_counted_stays(sim: Simulator) -> None:
     sim.bulk(100)
     with watching(sim, "--from", "trim-horizon", "--print-summary", "--poll-max", "0.2") as program:
@@ -146,23 +126,6 @@ def worker(program: Program) -> int:
     pid = program.process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(children[-1])
-
-
-def test_an_observer_that_hangs_shows_as_lag(sim: Simulator, tmp_path: Path) -> None:
-    (tmp_path / "stuck.py").write_text(
-        '"""Stuck."""\nimport time\ndef handle(record):\n    time.sleep(60)\n'
-    )
-    with watching(sim, "--handlers", str(tmp_path), "--stuck") as program:
-        address = url(program)
-        program.wait_for_status("Watching")
-        sim.write("a")
-        wait_for(
-            address,
-            lambda now: any(
-                value > 5 for (name, _), value in now.items() if name == "watcher_shard_lag_seconds"
-            ),
-        )
-        os.killpg(program.process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -202,37 +165,6 @@ def test_ctrl_c_is_for_the_manager_and_it_can_be_scraped_until_its_end(
         assert program.wait() == 0
 
 
-def test_the_manager_goes_on_without_the_exporter(sim: Simulator) -> None:
-    with watching(sim, "--print-summary") as program:
-        address = url(program)
-        program.wait_for_status("Watching")
-        pid = program.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        os.kill(int(children[0]), signal.SIGKILL)
-        program.wait_for_status("serves the metrics has ended")
-        assert not is_open(address)
-        sim.write("a")
-        program.wait_for_lines(1)
-        assert program.end() == 0
-
-
-def test_a_port_in_use_is_one_line_and_nothing_starts(sim: Simulator) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        with watching(sim, port=port) as program:
-            assert program.wait() == 2
-    reason = "can't listen there (address already in use); choose another"
-    assert program.err == [f"error: --metrics-port {port}: {reason}"]
-    assert not sim.calls
-
-
-def test_it_listens_on_the_loopback_unless_told_otherwise(sim: Simulator) -> None:
-    with watching(sim) as program:
-        assert url(program).startswith("http://127.0.0.1:")
-    with watching(sim, port="0.0.0.0:0") as program:
-        assert re.fullmatch(r"http://0\.0\.0\.0:\d+/metrics", url(program))
-
-
 def test_without_prometheus_client_one_line_names_the_extra(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u\nfind = u.find_spec\n"
@@ -242,30 +174,6 @@ def test_without_prometheus_client_one_line_names_the_extra(sim: Simulator, tmp_
     program = run(*("orders", "--metrics-port", "0"), env={**sim.environment, "PYTHONPATH": path})
     assert program.status == 2
     assert program.err == [f"error: --metrics-port: needs prometheus-client: {install('metrics')}"]
-
-
-@pytest.mark.proof
-def test_the_library_serves_them_too_also_where_threads_run(sim: Simulator, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import threading, urllib.request\nfrom watcher import watch\n"
-        "def main():\n"
-        "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        "    seen = []\n"
-        "    watch('orders', [seen.append], start='trim_horizon', max_records=5, metrics_port=0)\n"
-        "    print(len(seen))\n"
-        "if __name__ == '__main__':\n    main()\n"
-    )
-    sim.bulk(5)
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        env={**os.environ, **sim.environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout == "5\n" and done.stderr == ""
 
 
 def test_every_metric_of_the_dashboard_is_in_a_scrape(sim: Simulator) -> None:

@@ -13,7 +13,6 @@ from tests.simulator import Simulator
 from tests.simulator.errors import ODD
 from tests.support.program import Program, run
 from watcher import Stream, StreamError, watch
-from watcher.streams.timing import TIMING
 
 pytestmark = pytest.mark.proof
 
@@ -102,48 +101,6 @@ def test_at_the_start_of_a_pulled_stream_it_is_raised(sim: Simulator, operation:
         assert operation in str(caught.value)
         assert all(part in str(caught.value) for part in NAMED[odd])
         sim.forget_failures()
-
-
-def test_at_the_start_no_permission_to_read_is_the_end(sim: Simulator) -> None:
-    sim.set_faults(auth_error="AccessDeniedException", auth_operations=("GetRecords",))
-    program = run("orders", env=sim.environment)
-    assert program.status == 3
-    assert "no permission" in program.err[-1]
-
-
-def test_no_permission_that_stays_ends_a_running_watch(
-    sim: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TIMING, "denied_seconds", 0.5)
-    sim.bulk(10)
-
-    def take(record: object) -> None:
-        sim.set_faults(auth_error="AccessDeniedException")
-
-    with pytest.raises(StreamError, match="no permission"):
-        watch("orders", [take], start="trim_horizon", endpoint_url=sim.endpoint)
-
-
-def test_no_odd_answer_ends_a_stream_that_is_pulled(sim: Simulator) -> None:
-    sim.bulk(10)
-    stream = Stream("orders", "trim_horizon", endpoint_url=sim.endpoint)
-    delivered = [next(stream)]
-    for count, odd in enumerate(ANY, 2):
-        sim.fail_next("GetRecords", odd)
-        sim.fail_next("GetShardIterator", odd)
-        sim.bulk(10)
-        while len(delivered) < 10 * count:
-            if (record := next(stream)) is not None:
-                delivered.append(record)
-
-
-def test_a_pulled_stream_raises_what_stays(sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TIMING, "denied_seconds", 0.5)
-    stream = Stream("orders", "trim_horizon", endpoint_url=sim.endpoint)
-    sim.set_faults(auth_error="AccessDeniedException")
-    with pytest.raises(StreamError, match="no permission"):
-        while next(stream) is None:
-            pass
 
 
 def test_what_is_read_up_to_now_over_odd_answers_is_whole(sim: Simulator) -> None:

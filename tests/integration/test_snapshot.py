@@ -11,10 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
-from tests.simulator import Simulator
 from tests.support import exports
 from tests.support.dynamodb_local import DynamoDBLocal
 from watcher import Record, Stream, UsageError, watch
@@ -180,21 +178,6 @@ def test_a_stream_that_is_resumed_from_its_token_does_too(server: DynamoDBLocal)
     assert {"SNAPSHOT", "INSERT", "MODIFY", "REMOVE"} == set(ledger.kinds)
 
 
-def test_a_snapshot_that_has_no_end_of_its_own_ends_where_all_up_to_now_is_told(
-    server: DynamoDBLocal,
-) -> None:
-    ledger = Ledger()
-    server.create_table("snap-still", sort_key=False)
-    client = server.client()
-    for which in range(20):
-        client.put_item(TableName="snap-still", Item={"PK": {"S": f"k{which}"}, "n": {"N": "1"}})
-    watch("snap-still", [ledger.take], max_records=20, snapshot=True)
-    assert there(ledger) == in_table(server, "snap-still")
-    assert set(ledger.kinds) == {"SNAPSHOT"}
-    with pytest.raises(UsageError, match="leave out --tail"):
-        watch("snap-still", [ledger.take], snapshot=True, tail=3)
-
-
 def test_the_items_of_an_export_come_before_all_changes_since(
     server: DynamoDBLocal, tmp_path: Path
 ) -> None:
@@ -231,31 +214,3 @@ def test_the_items_of_an_export_come_before_all_changes_since(
     old = str(exports.full(tmp_path / "old", items, now - 90_000, tableArn=arn))
     with pytest.raises(UsageError, match="give a newer export"):
         watch(table, [ledger.take], snapshot_export=old, follow=False)
-
-
-def test_a_handler_that_takes_long_for_an_item_holds_its_own_table_alone() -> None:
-    changed = threading.Event()
-    with Simulator(table="orders") as sim:
-        sim.write("a")
-        sim.add_table("users")
-        client = boto3.client("dynamodb", endpoint_url=sim.endpoint, region_name="us-east-1")
-
-        def handle(record: Record) -> None:
-            if record.table == "users" and record.event_name == "INSERT":
-                changed.set()
-            elif record.table == "orders" and record.event_name == "SNAPSHOT":
-                client.put_item(TableName="users", Item={"pk": {"S": "new"}})
-                assert changed.wait(60)
-
-        watch(
-            ["orders", "users"],
-            [handle],
-            start="trim_horizon",
-            snapshot=True,
-            concurrency=2,
-            max_records=3,
-            on_error="stop",
-            region="us-east-1",
-            endpoint_url=sim.endpoint,
-        )
-    assert changed.is_set()

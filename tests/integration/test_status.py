@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
-from tests.support.processes import children
-from tests.support.program import Program
 from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.proof
@@ -71,16 +69,6 @@ def test_no_line_of_data_or_log_is_torn_while_the_status_is_shown(sim: Simulator
         assert terminal.screen.cursor.x == 0 and not terminal.screen.cursor.hidden
 
 
-def test_it_counts_what_goes_wrong_and_shows_the_lag(sim: Simulator) -> None:
-    sim.bulk(50)
-    with watching(sim, "--from", "trim-horizon") as terminal:
-        terminal.wait_for(lambda: has_status(terminal) and "| 50 records |" in terminal.shown[-1])
-        sim.set_faults(throttle_rate=1.0)
-        terminal.wait_for(lambda: has_status(terminal) and "throttled" in terminal.shown[-1])
-        sim.set_faults(throttle_rate=0.0)
-        terminal.wait_for(lambda: has_status(terminal) and "| lag 0 s" in terminal.shown[-1])
-
-
 def test_it_is_cut_where_the_terminal_is_narrow(sim: Simulator) -> None:
     line = "2 shards open, 0 finished"  # the rest has no room beside a `^C^C`
     with watching(sim, columns=30) as terminal:
@@ -123,39 +111,6 @@ def test_there_is_none_where_nobody_wants_it(
     assert b"shards open" not in terminal.written
 
 
-def test_there_is_none_in_a_pipe(sim: Simulator) -> None:
-    with Program("orders", "--print-summary", env=sim.environment) as program:
-        program.wait_for_status("Watching")
-        sim.write("a")
-        program.wait_for_lines(1)
-        assert program.end() == 0
-    assert all(is_log(line) for line in program.err)
-
-
-def test_there_is_none_where_another_program_prints_the_data(sim: Simulator) -> None:
-    command = shlex.join([*WATCHER, "orders", "--print-summary", "--max-records", "3"])
-    with Terminal("bash", "-c", f"{command} | cat", env=sim.environment) as terminal:
-        terminal.wait_for(lambda: any(line.startswith("Watching") for line in terminal.shown))
-        for _ in range(3):
-            sim.write("a")
-        assert terminal.end() == 0
-        assert len(data(terminal)) == 3
-    assert b"shards open" not in terminal.written
-
-
-def test_it_is_there_where_the_data_goes_to_a_file(sim: Simulator, tmp_path: Path) -> None:
-    command = shlex.join([*WATCHER, "orders", "--print-summary"])
-    file = tmp_path / "data"
-    with Terminal("bash", "-c", f"exec {command} > {file}", env=sim.environment) as terminal:
-        terminal.wait_for(lambda: has_status(terminal))
-        sim.write("a")
-        terminal.wait_for(lambda: has_status(terminal) and "| 1 record |" in terminal.shown[-1])
-        terminal.press(b"\x03")
-        assert terminal.end() == 0
-        assert terminal.shown[-1].startswith("Done: 1 record")
-    assert DATA.fullmatch(file.read_text().rstrip())
-
-
 def test_a_suspended_watch_leaves_the_shell_a_clean_line_and_comes_back(
     sim: Simulator,
 ) -> None:
@@ -171,20 +126,6 @@ def test_a_suspended_watch_leaves_the_shell_a_clean_line_and_comes_back(
         terminal.press(b"\x03")
         assert terminal.end() == 0
         assert not leftovers(terminal)
-
-
-def test_ctrl_z_stops_workers_at_once(sim: Simulator) -> None:
-    """One that ran the program's handler might stop after `fg`, and stay so."""
-    with watching(sim) as terminal:
-        terminal.wait_for(lambda: has_status(terminal))
-        workers = children(terminal.process.pid)
-        caught = [
-            int(mask, 16)
-            for pid in workers
-            for mask in re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
-        ]
-        assert len(caught) == len(workers) > 0
-        assert not any(mask >> signal.SIGTSTP - 1 & 1 for mask in caught)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

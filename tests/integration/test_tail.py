@@ -1,6 +1,5 @@
 """`watch(tail=N)`: exactly the last N changes, and then all that come."""
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,7 @@ import pytest
 
 from tests.simulator import Simulator, judge
 from tests.support.program import run
-from watcher import UsageError, watch
-from watcher.options import MOST_OF_TAIL
+from watcher import watch
 from watcher.runtime import tail
 
 
@@ -92,12 +90,6 @@ def test_over_rotations_and_splits_the_order_of_each_item_is_kept(
     assert not any(judge(sim.records[-count:], see(sim, count)))
 
 
-def test_it_goes_back_as_far_as_it_takes(sim: Simulator) -> None:
-    spread(sim, 10)
-    sim.set_faults(at_timestamp=False)  # all of it is read, then
-    assert not any(judge(sim.records[-4:], see(sim, 4)))
-
-
 @pytest.mark.parametrize("shards", [1, 4])
 def test_empty_pages_before_records_are_no_end(sim: Simulator, shards: int) -> None:
     """Of one shard only, the others hold enough."""
@@ -113,41 +105,12 @@ def test_with_a_filter_it_is_the_last_that_match(sim: Simulator) -> None:
     assert see(sim, 3, key=["pk=key-1"]) == [each.sequence_number for each in wanted[-3:]]
 
 
-def test_several_streams_are_read_side_by_side_for_it(sim: Simulator) -> None:
-    spread(sim, 20)
-    sim.add_table("users")
-    seen: list[str] = []
-    how: dict[str, Any] = {"follow": False, "region": "us-east-1", "endpoint_url": sim.endpoint}
-    watch(["orders", "users"], [lambda each: seen.append(each.sequence_number)], tail=6, **how)
-    assert not any(judge(sim.records[-6:], seen))
-    log = list(sim.log)
-    third = [at for at, call in enumerate(log) if call.operation == "DescribeStream"][2]
-    reads = [call.parameters for call in log[:third] if call.operation == "GetRecords"]
-    tables = ["/users/" in each["ShardIterator"] for each in reads]
-    assert sum(one != other for one, other in itertools.pairwise(tables)) > 5
-
-
 def test_a_checkpoint_that_exists_goes_before_it(sim: Simulator, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     spread(sim, 10)
     first = see(sim, 4, checkpoint=file, max_records=1)
     rest = see(sim, 2, checkpoint=file)
     assert not any(judge(sim.records[-4:], first + rest))
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"start": "1h"}, "leave out --from"),
-        ({"start": "trim-horizon"}, "leave out --from"),
-        ({"until": "1h"}, "it is in the past"),
-        ({"tail": 0}, "give 1 or more"),
-        ({"tail": MOST_OF_TAIL + 1}, "give 100,000 at most"),
-    ],
-)
-def test_what_makes_no_sense_with_it_is_refused(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        watch("orders", [print], **{"tail": 3, **settings})
 
 
 def test_the_command_line_prints_them(sim: Simulator) -> None:

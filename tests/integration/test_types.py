@@ -49,14 +49,6 @@ class Positions:
         print(token)
 
 
-class AsyncPositions:
-    async def load(self) -> bytes | None:
-        return None
-
-    async def save(self, token: str) -> None:
-        print(token)
-
-
 def simple() -> Totals:
     watch("orders", handle)
     watch("orders", "print_summary", only="insert")
@@ -66,8 +58,7 @@ def simple() -> Totals:
     watch("*", [handle], tags=["env=prod"], exclude=["*-test"], everything=True)
     watch("orders", [handle], only=["insert", "ttl"], on_stale="snapshot", on_error="retry:15m,log")
     watch("orders", [handle], key={"PK": "a"}, filters=[{"eventName": ["INSERT"]}, "total > 2"])
-    watch("orders", [handle], checkpoint=Positions(), on_error=print)
-    return watch("orders", [handle], checkpoint=AsyncPositions(), max_seconds=0.5)
+    return watch("orders", [handle], checkpoint=Positions(), on_error=print, max_seconds=0.5)
 
 
 def pulled(stream: Stream) -> Iterable[Record]:

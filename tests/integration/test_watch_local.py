@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -56,39 +55,6 @@ def test_three_generations_of_shards_arrive_complete_and_in_order_while_watching
     assert sort_keys(program) == expected(0, 500)
 
 
-@pytest.mark.proof
-def test_all_generations_are_read_from_the_trim_horizon(
-    fresh_dynamodb_local: DynamoDBLocal,
-) -> None:
-    server = fresh_dynamodb_local
-    server.create_table("orders")
-    for generation in range(4):
-        put(server, "orders", generation * 50, 50)
-        server.rollover()
-    program = run(
-        *("orders", "--from", "trim-horizon", "--no-follow", "--print-json"),
-        env=server.environment,
-    )
-    assert program.status == 0
-    assert sort_keys(program) == expected(0, 200)
-
-
-def test_iterators_that_expired_while_watching_lose_nothing(
-    fresh_dynamodb_local: DynamoDBLocal,
-) -> None:
-    server = fresh_dynamodb_local
-    server.create_table("orders")
-    with Program("orders", "--print-json", env=server.environment) as program:
-        program.wait_for_status("Watching")
-        put(server, "orders", 0, 10)
-        program.wait_for_lines(10)
-        server.dilate_time(1)
-        put(server, "orders", 10, 10)
-        program.wait_for_lines(20)
-        program.end()
-    assert sort_keys(program) == expected(0, 20)
-
-
 def test_a_checkpoint_older_than_retention_tells_the_loss_and_goes_on(
     fresh_dynamodb_local: DynamoDBLocal, tmp_path: Path
 ) -> None:
@@ -109,59 +75,6 @@ def test_a_checkpoint_older_than_retention_tells_the_loss_and_goes_on(
     strict = run(*arguments, "--no-follow", "--fail-on-data-loss", env=server.environment)
     assert strict.status == 1
     assert "DATA LOSS" in strict.err[-1]
-
-
-def test_shards_out_of_retention_before_the_start_are_no_loss(
-    fresh_dynamodb_local: DynamoDBLocal,
-) -> None:
-    server = fresh_dynamodb_local
-    server.create_table("orders")
-    put(server, "orders", 0, 5)
-    server.dilate_time(25)
-    put(server, "orders", 5, 5)
-    program = run(
-        *("orders", "--from", "trim-horizon", "--no-follow", "--print-json", "--fail-on-data-loss"),
-        env=server.environment,
-    )
-    assert sort_keys(program) == expected(5, 5)
-    assert program.status == 0
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize(
-    ("view_type", "images"),
-    [
-        ("NEW_AND_OLD_IMAGES", {"NewImage", "OldImage"}),
-        ("NEW_IMAGE", {"NewImage"}),
-        ("OLD_IMAGE", {"OldImage"}),
-        ("KEYS_ONLY", set()),
-    ],
-)
-def test_every_view_type_through_every_built_in_handler(
-    dynamodb_local: DynamoDBLocal, view_type: str, images: set[str]
-) -> None:
-    table = f"view-{view_type.lower().replace('_', '-')}"
-    dynamodb_local.create_table(table, view_type=view_type)
-    key = {"PK": {"S": "p\x1b"}, "SK": {"S": "s"}}
-    client = dynamodb_local.client()
-    client.put_item(TableName=table, Item={**key, "v": {"N": "1"}})
-    client.put_item(TableName=table, Item={**key, "v": {"N": "2"}})
-    client.delete_item(TableName=table, Key=key)
-    start = [table, "--from", "trim-horizon", "--no-follow"]
-    as_json, as_summary, as_records = (
-        run(*start, *options, env=dynamodb_local.environment) for options in (["-pj"], ["-ps"], [])
-    )
-    records = [json.loads(line) for line in as_json.out]
-    assert [record["eventName"] for record in records] == ["INSERT", "MODIFY", "REMOVE"]
-    assert {"NewImage", "OldImage"} & set(records[1]["dynamodb"]) == images
-    summary = as_summary.out
-    assert len(summary) == 3
-    line = r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d\] - MODIFY - PK=p\\x1b, SK=s"
-    assert re.fullmatch(line, summary[1])
-    full = "\n".join(as_records.out)
-    assert full.count("  new ") == 2 * ("NewImage" in images)
-    assert full.count("  old ") == 2 * ("OldImage" in images)
-    assert "\x1b" not in full
 
 
 def test_every_attribute_type_comes_out_as_boto3_gives_it(dynamodb_local: DynamoDBLocal) -> None:
@@ -259,11 +172,3 @@ def test_a_stream_pulled_over_rotations_and_ageing(fresh_dynamodb_local: DynamoD
                 pulled.append(record.key["SK"])
     assert pulled == expected(0, 60)
     assert not stream.losses
-
-
-def test_ctrl_c_is_a_regular_end(dynamodb_local: DynamoDBLocal) -> None:
-    dynamodb_local.create_table("interrupted")
-    with Program("interrupted", env=dynamodb_local.environment) as program:
-        program.wait_for_status("Watching")
-        assert program.end(signal.SIGINT) == 0
-    assert program.err[-1] == "Done: 0 records, 1 shard"

@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,19 +84,6 @@ def test_latest_delivers_nothing_from_before_and_all_from_after(sim: Simulator) 
     assert len(numbers(program)) == 500
 
 
-def test_a_shard_that_opens_and_closes_between_two_listings_is_delivered(
-    sim: Simulator,
-) -> None:
-    with Program("orders", "--print-json", env=sim.environment) as program:
-        program.wait_for_status("Watching")
-        for _ in range(5):
-            sim.rotate("all")
-            sim.bulk(20)
-        program.wait_for_lines(100)
-        program.end()
-    assert_complete(sim, numbers(program))
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_a_killed_shard_process_is_started_again_and_repeats_nothing(
     sim: Simulator, number: int
@@ -139,19 +125,6 @@ def test_the_whole_program_killed_and_resumed_loses_nothing(
     assert numbers(again) == []
 
 
-def test_a_checkpoint_of_an_idle_latest_shard_loses_nothing(sim: Simulator, tmp_path: Path) -> None:
-    arguments = ("orders", "--print-json", "--checkpoint", str(tmp_path / "state.json"))
-    sim.bulk(100)
-    sim.advance(1200)
-    before = {record.sequence_number for record in sim.records}
-    with Program(*arguments, env=sim.environment) as program:
-        program.wait_for_status("Watching")
-        program.end()
-    sim.bulk(100)
-    ended = run(*arguments, "--no-follow", env=sim.environment)
-    assert set(numbers(ended)) == {*written(sim)} - before
-
-
 def test_a_clock_that_jumps_a_day_back_and_forth_changes_nothing(
     sim: Simulator, tmp_path: Path
 ) -> None:
@@ -177,25 +150,6 @@ def test_a_clock_that_jumps_a_day_back_and_forth_changes_nothing(
     assert not any(judge(sim.records, delivered))
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_shard_that_waited_unread_for_longer_than_retention_is_told(
-    sim: Simulator, tmp_path: Path, strict: bool
-) -> None:
-    sim.bulk(300)
-    sim.advance(10 * 3600)
-    arguments = ["orders", "--print-json", "--checkpoint", str(tmp_path / "state.json")]
-    start = ["--from", "trim-horizon", "--max-records", "10"]
-    run(*arguments, *start, env=sim.environment)
-    sim.advance(15 * 3600)
-    sim.bulk(10)
-    options = ["--no-follow", *["--fail-on-data-loss"] * strict]
-    program = run(*arguments, *options, env=sim.environment)
-    told = "\n".join(line for line in program.err if "DATA LOSS" in line)
-    assert strict or ("unread since" in told and "sequence number" in told)
-    assert "DATA LOSS" in told
-    assert program.status == int(strict)
-
-
 def test_max_records_is_exact_and_the_next_run_goes_on_behind_it(
     sim: Simulator, tmp_path: Path
 ) -> None:
@@ -210,57 +164,6 @@ def test_max_records_is_exact_and_the_next_run_goes_on_behind_it(
         assert len(program.out) == count
         delivered += numbers(program)
     assert_complete(sim, delivered)
-
-
-def test_a_disabled_stream_is_read_to_its_end_and_the_watch_ends(sim: Simulator) -> None:
-    sim.bulk(300)
-    sim.disable_stream()
-    program = run(*(sim.stream_arn, "--from", "trim-horizon", "--print-json"), env=sim.environment)
-    assert program.status == 0
-    assert any("disabled" in line for line in program.err)
-    assert_complete(sim, numbers(program))
-
-
-@pytest.mark.proof
-def test_more_than_a_hundred_shards_are_all_watched() -> None:
-    with Simulator(table="orders", shards=110, seed=3) as sim:
-        sim.bulk(5000, keys=2000)
-        program = run(
-            *("orders", "--from", "trim-horizon", "--no-follow", "--print-json"),
-            env=sim.environment,
-        )
-        assert_complete(sim, numbers(program))
-
-
-def test_a_second_signal_ends_at_once(sim: Simulator, tmp_path: Path) -> None:
-    handlers = tmp_path / "handlers"
-    handlers.mkdir()
-    (handlers / "sleepy.py").write_text(
-        "import time\ndef handle(record):\n    print('asleep', flush=True)\n    time.sleep(60)\n"
-    )
-    sim.bulk(10)
-    with Program(
-        *("orders", "--from", "trim-horizon", "--sleepy"), env=sim.environment, cwd=tmp_path
-    ) as program:
-        program.wait_for_lines(1)
-        # Two at once may arrive as one.
-        while program.process.poll() is None:
-            program.process.send_signal(signal.SIGINT)
-            time.sleep(0.05)
-        assert program.status == 130
-
-
-def test_no_process_outlives_a_killed_manager(sim: Simulator) -> None:
-    with Program("orders", "--print-json", env=sim.environment) as program:
-        program.wait_for_status("Watching")
-        children = children_of(program.process.pid)
-        assert len(children) == 2
-        program.process.kill()
-        program.process.wait()
-        end = time.monotonic() + 60
-        while any(map(alive, children)):
-            assert time.monotonic() < end
-            time.sleep(0.05)
 
 
 @pytest.mark.proof
@@ -287,13 +190,6 @@ def test_a_closed_pipe_ends_the_watch_quietly(sim: Simulator) -> None:
 
 def written(sim: Simulator) -> list[str]:
     return [record.sequence_number for record in sim.records]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
 
 
 def children_of(pid: int) -> list[int]:
